@@ -60,12 +60,12 @@ def accasim_timings(jobs: BatchJobs, policies: tuple[str, ...]) -> dict[str, Tim
         return found
 
 
-def _installed(place: Path) -> Path:
+def _installed(directory: Path) -> Path:
     try:
-        venv.create(place, with_pip=True)
+        venv.create(directory, with_pip=True)
     except (OSError, subprocess.SubprocessError) as error:
         raise Unavailable(f"no virtual environment can be made: {error}") from None
-    python = place / ("Scripts" if sys.platform == "win32" else "bin") / "python"
+    python = directory / ("Scripts" if sys.platform == "win32" else "bin") / "python"
     command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", REQUIREMENT]
     _run(command, INSTALL_SECONDS, f"pip can't install {REQUIREMENT}")
     return python

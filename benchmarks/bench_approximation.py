@@ -47,8 +47,8 @@ def by_slots(jobs: JobList, machines: int) -> int:
         for machine in range(machines):
             blocked = np.flatnonzero(held[machine] + demand > jobs.capacity)
             edges = np.concatenate([[-1], blocked, [horizon]])
-            place = int(np.argmax(np.diff(edges) > size))
-            best = min(best, (int(edges[place]) + 1, machine))
+            index = int(np.argmax(np.diff(edges) > size))
+            best = min(best, (int(edges[index]) + 1, machine))
         held[best[1], best[0] : best[0] + size] += demand
         total += best[0] + size
     return total

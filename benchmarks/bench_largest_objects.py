@@ -282,7 +282,7 @@ class Stopwatch:
         self._collected = 0.0
         self._thread = 0
         self._began: float | None = None
-        self._places: Counter[str] = Counter()
+        self._stacks: Counter[str] = Counter()
         self._collecting = 0.0
 
     def install(self) -> None:
@@ -294,14 +294,14 @@ class Stopwatch:
             if asyncio.events._get_running_loop() is not self.loop:
                 original(handle)
                 return
-            self._places.clear()
+            self._stacks.clear()
             self._began = wall = time.perf_counter()
             cpu = time.thread_time()
             original(handle)
             spent = time.thread_time() - cpu
             self._began = None
             if spent > self._longest.cpu:
-                what = f"{described(handle)} {self._places.most_common(4)}"
+                what = f"{described(handle)} {self._stacks.most_common(4)}"
                 self._longest = Block(spent, time.perf_counter() - wall, what)
             self._used += spent
             now = time.monotonic()
@@ -342,7 +342,7 @@ class Stopwatch:
                 if "cotide" in frame.f_code.co_filename:
                     names.append(f"{Path(frame.f_code.co_filename).stem}.{frame.f_code.co_name}")
                 frame = frame.f_back
-            self._places["<".join(names[:4])] += 1
+            self._stacks["<".join(names[:4])] += 1
 
 
 def described(handle: asyncio.events.Handle) -> str:

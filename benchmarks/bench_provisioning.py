@@ -37,14 +37,14 @@ def capacity_steps(rng: np.random.Generator) -> Callable[[int], None]:
     )
     sizes = rng.uniform(0.005, 0.5, (classes, 2)).tolist()
     model = CapacityModel(
-        machines, tuple(ContainerClass(f"k{place}", tuple(size)) for place, size in enumerate(sizes)), 300.0, HORIZON
+        machines, tuple(ContainerClass(f"k{number}", tuple(size)) for number, size in enumerate(sizes)), 300.0, HORIZON
     )
     program, solver = CapacityProgram(model, 4), HighsSolver()
     base, on = rng.uniform(5, 60, classes), np.zeros(kinds)
 
-    def step(place: int) -> None:
+    def step(begin: int) -> None:
         nonlocal on
-        times = np.arange(place, place + HORIZON)
+        times = np.arange(begin, begin + HORIZON)
         mean = base[None] * (1 + 0.5 * np.sin(times / 40)[:, None]) * rng.uniform(0.9, 1.1, (1, classes))
         demand = mean[:, :, None] * np.array([1.0, 1.1, 1.2, 1.4])
         outlook = Outlook((0.5, 0.8, 0.95, 0.99), demand, 0.1 + 0.05 * np.sin(times / 30))
@@ -57,8 +57,8 @@ def placement_steps(rng: np.random.Generator, *, quadratic: bool) -> Callable[[i
     centres, networks = 10, 100
     level = ServiceLevel(0.15, 50.0, 1.0, 1e-4, 1e-4 if quadratic else 0.0)
     model = PlacementModel(
-        tuple(DataCentre(f"d{place}", 200.0, 0.05, 0.02, 0.1) for place in range(centres)),
-        tuple(f"v{place}" for place in range(networks)),
+        tuple(DataCentre(f"d{number}", 200.0, 0.05, 0.02, 0.1) for number in range(centres)),
+        tuple(f"v{number}" for number in range(networks)),
         rng.uniform(0.005, 0.16, (centres, networks)),
         rng.uniform(0, 1e-7, (centres, networks)),
         level,
@@ -68,9 +68,9 @@ def placement_steps(rng: np.random.Generator, *, quadratic: bool) -> Callable[[i
     program, solver = PlacementProgram(model), ConvexSolver()
     base, servers = rng.uniform(5, 200, networks), np.zeros(centres)
 
-    def step(place: int) -> None:
+    def step(begin: int) -> None:
         nonlocal servers
-        times = np.arange(place, place + HORIZON)
+        times = np.arange(begin, begin + HORIZON)
         demand = base[None] * (1 + 0.6 * np.sin(times / 4)[:, None])
         price = 0.1 + 0.05 * np.sin(times[:, None] / 3 + np.arange(centres)[None])
         servers = plan_placement(program, solver, servers, PlacementOutlook(demand, price)).servers[0]
@@ -97,9 +97,9 @@ def main() -> int:
         ),
     ):
         took, wall = [], []
-        for place in range(steps):
+        for number in range(steps):
             begun, seen = time.process_time(), time.perf_counter()
-            run(place)
+            run(number)
             took.append(time.process_time() - begun)
             wall.append(time.perf_counter() - seen)
         warm = float(np.median(took[1:]))

@@ -59,7 +59,7 @@ def repeated(jobs: BatchJobs, times: int) -> BatchJobs:
     """The log several times over, end to end, so that load and queues stay what they are."""
     period = int((jobs.submit + jobs.run).max()) + 86_400
     columns = {name: np.tile(getattr(jobs, name), times) for name in ("run", "demand", "request", "user")}
-    submit = np.concatenate([jobs.submit + place * period for place in range(times)])
+    submit = np.concatenate([jobs.submit + number * period for number in range(times)])
     return replace(jobs, numbers=np.arange(len(submit)), submit=submit, **columns)
 
 

@@ -133,15 +133,15 @@ def pair_script(folders: Sequence[Path], name: str, rounds: int, rest: Sequence[
                 raise SystemExit(f"{name} ended with {done.returncode} at {folders[at].name}:\n{done.stderr[-2000:]}")
             for line in done.stdout.splitlines():
                 words = re.sub(r"\s+", " ", NUMBER.sub("#", line)).strip()
-                for place, value in enumerate(NUMBER.findall(line)):
-                    found[at].setdefault((words, place), []).append(float(value.replace(",", "")))
-    for words, place in found[0]:
-        before, after = found[0][words, place], found[1].get((words, place))
+                for index, value in enumerate(NUMBER.findall(line)):
+                    found[at].setdefault((words, index), []).append(float(value.replace(",", "")))
+    for words, index in found[0]:
+        before, after = found[0][words, index], found[1].get((words, index))
         if after is None or len(before) != len(after) or len(before) % rounds:
             continue
         middle = [statistics.median(values) for values in (before, after)]
         if middle[0]:
-            print(f"{middle[0]:14,.4g} {middle[1]:14,.4g} {middle[1] / middle[0]:7.3f}  number {place + 1} of: {words}")
+            print(f"{middle[0]:14,.4g} {middle[1]:14,.4g} {middle[1] / middle[0]:7.3f}  number {index + 1} of: {words}")
 
 
 def main() -> None:

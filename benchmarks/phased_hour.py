@@ -86,7 +86,7 @@ class Worker:
     phases: tuple[tuple[str, int, float, float], ...]
     factor: float
     said: float
-    place: int = 0
+    position: int = 0
     left: float = 0.0
     begun: bool = False
     busy: bool = False
@@ -160,7 +160,7 @@ class Workers:
             self._workers[pod.metadata.uid] = worker
         if worker.busy:
             return
-        name, need, _, _ = worker.phases[worker.place]
+        name, need, _, _ = worker.phases[worker.position]
         if self._phased and pod.metadata.annotations.get("cotide.dev/granted-phase") != name:
             return
         if not worker.begun:
@@ -171,13 +171,13 @@ class Workers:
         worker.left -= seconds * min(1.0, _held(pod) / need)
         if worker.left > 0:
             return
-        if worker.place + 1 == len(worker.phases):
+        if worker.position + 1 == len(worker.phases):
             worker.busy = True
             self._fleet.succeed(pod)
             self._hour.ended.setdefault(worker.job, []).append(now)
             return
-        worker.place, worker.said = worker.place + 1, now
-        worker.left, worker.begun = worker.phases[worker.place][3] * worker.factor, False
+        worker.position, worker.said = worker.position + 1, now
+        worker.left, worker.begun = worker.phases[worker.position][3] * worker.factor, False
         if self._phased:
             worker.busy = True
             self._write(self._say(key, pod, worker))
@@ -188,7 +188,7 @@ class Workers:
         task.add_done_callback(self._writes.discard)
 
     async def _say(self, key: str, pod: PodObject, worker: Worker) -> None:
-        notes = {"cotide.dev/phase": worker.phases[worker.place][0]}
+        notes = {"cotide.dev/phase": worker.phases[worker.position][0]}
         body = {"metadata": {"uid": pod.metadata.uid, "annotations": notes}}
         namespace, _, name = key.partition("/")
         while not await self._is_settled(f"/api/v1/namespaces/{namespace}/pods/{name}", body):

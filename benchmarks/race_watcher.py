@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -71,7 +72,7 @@ class PodWatch:
         """
         listed = await self._client.get(self._path, {"limit": "1"})
         self._version = listed["metadata"]["resourceVersion"]
-        now = asyncio.get_running_loop().time
+        now = time.monotonic  # the clock of uvloop's loop, which itself counts whole milliseconds
         while True:
             params = {"resourceVersion": self._version, "timeoutSeconds": "7200", "allowWatchBookmarks": "true"}
             async for lines in self._client.watch(self._path, params, SILENCE_SECONDS):

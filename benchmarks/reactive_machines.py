@@ -88,8 +88,8 @@ class ReactiveMachines:
         on = np.array([float(sum(kind_of[name] == kind for name in open_now)) for kind in self._names])
         coming = np.array([float(sum(kind == one for one in self._asked.values())) for kind in self._names])
         wanted = self._wanted(on, coming, [held[name] for name in open_now], living)
-        for place, kind in enumerate(self._names):
-            change = int(wanted[place] - on[place] - coming[place])
+        for index, kind in enumerate(self._names):
+            change = int(wanted[index] - on[index] - coming[index])
             if change > 0:
                 await self._more(kind, change)
             else:

@@ -23,14 +23,14 @@ class Policy:
         chosen, free, now = [], machine.free, machine.now
         ends = list(zip(machine.planned_end.tolist(), machine.demand.tolist(), strict=True))
         shadow = extra = None
-        for place in np.argsort(served, kind="stable").tolist():
-            demand, forecast = int(queue.demand[place]), int(queue.forecast[place])
+        for index in np.argsort(served, kind="stable").tolist():
+            demand, forecast = int(queue.demand[index]), int(queue.forecast[index])
             if shadow is None and demand > free:
                 shadow, extra = reservation(sorted(ends), free, demand)
             elif demand <= free and (shadow is None or now + forecast <= shadow or demand <= extra):
                 if shadow is not None and now + forecast > shadow:
                     extra -= demand
-                chosen.append(place)
+                chosen.append(index)
                 free -= demand
                 ends.append((now + forecast, demand))
         return chosen

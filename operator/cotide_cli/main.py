@@ -45,6 +45,7 @@ COMMANDS: Final[dict[str, str]] = {
 ``command``, with ``_`` for ``-``."""
 
 FOLDERS: Final = {
+    "evaluate": "evaluation",
     "capacity": "provisioning",
     "place": "provisioning",
     "lab": "lab",

@@ -158,7 +158,7 @@ class SchedulerConfig:
         `FAIR_HALF_LIFE_SECONDS`, for ever, so that older ledgers replay.
     max_decisions_per_cycle : placement attempts in one `handle`, so that a cycle stays short and events get their turn.
     assume_timeout_seconds : a bind that was neither confirmed nor refused for so long is forgotten and tried again.
-    max_queue : pods that may wait in the queue; more are kept aside, told so, and admitted as places become free.
+    max_queue : pods that may wait in the queue; more are kept aside, told so, and admitted as the queue has room.
     hierarchical : knobs of forecast slack and of the monitor; None for every policy that has neither.
     plans : knobs of the policies that plan; None for 0.9 and 2,048, for ever, so that older ledgers replay.
     exploration : which refusals are tried after all; None for none.

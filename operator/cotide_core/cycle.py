@@ -115,11 +115,11 @@ class Scheduler:
         self._capacity = capacity_of(config, self.state, self._placer, self._stretched, self.gangs.mates)
         self._watches_latencies = self._capacity.watches_latencies
         self._assumptions = Assumptions(self.state, self._queue)
-        around = PlannerContext(self.state, self._placer, self._queue, self._capacity, self._assumptions, self.gangs)
+        context = PlannerContext(self.state, self._placer, self._queue, self._capacity, self._assumptions, self.gangs)
         self._gang_starts = GangStarts(
             self.gangs, self.state, self._placer, self._queue, self._capacity, self._assumptions
         )
-        self._planner = planner_of(policy.plan, around, self._run_times, config)
+        self._planner = planner_of(policy.plan, context, self._run_times, config)
         self._failures: dict[Shape, Placement] = {}
         self._wakes = QueueingHints(self.state, self._placer, self._queue, self._failures)
         self._snapshot = Snapshot.of(self.state)
@@ -164,7 +164,7 @@ class Scheduler:
         reopened = self.state.reopen(now)
         for event in events:
             self._handling = event
-            self._take(event, now)
+            self._apply(event, now)
         self._handling = None
         if usage is not None:  # nodes may have come
             usage.advance(now, self.state.columns.offered())
@@ -269,9 +269,9 @@ class Scheduler:
         for record in self.state.assumed():
             if record.assumed_seconds is not None and record.assumed_seconds + timeout <= now:
                 self.state.forget(record.pod.key)
-                self._return(record.pod.key, now, "the binding was neither confirmed nor refused in time")
+                self._requeue(record.pod.key, now, "the binding was neither confirmed nor refused in time")
 
-    def _take(self, event: Event, now: float) -> None:
+    def _apply(self, event: Event, now: float) -> None:
         match event:
             case ServiceSampled():  # most events are these
                 self.state.apply(event)
@@ -284,14 +284,14 @@ class Scheduler:
                 known = self.state.pod(key)
                 self.state.apply(event)
                 if known is not None and known.uid == uid:
-                    self._let_go(key, now)
+                    self._remove(key, now)
             case BindRefused(key, uid, node, code, reason, retry):
                 record = self.state.record(key)
                 ours = record is not None and record.pod.uid == uid and record.node == node
                 was_assumed = ours and record is not None and record.assumed_seconds is not None
                 self.state.apply(event)
                 if was_assumed and retry:
-                    self._return(key, now, f"the binding to {node} was refused ({code}): {reason}")
+                    self._requeue(key, now, f"the binding to {node} was refused ({code}): {reason}")
                 elif was_assumed:
                     self._assumptions.let_go(key)
             case NodeUpserted() | EvictRefused():
@@ -322,7 +322,7 @@ class Scheduler:
     def _take_forecasts(self, event: ModelsChanged | RunTimesForecasted, now: float) -> None:
         """Take other models, or run times of pods that are there.
 
-        A pod that waits already is queued anew, since its place in the order may change.
+        A pod that waits already is queued anew, since its rank in the order may change.
         """
         if isinstance(event, ModelsChanged):
             self._change_models(event, now)
@@ -357,7 +357,7 @@ class Scheduler:
         else:
             self._admit(pod, entry)
 
-    def _let_go(self, key: str, now: float) -> None:
+    def _remove(self, key: str, now: float) -> None:
         self.gangs.gone(key)
         self._queue.remove(key, now)
         self._arrivals.pop(key, None)
@@ -578,7 +578,7 @@ class Scheduler:
     def _upcoming(self) -> list[Shape]:
         return [entry.shape for entry in self._queue.ahead(LOOKAHEAD)]
 
-    def _return(self, key: str, now: float, why: str) -> None:
+    def _requeue(self, key: str, now: float, why: str) -> None:
         """Put a pod whose bind came to nothing back into the queue."""
         entry = self._assumptions.let_go(key)
         record = self.state.record(key)

@@ -37,8 +37,8 @@ class InputError(CotideError):
         self, message: str, *, file: str | None = None, line: int | None = None, field: str | None = None
     ) -> None:
         self.message, self.file, self.line, self.field = message, file, line, field
-        place = ":".join(str(part) for part in (file, line) if part is not None)
-        parts = [part for part in (place, field, message) if part]
+        location = ":".join(str(part) for part in (file, line) if part is not None)
+        parts = [part for part in (location, field, message) if part]
         super().__init__(": ".join(parts))
 
 

@@ -35,7 +35,7 @@ class MixBatch:
     counts : (n, T) batch and gratis pods of each type.
     input_bytes : (n, T) their summed input size.
     services : keys of the Workloads that the rows are about; ``""`` is one that has no name (a table, a campaign).
-    service : (n,) place of each row's Workload in ``services``; None where all rows are about the first.
+    service : (n,) index of each row's Workload in ``services``; None where all rows are about the first.
     unmeasured : (n,) bits of `applicability.UNMEASURED`: which rates nobody measured (they count 0 here, and are not);
         None where all were measured.
     """

@@ -151,18 +151,18 @@ class _Nesting:
         # stands in strings only.
         plain = text.replace(b"\\\\", b"__").replace(b'\\"', b"__")
         marks = np.frombuffer(plain.translate(_MARKS), np.int8)
-        places = np.flatnonzero(marks)  # a tenth of the bytes, as a rule
-        found = marks[places]
+        offsets = np.flatnonzero(marks)  # a tenth of the bytes, as a rule
+        found = marks[offsets]
         quotes = np.cumsum(found == _QUOTE) + self._inside
         outside = ((quotes & 1) == 0) & (found != _QUOTE)
-        places, steps = places[outside], found[outside]
+        offsets, steps = offsets[outside], found[outside]
         levels = np.cumsum(steps, dtype=np.int64) + self._level
         if quotes.size:
             self._inside = int(quotes[-1]) & 1
         if levels.size:
             self._level = int(levels[-1])
-        begins = places[(steps > 0) & (levels == self._depth + 1)]
-        ends = places[(steps < 0) & (levels == self._depth)]
+        begins = offsets[(steps > 0) & (levels == self._depth + 1)]
+        ends = offsets[(steps < 0) & (levels == self._depth)]
         return begins.tolist(), ends.tolist()
 
 
@@ -239,9 +239,7 @@ class ObjectDecoder(Generic[T]):
         raw = self._raw_page.decode(_cut(body, begins, ends))
         if len(raw.items or ()) != len(begins):  # something else of a list is nested: no API server writes that
             return self.page(body)
-        found = await in_turns(
-            lambda place: self._quickly(body[place[0] : place[1] + 1]), zip(begins, ends, strict=False)
-        )
+        found = await in_turns(lambda span: self._quickly(body[span[0] : span[1] + 1]), zip(begins, ends, strict=False))
         return self._listed(found, raw)
 
     def _listed(self, decoded: list[T | Malformed], raw: _RawPage) -> ListPage[T]:
@@ -342,8 +340,8 @@ async def _items(body: bytes) -> tuple[list[int], list[int]]:
         while stop < len(body) and body[stop - 1] == ord("\\"):  # an escape stays in one piece
             stop += 1
         found = nesting.take(body[start:stop])
-        begins += [start + place for place in found[0]]
-        ends += [start + place for place in found[1]]
+        begins += [start + offset for offset in found[0]]
+        ends += [start + offset for offset in found[1]]
         start = stop
     return begins, ends
 

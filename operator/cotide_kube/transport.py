@@ -255,10 +255,10 @@ class Transport:
         return headers
 
     def _unreachable(self, method: str, path: str, error: Exception) -> ClusterError:
-        place = f"the API server {self.credentials.server}"
+        server = f"the API server {self.credentials.server}"
         if self.credentials.origin:
-            place += f" ({self.credentials.origin})"
-        return ClusterError(f"{place} is unreachable: {_cause(error)} ({method} {path})")
+            server += f" ({self.credentials.origin})"
+        return ClusterError(f"{server} is unreachable: {_cause(error)} ({method} {path})")
 
 
 def _session(tls: ssl.SSLContext | None, limit: int) -> aiohttp.ClientSession:

@@ -161,7 +161,7 @@ class Operator:
         self._phase_learning = self._make_phase_learning()
         self.lane = ShadowDispatcher(self._rushed) if settings.shadow else ApiDispatcher(self._rushed)
         self.outlooks = Outlooks()
-        around = ReportingDependencies(
+        dependencies = ReportingDependencies(
             self.client,
             self.lane,
             self.clock,
@@ -171,7 +171,7 @@ class Operator:
             self.calibration,
             self.telemetry,
         )
-        self.reporting = make_reporting(config, settings.slot_seconds, around)
+        self.reporting = make_reporting(config, settings.slot_seconds, dependencies)
         self._aside = QuarantineReporter(
             self.client,
             self.lane,
@@ -465,7 +465,7 @@ class Operator:
 
             ledger = self.settings.ledger
             outcomes = OutcomeFile(ledger.directory if ledger is not None else None, self.telemetry, PROVISIONING)
-            around = ProvisioningDependencies(
+            dependencies = ProvisioningDependencies(
                 client=self.client,
                 mirror=self.mirror,
                 clock=self.clock,
@@ -479,7 +479,7 @@ class Operator:
                 official=lambda: connect(self._options.kubeconfig, self._options.context, retries=False),
                 prometheus=None if self.settings.metrics_source is None else self.settings.metrics_source.prometheus,
             )
-            self._provisioner = Provisioner(around, settings)
+            self._provisioner = Provisioner(dependencies, settings)
         return self._provisioner
 
     def _around_consolidation(self) -> ConsolidationDependencies:

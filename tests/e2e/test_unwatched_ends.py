@@ -249,7 +249,7 @@ async def test_pods_of_a_job_that_cannot_be_read_after_a_restart_are_kept_and_co
         assert sorted(there) == ["count-0", "count-1"]
         assert all(OURS in pod["metadata"]["finalizers"] for pod in there.values())
         assert all(pod["metadata"]["ownerReferences"][0]["name"] == "count" for pod in there.values())
-        assert operator.mirror.quarantine.get("jobs", "default/count").place == "decoding"
+        assert operator.mirror.quarantine.get("jobs", "default/count").part == "decoding"
         mended = deep.replace(', "deep": 0', "")
         await world.client.request("PATCH", f"{JOBS}/count", mended.encode(), content_type=merge)
         await world.until_placed(3)

@@ -72,9 +72,9 @@ def test_missing_file_is_named(qos_model: QosModel, name: str) -> None:
 def test_any_changed_byte_of_a_payload_is_found(qos_model: QosModel, completion_model: CompletionModel) -> None:
     for model, name in ((qos_model, "model.ubj"), (completion_model, "forest.npz")):
         files = to_files(model)
-        for place in (0, len(files[name]) // 2, len(files[name]) - 1):
+        for offset in (0, len(files[name]) // 2, len(files[name]) - 1):
             payload = bytearray(files[name])
-            payload[place] ^= 1
+            payload[offset] ^= 1
             with pytest.raises(ModelError, match=f"{name} has sha256 .* but its manifest says"):
                 from_files({**files, name: bytes(payload)})
 

@@ -96,9 +96,9 @@ class Cluster:
             self.start[bind.key], self.on[bind.key] = now, bind.node
             running = pod._replace(node=bind.node, phase=PodPhase.RUNNING, started_seconds=now)
             self.running[bind.key] = (now + self.run[bind.key], running)
-            for place, resource in enumerate(("cpu", "memory")):
+            for column, resource in enumerate(("cpu", "memory")):
                 used = sum(dict(p.requests)[resource] for _, p in self.running.values() if p.node == bind.node)
-                assert used <= self.nodes[bind.node][place], "never overfilled"
+                assert used <= self.nodes[bind.node][column], "never overfilled"
             self.events.append(PodUpserted(running))
 
 

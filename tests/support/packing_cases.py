@@ -59,10 +59,12 @@ def vector_instances(draw: st.DrawFn) -> Instance:
 def obvious_kmns(instance: Instance, drained: int, order: np.ndarray) -> tuple[int, int]:
     """Nodes used and transfer of KMNS(K) with lists and dictionaries: one resource, equal nodes."""
     capacity = int(instance.capacities[0, 0])
-    rank = {int(node): place for place, node in enumerate(order)}
-    rooms = [[capacity - int(instance.loads[node, 0]), place] for node, place in rank.items() if place >= drained]
+    rank = {int(node): position for position, node in enumerate(order)}
+    rooms = [
+        [capacity - int(instance.loads[node, 0]), position] for node, position in rank.items() if position >= drained
+    ]
     amounts: dict[tuple[int, int], int] = {}
-    holding = {place for node, place in rank.items() if place >= drained and instance.loads[node, 0]}
+    holding = {position for node, position in rank.items() if position >= drained and instance.loads[node, 0]}
     moved = 0
     items = [(-int(size), index) for index, size in enumerate(instance.sizes[:, 0])]
     for negative, index in sorted(items):

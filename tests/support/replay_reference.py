@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
-from cotide_predictors.run_time.kernels.run_habits import foresee, habits_of, note_habit
+from cotide_predictors.run_time.kernels.run_habits import habits_of, note_habit, predict
 from cotide_sim.trace_replay.kernels.easy import NO_BACKFILL, order_key
 from cotide_sim.trace_replay.kernels.kept import Jobs, kept_of
 from cotide_sim.trace_replay.kernels.platform import (
@@ -88,7 +88,7 @@ class Pool:
                     mean = sum(of_user[-2:]) // 2 if len(of_user) >= 2 else job.request
                     job.forecast = max(1, min(job.request, mean))
                 if self.mode == LEARNED:
-                    job.forecast = int(foresee(self.habits, job.number, job.request))
+                    job.forecast = int(predict(self.habits, job.number, job.request))
                 self.waiting.append(job)
         return corrected
 

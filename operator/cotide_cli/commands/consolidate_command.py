@@ -253,7 +253,7 @@ def _carrier(kubeconfig: str | None, context: str | None, timeout: float, goes: 
 def _carry_out(
     plan: DrainPlan, picture: Picture, kubeconfig: str | None, context: str | None, timeout: float
 ) -> dict[str, Any]:
-    # Pods that are on their way out already need no place, as those of DaemonSets.
+    # Pods that are on their way out already need no node, as those of DaemonSets.
     going = {one.pod.key for one in picture.state.records() if one.pod.terminating}
     goes = frozenset(going | {key for key, facts in picture.facts.items() if facts.goes_with_node})
     uids = {record.pod.key: record.pod.uid for record in picture.state.records()}

@@ -148,12 +148,12 @@ def _load(config: Path | None, changes: dict[str, Any]) -> Settings:
         models={**settings.models.model_dump(), "directory": models} if models is not None else None,
         ledger={"directory": ledger} if ledger is not None else None,
     )
-    for place, field in (
+    for directory, field in (
         (settings.models.directory, "models.directory"),
         (settings.ledger.directory if settings.ledger is not None else None, "ledger.directory"),
     ):
-        if place is not None and place.exists() and not place.is_dir():
-            raise InputError(f"{place} is not a directory", field=field)
+        if directory is not None and directory.exists() and not directory.is_dir():
+            raise InputError(f"{directory} is not a directory", field=field)
     when_compiling(lambda: logging.getLogger("cotide_operator").info("compiling kernels: once for this installation"))
     build_policy(engine_config(settings))  # loads its machine code, of which there is one for all policies of a process
     return settings

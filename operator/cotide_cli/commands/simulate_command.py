@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +20,7 @@ from cotide_cli.commands.simulate_output import document, print_table, progress_
 from cotide_cli.inputs.machine_input import check_machine_options, on_machines, replay_on_machines
 from cotide_cli.inputs.trace_input import FORMATS, GENERATORS, cleaning_of, from_file, from_generator
 from cotide_cli.printing import as_text, made, output_option
+from cotide_core.config import FAIR_HALF_LIFE_SECONDS
 from cotide_core.errors import CotideError, InputError
 from cotide_core.policies.catalogue import Runner
 from cotide_core.policies.catalogue import names as names_of
@@ -90,6 +92,21 @@ SLOW: Final = ("trees", "mdn", "fmkf", "mlkf", "regression")
     help="Days of the log between two rebuilds of trees, or refits of mdn's network; the thesis has one.",
 )
 @click.option(
+    "--shares-of",
+    type=click.Choice(["user", "group"]),
+    default="user",
+    show_default=True,
+    help="Whose shares fair keeps: they stand for a cluster's namespaces.",
+)
+@click.option(
+    "--fair-half-life",
+    type=click.FloatRange(min=1.0),
+    default=FAIR_HALF_LIFE_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="After how long what somebody used counts half under fair.",
+)
+@click.option(
     "--machines",
     metavar="trace|N|FILE",
     help="Many machines and all resources in place of one pool: the file beside the trace, N of those, or a file.",
@@ -159,6 +176,8 @@ def command(
     runtime: Runtime,
     reliability: Reliability,
     rebuild_days: int,
+    shares_of: Any,
+    fair_half_life: float,
     machines: str | None,
     machine_capacity: str | None,
     processors: int | None,
@@ -179,6 +198,7 @@ def command(
 
     _check_outputs(report, swf_directory)
     chosen = _policies(policies, policy_files, Runner.POOL if machines is None else Runner.MACHINES)
+    chosen = [_with_shares(policy, shares_of, fair_half_life) for policy in chosen]
     _check_source(trace, generate, {"--jobs": count, "--load": load})
     check_machine_options(machines, machine_capacity, trace, processors, resources)
     if trace is not None:
@@ -227,20 +247,26 @@ def _policies(names: str, files: tuple[str, ...], runner: Runner) -> list[Replay
     from cotide_sim.trace_replay.user_policy import is_policy_file, load_policy
 
     found: dict[str, ReplayPolicy | UserPolicy] = {}
-    places: dict[str, str] = {}
+    sources: dict[str, str] = {}
     for name in [*(part.strip() for part in names.split(",") if part.strip()), *files]:
         policy: ReplayPolicy | UserPolicy
         if name in files or is_policy_file(name):
             policy = load_policy(name)
-            place = str(policy.file)
+            source = str(policy.file)
         else:
-            policy, place = policy_of(name, runner), ""
-        if places.setdefault(policy.name, place) != place:
+            policy, source = policy_of(name, runner), ""
+        if sources.setdefault(policy.name, source) != source:
             raise InputError(f"two policies are named {policy.name}; rename a file", field="policy")
         found[policy.name] = policy
     if not found:
         raise InputError("names no policy", field="policy")
     return list(found.values())
+
+
+def _with_shares(policy: ReplayPolicy | UserPolicy, owners: Any, half_life: float) -> ReplayPolicy | UserPolicy:
+    from cotide_sim.trace_replay.policies import ReplayPolicy
+
+    return replace(policy, owners=owners, half_life_seconds=half_life) if isinstance(policy, ReplayPolicy) else policy
 
 
 def _check_source(trace: Path | None, generate: str | None, generators: dict[str, object]) -> None:

@@ -233,8 +233,8 @@ class Observer:
         except InputError:
             # Someone's kubectl wrote the annotation: the demo must not end for it, and shows the next one.
             return
-        place = f"{decision.node}: " if decision.node else ""
-        self._facts.decisions.append(DecisionFact(now, pod.metadata.name, decision.node, f"{place}{decision.message}"))
+        prefix = f"{decision.node}: " if decision.node else ""
+        self._facts.decisions.append(DecisionFact(now, pod.metadata.name, decision.node, f"{prefix}{decision.message}"))
 
 
 def _class_of(pod: PodObject) -> WorkloadClass:

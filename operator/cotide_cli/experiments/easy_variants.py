@@ -54,8 +54,8 @@ def command(logs: tuple[Path, ...], data: Path | None, output: str) -> int:
 def _found(data: Path) -> list[Path]:
     if not data.is_dir():
         raise InputError("no such directory", file=str(data), field="--data")
-    places = [data, data / "swf"]
-    found = [path for place in places for name in LOGS for path in sorted(place.glob(f"{name}*.swf*"))]
+    folders = [data, data / "swf"]
+    found = [path for folder in folders for name in LOGS for path in sorted(folder.glob(f"{name}*.swf*"))]
     if not found:
         raise InputError(f"holds no log named {', '.join(LOGS)}", file=str(data), field="--data")
     return found
@@ -98,7 +98,7 @@ def _print_difference(name: str, difference: Difference) -> None:
     )
     first = difference.first
     if first is not None:
-        around = [
+        neighbours = [
             f"{what} {', '.join(str(number) for number in numbers)}"
             for what, numbers in (
                 ("submitted", first.submitted),
@@ -109,7 +109,7 @@ def _print_difference(name: str, difference: Difference) -> None:
         ]
         click.echo(
             f"  they part at second {first.second:,}: job {first.job.number} starts at {first.job.start_before:,} or"
-            f" {first.job.start_after:,}; at that second, {'; '.join(around) or 'nothing else'}"
+            f" {first.job.start_after:,}; at that second, {'; '.join(neighbours) or 'nothing else'}"
         )
     if not difference.top:
         return

@@ -89,14 +89,14 @@ def _readers(
     if data is not None:
         if not data.is_dir():
             raise InputError("no such directory", file=str(data), field="--data")
-        place: Path = data
+        folder: Path = data
         known: dict[str, Callable[[], LoadSeries]] = {
-            "google2011": lambda: google_load.read_google2011_load(place),
-            "google2019": lambda: google_load.read_google2019_load(place),
-            "alibaba2018": lambda: alibaba2018.read_alibaba2018_usage(place),
-            "azure2017-avg": lambda: vm_load.read_azure_cpu(place, "avg"),
-            "azure2017-max": lambda: vm_load.read_azure_cpu(place, "max"),
-            "planetlab2011": lambda: vm_load.read_planetlab_cpu(place),
+            "google2011": lambda: google_load.read_google2011_load(folder),
+            "google2019": lambda: google_load.read_google2019_load(folder),
+            "alibaba2018": lambda: alibaba2018.read_alibaba2018_usage(folder),
+            "azure2017-avg": lambda: vm_load.read_azure_cpu(folder, "avg"),
+            "azure2017-max": lambda: vm_load.read_azure_cpu(folder, "max"),
+            "planetlab2011": lambda: vm_load.read_planetlab_cpu(folder),
         }
         found += [known[name] for name in SETS if not sets or name in sets]
     return found or [lambda: generated_load(seed)]

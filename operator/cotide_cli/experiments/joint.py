@@ -56,15 +56,15 @@ def command(
 def _print(report: Report) -> None:
     lines = [["contender", "over the limit", "overload slots", "evictions", "mean wait s", "jobs", "cpu"]]
     for row in report.rows:
-        means, around = row.means, row.intervals
+        means, intervals = row.means, row.intervals
         lines.append(
             [
                 row.name,
-                f"{means['qos_violation_ratio']:.2%} +-{around['qos_violation_ratio']:.2%}",
-                f"{means['overload_slots']:.1f} +-{around['overload_slots']:.1f}",
-                f"{means['evictions']:.0f} +-{around['evictions']:.0f}",
-                f"{means['waiting_seconds_mean']:.0f} +-{around['waiting_seconds_mean']:.0f}",
-                f"{means['jobs_finished']:.0f} +-{around['jobs_finished']:.0f}",
+                f"{means['qos_violation_ratio']:.2%} +-{intervals['qos_violation_ratio']:.2%}",
+                f"{means['overload_slots']:.1f} +-{intervals['overload_slots']:.1f}",
+                f"{means['evictions']:.0f} +-{intervals['evictions']:.0f}",
+                f"{means['waiting_seconds_mean']:.0f} +-{intervals['waiting_seconds_mean']:.0f}",
+                f"{means['jobs_finished']:.0f} +-{intervals['jobs_finished']:.0f}",
                 f"{means['cpu_utilisation']:.1%}",
             ]
         )

@@ -105,7 +105,7 @@ def log_sizes(trace: Path) -> tuple[Integers, Integers]:
 
 
 def _tables(report: Report) -> Iterable[Table]:
-    from cotide_sim.experiments.offline.claims import TABLE_3_2
+    from cotide_sim.experiments.offline.claims import TABLE_3_2, table_distance
 
     log = f"{report.settings.log_jobs} jobs of the log"
     titles = {
@@ -127,6 +127,9 @@ def _tables(report: Report) -> Iterable[Table]:
         pairs = zip((line.average, line.largest, line.deviation), printed, strict=True)
         cells = [text for ours, paper in pairs for text in (f"{ours:,.2f}", f"{paper:,.2f}")]
         stretch.add_row(line.workload, line.algorithm, *cells)
+    for workload in dict.fromkeys(line.workload for line in report.stretch):
+        averages = {line.algorithm: line.average for line in report.stretch if line.workload == workload}
+        stretch.add_row(workload, "all: off by a factor of", f"{table_distance(averages):,.2f}")
     yield stretch
     worst = _table(
         "Table 3.1: worst cases, cost over the paper's better schedule", "order", "jobs", "ratio", "at least"
@@ -145,11 +148,11 @@ def _tables(report: Report) -> Iterable[Table]:
 
 
 def _figure(title: str, rows: list[Row], form: str) -> Table:
-    places = sorted({row.at for row in rows})
+    positions = sorted({row.at for row in rows})
     found: dict[tuple[str, int], Any] = {(row.algorithm, row.at): row for row in rows}
-    table = _table(title, "algorithm", *(f"{place:,}" for place in places))
+    table = _table(title, "algorithm", *(f"{position:,}" for position in positions))
     for name in dict.fromkeys(row.algorithm for row in rows):
-        shown = [found.get((name, place)) for place in places]
+        shown = [found.get((name, position)) for position in positions]
         table.add_row(name, *("" if row is None else f"{row.mean:{form}}" for row in shown))
     return table
 

@@ -1,6 +1,6 @@
 """`cotide simulate --machines`: the machines that a trace's jobs are placed on, and the replay there.
 
-Called by `simulate_command`. Invariant: every schedule has passed the check of places before it is returned; what was
+Called by `simulate_command`. Invariant: every schedule has passed the check of machines before it is returned; what was
 left out or fits no machine is said with its file and line.
 """
 

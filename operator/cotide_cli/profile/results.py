@@ -115,28 +115,28 @@ def make_results(directory: Path, journal: Journal, note: str, progress: Callabl
     plan, windows = journal.plan, journal.windows
     if not windows:
         raise InputError("holds no window: nothing was measured", file=str(journal.path))
-    around = plan.circumstances()
-    _write(directory / SAMPLES, samples_csv(windows, around))
-    _write(directory / COMPLETIONS, completions_csv(windows, around))
+    circumstances = plan.circumstances()
+    _write(directory / SAMPLES, samples_csv(windows, circumstances))
+    _write(directory / COMPLETIONS, completions_csv(windows, circumstances))
     progress("training", 0.0)
     model, refused = None, ""
     try:
-        model = train(windows, around, plan.seed)
+        model = train(windows, circumstances, plan.seed)
         _write_model(directory / MODEL, to_files(model))
     except ModelError as error:
         refused = str(error)
-    _train_completion(directory / COMPLETION_MODEL, windows, around, plan.seed)
+    _train_completion(directory / COMPLETION_MODEL, windows, circumstances, plan.seed)
     found = cell_findings(windows, plan.limit_milliseconds)
     predicted = held_out_p95(
-        windows, around, plan.seed, lambda done, all_: progress("held-out predictions", done / all_)
+        windows, circumstances, plan.seed, lambda done, all_: progress("held-out predictions", done / all_)
     )
     measured = by_cell(windows)
     cells = plan.cells() if plan.rates else tuple(sorted(measured))
     return Results(
         cells=found,
         where=standings(cells, measured, plan.rule),
-        fits=fits(found, around, model, THRESHOLD),
-        costs=costs(found, around),
+        fits=fits(found, circumstances, model, THRESHOLD),
+        costs=costs(found, circumstances),
         predicted=predicted,
         error=log_error(found, predicted),
         model_metrics={} if model is None else dict(model.metrics_),
@@ -145,40 +145,41 @@ def make_results(directory: Path, journal: Journal, note: str, progress: Callabl
     )
 
 
-def samples_csv(windows: list[Window], around: Circumstances) -> str:
+def samples_csv(windows: list[Window], circumstances: Circumstances) -> str:
     """Return the windows as `cotide train qos --samples` reads them."""
-    size = {kind.name: kind.input_bytes for kind in around.kinds}
+    size = {kind.name: kind.input_bytes for kind in circumstances.kinds}
     heads = ["requests_per_second", "other_requests_per_second", "limit_ms", "cpu_pressure", "latency_p95_ms", "jobs"]
     rows = [
         [
-            f"{one.cell.rate:g}", "0", f"{around.limit_milliseconds:g}", f"{around.pressure(one.cell):.6g}",
+            f"{one.cell.rate:g}", "0", f"{circumstances.limit_milliseconds:g}",
+            f"{circumstances.pressure(one.cell):.6g}",
             f"{one.p95_milliseconds:.6g}", ";".join(f"{name}:{n}:{n * size[name]}" for name, n in one.cell.mix),
         ]
         for one in windows
     ]  # fmt: skip
-    if around.service:
-        heads, rows = [*heads, "service"], [[*row, around.service] for row in rows]
+    if circumstances.service:
+        heads, rows = [*heads, "service"], [[*row, circumstances.service] for row in rows]
     return _csv(heads, rows)
 
 
-def completions_csv(windows: list[Window], around: Circumstances) -> str:
+def completions_csv(windows: list[Window], circumstances: Circumstances) -> str:
     """Return the jobs that ended as `cotide train completion --samples` reads them."""
-    size = {kind.name: kind.input_bytes for kind in around.kinds}
+    size = {kind.name: kind.input_bytes for kind in circumstances.kinds}
     return _csv(
         ["type", "input_bytes", "requests_per_second", "cpu_pressure", "seconds"],
         [
-            [name, str(size[name]), f"{one.cell.rate:g}", f"{around.pressure(one.cell):.6g}", f"{seconds:.6g}"]
+            [name, str(size[name]), f"{one.cell.rate:g}", f"{circumstances.pressure(one.cell):.6g}", f"{seconds:.6g}"]
             for one in windows
             for name, seconds in one.job_seconds
         ],
     )
 
 
-def _train_completion(directory: Path, windows: list[Window], around: Circumstances, seed: int) -> None:
+def _train_completion(directory: Path, windows: list[Window], circumstances: Circumstances, seed: int) -> None:
     from cotide_predictors.completion.completion_model import train_completion
     from cotide_predictors.serialisation import to_files
 
-    ended = completion_samples(windows, around)
+    ended = completion_samples(windows, circumstances)
     if len(ended.types) >= LEAST_JOBS:
         _write_model(directory, to_files(train_completion(ended, random_state=seed)))
 

@@ -92,12 +92,12 @@ def _lower(rooms: Rooms, at: int, key: int, smallest: int) -> None:
     used = rooms.used
     if key >> NUMBER_BITS < smallest:
         rooms.counts[USED] -= 1
-        for place in range(at, rooms.counts[USED]):
-            used[place] = used[place + 1]
+        for slot in range(at, rooms.counts[USED]):
+            used[slot] = used[slot + 1]
         return
     to = first_at_least(used, 0, at, key)
-    for place in range(at, to, -1):
-        used[place] = used[place - 1]
+    for slot in range(at, to, -1):
+        used[slot] = used[slot - 1]
     used[to] = key
 
 
@@ -108,7 +108,7 @@ def add_room(rooms: Rooms, key: int, smallest: int) -> None:
         return
     used, count = rooms.used, rooms.counts[USED]
     to = first_at_least(used, 0, count, key)
-    for place in range(count, to, -1):
-        used[place] = used[place - 1]
+    for slot in range(count, to, -1):
+        used[slot] = used[slot - 1]
     used[to] = key
     rooms.counts[USED] += 1

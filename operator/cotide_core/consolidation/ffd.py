@@ -18,11 +18,11 @@ def ffd(instance: Instance) -> Outcome:
     items = np.lexsort((np.arange(instance.applications), -instance.size_shares))
     nodes = by_load(instance)[::-1]
     rooms = instance.capacities[nodes]
-    places = np.full(instance.applications, -1, np.int64)
-    if not _first_fit(instance.sizes[items], rooms, places):
+    targets = np.full(instance.applications, -1, np.int64)
+    if not _first_fit(instance.sizes[items], rooms, targets):
         return instance.outcome(instance.homes.copy())
-    packed = np.empty_like(places)
-    packed[items] = places
+    packed = np.empty_like(targets)
+    packed[items] = targets
     if not instance.is_uniform:
         return instance.outcome(nodes[packed])
     return instance.outcome(match_nodes(instance, packed)[packed])
@@ -53,7 +53,7 @@ def match_nodes(instance: Instance, packed: Integers) -> Integers:
 
 
 @compiled
-def _first_fit(sizes: Integers, rooms: Integers, places: Integers) -> bool:
+def _first_fit(sizes: Integers, rooms: Integers, targets: Integers) -> bool:
     """Write the node of each item; rooms are used up. Returns whether all found one."""
     nodes, resources = rooms.shape
     for item in range(sizes.shape[0]):
@@ -64,8 +64,8 @@ def _first_fit(sizes: Integers, rooms: Integers, places: Integers) -> bool:
             if fits:
                 for resource in range(resources):
                     rooms[node, resource] -= sizes[item, resource]
-                places[item] = node
+                targets[item] = node
                 break
-        if places[item] < 0:
+        if targets[item] < 0:
             return False
     return True

@@ -247,7 +247,7 @@ def kmns(instance: Instance, drained: int, order: NDArray[np.int64] | None = Non
     order = by_load(instance) if order is None else order
     if not instance.is_uniform:
         found = VectorTrials(instance, order).run(drained)
-        # With unequal nodes an application may find no place though each had one: then nothing is moved.
+        # With unequal nodes an application may find no node though each had one: then nothing is moved.
         return instance.outcome(instance.homes.copy(), drained) if found is None else found
     state = prepared(instance, order)
     answer = trial(state[0], state[1], drained, 0, NO_LIMIT, NO_LIMIT)

@@ -112,7 +112,7 @@ def _orders(instance: Instance) -> list[Integers]:
 
 
 def _close_more(instance: Instance, best: Outcome) -> Outcome:
-    """Empty one used node after the other, the lightest first, while each application finds a place."""
+    """Empty one used node after the other, the lightest first, while each application finds a node."""
     targets = best.targets.copy()
     rooms = instance.capacities - _loads(instance, targets)
     on_node = np.bincount(targets, minlength=instance.nodes)
@@ -144,7 +144,7 @@ def push_out(
 ) -> bool:
     """Place each of `moving` on an open node by best fit, or where another application can be pushed on from.
 
-    Writes rooms and targets, also where it fails. Returns whether all found a place.
+    Writes rooms and targets, also where it fails. Returns whether all found a node.
     """
     for item in moving:
         node = _fullest(rooms, capacities, is_open, sizes[item], -1)
@@ -377,18 +377,18 @@ def exchange(instance: Instance, targets: Integers, tree: SwitchTree) -> Integer
         left = items.tolist()
         # The level below the first is the node itself: one that could stay at home does.
         for level in (np.arange(instance.nodes), *tree.switches):
-            places: dict[int, list[int]] = {}
+            by_level: dict[int, list[int]] = {}
             for node in free:
-                places.setdefault(int(level[node]), []).append(node)
+                by_level.setdefault(int(level[node]), []).append(node)
             still = []
             for item in left:
-                here = places.get(int(level[instance.homes[item]]))
+                here = by_level.get(int(level[instance.homes[item]]))
                 if here:
                     dealt[item] = here.pop()
                 else:
                     still.append(item)
             left = still
-            free = [node for nodes in places.values() for node in nodes]
+            free = [node for nodes in by_level.values() for node in nodes]
     return dealt
 
 

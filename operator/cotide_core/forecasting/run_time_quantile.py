@@ -28,7 +28,7 @@ class PlanQuantile:
         self._is_upper = quantile == 0.9
 
     def seconds(self, p50: float, p90: float) -> float:
-        """Return ``p50 (p90 / p50)^(z / z90)``, z being the quantile's place in the normal distribution."""
+        """Return ``p50 (p90 / p50)^(z / z90)``, z being the quantile's point in the normal distribution."""
         if self._is_upper or p50 <= 0.0:
             return p90
         factor: float = round((p90 / p50) ** self._power, DIGITS)

@@ -59,5 +59,5 @@ class SlowdownCache:
 
 
 def _step(rate: float) -> int:
-    """Return 0 for no requests, else one more than the place of the step at or above a rate."""
+    """Return 0 for no requests, else one more than the index of the step at or above a rate."""
     return 0 if rate <= 0.0 else min(len(STEPS), 1 + bisect_left(STEPS, rate))

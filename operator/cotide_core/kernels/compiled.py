@@ -175,7 +175,7 @@ def _key(function: FunctionType) -> str:
 
 
 def _collect_fields(kind: Any, seen: dict[str, bytes]) -> None:
-    """Take in the order of a named tuple's fields: machine code knows them by their place."""
+    """Take in the order of a named tuple's fields: machine code knows them by their index."""
     if not isinstance(kind, type) or not hasattr(kind, "_fields"):
         return
     seen[f"{kind.__module__}.{kind.__name__}"] = repr(kind._fields).encode()

@@ -98,7 +98,7 @@ def cache_misses(
 
     Parameters
     ----------
-    indices : (Q,) place of each question's shape in the tables.
+    indices : (Q,) index of each question's shape in the tables.
     ends : (Q,) where its rows end among ``rows``.
     shapes : (S, 5)
     marks, probabilities : (S, N, 5) and (S, N) answers.
@@ -143,7 +143,7 @@ def cache_misses(
 
 @compiled
 def take_answers(
-    pair_places: Integers,
+    pair_shapes: Integers,
     rows: Integers,
     starts: Integers,
     each: Floats,
@@ -177,7 +177,7 @@ def take_answers(
             if each[mix] > highest:
                 highest, worst, basis = each[mix], numbers[mix], bases[mix]
         answers[pair] = highest
-        index, row = pair_places[pair], rows[pair]
+        index, row = pair_shapes[pair], rows[pair]
         relief = reliefs[row]
         probabilities[index, row] = highest
         marks[index, row, VERSION] = versions[row]
@@ -222,7 +222,7 @@ def not_covered(
 
 @compiled
 def least_risky(probabilities: Floats, threshold: float, step: float) -> int:
-    """Return the first place of the lowest accepted risk, in steps; with a step of 0 the first accepted; else -1."""
+    """Return the first index of the lowest accepted risk, in steps; with a step of 0 the first accepted; else -1."""
     best, lowest = -1, np.inf
     for index in range(probabilities.shape[0]):
         if probabilities[index] <= threshold:

@@ -43,7 +43,7 @@ def mixes_of(
 
     Parameters
     ----------
-    indices, rows : (P,) of each pair: the place of its shape, and the row.
+    indices, rows : (P,) of each pair: the index of its shape, and the row.
     shapes : (S, 5) see `guard_answers`.
     arriving : (S, 2) requests/s and limit in milliseconds of an arriving pod with a promise; a rate below 0 is one that
         nobody measured.

@@ -12,8 +12,8 @@ from cotide_core.kernels.compiled import compiled
 
 
 @compiled
-def place_of(keys: Integers, jobs: Integers, size: int, key: int, job: int) -> int:
-    """Return the first place whose pair is not smaller than (key, job)."""
+def index_of(keys: Integers, jobs: Integers, size: int, key: int, job: int) -> int:
+    """Return the first index whose pair is not smaller than (key, job)."""
     low = 0
     high = size
     while low < high:
@@ -27,8 +27,8 @@ def place_of(keys: Integers, jobs: Integers, size: int, key: int, job: int) -> i
 
 @compiled
 def insert(keys: Integers, jobs: Integers, size: int, key: int, job: int) -> int:
-    """Put a pair in its place; return the new size. The arrays must have room."""
-    index = place_of(keys, jobs, size, key, job)
+    """Put a pair where it belongs; return the new size. The arrays must have room."""
+    index = index_of(keys, jobs, size, key, job)
     for at in range(size, index, -1):
         keys[at] = keys[at - 1]
         jobs[at] = jobs[at - 1]
@@ -39,7 +39,7 @@ def insert(keys: Integers, jobs: Integers, size: int, key: int, job: int) -> int
 
 @compiled
 def remove_at(keys: Integers, jobs: Integers, size: int, index: int) -> int:
-    """Take the pair at a place out; return the new size."""
+    """Take the pair at an index out; return the new size."""
     for at in range(index, size - 1):
         keys[at] = keys[at + 1]
         jobs[at] = jobs[at + 1]

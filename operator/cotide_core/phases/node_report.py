@@ -61,8 +61,8 @@ def desk(work: Work) -> Desk:
 @compiled
 def open_group(work: Work, group: int, now: int) -> None:
     """Let the tasks of a group start from now on (milliseconds)."""
-    if work.place[group] == NONE and work.waiting[group] > 0:
-        work.place[group] = work.counts[OPEN]
+    if work.position[group] == NONE and work.waiting[group] > 0:
+        work.position[group] = work.counts[OPEN]
         work.open[work.counts[OPEN]] = group
         work.counts[OPEN] += 1
         work.since[group] = now
@@ -79,10 +79,10 @@ def end_phase(work: Work, nodes: Nodes, task: int, now: int) -> int:
             work.held[job, resource] -= work.need[phase, resource]
             nodes.expected[node, resource] -= work.mean[phase, resource]
         nodes.held[node] -= 1
-        place = 0
-        while nodes.tasks[node, place] != task:
-            place += 1
-        nodes.tasks[node, place] = nodes.tasks[node, nodes.held[node]]
+        slot = 0
+        while nodes.tasks[node, slot] != task:
+            slot += 1
+        nodes.tasks[node, slot] = nodes.tasks[node, nodes.held[node]]
         work.state[task] = DONE
         work.running[group] -= 1
         return DONE
@@ -133,9 +133,9 @@ def grant_start(work: Work, nodes: Nodes, group: int, node: int, now: int) -> in
     if work.waiting[group] == 0:
         work.counts[OPEN] -= 1
         moved = work.open[work.counts[OPEN]]
-        work.open[work.place[group]] = moved
-        work.place[moved] = work.place[group]
-        work.place[group] = NONE
+        work.open[work.position[group]] = moved
+        work.position[moved] = work.position[group]
+        work.position[group] = NONE
     return int(task)
 
 

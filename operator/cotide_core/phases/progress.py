@@ -78,7 +78,7 @@ class Progress:
 
     Attributes
     ----------
-    place : of its phase among the stated ones, from 0.
+    position : of its phase among the stated ones, from 0.
     since_seconds : when it entered it.
     granted_seconds : when it had its size; None while it waits.
     ahead : readings in a row that look like the next phase.
@@ -86,16 +86,16 @@ class Progress:
     was_ready : whether it was seen ready since it had its size.
     """
 
-    place: int
+    position: int
     since_seconds: float
     granted_seconds: float | None = None
     ahead: int = 0
     read_seconds: float = 0.0
     was_ready: bool = False
 
-    def entered(self, place: int, now_seconds: float) -> Progress:
+    def entered(self, position: int, now_seconds: float) -> Progress:
         """Return where a pod is that has just entered a phase."""
-        return Progress(place, now_seconds)
+        return Progress(position, now_seconds)
 
 
 def advanced(progress: Progress, phases: Sequence[StatedPhase], now_seconds: float, usage: Usage | None) -> Progress:
@@ -105,19 +105,19 @@ def advanced(progress: Progress, phases: Sequence[StatedPhase], now_seconds: flo
     ----------
     usage : the last fresh reading; None where there is none.
     """
-    granted, place = progress.granted_seconds, progress.place
-    if granted is None or place + 1 >= len(phases):
+    granted, position = progress.granted_seconds, progress.position
+    if granted is None or position + 1 >= len(phases):
         return progress
-    is_ahead = None if usage is None else looks_like_next(phases[place], phases[place + 1], usage)
+    is_ahead = None if usage is None else looks_like_next(phases[position], phases[position + 1], usage)
     if usage is None or is_ahead is None:
-        seconds = phases[place].seconds
+        seconds = phases[position].seconds
         is_over = seconds is not None and now_seconds - granted >= seconds
-        return progress.entered(place + 1, now_seconds) if is_over else progress
+        return progress.entered(position + 1, now_seconds) if is_over else progress
     if usage.at_seconds <= progress.read_seconds or usage.at_seconds < granted + SETTLED_SECONDS:
         return progress
     ahead = progress.ahead + 1 if is_ahead else 0
     if ahead >= READINGS_TO_MOVE:
-        return progress.entered(place + 1, now_seconds)
+        return progress.entered(position + 1, now_seconds)
     return replace(progress, ahead=ahead, read_seconds=usage.at_seconds)
 
 
@@ -129,14 +129,14 @@ def shown(progress: Progress, phases: Sequence[StatedPhase], now_seconds: float,
     `UNSEEN_SECONDS` without it: work that is through with a phase before its probe has looked would wait for ever.
     """
     granted = progress.granted_seconds
-    if granted is None or progress.place + 1 >= len(phases):
+    if granted is None or progress.position + 1 >= len(phases):
         return progress
     if readiness.is_ready:
         return progress if progress.was_ready else replace(progress, was_ready=True)
     unseen_seconds = now_seconds - max(granted, readiness.started_seconds)
     ended_since = readiness.since_seconds > granted + CLOCKS_APART_SECONDS
     if progress.was_ready or ended_since or unseen_seconds >= UNSEEN_SECONDS:
-        return progress.entered(progress.place + 1, now_seconds)
+        return progress.entered(progress.position + 1, now_seconds)
     return progress
 
 
@@ -154,13 +154,13 @@ def looks_like_next(phase: StatedPhase, following: StatedPhase, usage: Usage) ->
     return None
 
 
-def memory_from(phases: Sequence[StatedPhase], place: int) -> int:
+def memory_from(phases: Sequence[StatedPhase], position: int) -> int:
     """Return the most memory that a phase or any later one needs; 0 where no phase states any.
 
     A phase that states none may use as much as the largest.
     """
     largest = max((phase.memory_bytes for phase in phases), default=0)
-    return max((phase.memory_bytes or largest for phase in phases[place:]), default=largest)
+    return max((phase.memory_bytes or largest for phase in phases[position:]), default=largest)
 
 
 def _apart(one: int, other: int) -> bool:

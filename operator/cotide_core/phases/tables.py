@@ -48,7 +48,7 @@ class Work(NamedTuple):
     waiting, running : (G,) tasks that have not started, and those that have and are not done.
     next_task : (G,) the task that starts next; a group's tasks are consecutive.
     since : (G,) when the group opened or last started a task.
-    place : (G,) where the group stands in ``open``; -1 where it is closed.
+    position : (G,) where the group stands in ``open``; -1 where it is closed.
     reserved : (G,) the node that is kept free for the group; -1 for none.
     need : (P, R) of each phase, as stated.
     rest : (P, R) the most that this phase and those after it need.
@@ -69,7 +69,7 @@ class Work(NamedTuple):
     running: Integers
     next_task: Integers
     since: Integers
-    place: Integers
+    position: Integers
     reserved: Integers
     need: Integers
     rest: Integers
@@ -161,7 +161,7 @@ def tables(
         running=np.zeros(count, np.int64),
         next_task=ends - sizes,
         since=np.zeros(count, np.int64),
-        place=np.full(count, NONE, np.int64),
+        position=np.full(count, NONE, np.int64),
         reserved=np.full(count, NONE, np.int64),
         need=needs,
         rest=_rest(needs, last),

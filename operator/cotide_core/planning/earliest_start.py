@@ -83,11 +83,11 @@ class PlanMethod:
 
     gangs_in_turn: ClassVar[bool] = True
 
-    def __init__(self, around: PlanContext) -> None:
+    def __init__(self, context: PlanContext) -> None:
         compile_ahead()
         compile_gangs()
-        self.around = around
-        self._quantile = PlanQuantile(around.plans.quantile)
+        self.context = context
+        self._quantile = PlanQuantile(context.plans.quantile)
         self._segments = 0
 
     def take(self, events: Sequence[Event]) -> None:

@@ -65,7 +65,7 @@ class HighDemandPartition(PlanMethod):
         order = np.lexsort((np.arange(snapshot.size), -share, ~snapshot.alive))
         high: Booleans = np.zeros(snapshot.size, np.bool_)
         high[order[: machine_shares(nodes)[0]]] = True
-        whole = self.around.availability
+        whole = self.context.availability
         at_last = whole.free[np.arange(len(whole.sizes)), whole.sizes - 1][:, problem.used]
         outlived: Booleans = np.zeros(snapshot.size, np.bool_)
         outlived[sorted(whole.outlived)] = True
@@ -88,5 +88,5 @@ class HighDemandPartition(PlanMethod):
         return found
 
     def _is_high(self, entry: QueuedPod, half: np.ndarray[tuple[int], np.dtype[np.float64]]) -> bool:
-        demand = self.around.state.demand(entry.pod.requests)
+        demand = self.context.state.demand(entry.pod.requests)
         return bool(demand.millicores > half[0] or demand.memory_bytes > half[1])

@@ -129,10 +129,10 @@ class NoPlanner:
 
 
 def planner_of(
-    rule: PlanRule | None, around: PlannerContext, run_times: RunTimes, config: SchedulerConfig
+    rule: PlanRule | None, context: PlannerContext, run_times: RunTimes, config: SchedulerConfig
 ) -> Planner | NoPlanner:
     """Return what plans for one engine."""
-    return NoPlanner() if rule is None else Planner(rule, around, run_times, config)
+    return NoPlanner() if rule is None else Planner(rule, context, run_times, config)
 
 
 class Planner:
@@ -141,11 +141,11 @@ class Planner:
     Parameters
     ----------
     rule : of the policy.
-    around : of the engine.
+    context : of the engine.
     """
 
-    def __init__(self, rule: PlanRule, around: PlannerContext, run_times: RunTimes, config: SchedulerConfig) -> None:
-        state, placer, queue, self._capacity, self._assumptions, self._gangs = around
+    def __init__(self, rule: PlanRule, context: PlannerContext, run_times: RunTimes, config: SchedulerConfig) -> None:
+        state, placer, queue, self._capacity, self._assumptions, self._gangs = context
         plans = config.plans or PlansConfig()
         stretches = SlowdownCache(run_times.forecaster)
         quantile = PlanQuantile(plans.quantile)

@@ -28,10 +28,10 @@ class GivenMachines(PlanMethod):
 
     gangs_in_turn = False
 
-    def __init__(self, around: PlanContext) -> None:
-        super().__init__(around)
+    def __init__(self, context: PlanContext) -> None:
+        super().__init__(context)
         compile_given()
-        self._draws = np.random.default_rng(around.seed)
+        self._draws = np.random.default_rng(context.seed)
         self._given: dict[QueuedPod, str] = {}
 
     def solve(self, base: Profiles, request: PlanRequest) -> Profiles:
@@ -58,14 +58,14 @@ class GivenMachines(PlanMethod):
         at_last = base.free[np.arange(len(base.sizes)), base.sizes - 1]
         for index, entry in enumerate(request.waiting):
             row = snapshot.columns.row_of.get(self._given.get(entry, ""), -1)
-            if row in self.around.availability.outlived:
+            if row in self.context.availability.outlived:
                 continue
             if row >= 0 and self._takes(request, index, at_last[row : row + 1], slice(row, row + 1)).any():
                 chosen[index] = row
         fresh = np.flatnonzero(chosen < 0).tolist()
         if not fresh:
             return chosen
-        work = self._work(request, chosen) if self.around.rule.machines is Machines.LEAST_WORK else None
+        work = self._work(request, chosen) if self.context.rule.machines is Machines.LEAST_WORK else None
         for index in fresh:
             rows = np.flatnonzero(self._takes(request, index, at_last, slice(None)))
             if not len(rows):
@@ -90,7 +90,7 @@ class GivenMachines(PlanMethod):
 
     def _work(self, request: PlanRequest, chosen: Integers) -> _Work:
         physical = slice(-PHYSICAL, None)
-        whole = self.around.availability
+        whole = self.context.availability
         work = _Work(request)
         last = whole.free[np.arange(len(whole.sizes)), whole.sizes - 1][:, physical]
         for at in range(int(whole.sizes.max(initial=1)) - 1):

@@ -10,15 +10,15 @@ from cotide_core.planning.reliable_share import ReliableShare
 from cotide_core.planning.slack_reservations import SlackPromises
 
 
-def method_of(around: PlanContext) -> PlanMethod:
+def method_of(context: PlanContext) -> PlanMethod:
     """Return the method of one engine."""
-    rule = around.rule
+    rule = context.rule
     if rule.slack:
-        return SlackPromises(around)
+        return SlackPromises(context)
     if rule.sharing is Sharing.RELIABLE:
-        return ReliableShare(around)
+        return ReliableShare(context)
     if rule.sharing is Sharing.HIGH_DEMAND:
-        return HighDemandPartition(around)
+        return HighDemandPartition(context)
     if rule.machines is not Machines.EARLIEST:
-        return GivenMachines(around)
-    return PlanMethod(around)
+        return GivenMachines(context)
+    return PlanMethod(context)

@@ -48,8 +48,8 @@ class ReliableShare(PlanMethod):
 
     gangs_in_turn = False
 
-    def __init__(self, around: PlanContext) -> None:
-        super().__init__(around)
+    def __init__(self, context: PlanContext) -> None:
+        super().__init__(context)
         compile_platform()
         self._reliability = Reliability()
         self._kinds: dict[QueuedPod, bool] = {}
@@ -124,16 +124,16 @@ class ReliableShare(PlanMethod):
     def started(self, entry: QueuedPod, moment: int) -> None:
         """Count what a predictable pod holds."""
         del moment
-        demand = self.around.state.demand(entry.pod.requests)
+        demand = self.context.state.demand(entry.pod.requests)
         amounts = (demand.millicores, demand.memory_bytes) if self._kinds.pop(entry, False) else (0, 0)
         self._runs[entry.pod.uid] = (amounts, entry.seconds_p50)
 
     def begun(self, entry: QueuedPod, row: int) -> None:
         """Note what is forecast of the run on its node."""
         amounts, seconds = self._runs[entry.pod.uid]
-        columns = self.around.state.columns
+        columns = self.context.state.columns
         pressure = float(columns.batch_millicores[row]) / max(1, int(columns.allocatable[CPU_COLUMN, row]))
-        forecaster = self.around.availability.run_times.forecaster
+        forecaster = self.context.availability.run_times.forecaster
         rate = np.array([columns.service_rates[row]], np.float64)
         factor = float(forecaster.slowdown([type_for(forecaster, entry.pod)], rate, np.array([pressure]))[0])
         self._runs[entry.pod.uid] = (amounts, seconds * factor)
@@ -143,13 +143,13 @@ class ReliableShare(PlanMethod):
         return (-entry.pod.workload_class.rank, -entry.pod.priority, demand_of(entry) * seconds)
 
     def _is_too_large(self, entry: QueuedPod) -> bool:
-        demand = self.around.state.demand(entry.pod.requests)
+        demand = self.context.state.demand(entry.pod.requests)
         share = self._share()
         return bool(demand.millicores > share[0] or demand.memory_bytes > share[1])
 
     def _share(self) -> Integers:
         """Return (2,) millicores and bytes that the predictable may hold."""
-        columns = self.around.state.columns
+        columns = self.context.state.columns
         size = columns.size
         offered = columns.allocatable[CPU_COLUMN : MEMORY_COLUMN + 1, :size] - columns.held[ONLINE_RANK, :, :size]
         for index, name in enumerate((RECLAIMED_CPU, RECLAIMED_MEMORY)):

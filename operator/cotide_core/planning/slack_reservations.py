@@ -31,8 +31,8 @@ class SlackPromises(PlanMethod):
 
     gangs_in_turn = False
 
-    def __init__(self, around: PlanContext) -> None:
-        super().__init__(around)
+    def __init__(self, context: PlanContext) -> None:
+        super().__init__(context)
         compile_slack()
         self._promises: dict[QueuedPod, int] = {}
         self._given: Integers = np.zeros(0, np.int64)

@@ -94,7 +94,9 @@ ENTRIES: Final = (
         LIVE,
     ),
     PolicyEntry("fifo", "in order of arrival, by requests alone", BASELINE, LIVE),
-    PolicyEntry("fair", "the namespace that used least of its due first, by requests alone", GHODSI, LIVE),
+    PolicyEntry(
+        "fair", "the namespace that used least of its due first, by requests alone", GHODSI, (Runner.LIVE, Runner.POOL)
+    ),
     PolicyEntry("random", "in a drawn order, by requests alone", BASELINE, LIVE),
     PolicyEntry("fifo-guarded", "in order of arrival, under the latency guard", BASELINE, LIVE),
     PolicyEntry("random-guarded", "in a drawn order, under the latency guard", BASELINE, LIVE),
@@ -111,7 +113,7 @@ ENTRIES: Final = (
         "slack",
         "promises with slack, which is spent when that helps the others more",
         "Talby and Feitelson 1999",
-        (Runner.LIVE, Runner.POOL),
+        EVERYWHERE,
     ),
     _plan("sjf", "shortest"),
     _plan("sdf", "smallest demand"),

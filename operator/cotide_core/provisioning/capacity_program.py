@@ -24,7 +24,7 @@ from cotide_core.provisioning.programs import Floats, LinearProgram, SparseMatri
 
 
 class CapacityProgram:
-    """The program's fixed matrix, and the places of its columns."""
+    """The program's fixed matrix, and the indices of its columns."""
 
     def __init__(self, model: CapacityModel, levels: int, *, whole: bool = False) -> None:
         """Check the model and lay out the matrix.

@@ -192,9 +192,9 @@ class OrderBook:
 def _cancelled(orders: list[NodeOrder], kind: str, surplus: int) -> tuple[list[NodeOrder], int]:
     """Return the orders with up to ``surplus`` of a kind cancelled, the newest first, and what is left of it."""
     kept = list(orders)
-    for place in reversed(range(len(kept))):
-        if surplus and kept[place].kind == kind and kept[place].stage is Stage.ASKED:
-            kept[place] = replace(kept[place], stage=Stage.CANCELLING)
+    for index in reversed(range(len(kept))):
+        if surplus and kept[index].kind == kind and kept[index].stage is Stage.ASKED:
+            kept[index] = replace(kept[index], stage=Stage.CANCELLING)
             surplus -= 1
     return kept, surplus
 

@@ -20,7 +20,7 @@ LARGEST: Final = 1e9
 
 @dataclass(frozen=True, slots=True)
 class DataCentre:
-    """One place.
+    """One site for servers.
 
     Attributes
     ----------

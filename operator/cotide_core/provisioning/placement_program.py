@@ -25,7 +25,7 @@ SECONDS_PER_HOUR = 3600.0
 
 
 class PlacementProgram:
-    """The program's fixed matrix, and the places of its columns and rows."""
+    """The program's fixed matrix, and the indices of its columns and rows."""
 
     def __init__(self, model: PlacementModel) -> None:
         """Check the model and lay out the matrix."""

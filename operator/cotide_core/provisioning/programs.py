@@ -29,7 +29,7 @@ class SparseMatrix:
     rows, columns : the shape.
     start : (columns + 1,) where each column begins in ``index`` and ``value``.
     index : (nonzeros,) row of each value, rising within a column.
-    value : (nonzeros,) no two of the same place.
+    value : (nonzeros,) no two of the same row and column.
     """
 
     rows: int
@@ -64,15 +64,15 @@ class Shift:
         """Return the shift of blocks whose first axis is the step; the last step stands for itself."""
         taken = []
         for blocks in (columns, rows):
-            places = np.arange(sum(block.size for block in blocks))
+            indices = np.arange(sum(block.size for block in blocks))
             for block in blocks:
-                places[block[:-1]] = block[1:]
-            taken.append(places)
+                indices[block[:-1]] = block[1:]
+            taken.append(indices)
         return cls(taken[0], taken[1])
 
 
 class Triplets:
-    """Collects the entries of a sparse matrix by row, column and value; entries of one place add up."""
+    """Collects the entries of a sparse matrix by row, column and value; entries of one row and column add up."""
 
     def __init__(self) -> None:
         self._rows: list[NDArray[np.int64]] = []
@@ -90,13 +90,13 @@ class Triplets:
         """Return what was collected."""
         at_row, at_column = np.concatenate(self._rows), np.concatenate(self._columns)
         value = np.concatenate(self._values)
-        place, inverse = np.unique(at_column * rows + at_row, return_inverse=True)
-        summed = np.bincount(inverse, weights=value, minlength=len(place))
+        position, inverse = np.unique(at_column * rows + at_row, return_inverse=True)
+        summed = np.bincount(inverse, weights=value, minlength=len(position))
         kept = summed != 0.0
-        place, summed = place[kept], summed[kept]
+        position, summed = position[kept], summed[kept]
         start = np.zeros(columns + 1, dtype=np.int32)
-        np.cumsum(np.bincount(place // rows, minlength=columns), out=start[1:])
-        return SparseMatrix(rows, columns, start, (place % rows).astype(np.int32), summed)
+        np.cumsum(np.bincount(position // rows, minlength=columns), out=start[1:])
+        return SparseMatrix(rows, columns, start, (position % rows).astype(np.int32), summed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

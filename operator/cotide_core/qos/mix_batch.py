@@ -40,7 +40,7 @@ class PairMixes:
 
 
 def mixes_after(snapshot: Snapshot, tables: AnswerTables, indices: Integers, rows: Integers) -> PairMixes:
-    """Return the mixes of each row after a pod of the shape at its place in the tables was put there.
+    """Return the mixes of each row after a pod of the shape at its index in the tables was put there.
 
     Each row must carry a promised online pod after the placement.
     """

@@ -141,7 +141,7 @@ class QosGuard:
         tables.fit(snapshot)
         index = tables.index_of(snapshot, shape)
         self._one_index[0], self._one_end[0] = index, len(rows)
-        if self._must_ask(snapshot, self._one_index, self._one_end, rows).shape[1]:
+        if self._cache_misses(snapshot, self._one_index, self._one_end, rows).shape[1]:
             return None
         return np.asarray(tables.probabilities[index].take(rows))
 
@@ -176,7 +176,7 @@ class QosGuard:
         tables = self._tables
         tables.fit(snapshot)
         indices = np.array([tables.index_of(snapshot, shape) for shape in shapes], np.int64)
-        questions, about = self._must_ask(snapshot, indices, np.array(ends, np.int64), rows)
+        questions, about = self._cache_misses(snapshot, indices, np.array(ends, np.int64), rows)
         if len(about):
             for question in dict.fromkeys(questions.tolist()):
                 tables.index_of(snapshot, shapes[question])
@@ -221,7 +221,7 @@ class QosGuard:
         names = self._names
         return list(zip([names[number] for number in numbers], counts, nearest.tolist(), examples, strict=True))
 
-    def _must_ask(self, snapshot: Snapshot, indices: Integers, ends: Integers, rows: NDArray[np.intp]) -> Integers:
+    def _cache_misses(self, snapshot: Snapshot, indices: Integers, ends: Integers, rows: NDArray[np.intp]) -> Integers:
         tables, columns = self._tables, snapshot.columns
         return cache_misses(
             indices,
@@ -245,7 +245,7 @@ class QosGuard:
         pairs: list[tuple[Shape, int]] = []
         for shape, rows in wanted:
             index = np.array([self._tables.index_of(snapshot, shape)], np.int64)
-            unknown = self._must_ask(snapshot, index, np.array([len(rows)], np.int64), rows)[1].tolist()
+            unknown = self._cache_misses(snapshot, index, np.array([len(rows)], np.int64), rows)[1].tolist()
             for start in range(0, len(unknown), CALL_ROWS):
                 part = unknown[start : start + CALL_ROWS]
                 if len(pairs) + len(part) > CALL_ROWS:
@@ -258,7 +258,7 @@ class QosGuard:
     def _ask_pairs(
         self, snapshot: Snapshot, pairs: Sequence[tuple[Shape, int]], forecaster: QosForecaster
     ) -> list[float]:
-        """Ask about pairs of as many shapes at once as have a place."""
+        """Ask about pairs of as many shapes at once as have an index."""
         answers: list[float] = []
         indices: list[int] = []
         shapes: set[Shape] = set()
@@ -276,7 +276,7 @@ class QosGuard:
         return answers
 
     def _ask(self, snapshot: Snapshot, indices: Integers, rows: Integers, forecaster: QosForecaster) -> Floats:
-        """Ask about P pairs of a place and a row, write the answers down and return them."""
+        """Ask about P pairs of a shape and a row, write the answers down and return them."""
         tables, columns = self._tables, snapshot.columns
         asked = mixes_after(snapshot, tables, indices, rows)
         told = forecaster.answer(asked.mixes)

@@ -1,7 +1,7 @@
 """The pods that may be tried now, in the order in which they are.
 
 Owned by `scheduling_queue.SchedulingQueue`. One heap, where a pod's key says it all; under an order by shares one heap
-for each namespace, since with each start the namespace's share rises, and with it the place of all its pods at once.
+for each namespace, since with each start the namespace's share rises, and with it the rank of all its pods at once.
 Invariant: `pop` gives the first of all that were pushed and are still valid.
 """
 

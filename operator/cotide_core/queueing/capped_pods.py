@@ -137,11 +137,11 @@ class CappedPods:
     def _released_of(self, name: str) -> list[QueuedPod]:
         heap, out, kept = self._heaps[name], list[QueuedPod](), list[tuple[Key, int, QueuedPod]]()
         limits, waiting = self._use.limits.get(name), self._waiting.get(name)
-        places = None if limits is None or limits.queued_pods is None else limits.queued_pods
-        if places is not None and waiting is not None:
-            places -= waiting.queued
+        room = None if limits is None or limits.queued_pods is None else limits.queued_pods
+        if room is not None and waiting is not None:
+            room -= waiting.queued
         beside = (0, 0)
-        while heap and len(kept) < LOOKED_AT and (places is None or len(out) < places):
+        while heap and len(kept) < LOOKED_AT and (room is None or len(out) < room):
             item = heapq.heappop(heap)
             entry = item[2]
             if entry.ticket != item[1]:

@@ -372,11 +372,11 @@ class SchedulingQueue:
             return waiting
         shares = {name: usage.share(name) for name in {namespace_of(entry.pod) for entry in waiting}}
 
-        def place(entry: QueuedPod) -> tuple[bool, Key, float, Key]:
+        def rank(entry: QueuedPod) -> tuple[bool, Key, float, Key]:
             key = full_key(self._order, entry, now)
             return entry.queue_state in kept, key[:2], shares[namespace_of(entry.pod)], key[2:]
 
-        waiting.sort(key=place)
+        waiting.sort(key=rank)
         return waiting
 
     def _flush_is_due_for(self, due: float, _: int, shape: Shape) -> bool:

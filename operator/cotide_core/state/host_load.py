@@ -103,10 +103,10 @@ class HostLoad:
         self._asked_then[:, row] = self._columns.held[ONLINE_RANK, :, row]
         self._until[row] = event.until_seconds if math.isfinite(event.until_seconds) else -np.inf
         self._ahead_until[:, row] = -np.inf
-        for place, peak in enumerate(event.ahead[:HORIZONS_MOST]):
+        for horizon, peak in enumerate(event.ahead[:HORIZONS_MOST]):
             if all(map(math.isfinite, peak)) and min(peak.online_millicores, peak.online_memory_bytes) >= 0:
-                self._ahead[place, :, row] = peak[1:]
-                self._ahead_until[place, row] = peak.until_seconds
+                self._ahead[horizon, :, row] = peak[1:]
+                self._ahead_until[horizon, row] = peak.until_seconds
 
     def forget(self, row: int) -> None:
         """Drop what is known of a row: another node may get it."""
@@ -144,13 +144,13 @@ class HostLoad:
         until = self._ahead_until[:, :size]
         open_rows = believed & (self._until[:size] < end)
         since = np.maximum(0.0, self.asked() - self._asked_then[:, :size])
-        for place in range(HORIZONS_MOST):
-            told = open_rows & (until[place] >= now)
+        for horizon in range(HORIZONS_MOST):
+            told = open_rows & (until[horizon] >= now)
             if not told.any():
                 break
-            further = np.minimum(self._ahead[place, :, :size] + since, self.physical())
+            further = np.minimum(self._ahead[horizon, :, :size] + since, self.physical())
             peak = np.where(told, np.maximum(peak, further), peak)
-            open_rows = told & (until[place] < end)
+            open_rows = told & (until[horizon] < end)
         return peak, believed
 
     def _foreseen(self) -> Floats:

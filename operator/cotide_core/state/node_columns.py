@@ -288,7 +288,7 @@ class NodeColumns:
             self.relief_versions[row] = self.relief_clock
         self.journal.append(row)
         if len(self.journal) > 4 * self.capacity:
-            # Half goes; a cache that was behind it finds its place missing and starts over.
+            # Half goes; a cache that was behind it finds its position missing and starts over.
             dropped = len(self.journal) // 2
             del self.journal[:dropped]
             self.journal_start += dropped

@@ -1,7 +1,7 @@
 """The latest object of everything that matters to scheduling, as the reflectors saw it.
 
 Filled by one task per reflected resource (`follow`), read by the loop and the controllers, all in the operator's
-own event loop. Place in the flow: watch event -> mirror -> translation -> core event.
+own event loop. Position in the flow: watch event -> mirror -> translation -> core event.
 Invariant: the indexes (pods of a Job, pods kept for a Job, pods of a Workload) agree with the objects after `apply`;
 those of a Workload whose selector changed among many pods after `settle` has nothing left to do.
 """
@@ -323,11 +323,11 @@ class ObjectCache:
         """Tell the listeners of an object that did not change: what is made of it did."""
         self._tell(kind, key)
 
-    def set_aside(self, kind: Kind, key: str, place: str, error: BaseException | str) -> None:
+    def set_aside(self, kind: Kind, key: str, part: str, error: BaseException | str) -> None:
         """Set an object aside at the version that is here."""
         item = self.objects(kind).get(key)
         metadata = item.metadata if item is not None else Metadata()
-        self.quarantine.put(kind, key, place, error, uid=metadata.uid, version=metadata.resource_version)
+        self.quarantine.put(kind, key, part, error, uid=metadata.uid, version=metadata.resource_version)
 
     def _tell(self, kind: Kind, key: str) -> None:
         for listener in self._listeners:

@@ -39,7 +39,7 @@ class SetAside:
     Attributes
     ----------
     kind, key, uid, version : which object, and which state of it; empty where it could not be read.
-    place : the part that raised.
+    part : the part that raised.
     fault : what it said, for the owner of the object: nothing of other objects.
     """
 
@@ -47,7 +47,7 @@ class SetAside:
     key: str
     uid: str
     version: str
-    place: str
+    part: str
     fault: str
 
 
@@ -80,14 +80,14 @@ class Quarantine:
         return self._aside.get((kind, key))
 
     def put(
-        self, kind: str, key: str, place: str, error: BaseException | str, *, uid: str = "", version: str = ""
+        self, kind: str, key: str, part: str, error: BaseException | str, *, uid: str = "", version: str = ""
     ) -> None:
         """Set an object aside until it changes, and tell the listeners; again at the same version tells nobody."""
         known = self._aside.get((kind, key))
         where = "" if isinstance(error, str) else where_raised(error)
         fault = error if isinstance(error, str) else (str(error) or type(error).__name__)
-        entry = SetAside(kind, key, uid, version, place, _cut(fault))
-        if known is not None and (known.uid, known.version, known.place) == (uid, version, place):
+        entry = SetAside(kind, key, uid, version, part, _cut(fault))
+        if known is not None and (known.uid, known.version, known.part) == (uid, version, part):
             return
         if known is None and len(self._aside) >= MOST:
             del self._aside[next(iter(self._aside))]
@@ -125,7 +125,7 @@ class Quarantine:
             "%s %s is set aside until it changes: %s%s: %s",
             entry.kind,
             entry.key or "(unnamed)",
-            entry.place,
+            entry.part,
             where,
             entry.fault,
         )

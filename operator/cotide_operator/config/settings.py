@@ -389,7 +389,7 @@ def _disagreement(field: str, sentence: str) -> PydanticCustomError:
 
 ASSUME_TIMEOUT_WALL_SECONDS: Final = 3600.0
 """An unconfirmed binding is a matter of the network, hence of wall time, however fast the clock runs. The binder
-answers for each one, however long an outage lasts, and a place that is given away before is given away twice: this is
+answers for each one, however long an outage lasts, and room that is given away before is given away twice: this is
 a last resort, for a fault of ours. Chosen."""
 
 

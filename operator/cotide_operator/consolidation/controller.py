@@ -99,11 +99,11 @@ class ConsolidationDependencies:
 class Consolidator:
     """One term of leadership; see the module."""
 
-    def __init__(self, around: ConsolidationDependencies, settings: ConsolidationSettings) -> None:
-        self._around, self._settings = around, settings
-        self._hands = LiveHands(around.client, around.mirror, around.clock, self._undone)
+    def __init__(self, dependencies: ConsolidationDependencies, settings: ConsolidationSettings) -> None:
+        self._dependencies, self._settings = dependencies, settings
+        self._hands = LiveHands(dependencies.client, dependencies.mirror, dependencies.clock, self._undone)
         # How many nodes are spare, too, is for whoever plans capacity to say.
-        pace = settings.pace() if around.allowed is None else replace(settings.pace(), spare_nodes=0)
+        pace = settings.pace() if dependencies.allowed is None else replace(settings.pace(), spare_nodes=0)
         self._watch = Watch(pace)
         self._turn = asyncio.Lock()
         """Held by whoever decides about nodes: a node must not be handed over while it is given back."""
@@ -111,7 +111,7 @@ class Consolidator:
         self._carrier = Carrier(
             self._hands,
             timeout_seconds=settings.timeout_seconds,
-            now=around.clock.now,
+            now=dependencies.clock.now,
             sleep=self._hands.sleep,
             goes=self._goes,
             say=_LOG.info,
@@ -120,7 +120,7 @@ class Consolidator:
         self._next_plan = float("-inf")
         self._complained = float("-inf")
         self.predictions = Predictions(
-            self._scored, horizon_seconds=around.slot_seconds, pays_after_seconds=settings.pays_after_seconds
+            self._scored, horizon_seconds=dependencies.slot_seconds, pays_after_seconds=settings.pays_after_seconds
         )
 
     async def run(self) -> None:
@@ -175,7 +175,7 @@ class Consolidator:
                 return
             standing = self._hands.standings().get(node)
             if standing is not None and standing.mark in (Mark.FREED, Mark.EMPTYING):
-                self.predictions.gave_up(node, self._around.clock.now(), late=False)
+                self.predictions.gave_up(node, self._dependencies.clock.now(), late=False)
                 await self._hands.write(node, Mark.NONE, cordoned=False)
                 self._tell(node, "Normal", "GivenBack", f"uncordoned: {why}")
 
@@ -185,14 +185,14 @@ class Consolidator:
             await self._look()
 
     async def _look(self) -> None:
-        around, now = self._around, self._around.clock.now()
+        dependencies, now = self._dependencies, self._dependencies.clock.now()
         for name in self._hands.taken_out_of_our_hands():
             await self._hands.write(name, Mark.NONE, cordoned=False)
         standings = self._hands.standings()
         idle = {name for name, one in standings.items() if one.mark not in (Mark.NONE, Mark.STOPPING)}
         ours = [name for name in standings if name in idle and name not in self._drains]
         waiting = self._waiting()
-        wanted, hope = wanted_nodes(around.engine().state, waiting, ours) if waiting else ((), False)
+        wanted, hope = wanted_nodes(dependencies.engine().state, waiting, ours) if waiting else ((), False)
         if hope and self._drains:
             self._hands.demanded = True
             await self.stop()
@@ -204,9 +204,9 @@ class Consolidator:
             planned = await self._plan(now)
         draining = frozenset(self._drains)
         plan = None if planned is None else planned.plan
-        if plan is not None and around.allowed is not None:
-            allowed = around.allowed()
-            state = around.engine().state
+        if plan is not None and dependencies.allowed is not None:
+            allowed = dependencies.allowed()
+            state = dependencies.engine().state
             named = {one.node for one in plan.freed} | {one.node for one in plan.emptying}
             plan = within(plan, allowed, {name: allowed.kind_of(state.node(name)) for name in named})
         acts = self._watch.decide(Look(now, plan, standings, draining, wanted))
@@ -217,9 +217,9 @@ class Consolidator:
     def _waiting(self) -> list[Pod]:
         """Return pods that no node would take, as the engine or another scheduler said."""
         found: list[Pod] = []
-        for key, pod in self._around.mirror.pods.items():
+        for key, pod in self._dependencies.mirror.pods.items():
             if not pod.spec.node_name and self._refused(key, pod):
-                told = self._around.pods.get(key)
+                told = self._dependencies.pods.get(key)
                 if told is not None:
                     found.append(told)
                 if len(found) >= WAITING_MOST:
@@ -229,8 +229,8 @@ class Consolidator:
     def _refused(self, key: str, pod: PodObject) -> bool:
         if pod.metadata.deletion_timestamp is not None or pod.status.phase in ENDED:
             return False
-        if pod.spec.scheduler_name == self._around.scheduler_name:
-            decision = self._around.board.get(key)
+        if pod.spec.scheduler_name == self._dependencies.scheduler_name:
+            decision = self._dependencies.board.get(key)
             return decision is not None and decision.node is None and decision.reason in CAPACITY
         return any(
             one.type == "PodScheduled" and one.status == "False" and one.reason == "Unschedulable"
@@ -238,19 +238,19 @@ class Consolidator:
         )
 
     async def _plan(self, now: float) -> LivePlan:
-        around = self._around
-        told = told_by(around.engine().state, around.forecaster(), around.risk_threshold, now)
+        dependencies = self._dependencies
+        told = told_by(dependencies.engine().state, dependencies.forecaster(), dependencies.risk_threshold, now)
         started = time.perf_counter()
         planned = await asyncio.to_thread(
-            plan_of, around.mirror.copied(), dict(around.pods), told, self._spared(), now
+            plan_of, dependencies.mirror.copied(), dict(dependencies.pods), told, self._spared(), now
         )  # fmt: skip
-        around.telemetry.consolidation_plan_seconds.observe(time.perf_counter() - started)
+        dependencies.telemetry.consolidation_plan_seconds.observe(time.perf_counter() - started)
         for view, nodes in (
             ("used", planned.plan.used_before),
             ("after", planned.plan.used_after),
             ("least", planned.plan.fewest),
         ):
-            around.telemetry.consolidation_plan_nodes.labels(view).set(nodes)
+            dependencies.telemetry.consolidation_plan_nodes.labels(view).set(nodes)
         self._goes.clear()
         self._goes.update(planned.goes)
         for key, (uid, p50, p90) in planned.ending.items():
@@ -261,16 +261,16 @@ class Consolidator:
 
     def _spared(self) -> ConsolidationSettings:
         """Return settings that leave out the kinds of which no node may go: they may take pods all the same."""
-        if self._around.allowed is None:
+        if self._dependencies.allowed is None:
             return self._settings
-        allowed = self._around.allowed()
+        allowed = self._dependencies.allowed()
         full = tuple(kind for kind, left in allowed.left.items() if left <= 0)
         excluded = dict(self._settings.excluded_nodes)
         excluded[allowed.label] = (*excluded.get(allowed.label, ()), *full)
         return self._settings.model_copy(update={"excluded_nodes": excluded})
 
     async def _act(self, acts: Acts, planned: LivePlan | None) -> None:
-        now = self._around.clock.now()
+        now = self._dependencies.clock.now()
         for back in acts.give_back:
             self.predictions.gave_up(back.node, now, late="was to be empty" in back.why)
             await self._hands.write(back.node, Mark.NONE, cordoned=False, demanded=back.demanded)
@@ -295,7 +295,7 @@ class Consolidator:
                 self._drains[step.node] = asyncio.create_task(self._drain(step, uids), name=f"drain {step.node}")
 
     async def _drain(self, step: Freed, uids: Mapping[str, str]) -> None:
-        moves = self._around.telemetry.consolidation_moves
+        moves = self._dependencies.telemetry.consolidation_moves
         try:
             if step.moves:
                 self._tell(step.node, "Normal", "Draining", f"cordoned: {counted(len(step.moves), 'pod')} to move")
@@ -313,18 +313,18 @@ class Consolidator:
             self._drains.pop(step.node, None)
 
     def _freed(self, node: str, why: str) -> None:
-        self._around.telemetry.consolidation_freed.inc()
+        self._dependencies.telemetry.consolidation_freed.inc()
         self._tell(node, "Normal", "Freed", f"free and cordoned: {why}")
 
     def _undone(self, _node: str, demanded: bool) -> None:
         """Count a node that is open again."""
-        self._around.telemetry.consolidation_given_back.labels("demand" if demanded else "other").inc()
+        self._dependencies.telemetry.consolidation_given_back.labels("demand" if demanded else "other").inc()
 
     def _tell(self, node: str, kind: str, reason: str, message: str) -> None:
-        found = self._around.mirror.nodes.get(node)
+        found = self._dependencies.mirror.nodes.get(node)
         if found is not None:
-            self._around.recorder.node(node, found.metadata.uid, kind, reason, message)
-        self._around.note({"now": self._around.clock.now(), "node": node, "did": reason, "why": message})
+            self._dependencies.recorder.node(node, found.metadata.uid, kind, reason, message)
+        self._dependencies.note({"now": self._dependencies.clock.now(), "node": node, "did": reason, "why": message})
 
     def _follow(self, now: float) -> None:
         """Score what was predicted."""
@@ -332,8 +332,8 @@ class Consolidator:
             if one.mark is Mark.EMPTYING:  # also of an operator before us
                 self.predictions.empties(name, one.p50_seconds, one.p90_seconds, one.since)
         self.predictions.follow_pods(*self._pods_of_predictions(), now)
-        state = self._around.engine().state
-        used, fresh = state.host_load.used(now, self._around.slot_seconds)
+        state = self._dependencies.engine().state
+        used, fresh = state.host_load.used(now, self._dependencies.slot_seconds)
         loads = used + state.host_load.batch_load(now)
         rows = state.columns.row_of
         known = {name: row for name in self.predictions.loads() if (row := rows.get(name)) is not None and fresh[row]}
@@ -345,24 +345,24 @@ class Consolidator:
         running: dict[str, str] = {}
         ended: dict[str, str] = {}
         for key in self.predictions.pods():
-            pod = self._around.mirror.pods.get(key)
+            pod = self._dependencies.mirror.pods.get(key)
             if pod is not None:
                 (ended if pod.status.phase in ENDED else running)[key] = pod.metadata.uid
         return running, ended
 
     def _scored(self, kind: str, subject: str, outcome: str, figures: Mapping[str, Any]) -> None:
-        self._around.telemetry.consolidation_predictions.labels(kind, outcome).inc()
-        self._around.note(
-            {"now": self._around.clock.now(), "predicted": kind, "of": subject, "came": outcome, **figures}
+        self._dependencies.telemetry.consolidation_predictions.labels(kind, outcome).inc()
+        self._dependencies.note(
+            {"now": self._dependencies.clock.now(), "predicted": kind, "of": subject, "came": outcome, **figures}
         )  # fmt: skip
 
     def _show(self) -> None:
         standings = self._hands.standings()
         for mark in (Mark.DRAINING, Mark.EMPTYING, Mark.FREED):
             count = sum(one.mark is mark for one in standings.values())
-            self._around.telemetry.consolidation_nodes.labels(mark.value).set(count)
-        left = moves_left(standings, self._around.clock.now(), self._settings.moves_per_hour)
-        self._around.telemetry.consolidation_moves_left.set(left)
+            self._dependencies.telemetry.consolidation_nodes.labels(mark.value).set(count)
+        left = moves_left(standings, self._dependencies.clock.now(), self._settings.moves_per_hour)
+        self._dependencies.telemetry.consolidation_moves_left.set(left)
 
     async def _leave(self) -> None:
         """Give back what an operator that consolidated holds: this one does not.
@@ -370,7 +370,7 @@ class Consolidator:
         Not what was handed over to be switched off: its machine may go at any moment.
         """
         standings = self._hands.standings()
-        for name in left_behind(self._around.mirror):
+        for name in left_behind(self._dependencies.mirror):
             if name in standings and standings[name].mark is Mark.STOPPING:
                 continue
             try:

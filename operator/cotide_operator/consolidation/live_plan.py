@@ -52,7 +52,7 @@ class LivePlan:
 
     Attributes
     ----------
-    uids : of all pods, by key. goes : pods that need no place. ending : uid, p50 and p90 of pods left because they end.
+    uids : of all pods, by key. goes : pods that need no node. ending : uid, p50 and p90 of pods left because they end.
     refused : targets that only their forecast ruled out. warnings : what could not be read.
     """
 

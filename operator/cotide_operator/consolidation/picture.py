@@ -28,7 +28,7 @@ from cotide_operator.scheduling.disruption_budgets import covers
 from cotide_operator.translation.eviction_annotations import SAFE_TO_EVICT_ANNOTATION, is_mirror
 from cotide_operator.translation.namespace_limits import translate_namespace
 from cotide_operator.translation.pod_times import PodTimes
-from cotide_operator.translation.pods_and_nodes import affiliation, translate_node, translate_pod, translate_workload
+from cotide_operator.translation.pods_and_nodes import ownership_of, translate_node, translate_pod, translate_workload
 
 SPREAD: Final = 2.0
 """p90 over p50 of a run time where only an estimate is known, as the engine's own heuristic has it."""
@@ -106,7 +106,7 @@ def _translated(pod: PodObject, cache: ObjectCache) -> Pod:
     free = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
     created = _seconds(pod.metadata.creation_timestamp)
     times = PodTimes(pod.metadata.uid, created or 0.0, _seconds(pod.status.start_time))
-    translated = translate_pod(free, affiliation(pod, cache), times, pod.spec.scheduler_name)
+    translated = translate_pod(free, ownership_of(pod, cache), times, pod.spec.scheduler_name)
     ours = pod.spec.scheduler_name == "cotide"
     return translated._replace(node=pod.spec.node_name or None, ours=ours)
 

@@ -201,9 +201,9 @@ class JobController:
         turn = Turn()
         there = {(pod.index, pod.retry) for pod in pods}
         known.made = {
-            place: made for place, made in known.made.items() if place not in there and now - made < MADE_SECONDS
+            attempt: made for attempt, made in known.made.items() if attempt not in there and now - made < MADE_SECONDS
         }
-        places = [place for place in plan.make if place not in known.made]
+        attempts = [attempt for attempt in plan.make if attempt not in known.made]
         alive = sum(pod.alive for pod in pods)
         await turn.give_way()
         if known.trouble and now < known.retry_monotonic and alive >= known.alive_then:
@@ -224,14 +224,14 @@ class JobController:
                 learned=learned,
             )
 
-        if places:
+        if attempts:
             try:
-                manifest(*places[0])  # what is wrong with one is wrong with all
+                manifest(*attempts[0])  # what is wrong with one is wrong with all
             except InputError as error:
                 known.trouble = f"spec.template.{error}"
                 return False
-            made = await self._children.make([partial(manifest, *place) for place in places])
-            known.made.update((places[number], now) for number in made.there)
+            made = await self._children.make([partial(manifest, *attempt) for attempt in attempts])
+            known.made.update((attempts[number], now) for number in made.there)
             if made.fault is not None:
                 raise made.fault
             known.trouble = made.trouble

@@ -14,7 +14,7 @@ Life of one pod, which our finalizer keeps in the API whoever deletes it::
 
 Invariants: `Progress` never goes back; each pod that ended is counted once, because counting it moves its index on to
 the next ``a`` in the same write; a pod is made, and another let go, only after that write, so that a crash between
-repeats neither and an end that nobody watched is found. The place of a pod (index, ``a``) says whether it is counted:
+repeats neither and an end that nobody watched is found. The attempt of a pod (index, ``a``) says whether it is counted:
 no list of pods "counted but still there" is needed. Source of the scheme: batch/v1 ("Job tracking with finalizers",
 KEP-2307). Like a batch/v1 Job with ``podReplacementPolicy: Failed`` and unlike its default, a pod that is being
 deleted is waited for, since it may still succeed; it counts when it ended, or when nobody stops it any more (its grace
@@ -131,37 +131,37 @@ def _accounted(
     spec: JobSpec, progress: Progress, pods: Sequence[SeenPod], memory: ReconcilerCache, now_seconds: float
 ) -> Progress:
     """Count every pod that ended since the last look."""
-    by_place = {(pod.index, pod.retry): pod for pod in pods}
+    by_attempt = {(pod.index, pod.retry): pod for pod in pods}
     highest: dict[int, int] = {}
-    for index, retry in by_place:
+    for index, retry in by_attempt:
         highest[index] = max(retry, highest.get(index, 0))
     completed, retries = set(progress.completed), dict(progress.retries)
     failures, evictions = progress.failures, progress.evictions
-    indexes = {index for index, _ in (*by_place, *memory.met)}
+    indexes = {index for index, _ in (*by_attempt, *memory.met)}
     for index in sorted(index for index in indexes if index < spec.completions and index not in completed):
         while True:
-            place = index, retries.get(index, 0)
-            pod = by_place.get(place)
+            attempt = index, retries.get(index, 0)
+            pod = by_attempt.get(attempt)
             if pod is not None and pod.phase == "Succeeded":
                 completed.add(index)
                 break
-            if pod is not None and (pod.alive or (pod.deleting and place in memory.withdrawn)):
-                memory.met.add(place)
+            if pod is not None and (pod.alive or (pod.deleting and attempt in memory.withdrawn)):
+                memory.met.add(attempt)
                 break
-            if pod is None and place in memory.withdrawn:
-                memory.withdrawn.discard(place)
-                memory.met.discard(place)
+            if pod is None and attempt in memory.withdrawn:
+                memory.withdrawn.discard(attempt)
+                memory.met.discard(attempt)
                 break
             # A missing pod was taken away if we met it, or if a later pod of its index shows that it was there.
-            if pod is None and place not in memory.met and highest.get(index, -1) < place[1]:
+            if pod is None and attempt not in memory.met and highest.get(index, -1) < attempt[1]:
                 break
             if pod is None or pod.lost_its_node:
                 evictions += 1
             else:
                 failures += 1
                 memory.not_before[index] = now_seconds + backoff_seconds(failures)
-            retries[index] = place[1] + 1
-            memory.met.discard(place)
+            retries[index] = attempt[1] + 1
+            memory.met.discard(attempt)
     return replace(progress, completed=frozenset(completed), retries=retries, failures=failures, evictions=evictions)
 
 

@@ -33,13 +33,13 @@ class ClassContext:
     """All pods on that node."""
 
 
-def class_and_reason(pod: Object, around: ClassContext) -> tuple[WorkloadClass, str]:
+def class_and_reason(pod: Object, context: ClassContext) -> tuple[WorkloadClass, str]:
     """Return a pod's class and the rule that gave it, in words."""
     if (pod.get("spec") or {}).get("nodeName") and is_mirror(pod["metadata"].get("annotations") or {}):
         return WorkloadClass.ONLINE, "because it is a static pod of its node, which nobody can evict"
     label = (pod["metadata"].get("labels") or {}).get(CLASS_LABEL)
-    cap = (((around.namespace or {}).get("metadata") or {}).get("labels") or {}).get(MAX_CLASS_LABEL)
-    rules = _rules(pod, around)
+    cap = (((context.namespace or {}).get("metadata") or {}).get("labels") or {}).get(MAX_CLASS_LABEL)
+    rules = _rules(pod, context)
     kept = classify(label=label, max_class=UNRAISED, **rules)
     if cap not in set(WorkloadClass) and kept != classify(label=label, **rules):
         return kept, f"because {_finite(rules)} is not made online without its namespace's label {MAX_CLASS_LABEL}"
@@ -51,18 +51,18 @@ def class_and_reason(pod: Object, around: ClassContext) -> tuple[WorkloadClass, 
         if classify(max_class=cap, **rules) == label:
             return decided, f"because its namespace allows {cap} at most"
         return decided, f"by its label {CLASS_LABEL}"
-    return decided, _why(pod, around, rules)
+    return decided, _why(pod, context, rules)
 
 
-def _rules(pod: Object, around: ClassContext) -> dict[str, Any]:
+def _rules(pod: Object, context: ClassContext) -> dict[str, Any]:
     """Return what `classify` wants to know beside the label and the cap."""
     owner_class: WorkloadClass | None = None
-    if around.owner is not None:
-        declared = (around.owner.get("spec") or {}).get("class", "batch")
+    if context.owner is not None:
+        declared = (context.owner.get("spec") or {}).get("class", "batch")
         owner_class = WorkloadClass.ONLINE
-        if around.owner.get("kind") == "Job":
+        if context.owner.get("kind") == "Job":
             owner_class = WorkloadClass(declared) if declared in set(WorkloadClass) else WorkloadClass.BATCH
-    value = (around.priority_class or {}).get("value")
+    value = (context.priority_class or {}).get("value")
     return {
         "owner_class": owner_class,
         "priority_class_value": value if isinstance(value, int) else None,
@@ -86,9 +86,9 @@ def _finite(rules: Mapping[str, Any]) -> str:
     return "work of a Job" if owned else "a pod that asks for reclaimed capacity"
 
 
-def _why(pod: Object, around: ClassContext, rules: Mapping[str, Any]) -> str:
-    if around.owner is not None:
-        return f"by its {around.owner.get('kind')} {around.owner['metadata']['name']}"
+def _why(pod: Object, context: ClassContext, rules: Mapping[str, Any]) -> str:
+    if context.owner is not None:
+        return f"by its {context.owner.get('kind')} {context.owner['metadata']['name']}"
     if rules["priority_class_value"] is not None:
         named = (pod.get("spec") or {}).get("priorityClassName")
         return f"by its PriorityClass {named} of value {rules['priority_class_value']}"

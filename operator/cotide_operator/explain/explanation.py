@@ -79,17 +79,17 @@ _NO_FACTS: Final[Facts] = []
 _NOTHING: Final[tuple[Facts, dict[str, Any]]] = ([], {})
 
 
-def explain_pod(pod: Object, around: ClassContext, now_seconds: float) -> Explanation:
+def explain_pod(pod: Object, context: ClassContext, now_seconds: float) -> Explanation:
     """Explain a pod; ``now_seconds`` is an epoch second of the wall."""
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     note = _note(pod)
     unread: Facts = []
-    workload_class, why = _told(unread, "Class", lambda: class_and_reason(pod, around), _NO_CLASS)
+    workload_class, why = _told(unread, "Class", lambda: class_and_reason(pod, context), _NO_CLASS)
     facts = [("Class", f"{workload_class}, {why}")]
     scheduler = spec.get("schedulerName") or "default-scheduler"
     ours = note is not None or scheduler == "cotide"
     facts.append(("State", _told(unread, "State", lambda: _state(pod, now_seconds), "not known")))
-    facts += _told(unread, "Workload", lambda: _of_the_service(around.owner), _NO_FACTS)
+    facts += _told(unread, "Workload", lambda: _of_the_service(context.owner), _NO_FACTS)
     data: dict[str, Any] = {
         "kind": "Pod",
         "namespace": metadata.get("namespace"),
@@ -109,7 +109,7 @@ def explain_pod(pod: Object, around: ClassContext, now_seconds: float) -> Explan
         facts += note_facts
         data["decision"] = note_data
     reclaimed, reclaimed_data = _told(
-        unread, "Reclaimed capacity", lambda: reclaimed_facts(pod, around.node, around.beside), _NOTHING
+        unread, "Reclaimed capacity", lambda: reclaimed_facts(pod, context.node, context.beside), _NOTHING
     )
     facts += reclaimed
     if reclaimed_data:
@@ -123,10 +123,10 @@ def explain_pod(pod: Object, around: ClassContext, now_seconds: float) -> Explan
         facts += _told(
             unread,
             "Job",
-            lambda: _of_the_job(around.owner, facts, placed=placed, now_seconds=now_seconds),
+            lambda: _of_the_job(context.owner, facts, placed=placed, now_seconds=now_seconds),
             _NO_FACTS,
         )
-    happenings = _told(unread, "Events", lambda: _happenings(around.events), _NO_HAPPENINGS)
+    happenings = _told(unread, "Events", lambda: _happenings(context.events), _NO_HAPPENINGS)
     facts += unread
     data["events"] = [_as_data(one) for one in happenings]
     return Explanation(

@@ -52,7 +52,7 @@ class Reader:
         pod = _must_have(f"pod {namespace}/{name}", self._core.read_namespaced_pod, name, namespace)
         named = (pod.get("spec") or {}).get("priorityClassName")
         node, beside = self._node(pod)
-        around = ClassContext(
+        context = ClassContext(
             owner=self._owner(pod),
             namespace=_may_have(self._core.read_namespace, namespace),
             priority_class=_may_have(self._priorities.read_priority_class, named) if named else None,
@@ -60,7 +60,7 @@ class Reader:
             node=node,
             beside=beside,
         )
-        return explain_pod(pod, around, time.time())
+        return explain_pod(pod, context, time.time())
 
     def job(self, namespace: str, name: str) -> Explanation:
         """Explain one Job of ours; raises `ClusterError` when there is none of that name."""

@@ -30,24 +30,27 @@ AHEAD_SLOTS: Final = (3, 12, 36)
 quarter of an hour, an hour and three (chosen)."""
 
 
-def start_host_load(around: Dependencies, source: Source, crew: TaskSupervisor) -> LiveHostLoad:
+def start_host_load(dependencies: Dependencies, source: Source, crew: TaskSupervisor) -> LiveHostLoad:
     """Start the tasks of live host load; the result wants the source's readings."""
-    measured = around.settings.metrics_source
+    measured = dependencies.settings.metrics_source
     if measured is None:
         raise ValueError("a source comes from the section metricsSource")
-    live = _live(around, source, measured.stale_after_seconds, measured.interval_seconds)
-    pause = around.settings.host_load.refit_seconds / around.clock.speed
+    live = _live(dependencies, source, measured.stale_after_seconds, measured.interval_seconds)
+    pause = dependencies.settings.host_load.refit_seconds / dependencies.clock.speed
     crew.start(live.run(), "host load")
-    if MIXTURE in (around.settings.host_load.predictor, around.settings.host_load.challenger):  # others fit nothing
+    if MIXTURE in (
+        dependencies.settings.host_load.predictor,
+        dependencies.settings.host_load.challenger,
+    ):  # others fit nothing
         crew.start(Refits(live.forecasters, live.lock, pause).run(after=live.rebuilt), "host load fits")
     return live
 
 
-async def follow_nodes(around: Dependencies) -> None:
+async def follow_nodes(dependencies: Dependencies) -> None:
     """Keep outlooks of all nodes, from requests alone, until cancelled."""
-    live = _live(around, None, WITHOUT_SOURCE_SECONDS, WITHOUT_SOURCE_SECONDS)
-    faults = MeasurementFaults(around.telemetry)
-    await around.loop.caught_up()
+    live = _live(dependencies, None, WITHOUT_SOURCE_SECONDS, WITHOUT_SOURCE_SECONDS)
+    faults = MeasurementFaults(dependencies.telemetry)
+    await dependencies.loop.caught_up()
     while True:
         try:
             await live.take([])
@@ -57,9 +60,9 @@ async def follow_nodes(around: Dependencies) -> None:
 
 
 def _live(
-    around: Dependencies, source: Source | None, stale_wall_seconds: float, interval_wall_seconds: float
+    dependencies: Dependencies, source: Source | None, stale_wall_seconds: float, interval_wall_seconds: float
 ) -> LiveHostLoad:
-    settings, clock = around.settings, around.clock
+    settings, clock = dependencies.settings, dependencies.clock
     rebuilding = None
     if isinstance(source, PrometheusSource):
         slots = max(1, int(settings.host_load.history_seconds // settings.slot_seconds))
@@ -77,15 +80,15 @@ def _live(
             capacity_share=settings.hierarchical.capacity_share,
             settling_wall_seconds=0.0 if source is None else source.settling_seconds,
             tells_scores=settings.ledger is not None,
-            ahead_slots=AHEAD_SLOTS if around.loop.scheduler.follows_run_time else (),
+            ahead_slots=AHEAD_SLOTS if dependencies.loop.scheduler.follows_run_time else (),
             predictor=settings.host_load.predictor,
             challenger=settings.host_load.challenger,
         ),
-        state=around.loop.scheduler.state,
-        pods=around.intake.pods,
+        state=dependencies.loop.scheduler.state,
+        pods=dependencies.intake.pods,
         clock=clock,
-        loop=around.loop,
-        telemetry=around.telemetry,
-        outlooks=around.outlooks,
+        loop=dependencies.loop,
+        telemetry=dependencies.telemetry,
+        outlooks=dependencies.outlooks,
         rebuilding=rebuilding,
     )

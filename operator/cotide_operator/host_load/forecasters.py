@@ -140,9 +140,9 @@ class Forecasters:
         self._online.record(capped[ONLINE], known[ONLINE])
         if batch:
             parts = zip(self._batch_models, self._batch_scorers, forecasts[BATCH], range(2, 4), strict=True)
-            for model, scorer, forecast, place in parts:
-                scorer.score(forecast, np.where(known[place], capped[place], np.nan))
-                model.record(capped[place])
+            for model, scorer, forecast, resource in parts:
+                scorer.score(forecast, np.where(known[resource], capped[resource], np.nan))
+                model.record(capped[resource])
         self._records[taught] += np.isfinite(capped[taught])
         self._kept[:, self._slots % KEPT_SLOTS] = capped[ONLINE]
         self._slots += 1
@@ -192,12 +192,12 @@ class Forecasters:
         ordered = np.roll(self._kept, -(self._slots % KEPT_SLOTS), axis=1)[:, -min(self._slots, KEPT_SLOTS) :]
         return ordered.transpose(0, 2, 1).astype(np.float64), self._tenants.copy()
 
-    def refit(self, place: int, fitted: ArmaParameters, rows: NDArray[np.intp], tenants: NDArray[np.intp]) -> None:
+    def refit(self, index: int, fitted: ArmaParameters, rows: NDArray[np.intp], tenants: NDArray[np.intp]) -> None:
         """Put fitted parameters of some rows in force; a row that has another node by now keeps the defaults.
 
         Parameters
         ----------
-        place : of an online forecaster. fitted : of ``rows``. tenants : who had each row when the records were taken.
+        index : of an online forecaster. fitted : of ``rows``. tenants : who had each row when the records were taken.
         """
         stays = self._tenants[rows] == tenants[rows]
         chosen = rows[stays]
@@ -206,7 +206,7 @@ class Forecasters:
         ma = np.zeros((self.rows, fitted.ma.shape[1]))
         ar[:, 0], ma[:, 0] = default.ar[:, 0], default.ma[:, 0]
         ar[chosen], ma[chosen] = fitted.ar[stays], fitted.ma[stays]
-        self._online.refit(place, ArmaParameters(ar, ma, default.mean))
+        self._online.refit(index, ArmaParameters(ar, ma, default.mean))
 
     def contest(self) -> Contest:
         """Return how champion and challenger stand."""

@@ -35,36 +35,36 @@ SOURCE_TIMEOUT_SECONDS: Final = 10.0
 
 
 @contextlib.asynccontextmanager
-async def metrics_feed(around: Dependencies, crew: TaskSupervisor) -> AsyncIterator[UsageFeed | None]:
+async def metrics_feed(dependencies: Dependencies, crew: TaskSupervisor) -> AsyncIterator[UsageFeed | None]:
     """Run what measures, as part of the crew; yield the feed, or None where there is no source."""
-    settings = around.settings.metrics_source
+    settings = dependencies.settings.metrics_source
     if settings is None:
-        if around.settings.forecasts_host_load:
+        if dependencies.settings.forecasts_host_load:
             from cotide_operator.host_load.factory import follow_nodes  # heavy: loads the forecasters' kernels
 
             _LOG.warning("no metricsSource is configured: nodes offer what online pods do not request")
-            crew.start(follow_nodes(around), "host load")
+            crew.start(follow_nodes(dependencies), "host load")
         yield None
         return
     timeout = aiohttp.ClientTimeout(total=SOURCE_TIMEOUT_SECONDS)
     async with aiohttp.ClientSession(timeout=timeout) as session:
-        source = _source(around, session, settings)
+        source = _source(dependencies, session, settings)
         sink: UsageSink
-        if around.settings.forecasts_host_load:
+        if dependencies.settings.forecasts_host_load:
             from cotide_operator.host_load.factory import start_host_load  # heavy: loads the forecasters' kernels
 
-            sink = start_host_load(around, source, crew)
+            sink = start_host_load(dependencies, source, crew)
         else:
-            usages = PodUsages(around.intake.pods.get, settings.stale_after_seconds, around.telemetry)
-            sink = _UsagesOnly(usages, around.clock)
+            usages = PodUsages(dependencies.intake.pods.get, settings.stale_after_seconds, dependencies.telemetry)
+            sink = _UsagesOnly(usages, dependencies.clock)
         feed = UsageFeed(
             source,
             settings,
-            clock=around.clock,
-            pod_of=around.intake.pods.get,
-            tell=around.loop.tell,
-            calibration=around.calibration,
-            telemetry=around.telemetry,
+            clock=dependencies.clock,
+            pod_of=dependencies.intake.pods.get,
+            tell=dependencies.loop.tell,
+            calibration=dependencies.calibration,
+            telemetry=dependencies.telemetry,
             usage=sink,
         )
         reading = crew.start(feed.run(), "usage feed")
@@ -89,17 +89,17 @@ class _UsagesOnly:
         return self._usages.usage_of(pod_key, time.time(), self._clock.from_wall)
 
 
-def _source(around: Dependencies, session: aiohttp.ClientSession, settings: MetricsSourceSettings) -> Source:
+def _source(dependencies: Dependencies, session: aiohttp.ClientSession, settings: MetricsSourceSettings) -> Source:
     if settings.prometheus is not None:
-        usage = around.settings.forecasts_host_load
+        usage = dependencies.settings.forecasts_host_load
         stale = settings.stale_after_seconds
-        faults = MeasurementFaults(around.telemetry)
+        faults = MeasurementFaults(dependencies.telemetry)
         return PrometheusSource(
-            session, settings.prometheus, around.mirror, usage=usage, stale_seconds=stale, faults=faults
+            session, settings.prometheus, dependencies.mirror, usage=usage, stale_seconds=stale, faults=faults
         )
     if settings.scrape is not None:
         return TextSource(session, settings.scrape.url)
     if settings.kubernetes is None:
         raise ClusterError("no metrics source is configured")
     _LOG.info("the Kubernetes metrics API has no request rates and no latencies: only usage is read from it")
-    return MetricsApiSource(around.client, around.telemetry)
+    return MetricsApiSource(dependencies.client, dependencies.telemetry)

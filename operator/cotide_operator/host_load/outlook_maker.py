@@ -117,10 +117,10 @@ class OutlookMaker:
         if not names:
             return []
         rows = np.array([columns.row_of[name] for name in names], np.intp)
-        places = np.array([self._roster.row_of.get(name, -1) for name in names], np.intp)
-        places[places >= len(standing.fallen_back)] = -1  # joined since the last slot
-        fallen = standing.fallen_back[places] & (places >= 0)
-        records = np.where(places >= 0, standing.scores[0].records[places], 0.0)
+        positions = np.array([self._roster.row_of.get(name, -1) for name in names], np.intp)
+        positions[positions >= len(standing.fallen_back)] = -1  # joined since the last slot
+        fallen = standing.fallen_back[positions] & (positions >= 0)
+        records = np.where(positions >= 0, standing.scores[0].records[positions], 0.0)
         peak, believed = load.online_peak(now, self._stale_seconds)
         used, fresh = load.used(now, self._stale_seconds)
         physical = load.physical()
@@ -135,7 +135,7 @@ class OutlookMaker:
                 names, trusted[rows].tolist(), fresh[rows].tolist(), fallen.tolist(), records.tolist(), strict=True
             )
         ]
-        columns_of = (places, trusted[rows], *peak[:, rows], *amounts[:, rows], *physical[:, rows])
+        columns_of = (positions, trusted[rows], *peak[:, rows], *amounts[:, rows], *physical[:, rows])
         values = zip(names, reasons, *(column.tolist() for column in columns_of), strict=True)
         return [_View(*value) for value in values]
 
@@ -152,7 +152,7 @@ class _View(NamedTuple):
 
     node: str
     reason: str
-    place: int
+    row: int
     trusted: bool
     online_millicores: float
     online_memory_bytes: float
@@ -169,7 +169,7 @@ class _View(NamedTuple):
         )
 
     def outlook(self, until: float, standing: Standing) -> NodeOutlook:
-        scores = _Scores.of(standing, self.place)
+        scores = _Scores.of(standing, self.row)
         return NodeOutlook(
             node=self.node,
             until_seconds=until,
@@ -199,18 +199,18 @@ class _Scores:
     under: float | None = None
 
     @classmethod
-    def of(cls, standing: Standing, place: int) -> _Scores:
-        if place < 0 or not standing.scores[0].records[place]:
+    def of(cls, standing: Standing, row: int) -> _Scores:
+        if row < 0 or not standing.scores[0].records[row]:
             return cls()
-        worse = int(standing.worse[place])
+        worse = int(standing.worse[row])
         one = standing.scores[worse]
         return cls(
             NAMES[worse].removeprefix("online-"),
-            int(one.records[place]),
-            float(one.coverage[place, -1]),
-            float(one.absolute_error[place]),
-            float(one.bias[place]),
-            float(one.underestimates[place]),
+            int(one.records[row]),
+            float(one.coverage[row, -1]),
+            float(one.absolute_error[row]),
+            float(one.bias[row]),
+            float(one.underestimates[row]),
         )
 
 

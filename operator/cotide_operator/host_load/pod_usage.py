@@ -117,15 +117,15 @@ class PodUsages:
         latest = self._latest.get(pod.key)
         if latest is None or latest.uid != pod.uid:
             latest = self._latest[pod.key] = _Latest(pod.uid)
-        place = reading.resource
+        resource = reading.resource
         if twice:
-            latest.values[place] = max(latest.values[place], reading.value)
+            latest.values[resource] = max(latest.values[resource], reading.value)
             return "duplicate"
         # After a step back of the machine's clock what was kept lies in the future: it must not block what is new.
-        if self._holds(latest.walls[place], wall_now) and reading.wall_seconds < latest.walls[place]:
+        if self._holds(latest.walls[resource], wall_now) and reading.wall_seconds < latest.walls[resource]:
             return "late"
-        latest.values[place] = reading.value
-        latest.walls[place] = reading.wall_seconds
+        latest.values[resource] = reading.value
+        latest.walls[resource] = reading.wall_seconds
         return "taken"
 
     def _holds(self, wall: float, wall_now: float) -> bool:

@@ -38,7 +38,7 @@ class NodeTable:
 
     Attributes
     ----------
-    names : (N,) in order of the engine's rows. index : their places.
+    names : (N,) in order of the engine's rows. index : their rows.
     physical : (2, N) allocatable millicores and bytes. batch : (2, N) what batch and gratis pods hold.
     """
 
@@ -79,7 +79,7 @@ class OnlinePods:
 
     Attributes
     ----------
-    pods : the pods. rows : (P,) the place of each one's node in the table. requests : (2, P).
+    pods : the pods. rows : (P,) the index of each one's node in the table. requests : (2, P).
     started : (P,) seconds of the operator's clock, nan where not known.
     """
 

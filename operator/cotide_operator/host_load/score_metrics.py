@@ -79,8 +79,8 @@ def write_contest(telemetry: Metrics, contest: Contest, verdicts: Iterable[tuple
         if name is None:
             continue
         telemetry.peak_predictors.labels(name, role).set(1)
-        for place, resource in enumerate(RESOURCES):
-            loss = float(contest.losses[row, place])
+        for column, resource in enumerate(RESOURCES):
+            loss = float(contest.losses[row, column])
             if math.isfinite(loss):
                 telemetry.peak_loss.labels(name, resource).set(loss)
     for _, verdict in verdicts:

@@ -79,8 +79,8 @@ class SlotAccumulator:
         for slot in np.unique(slots):
             chosen = np.flatnonzero((slots == slot) & np.isfinite(shares).all(axis=0))
             if len(chosen):
-                places = (4 * rows[chosen][:, None] + _VALUES[:2]).ravel()
-                self._take(float(at_seconds[chosen].max()), places, shares[:, chosen].T.ravel())
+                indices = (4 * rows[chosen][:, None] + _VALUES[:2]).ravel()
+                self._take(float(at_seconds[chosen].max()), indices, shares[:, chosen].T.ravel())
 
     def held(self, rows: Rows, now: float, shares: Floats) -> None:
         """Note what batch and gratis pods (2, k) hold now."""
@@ -121,9 +121,9 @@ class SlotAccumulator:
         ]
         return wide, vacated
 
-    def _take(self, at_seconds: float, places: Rows, values: Floats) -> None:
+    def _take(self, at_seconds: float, indices: Rows, values: Floats) -> None:
         number = self._clock.slot
-        self._note(number, self._clock.take(at_seconds, places, values))
+        self._note(number, self._clock.take(at_seconds, indices, values))
 
     def _note(self, number: int | None, closed: list[Floats]) -> None:
         if number is not None:

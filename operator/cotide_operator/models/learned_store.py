@@ -82,7 +82,7 @@ class DirectoryStore:
         return await asyncio.to_thread(self._learners)
 
     async def load(self, part: str, learner: str) -> Files | None:
-        """Read a part; one that was half replaced when the process died is found in its other place."""
+        """Read a part; one that was half replaced when the process died is found in its other folder."""
         return await asyncio.to_thread(self._load, _name(part, learner))
 
     async def save(self, part: str, learner: str, files: Mapping[str, bytes]) -> None:
@@ -104,13 +104,13 @@ class DirectoryStore:
         return _learners_of(names)
 
     def _load(self, part: str) -> Files | None:
-        for place in (self._directory / part, self._directory / f".{part}.before"):
+        for directory in (self._directory / part, self._directory / f".{part}.before"):
             try:
-                return {file.name: file.read_bytes() for file in sorted(place.iterdir()) if file.is_file()}
+                return {file.name: file.read_bytes() for file in sorted(directory.iterdir()) if file.is_file()}
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise ModelError(f"{place} can't be read: {error.strerror}") from error
+                raise ModelError(f"{directory} can't be read: {error.strerror}") from error
         return None
 
     def _save(self, part: str, files: Mapping[str, bytes]) -> None:

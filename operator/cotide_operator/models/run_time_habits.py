@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-PLACE: Final = "run times"
+PART: Final = "run times"
 """In the metric of measurements that tripped us."""
 CHALLENGE: Final = "challenge.npz"
 """Beside the forecasters' files: the hours of the challenge under way."""
@@ -94,7 +94,7 @@ class RunTimeHabits:
         try:
             told = self.run_times.arrived(events, forecaster)
         except Exception:  # noqa: BLE001 - what trips us here leaves the completion model's forecast in force
-            self._telemetry.measurement_faults.labels(PLACE).inc()
+            self._telemetry.measurement_faults.labels(PART).inc()
             _LOG.exception("run times are left to the completion model for %d events", len(events))
             return []
         for one in self.run_times.take_scores():

@@ -103,7 +103,7 @@ def made_view(nodes: Sequence[NodeView], unknown: Sequence[str], rows: Sequence[
 
 
 def _counts(pod: Mapping[str, Any]) -> bool:
-    """Whether a pod needs a place: not over, no pod of a DaemonSet, which comes with each node, not held by a gate."""
+    """Whether a pod needs a node: not over, no pod of a DaemonSet, which comes with each node, not held by a gate."""
     owners = pod["metadata"].get("ownerReferences") or []
     if any(owner.get("kind") == "DaemonSet" for owner in owners):
         return False

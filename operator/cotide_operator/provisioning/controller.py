@@ -115,15 +115,15 @@ class ProvisioningDependencies:
 class Provisioner:
     """One term of leadership; see the module."""
 
-    def __init__(self, around: ProvisioningDependencies, settings: ProvisioningSettings) -> None:
-        self._around, self._settings = around, settings
+    def __init__(self, dependencies: ProvisioningDependencies, settings: ProvisioningSettings) -> None:
+        self._dependencies, self._settings = dependencies, settings
         self._acts = settings.mode == "act"
         self._machines = machine_types(settings)
         self._complained: dict[str, float] = {}
-        self._history = TaskHistory(around.mirror, around.pods)
-        self._accounts = Accounts(settings, self._machines, around.telemetry)
+        self._history = TaskHistory(dependencies.mirror, dependencies.pods)
+        self._accounts = Accounts(settings, self._machines, dependencies.telemetry)
         self._prices = EnergyPrices(
-            settings, around.prometheus, around.clock.now, around.telemetry, self._complain
+            settings, dependencies.prometheus, dependencies.clock.now, dependencies.telemetry, self._complain
         )  # fmt: skip
         self._factor = LearnedFactor.start(1)
         self._planned: Planned | None = None
@@ -150,7 +150,7 @@ class Provisioner:
 
     async def _use(self, chosen: ActuatorSettings, session: aiohttp.ClientSession) -> None:
         if chosen.scales:
-            api = await asyncio.to_thread(self._around.official)  # it takes a third of a second to load
+            api = await asyncio.to_thread(self._dependencies.official)  # it takes a third of a second to load
             self._scales = ScaleSubresource(api, chosen.scales, chosen.timeout_seconds)
             return
         actuator: NodeActuator
@@ -162,7 +162,7 @@ class Provisioner:
 
     def order_by(self, actuator: NodeActuator) -> None:
         """Order nodes by this actuator; for embedders, which bring their own."""
-        store = BookStore(self._around.client, self._around.namespace)
+        store = BookStore(self._dependencies.client, self._dependencies.namespace)
         self._ordering = Ordering(store, actuator, self._settings, self._ordered)
 
     async def _look_safely(self) -> None:
@@ -175,7 +175,7 @@ class Provisioner:
 
     async def look(self) -> None:
         """Look once: follow what came, plan where it is time, act where that is allowed."""
-        now = self._around.clock.now()
+        now = self._dependencies.clock.now()
         self._history.follow(now)
         if self._ordering is not None:
             await self._ordering.read()
@@ -191,9 +191,11 @@ class Provisioner:
 
     def nodes(self) -> SortedNodes:
         """Return the nodes of known types as they are now."""
-        drains = self._around.drains()
+        drains = self._dependencies.drains()
         standings = {} if drains is None else drains.standings()
-        return sorted_nodes(*nodes_of(self._around.mirror.nodes, self._settings, self._around.clock), standings)
+        return sorted_nodes(
+            *nodes_of(self._dependencies.mirror.nodes, self._settings, self._dependencies.clock), standings
+        )
 
     def allowed(self) -> Allowance:
         """Return how many nodes of each type may go; none before the first plan."""
@@ -210,14 +212,14 @@ class Provisioner:
         return {kind: int(count) for kind, count in zip(advice.kinds, advice.plan.machines[0], strict=True)}
 
     async def _plan(self, nodes: SortedNodes, now: float) -> None:
-        around, told = self._around, self._around.telemetry
+        dependencies, told = self._dependencies, self._dependencies.telemetry
         views = [node.view for node in nodes.counted]
         seen = Seen(
-            around.mirror.copied(),
-            dict(around.pods),
+            dependencies.mirror.copied(),
+            dict(dependencies.pods),
             views,
             nodes.unknown,
-            slack_of(around.engine().state, nodes.open_names()),
+            slack_of(dependencies.engine().state, nodes.open_names()),
             self._history.read(now, self._settings.run_seconds),
             self._underway(nodes, now),
             self._factor,
@@ -247,7 +249,7 @@ class Provisioner:
         return min((now - node.since for node in nodes.counted), default=0.0)
 
     def _take(self, made: Planned, now: float) -> None:
-        told = self._around.telemetry
+        told = self._dependencies.telemetry
         self._planned, self._factor = made, made.factor
         told.provisioning_plans.labels("planned").inc()
         told.provisioning_plan_time.set(time.time())
@@ -258,7 +260,7 @@ class Provisioner:
             for why, count in zip(("pods", "forecast", "kept", "resting"), parts, strict=True):
                 told.provisioning_wanted.labels(kind, why).set(count)
         for foreseen, came in self._accounts.score(made.advice, now):
-            self._around.note({"now": now, "foreseen": foreseen._asdict(), "came": came})
+            self._dependencies.note({"now": now, "foreseen": foreseen._asdict(), "came": came})
         wanted = self._wanted(made.advice)
         resting = {kind: int(parts[3]) for kind, parts in zip(made.advice.kinds, made.advice.reasons, strict=True)}
         said = tuple((kind, count, resting[kind]) for kind, count in wanted.items())
@@ -269,7 +271,7 @@ class Provisioner:
                 for kind, count, more in said
             )
             _LOG.info("nodes wanted: %s", ", ".join(words))
-            self._around.note({"now": now, "wanted": wanted, "reasons": made.advice.reasons.tolist()})
+            self._dependencies.note({"now": now, "wanted": wanted, "reasons": made.advice.reasons.tolist()})
 
     def _underway(self, nodes: SortedNodes, now: float) -> Underway:
         held: dict[str, list[float]] = {}
@@ -286,7 +288,7 @@ class Provisioner:
         if not self._acts:
             self._would(wanted, nodes, now)
             return
-        drains = self._around.drains()
+        drains = self._dependencies.drains()
         if drains is not None:
             await self._free_or_keep(drains, nodes, wanted, now)
         if self._scales is not None:
@@ -299,7 +301,7 @@ class Provisioner:
     async def _free_or_keep(self, drains: Drains, nodes: SortedNodes, wanted: Mapping[str, int], now: float) -> None:
         """Take nodes back that are wanted, and hand those over that are not."""
         standings = drains.standings()
-        settled = now - SETTLED_SECONDS * self._around.clock.speed
+        settled = now - SETTLED_SECONDS * self._dependencies.clock.speed
         for kind, count in wanted.items():
             free = nodes.freed.get(kind, ())
             short = count - len(nodes.open.get(kind, ()))
@@ -310,7 +312,7 @@ class Provisioner:
             ripe = [name for name in free[max(short, 0) :] if name in standings and standings[name].since <= settled]
             for name in ripe:
                 if await drains.hand_over(name):
-                    self._around.telemetry.provisioning_stopped.labels(kind).inc()
+                    self._dependencies.telemetry.provisioning_stopped.labels(kind).inc()
                     self._tell(name, "Normal", "Stopping", f"free, and {count} nodes of type {kind} are wanted")
 
     async def _stop(self, nodes: SortedNodes) -> None:
@@ -332,7 +334,7 @@ class Provisioner:
 
     async def _pods_on(self, node: str) -> list[str]:
         """Return the pods on a node that would be lost with it, as the API server has them."""
-        found = await self._around.client.list("/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"})
+        found = await self._dependencies.client.list("/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"})
         pods = [msgspec.convert(one, PodObject) for one in found]
         return [
             f"{one.metadata.namespace}/{one.metadata.name}"
@@ -356,7 +358,7 @@ class Provisioner:
             return
         if raised:
             self._say_order(kind, "Normal", "ReplicasRaised", f"replicas of type {kind} are {replicas} now")
-            self._around.telemetry.provisioning_orders.labels(kind, "NodeOrdered").inc()
+            self._dependencies.telemetry.provisioning_orders.labels(kind, "NodeOrdered").inc()
 
     def _would(self, wanted: Mapping[str, int], nodes: SortedNodes, now: float) -> None:
         """Say what acting would send."""
@@ -369,7 +371,7 @@ class Provisioner:
 
     def _ordered(self, reason: str, order: NodeOrder, message: str) -> None:
         """Tell of an order's fate."""
-        told, now = self._around.telemetry, self._around.clock.now()
+        told, now = self._dependencies.telemetry, self._dependencies.clock.now()
         told.provisioning_orders.labels(order.kind, reason).inc()
         if reason == "NodeCame":
             told.provisioning_boot_seconds.observe(now - order.since)
@@ -378,19 +380,21 @@ class Provisioner:
         self._say_order(order.id, "Warning" if bad else "Normal", reason, message)
 
     def _say_order(self, subject: str, kind: str, reason: str, message: str) -> None:
-        key = f"{self._around.namespace}/{CONFIG_MAP}"
-        self._around.recorder.node_order(key, subject, kind, reason, message)
-        self._around.note({"now": self._around.clock.now(), "order": subject, "did": reason, "why": message})
+        key = f"{self._dependencies.namespace}/{CONFIG_MAP}"
+        self._dependencies.recorder.node_order(key, subject, kind, reason, message)
+        self._dependencies.note(
+            {"now": self._dependencies.clock.now(), "order": subject, "did": reason, "why": message}
+        )
 
     def _tell(self, node: str, kind: str, reason: str, message: str) -> None:
-        found = self._around.mirror.nodes.get(node)
+        found = self._dependencies.mirror.nodes.get(node)
         if found is not None:
-            self._around.recorder.node(node, found.metadata.uid, kind, reason, message)
-        self._around.note({"now": self._around.clock.now(), "node": node, "did": reason, "why": message})
+            self._dependencies.recorder.node(node, found.metadata.uid, kind, reason, message)
+        self._dependencies.note({"now": self._dependencies.clock.now(), "node": node, "did": reason, "why": message})
 
     def _loads(self, nodes: SortedNodes) -> dict[str, list[float]]:
         """Return by type the share of cpu that pods ask for of each machine that is on."""
-        columns = self._around.engine().state.columns
+        columns = self._dependencies.engine().state.columns
         loads: dict[str, list[float]] = {kind.name: [] for kind in self._machines}
         for view in (*(node.view for node in nodes.counted), *nodes.stopping):
             row = columns.row_of.get(view.name)
@@ -411,7 +415,7 @@ class Provisioner:
                 ("coming", sum(one.kind == name for one in orders)),
                 ("away", nodes.away.get(name, 0)),
             ):
-                self._around.telemetry.provisioning_nodes.labels(name, what).set(count)
+                self._dependencies.telemetry.provisioning_nodes.labels(name, what).set(count)
 
     def _complain(self, what: str, error: CotideError | str) -> None:
         """Say what went wrong, each thing at most once a minute: an outage must not fill the log."""

@@ -33,7 +33,7 @@ class NodePatchQueue:
         return sum(len(waiting) for waiting in self._waiting.values())
 
     def put(self, name: str, how: Urgency) -> None:
-        """Let a node wait for its turn; one that waits already keeps its place unless it became more or less urgent."""
+        """Let a node wait for its turn; one that waits already keeps its turn unless it became more or less urgent."""
         if name not in self._waiting[how]:
             self.drop(name)
             self._waiting[how][name] = None

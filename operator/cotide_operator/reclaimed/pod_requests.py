@@ -45,8 +45,8 @@ def reclaimed(pod_spec: Json) -> Json:
     for name in _LISTS:
         if name in spec:
             spec[name] = list(spec[name])
-    for (name, place), resources in changed.items():
-        spec[name][place] = {**spec[name][place], "resources": resources}
+    for (name, index), resources in changed.items():
+        spec[name][index] = {**spec[name][index], "resources": resources}
     return spec
 
 
@@ -60,8 +60,8 @@ def reclaim_patch(pod: Json) -> list[Json]:
     """
     changed = _changed(pod.get("spec") or {})
     return [
-        {"op": "replace", "path": f"/spec/{name}/{place}/resources", "value": resources}
-        for (name, place), resources in changed.items()
+        {"op": "replace", "path": f"/spec/{name}/{index}/resources", "value": resources}
+        for (name, index), resources in changed.items()
     ]
 
 
@@ -76,15 +76,15 @@ def names_reclaimed(pod_spec: Mapping[str, Any]) -> bool:
 
 
 def _changed(spec: Mapping[str, Any]) -> dict[tuple[str, int], Mapping[str, Any]]:
-    """Return the new resources of each container that gets others, by list and place."""
+    """Return the new resources of each container that gets others, by list and index."""
     if spec.get("resources") or names_reclaimed(spec):
         return {}
     changed: dict[tuple[str, int], Mapping[str, Any]] = {}
-    for name, place, container in _containers(spec):
+    for name, index, container in _containers(spec):
         before = _mapping(container.get("resources"))
-        after = _translated(before, f"spec.{name}[{place}].resources")
+        after = _translated(before, f"spec.{name}[{index}].resources")
         if after != before:
-            changed[name, place] = after
+            changed[name, index] = after
     return changed
 
 

@@ -9,7 +9,7 @@ Fed by the loop, with what is to be written on each pod; reports go to its liste
        |        `-'                    nobody can tell: the same binding once more
        `-> pod or node gone meanwhile  never posted
 
-A binding whose answer was lost may have been carried out, or may be yet. Until that is known its place is nobody
+A binding whose answer was lost may have been carried out, or may be yet. Until that is known its room is nobody
 else's, so it stays posted: to post it again does no harm, and its answer says what became of the first.
 
 Invariant: a pod is first posted only while the mirror shows it unbound, alive and with the uid that was decided on, and
@@ -363,7 +363,7 @@ class Binder:
             return None
         if metadata.get("uid") != bind.uid:
             return False, False
-        if node == bind.node:  # also of a pod that is ending: it holds its place until it is gone
+        if node == bind.node:  # also of a pod that is ending: it holds its room until it is gone
             return True, False
         return False, not (node or metadata.get("deletionTimestamp"))
 

@@ -32,8 +32,8 @@ from cotide_kube.objects import PodObject
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.scheduling.disruption_budgets import kept_by_budgets
 from cotide_operator.scheduling.nominator import NOT_NEEDED, Nominator
-from cotide_operator.translation.eviction_annotations import wishes
-from cotide_operator.translation.pods_and_nodes import affiliation, class_of
+from cotide_operator.translation.eviction_annotations import preferences_of
+from cotide_operator.translation.pods_and_nodes import class_of, ownership_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -128,11 +128,11 @@ class Evictor:
             )
             return EvictReport(evict, Answer(403, ONLINE, "an online pod is never evicted"))
         overridden = evict.override and decided is WorkloadClass.GRATIS
-        if wishes(pod.metadata.annotations).do_not_disrupt and not overridden:
+        if preferences_of(pod.metadata.annotations).do_not_disrupt and not overridden:
             return EvictReport(evict, Answer(403, DO_NOT_DISRUPT, "its owner wrote that it must not be disrupted"))
         if pod.metadata.deletion_timestamp is not None:
             return EvictReport(evict, Answer(404, "Terminating", f"pod {evict.key} is on its way out"))
         return None
 
     def _class(self, pod: PodObject) -> WorkloadClass:
-        return class_of(pod, affiliation(pod, self._mirror))
+        return class_of(pod, ownership_of(pod, self._mirror))

@@ -5,7 +5,7 @@ those that were made with learned ones (`usage.phase_learning`).
 A pod says its phase by the annotation ``cotide.dev/phase``, or shows by its readiness that it wants the next one; of
 one that does neither `cotide_core.phases.progress` finds it out, from measured usage or the stated lengths. What it
 should ask for says `cotide_core.phases.growth`. When its kubelet has set that, the annotation
-``cotide.dev/granted-phase`` tells the work that it may go on, through a file of the downward API, say. Place in the
+``cotide.dev/granted-phase`` tells the work that it may go on, through a file of the downward API, say. Position in the
 flow: a new size is a change of the pod's spec, which comes back through the watch and is counted like any other
 (`translation.pod_requests`); the engine hears of it before it is asked for, so that nobody is bound into that room
 meanwhile (`EventSource.expect_size`).
@@ -49,11 +49,11 @@ from cotide_operator.observability.metrics import Metrics
 from cotide_operator.translation.pod_phases import (
     Phases,
     asked_by,
+    index_of,
     is_told,
     learned_for,
     left_at,
     phases_of,
-    place_of,
     readiness_of,
     resize_pending,
     run_of,
@@ -87,7 +87,7 @@ class _Known:
     ----------
     asked, asked_at : the last size, and the wall's monotonic second.
     refused, refusals, again_at : why it can't be resized now, how often in a row, and when it is tried again.
-    wished : the place of the phase that it was asked for; -1 for none.
+    wished : the position of the phase that it was asked for; -1 for none.
     infeasible : the same of a size that its kubelet called infeasible.
     """
 
@@ -211,24 +211,24 @@ class PhaseResizer:
             left = Progress(0, now) if is_new_run else left_at(pod, phases, self._clock.from_wall, now)
             known = self._known[key] = _Known(run, left)
         before = known.progress
-        said = place_of(pod.metadata.annotations.get(PHASE_ANNOTATION, ""), phases)
+        said = index_of(pod.metadata.annotations.get(PHASE_ANNOTATION, ""), phases)
         if said is not None:
-            if said != before.place:
+            if said != before.position:
                 known.progress = before.entered(said, now)
-        elif before.place >= len(phases):  # its Job has fewer phases by now
+        elif before.position >= len(phases):  # its Job has fewer phases by now
             known.progress = before.entered(len(phases) - 1, now)
         elif shows_by_readiness(pod):
             readiness = readiness_of(pod, self._clock.from_wall)
             known.progress = before if readiness is None else shown(before, phases, now, readiness)
         else:
             known.progress = advanced(before, phases, now, self._usage_of(key))
-        if known.progress.place != before.place:
+        if known.progress.position != before.position:
             self._score(before, phases, now)
         return known
 
     def _score(self, left: Progress, phases: Phases, now: float) -> None:
         """Compare how long a phase lasted with what was stated."""
-        seconds = phases[left.place].seconds if left.place < len(phases) else None
+        seconds = phases[left.position].seconds if left.position < len(phases) else None
         if seconds is not None and left.granted_seconds is not None:
             self._telemetry.phase_length_ratio.observe((now - left.granted_seconds) / seconds)
 
@@ -246,20 +246,20 @@ class PhaseResizer:
             return
         held = set_for(pod)
         if held is not None and resize_pending(pod) == "Infeasible":
-            known.infeasible = progress.place if known.wished < 0 else known.wished
+            known.infeasible = progress.position if known.wished < 0 else known.wished
             await self._ask(one, held, "infeasible")
             return
-        if known.infeasible == progress.place:
+        if known.infeasible == progress.position:
             await self._grant(one, _INFEASIBLE)
             return
-        phase = phases[progress.place]
-        memory = memory_from(phases, progress.place) if asks.memory_bytes else 0
+        phase = phases[progress.position]
+        memory = memory_from(phases, progress.position) if asks.memory_bytes else 0
         usage, waited = self._usage_of(one.key), now - progress.since_seconds
         used = usage.memory_bytes if usage is not None else None
         size = size_to_ask(Growth(Amounts(phase.millicores, memory), asks, waited, used), room)
         if size != asks:
             rooms[node] = _left(room, size, asks)
-            known.wished = progress.place
+            known.wished = progress.position
             await self._ask(one, size, "asked")
             return
         self._expect(one.key, pod.metadata.uid, None)
@@ -283,7 +283,7 @@ class PhaseResizer:
     async def _grant(self, one: _Phased, note: str) -> None:
         """Tell the work that it may go on, once for each phase, and when the phase should end."""
         known, annotations = one.known, one.pod.metadata.annotations
-        phase = one.phases[known.progress.place]
+        phase = one.phases[known.progress.position]
         granted = known.progress.granted_seconds
         if granted is None:
             granted = self._clock.now()

@@ -303,7 +303,7 @@ class SchedulingLoop:
         await turn.give_way()
         if self._stopped:
             return
-        events += self._intake.take_wishes()
+        events += self._intake.take_asked_sizes()
         events += self._inbox
         self._inbox = []
         awaited, self._awaited = self._awaited, []

@@ -44,10 +44,10 @@ from cotide_operator.translation.kubelet_refusals import refusal_of
 from cotide_operator.translation.namespace_limits import limit_faults, max_priorities, translate_namespace
 from cotide_operator.translation.pod_phases import asked_by, with_size
 from cotide_operator.translation.pod_rules import selects_namespaces
-from cotide_operator.translation.pod_times import PodTimes, Sightings
+from cotide_operator.translation.pod_times import PodObservations, PodTimes
 from cotide_operator.translation.pods_and_nodes import (
-    affiliation,
     node_faults,
+    ownership_of,
     succeeded_of,
     translate_node,
     translate_pod,
@@ -66,7 +66,7 @@ COLLECT_SECONDS: Final = 0.01
 fifth of what one piece of work may take each. Some 500 pods, or one of the largest nodes."""
 _ENDED: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 ENGINE: Final = "engine"
-"""Place of what is set aside because the engine fails over it."""
+"""Part of what is set aside because the engine fails over it."""
 _AROUND_PODS: Final[frozenset[Kind]] = frozenset({"priorityclasses", "namespaces", "workloads", "jobs"})
 """What a pod's translation depends on beside the pod."""
 
@@ -104,10 +104,10 @@ class EventSource:
         self._set_aside = set_aside or mirror.set_aside
         self._mirror = mirror
         self._clock = clock
-        self._sightings = Sightings(clock)
+        self._observations = PodObservations(clock)
         self._scheduler_name = scheduler_name
         self._changed: dict[Kind, dict[str, None]] = {"nodes": {}, "workloads": {}, "namespaces": {}, "pods": {}}
-        self._surroundings: dict[tuple[Kind, str], Any] = {}
+        self._dependencies: dict[tuple[Kind, str], Any] = {}
         self.volumes = VolumeReader(mirror)
         self._ahead: Pretranslator | None = Pretranslator(self._glance)
         """Until the first collection."""
@@ -123,7 +123,7 @@ class EventSource:
         """Pods whose labels alone changed before."""
         self._selects_namespaces = False
         """Whether a pod selects namespaces by label: from then on labels of namespaces are told."""
-        self._wishes: dict[str, tuple[str, Amounts]] = {}
+        self._asked_sizes: dict[str, tuple[str, Amounts]] = {}
         """Sizes that were asked for and are not shown yet, with the pod's uid."""
         for kind in KINDS:  # the lists may have begun before we were there
             for key in list(mirror.objects(kind)):
@@ -144,7 +144,7 @@ class EventSource:
         """Translate up to so many pods for the first collection; False when there is nothing to do, now or any more."""
         if self._ahead is None or not _AROUND_PODS.isdisjoint(self._mirror.missing()):
             return False
-        self._sightings.refresh()
+        self._observations.refresh()
         return self._ahead.work(most)
 
     def collect(self) -> list[Event]:
@@ -156,7 +156,7 @@ class EventSource:
         """
         events: list[Event] = []
         if not self._live:
-            self._sightings.refresh()
+            self._observations.refresh()
         turn = self._turn()
         self._collect("nodes", self._tell_node, events, turn)
         self._collect("workloads", self._tell_workload, events, turn)
@@ -200,33 +200,33 @@ class EventSource:
         Whoever asks counts the room that the engine knows as free; the engine must not bind anybody into it meanwhile.
         """
         if size is not None:
-            self._wishes[key] = (uid, size)
-        elif self._wishes.pop(key, None) is not None:
+            self._asked_sizes[key] = (uid, size)
+        elif self._asked_sizes.pop(key, None) is not None:
             self._changed["pods"][key] = None
 
-    def take_wishes(self) -> list[Event]:
+    def take_asked_sizes(self) -> list[Event]:
         """Return the events of sizes that were asked for since the last collection."""
         events: list[Event] = []
-        for key in list(self._wishes):
+        for key in list(self._asked_sizes):
             told, pod = self._pods.get(key), self._mirror.pods.get(key)
             if told is None or pod is None or told.phase in _ENDED:
-                del self._wishes[key]
+                del self._asked_sizes[key]
                 continue
-            wished = self._with_wish(key, told, pod)
+            wished = self._with_asked_size(key, told, pod)
             if wished.requests != told.requests:
                 self._pods[key] = wished
                 events.append(PodUpserted(wished))
         return events
 
-    def _with_wish(self, key: str, told: Pod, pod: PodObject) -> Pod:
+    def _with_asked_size(self, key: str, told: Pod, pod: PodObject) -> Pod:
         """Return a pod with the size that was asked for where it does not show yet; it may have it already."""
-        wish = self._wishes.get(key)
+        wish = self._asked_sizes.get(key)
         if wish is None:
             return told
         uid, size = wish
         shown = asked_by(pod) if pod.spec.containers else size
         if uid != told.uid or all(has >= want for has, want in zip(shown, size, strict=True)):
-            del self._wishes[key]
+            del self._asked_sizes[key]
             return told
         return with_size(told, pod, size)
 
@@ -248,7 +248,7 @@ class EventSource:
     def _left_out(self, kind: Kind, key: str) -> bool:
         """Whether the engine fails over an object, and so shall not hear of it."""
         entry = self._mirror.quarantine.get(kind, key)
-        return entry is not None and entry.place == ENGINE
+        return entry is not None and entry.part == ENGINE
 
     def _guarded(self, kind: Kind, key: str, tell: Callable[[str, list[Event]], None], events: list[Event]) -> None:
         """Translate one object; of one that makes us raise the engine goes on knowing what it was told last."""
@@ -288,7 +288,7 @@ class EventSource:
                 self._ahead.repeat(pod)
 
     def _observe(self, pod: PodObject, key: str) -> PodTimes:
-        return self._sightings.observe(pod, live=self._live, job_status=self._job_status(key))
+        return self._observations.observe(pod, live=self._live, job_status=self._job_status(key))
 
     def _job_status(self, key: str) -> dict[str, Any]:
         job = self._mirror.jobs.get(self._mirror.job_of(key) or "")
@@ -299,15 +299,15 @@ class EventSource:
         if pod is None:
             return None
         try:
-            seen = self._sightings.glance(pod, self._job_status(key))
+            seen = self._observations.glance(pod, self._job_status(key))
             return seen, self._translate(pod, seen)
         except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
             self._set_aside("pods", key, "translation", error)
             return None
 
     def _translate(self, pod: PodObject, seen: PodTimes) -> Pod:
-        around = affiliation(pod, self._mirror)
-        return translate_pod(pod, around, seen, self._scheduler_name, self.volumes.facts(pod))
+        ownership = ownership_of(pod, self._mirror)
+        return translate_pod(pod, ownership, seen, self._scheduler_name, self.volumes.facts(pod))
 
     def _mark_surrounded(self, kind: Kind, key: str) -> None:
         """A Job, priority class or namespace changed: its pods may have another class now."""
@@ -317,12 +317,12 @@ class EventSource:
         if kind == "namespaces":
             self._mark_limits(key)
         matter = self._matter(kind, key)
-        if self._surroundings.get((kind, key)) == matter:
+        if self._dependencies.get((kind, key)) == matter:
             return
         if matter is None:
-            del self._surroundings[kind, key]
+            del self._dependencies[kind, key]
         else:
-            self._surroundings[kind, key] = matter
+            self._dependencies[kind, key] = matter
         if self._ahead is not None:  # all pods are still to be told
             if kind != "jobs":
                 self._ahead.repeat_all()
@@ -402,18 +402,18 @@ class EventSource:
             events.append(PodDeleted(key, before.uid))
             before = None
         if pod is None:
-            self._sightings.forget(key)
+            self._observations.forget(key)
             self.volumes.forget(key)
             self._relabelled.pop(key, None)
             return
         ahead = self._ahead.take(key) if self._ahead is not None else None
         if ahead is None:
             # What is live was observed when it came; only a pod that was listed before, or left out, is not known.
-            known = self._sightings.of(pod) if self._live else None
-            told = self._with_wish(key, self._translate(pod, known or self._observe(pod, key)), pod)
+            known = self._observations.of(pod) if self._live else None
+            told = self._with_asked_size(key, self._translate(pod, known or self._observe(pod, key)), pod)
         else:
             seen, told = ahead
-            self._sightings.keep(key, seen)
+            self._observations.keep(key, seen)
         for fault in faults(pod.metadata.annotations) if before is None else ():
             _LOG.warning("pod %s: %s", key, fault)
         if before is not None and self._only_relabelled(key, before, told):

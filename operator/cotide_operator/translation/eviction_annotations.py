@@ -48,13 +48,13 @@ class EvictionPreferences:
     deletion_cost: int = 0
 
 
-NO_WISHES: Final = EvictionPreferences()
+NO_PREFERENCES: Final = EvictionPreferences()
 
 
-def wishes(annotations: Mapping[str, str]) -> EvictionPreferences:
+def preferences_of(annotations: Mapping[str, str]) -> EvictionPreferences:
     """Return what is written; a value that can't be read is no wish."""
     if _READ.isdisjoint(annotations):
-        return NO_WISHES
+        return NO_PREFERENCES
     never = annotations.get(DO_NOT_DISRUPT_ANNOTATION) == "true"
     unsafe = annotations.get(SAFE_TO_EVICT_ANNOTATION) == "false"
     cost = _cost(annotations.get(DELETION_COST_ANNOTATION))

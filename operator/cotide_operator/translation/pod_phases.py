@@ -122,9 +122,9 @@ def _whole(value: Any) -> int:
     return value
 
 
-def place_of(name: str, phases: Phases) -> int | None:
-    """Return the place of a phase by its name; None where there is none of that name."""
-    return next((place for place, phase in enumerate(phases) if phase.name == name), None)
+def index_of(name: str, phases: Phases) -> int | None:
+    """Return the position of a phase by its name; None where there is none of that name."""
+    return next((index for index, phase in enumerate(phases) if phase.name == name), None)
 
 
 def shows_by_readiness(pod: PodObject) -> bool:
@@ -170,13 +170,13 @@ def left_at(pod: PodObject, phases: Phases, from_wall: Callable[[float], float],
     from_wall : epoch seconds of the machine to seconds of the operator's clock.
     """
     notes = pod.metadata.annotations
-    place = place_of(notes.get(GRANTED_PHASE_ANNOTATION, ""), phases)
+    position = index_of(notes.get(GRANTED_PHASE_ANNOTATION, ""), phases)
     since = _moment(notes.get(PHASE_SINCE_ANNOTATION))
     began = _moment(_started_at(pod))
-    if place is None or since is None or (began is not None and since < began):
+    if position is None or since is None or (began is not None and since < began):
         return Progress(0, now_seconds)
     granted = min(from_wall(since), now_seconds)
-    return Progress(place, granted, granted)
+    return Progress(position, granted, granted)
 
 
 def run_of(pod: PodObject) -> str:

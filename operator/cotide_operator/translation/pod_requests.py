@@ -44,10 +44,10 @@ class _Reading:
 
     faults: dict[str, None] = field(default_factory=dict)
 
-    def amounts(self, quantities: Mapping[str, Quantity], place: str) -> Amounts:
+    def amounts(self, quantities: Mapping[str, Quantity], path: str) -> Amounts:
         """Return amounts that are counted exactly; of too many only those that nodes are sure to offer."""
         if len(quantities) > RESOURCES_MOST:
-            self.faults[f"{place} ({len(quantities)} resources, at most {RESOURCES_MOST} are)"] = None
+            self.faults[f"{path} ({len(quantities)} resources, at most {RESOURCES_MOST} are)"] = None
             kept = [*(name for name in _NATIVE if name in quantities), *sorted(quantities)[:RESOURCES_MOST]]
             quantities = {name: quantities[name] for name in kept}
         amounts: Amounts = {}
@@ -55,10 +55,10 @@ class _Reading:
             try:
                 amounts[name] = resource_amount(name, quantity)
             except InputError as error:
-                self.faults[f"{place}[{name[:64]}] ({error})"] = None
+                self.faults[f"{path}[{name[:64]}] ({error})"] = None
                 amounts[name] = self._clamped(name, quantity)
             if amounts[name] < 0:
-                self.faults[f"{place}[{name[:64]}] ({quantity!r} is negative)"] = None
+                self.faults[f"{path}[{name[:64]}] ({quantity!r} is negative)"] = None
                 amounts[name] = 0
         return amounts
 
@@ -156,9 +156,9 @@ def _with_init(
 
 
 def _requests(
-    reading: _Reading, container: Container, place: str, by_name: Mapping[str, ContainerStatus], infeasible: bool
+    reading: _Reading, container: Container, path: str, by_name: Mapping[str, ContainerStatus], infeasible: bool
 ) -> Amounts:
-    asked = reading.amounts(_requested(container.resources), f"{place}.resources.requests")
+    asked = reading.amounts(_requested(container.resources), f"{path}.resources.requests")
     status = by_name.get(container.name)
     if status is None or not (status.resources is not None or status.allocated_resources):
         return asked
@@ -169,9 +169,9 @@ def _requests(
     return asked
 
 
-def _held(reading: _Reading, set_: Resources | None, aside: Mapping[str, Quantity], place: str) -> Amounts:
-    held = reading.amounts(set_.requests, f"{place}.resources.requests") if set_ is not None else {}
-    _raise_to(held, reading.amounts(aside, f"{place}.allocatedResources"))
+def _held(reading: _Reading, set_: Resources | None, aside: Mapping[str, Quantity], path: str) -> Amounts:
+    held = reading.amounts(set_.requests, f"{path}.resources.requests") if set_ is not None else {}
+    _raise_to(held, reading.amounts(aside, f"{path}.allocatedResources"))
     return held
 
 

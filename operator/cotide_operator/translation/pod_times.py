@@ -40,8 +40,8 @@ class PodTimes(msgspec.Struct, frozen=True, gc=False):
     demotions: int = 0
 
 
-class Sightings:
-    """Sightings by pod key.
+class PodObservations:
+    """Observed times by pod key.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Raw typed objects to core events: pure functions, the only place that knows both sides.
 
 Called by the loop for each object that changed; the outcome goes to `Scheduler.handle` and nowhere else.
-Invariant: same object, same affiliation, same sighting -> equal value, so that a change which does not matter to
+Invariant: same object, same ownership, same times -> equal value, so that a change which does not matter to
 scheduling (a heartbeat, a label of somebody else) is recognised by comparing, and costs the engine nothing.
 """
 
@@ -47,7 +47,7 @@ from cotide_core.units import (
 from cotide_kube.objects import Metadata, NodeImageObject, NodeObject, PodObject, PodSpec, Quantity
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache, controller_of, key_of, owned_key
-from cotide_operator.translation.eviction_annotations import is_mirror, wishes
+from cotide_operator.translation.eviction_annotations import is_mirror, preferences_of
 from cotide_operator.translation.gangs import gang_of
 from cotide_operator.translation.kubelet_refusals import pressures
 from cotide_operator.translation.namespace_limits import max_priorities
@@ -99,18 +99,18 @@ class PodOwnership:
     """Pods that succeeded of the Job that owns the pod, where it is a gang; 0 for all others."""
 
 
-def affiliation(pod: PodObject, mirror: ObjectCache) -> PodOwnership:
+def ownership_of(pod: PodObject, mirror: ObjectCache) -> PodOwnership:
     """Look up a pod's owner, selecting Workload, named PriorityClass and namespace cap."""
     key = key_of(pod.metadata)
-    return _affiliation(pod, mirror, mirror.job_of(key), mirror.workload_of(key))
+    return _ownership(pod, mirror, mirror.job_of(key), mirror.workload_of(key))
 
 
 def affiliation_of_new(pod: PodObject, mirror: ObjectCache) -> PodOwnership:
     """Look up the same for a pod that is only being created, and hence is in no index yet."""
-    return _affiliation(pod, mirror, owned_key(pod.metadata, "Job"), mirror.workload_for(pod))
+    return _ownership(pod, mirror, owned_key(pod.metadata, "Job"), mirror.workload_for(pod))
 
 
-def _affiliation(pod: PodObject, mirror: ObjectCache, job_key: str | None, workload_key: str | None) -> PodOwnership:
+def _ownership(pod: PodObject, mirror: ObjectCache, job_key: str | None, workload_key: str | None) -> PodOwnership:
     owner_class: WorkloadClass | None = None
     job_priority: int | None = None
     succeeded = 0
@@ -124,7 +124,7 @@ def _affiliation(pod: PodObject, mirror: ObjectCache, job_key: str | None, workl
         owner_class = WorkloadClass.ONLINE
     named = mirror.priorityclasses.get(pod.spec.priority_class_name) if pod.spec.priority_class_name else None
     namespace = mirror.namespaces.get(pod.metadata.namespace)
-    return _around(
+    return _interned(
         job_key,
         workload_key,
         owner_class,
@@ -145,7 +145,7 @@ def succeeded_of(job: CustomObject | None) -> int:
     return min(max(0, succeeded), INDEXES_MOST) if isinstance(succeeded, int) else 0
 
 
-_around: Final = lru_cache(REMEMBERED)(PodOwnership)
+_interned: Final = lru_cache(REMEMBERED)(PodOwnership)
 
 
 def _owner_kind(metadata: Metadata) -> str | None:
@@ -157,16 +157,16 @@ def _owner_kind(metadata: Metadata) -> str | None:
     return (f"{owner.kind}.{group}" if group else owner.kind)[:QUALIFIED_NAME_CHARACTERS]
 
 
-def class_of(pod: PodObject, around: PodOwnership) -> WorkloadClass:
+def class_of(pod: PodObject, ownership: PodOwnership) -> WorkloadClass:
     """Return the class of a pod as it is now; a static pod is online whatever it says, since nobody can evict it."""
     if pod.spec.node_name and is_mirror(pod.metadata.annotations):
         return WorkloadClass.ONLINE
     return _class(
         pod.metadata.labels.get(CLASS_LABEL),
-        around.owner_class,
-        around.priority_class_value,
-        around.owner_kind,
-        around.max_class,
+        ownership.owner_class,
+        ownership.priority_class_value,
+        ownership.owner_kind,
+        ownership.max_class,
         _reclaims(pod.spec),
     )
 
@@ -200,7 +200,7 @@ def _class(
 
 def translate_pod(
     pod: PodObject,
-    around: PodOwnership,
+    ownership: PodOwnership,
     seen: PodTimes,
     scheduler_name: str = DEFAULT_SCHEDULER_NAME,
     volumes: VolumeFacts | None = None,
@@ -218,31 +218,31 @@ def translate_pod(
     ours = spec.scheduler_name == scheduler_name
     facts = _read_spec(spec, pod.status)
     annotations = metadata.annotations
-    wished = wishes(annotations)
-    priority = spec.priority if spec.priority is not None else (around.priority_class_value or 0)
+    preferences = preferences_of(annotations)
+    priority = spec.priority if spec.priority is not None else (ownership.priority_class_value or 0)
     priority = min(INT32_MOST, max(-INT32_MOST - 1, priority))
     node = spec.node_name or None
     to_place = ours and node is None
     claims = facts.claims if volumes is None else ()
     held = volumes or NO_VOLUMES
-    gang, lacks = gang_of(metadata.namespace, metadata.labels, annotations, around.job_succeeded)
+    gang, lacks = gang_of(metadata.namespace, metadata.labels, annotations, ownership.job_succeeded)
     return Pod(
         key=key_of(metadata),
         uid=metadata.uid,
-        workload_class=class_of(pod, around),
+        workload_class=class_of(pod, ownership),
         requests=facts.requests,
         created_seconds=seen.created_seconds,
         phase=_PHASES.get(pod.status.phase, PodPhase.PENDING),
         node=node,
         ours=ours,
         terminating=metadata.deletion_timestamp is not None,
-        priority=_at_most(priority, around.max_priority),
-        job=around.job,
-        workload=around.workload,
+        priority=_at_most(priority, ownership.max_priority),
+        job=ownership.job,
+        workload=ownership.workload,
         # The Job's word counts: its pods were annotated when they were made, and it may have changed its mind since.
         job_priority=_at_most(
-            around.job_priority if around.job_priority is not None else _annotated_priority(annotations),
-            around.max_job_priority,
+            ownership.job_priority if ownership.job_priority is not None else _annotated_priority(annotations),
+            ownership.max_job_priority,
         ),
         type=_type(annotations.get(TYPE_ANNOTATION)),
         input_bytes=_bytes(annotations.get(INPUT_SIZE_ANNOTATION)),
@@ -257,9 +257,9 @@ def translate_pod(
         demotions=seen.demotions,
         started_seconds=seen.started_seconds,
         finished_seconds=seen.finished_seconds,
-        do_not_disrupt=wished.do_not_disrupt,
-        prefer_no_eviction=wished.prefer_no_eviction,
-        deletion_cost=wished.deletion_cost,
+        do_not_disrupt=preferences.do_not_disrupt,
+        prefer_no_eviction=preferences.prefer_no_eviction,
+        deletion_cost=preferences.deletion_cost,
         nominated_node=(pod.status.nominated_node_name or None) if to_place else None,
         preempts=spec.preemption_policy != NEVER,
         labels=_labels(metadata.labels),

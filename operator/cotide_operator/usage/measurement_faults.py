@@ -18,11 +18,11 @@ from cotide_operator.observability.metrics import Metrics
 _LOG = logging.getLogger(__name__)
 
 LINE_SECONDS: Final = 60.0
-"""Wall seconds between two lines in the log on the same place; the second tells the number of those between. Chosen."""
+"""Wall seconds between two lines in the log on the same part; the second tells the number of those between. Chosen."""
 TEXT_CHARACTERS: Final = 200
 """Of a name and of what an error says, as they are logged; chosen: a line."""
 
-Place = Literal[
+Part = Literal[
     "source", "query", "metrics API", "service reading", "recent peak", "usage reading", "usage", "host load"
 ]
 
@@ -33,20 +33,20 @@ class MeasurementFaults:
     def __init__(self, telemetry: Metrics, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._telemetry = telemetry
         self._monotonic = monotonic
-        self._told: dict[Place, float] = {}
-        self._unsaid: dict[Place, int] = {}
+        self._told: dict[Part, float] = {}
+        self._unsaid: dict[Part, int] = {}
 
-    def leave_out(self, place: Place, what: str, error: Exception) -> None:
+    def leave_out(self, part: Part, what: str, error: Exception) -> None:
         """Count one fault of a part, and say where it arose if that was not said lately."""
-        self._telemetry.measurement_faults.labels(place).inc()
+        self._telemetry.measurement_faults.labels(part).inc()
         now = self._monotonic()
-        if now - self._told.get(place, float("-inf")) < LINE_SECONDS:
-            self._unsaid[place] = self._unsaid.get(place, 0) + 1
+        if now - self._told.get(part, float("-inf")) < LINE_SECONDS:
+            self._unsaid[part] = self._unsaid.get(part, 0) + 1
             return
-        self._told[place] = now
-        before = self._unsaid.pop(place, 0)
+        self._told[part] = now
+        before = self._unsaid.pop(part, 0)
         more = f" (and {before} more since the last such line)" if before else ""
-        _LOG.error("%s %r is left out%s: %s", place, what[:TEXT_CHARACTERS], more, described(error))
+        _LOG.error("%s %r is left out%s: %s", part, what[:TEXT_CHARACTERS], more, described(error))
 
 
 def described(error: Exception) -> str:

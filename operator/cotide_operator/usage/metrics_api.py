@@ -42,11 +42,11 @@ class MetricsApiSource:
             raise SourceDown(f"the metrics API does not answer: {error}") from error
         now = time.time()
         found: list[UsageReading] = []
-        for place, item in enumerate(items):
+        for index, item in enumerate(items):
             try:
                 found += list(_readings(item, now))
             except Exception as error:  # noqa: BLE001 - one answer that trips us must not spoil those of all other pods
-                self._faults.leave_out("metrics API", f"item {place}", error)
+                self._faults.leave_out("metrics API", f"item {index}", error)
         return Measured(usage=found)
 
 

@@ -24,7 +24,7 @@ from cotide_operator.usage.service_readings import QueryFault
 
 CPU: Final = 0
 MEMORY: Final = 1
-"""Places of a `UsageReading`'s resource: millicores, bytes."""
+"""Values of a `UsageReading`'s resource: millicores, bytes."""
 RPS_NAME: Final = "cotide_sim_service_requests_per_second"
 LATENCY_NAME: Final = "cotide_sim_service_latency_p95_milliseconds"
 CPU_NAME: Final = "cotide_sim_pod_cpu_usage_millicores"
@@ -94,7 +94,7 @@ class Measured:
 
 
 class Source(Protocol):
-    """A place to read from."""
+    """A source to read from."""
 
     @property
     def settling_seconds(self) -> float:

@@ -23,6 +23,8 @@ from cotide_predictors.qos.mixes import cells_of, cells_of_jobs, take_mixes, wit
 from cotide_predictors.qos.qos_model import QosModel
 
 SplitBy = Literal["cell", "row"]
+Watch = Callable[[str, float, Floats, NDArray[np.bool_]], object]
+"""Told, for each contender and limit, (n,) probabilities of test rows and whether each was violated."""
 OURS: Final = "cotide"
 TEST_SHARE: Final = 0.25
 """One part of four is held out (Ou 2024, section 3.1: 3:1)."""
@@ -81,6 +83,17 @@ def splits_of(cells: Indices, splits: int, random_state: int) -> Iterator[tuple[
         yield np.flatnonzero(~inside), np.flatnonzero(inside)
 
 
+def part_of(train: Indices, cells: Indices, share: float, seed: tuple[int, ...]) -> Indices:
+    """Return the training rows of a share of the training cells, at least one; smaller shares lie in larger ones.
+
+    Parameters
+    ----------
+    cells : (n,) of all rows. share : in (0, 1].
+    """
+    names = np.random.default_rng(seed).permutation(np.unique(cells[train]))
+    return train[np.isin(cells[train], names[: max(1, round(share * len(names)))])]
+
+
 @on_one_thread
 def evaluate_qos(
     samples: QosSamples,
@@ -89,14 +102,25 @@ def evaluate_qos(
     splits: int = 10,
     split_by: SplitBy = "cell",
     random_state: int = 0,
+    training_share: float = 1.0,
     progress: Callable[[str], object] = str,
+    watch: Watch | None = None,
 ) -> list[Score]:
-    """Return scores of our model (trained once for all limits) and of each rival (trained for each limit)."""
+    """Return scores of our model (trained once for all limits) and of each rival (trained for each limit).
+
+    Parameters
+    ----------
+    training_share : of the training cells of each split that are learned from; the test rows stay the same.
+
+    Our own rows also have ``base_share``: 1 where the logistic base lies under the trees inside the box of training
+    rows, 0 where it only counts outside (`qos.monotone_ensemble`); and ``rows``, how many were learned from.
+    """
     mixes, latency = samples.mixes, samples.latency_milliseconds
     cells = cells_of(mixes) if split_by == "cell" else np.arange(len(mixes))
     found: dict[tuple[str, float], list[dict[str, float]]] = {}
-    for number, (train, test) in enumerate(splits_of(cells, splits, random_state), start=1):
+    for number, (whole, test) in enumerate(splits_of(cells, splits, random_state), start=1):
         progress(f"split {number} of {splits}")
+        train = part_of(whole, cells, training_share, (random_state, number))
         seen, asked = take_mixes(mixes, train), take_mixes(mixes, test)
         ours = QosModel(limits_milliseconds=tuple(limits_milliseconds), random_state=random_state)
         ours.fit(seen, latency[train])
@@ -107,7 +131,12 @@ def evaluate_qos(
                 rival = QosRival(method=method, limit_milliseconds=limit, random_state=random_state)
                 contenders[method] = rival.fit(seen, latency[train])
             for name, contender in contenders.items():
-                found.setdefault((name, limit), []).append(score_qos(contender, at_limit, violated))
+                row = score_qos(contender, at_limit, violated) | {"rows": float(len(train))}
+                if name == OURS:
+                    row["base_share"] = ours.ensemble_.share
+                found.setdefault((name, limit), []).append(row)
+                if watch is not None:
+                    watch(name, limit, contender.violation_probability(at_limit), violated)
     return [Score(name, limit, _columns(rows)) for (name, limit), rows in found.items()]
 
 
@@ -131,9 +160,10 @@ def evaluate_completion(
     splits: int = 10,
     split_by: SplitBy = "cell",
     random_state: int = 0,
+    training_share: float = 1.0,
     progress: Callable[[str], object] = str,
 ) -> list[Score]:
-    """Return scores of our model and of each rival on the same splits.
+    """Return scores of our model and of each rival on the same splits; parameters as in `evaluate_qos`.
 
     Test rows of a type that the training part lacks are not scored: what an unknown type gets is a policy (the worst
     known), no forecast. The metric ``scored`` is the number of rows that were.
@@ -143,8 +173,9 @@ def evaluate_completion(
     found: dict[str, list[dict[str, float]]] = {}
     by = cells if split_by == "cell" else np.arange(len(jobs))
     names = np.asarray(jobs.types)
-    for number, (train, held) in enumerate(splits_of(by, splits, random_state), start=1):
+    for number, (whole, held) in enumerate(splits_of(by, splits, random_state), start=1):
         progress(f"split {number} of {splits}")
+        train = part_of(whole, by, training_share, (random_state, number))
         test = held[np.isin(names[held], names[train])]
         if not len(test):
             continue
@@ -153,7 +184,7 @@ def evaluate_completion(
         contenders |= {name: CompletionRival(method=name, random_state=random_state) for name in COMPLETION_RIVALS}
         for name, contender in contenders.items():
             predicted = contender.fit(seen, seconds[train]).predict(asked)
-            row = {**score_completion(predicted, seconds[test]), "scored": float(len(test))}
+            row = {**score_completion(predicted, seconds[test]), "scored": float(len(test)), "rows": float(len(train))}
             if isinstance(contender, CompletionModel):
                 nothing_asked = np.full(len(asked), np.nan)
                 lone = contender.lone_seconds(asked.types, asked.input_bytes, nothing_asked)

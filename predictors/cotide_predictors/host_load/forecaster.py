@@ -55,7 +55,7 @@ class HostLoadModel:
         self.feedback = FeedbackAr(hosts) if centre == "feedback-ar" else None
         self._bank = ExpertBank(hosts, ceiling=ceiling)
         self._horizons = {slots: _Horizon(hosts, slots, levels) for slots in sorted({1, *horizons})}
-        self._places = [self.levels.index(level) for level in LEVELS]
+        self._level_indices = [self.levels.index(level) for level in LEVELS]
 
     def record(self, values: Floats) -> None:
         """Take in one slot's maxima (n,), shares of capacity; nan, infinite and negative ones count as missing."""
@@ -101,7 +101,7 @@ class HostLoadModel:
         self._ensure_forecasts()
         quantiles = self._horizons[horizon_slots].quantiles(self.ceiling)
         point = self._centre(horizon_slots, corrected=True)
-        half, most, nearly_all = (quantiles[:, index] for index in self._places)
+        half, most, nearly_all = (quantiles[:, index] for index in self._level_indices)
         point = np.where(np.isfinite(point), np.clip(point, 0.0, self.ceiling), half)
         return HostLoadForecast(point=point, p50=half, p90=most, p99=nearly_all)
 

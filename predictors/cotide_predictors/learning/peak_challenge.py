@@ -81,8 +81,8 @@ def judged(losses: Floats) -> PeakVerdict:
     shares = losses / usual
     worse = tuple(
         name
-        for place, name in enumerate(RESOURCES)
-        if worse_beyond_noise(shares[:, 1, place], shares[:, 0, place], LEAST_SHARE)
+        for column, name in enumerate(RESOURCES)
+        if worse_beyond_noise(shares[:, 1, column], shares[:, 0, column], LEAST_SHARE)
     )
     champion, challenger = shares.mean(axis=2).T
     promoted = not worse and worse_beyond_noise(champion, challenger, LEAST_SHARE)

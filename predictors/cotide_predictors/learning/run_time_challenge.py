@@ -91,8 +91,8 @@ class RunTimeChallenge:
             if len(self._open) >= MOST_SERIES:
                 return verdict
             found = self._open[namespace, series] = [0.0, 0.0, 0.0]
-        for place, term in enumerate((1.0 - champion, 1.0 - challenger, 1.0)):
-            found[place] += term
+        for index, term in enumerate((1.0 - champion, 1.0 - challenger, 1.0)):
+            found[index] += term
         return verdict
 
     def arrays(self, most_namespaces: int = MOST_NAMESPACES) -> dict[str, NDArray[Any]]:
@@ -108,9 +108,9 @@ class RunTimeChallenge:
                 hours[name] = hours.get(name, 0) + 1
         names = sorted(hours, key=lambda name: (-hours[name], name))[:most_namespaces]
         losses = np.full((len(self.closed), len(names), 2), np.nan, np.float32)
-        for place, hour in enumerate(self.closed):
+        for row, hour in enumerate(self.closed):
             for column, name in enumerate(names):
-                losses[place, column] = hour.get(name, (np.nan, np.nan))
+                losses[row, column] = hour.get(name, (np.nan, np.nan))
         size = len(names[0]) if names else 0
         return {"names": np.frombuffer(b"".join(names), np.uint8).reshape(len(names), size), "losses": losses}
 

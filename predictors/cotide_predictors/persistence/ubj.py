@@ -38,25 +38,25 @@ def decode(document: bytes) -> Any:
     """
     reader = _Reader(document)
     value = reader.value(reader.take(1), 0)
-    if reader.place != len(document):
-        raise ValueError(f"{len(document) - reader.place} bytes too many")
+    if reader.offset != len(document):
+        raise ValueError(f"{len(document) - reader.offset} bytes too many")
     return value
 
 
 class _Reader:
-    """A place in a document."""
+    """A position in a document."""
 
     def __init__(self, document: bytes) -> None:
         self._document = document
-        self.place = 0
+        self.offset = 0
 
     def take(self, count: int) -> bytes:
         """Return the next bytes."""
-        end = self.place + count
+        end = self.offset + count
         if count < 0 or end > len(self._document):
-            raise ValueError(f"it ends within a value at byte {self.place}")
-        taken = self._document[self.place : end]
-        self.place = end
+            raise ValueError(f"it ends within a value at byte {self.offset}")
+        taken = self._document[self.offset : end]
+        self.offset = end
         return taken
 
     def value(self, marker: bytes, depth: int) -> Any:
@@ -74,7 +74,7 @@ class _Reader:
             return self._array(depth)
         if marker in _WORDS:
             return _WORDS[marker]
-        raise ValueError(f"nothing is marked {marker!r} (byte {self.place - 1})")
+        raise ValueError(f"nothing is marked {marker!r} (byte {self.offset - 1})")
 
     def _text(self) -> str:
         return self.take(self._count()).decode()
@@ -83,15 +83,15 @@ class _Reader:
         marker = self.take(1)
         count = self.value(marker, 0) if marker in (b"i", b"U", b"I", b"l", b"L") else -1
         if count < 0:
-            raise ValueError(f"no length at byte {self.place}")
+            raise ValueError(f"no length at byte {self.offset}")
         return int(count)
 
     def _object(self, depth: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        while self._document[self.place : self.place + 1] != b"}":
+        while self._document[self.offset : self.offset + 1] != b"}":
             key = self._text()
             found[key] = self.value(self.take(1), depth + 1)
-        self.place += 1
+        self.offset += 1
         return found
 
     def _array(self, depth: int) -> Any:
@@ -99,7 +99,7 @@ class _Reader:
         if marker == b"$":
             kind = self.take(1)
             if kind not in _NUMBERS or self.take(1) != b"#":
-                raise ValueError(f"an array of {kind!r} (byte {self.place})")
+                raise ValueError(f"an array of {kind!r} (byte {self.offset})")
             form = np.dtype(_NUMBERS[kind])
             return np.frombuffer(self.take(self._count() * form.itemsize), form).astype(form.newbyteorder("="))
         if marker == b"#":

@@ -59,8 +59,8 @@ def _best_cut(path: Floats, penalty: float, shortest: int) -> tuple[int, ...]:
         last[end] = begins[int(np.argmin(value))]
         best[end] = value.min()
     found = []
-    place = int(last[length])
-    while place > 0:
-        found.append(place)
-        place = int(last[place])
+    cut = int(last[length])
+    while cut > 0:
+        found.append(cut)
+        cut = int(last[cut])
     return tuple(reversed(found))

@@ -114,7 +114,7 @@ def learned(runs: Sequence[Run]) -> tuple[Need, ...]:
     seconds = float(np.mean([run.seconds for run in runs]))
     levels = [paths[:, begin:end, 0].mean() for begin, end in zip((0, *cuts), (*cuts, PARTS), strict=True)]
     # A change comes a little earlier or later in each run: the higher of two neighbours has a part more of the time.
-    moved = [cut + (1 if levels[place] > levels[place + 1] else -1) for place, cut in enumerate(cuts)]
+    moved = [cut + (1 if levels[index] > levels[index + 1] else -1) for index, cut in enumerate(cuts)]
     found = []
     for begin, end in zip((0, *moved), (*moved, PARTS), strict=True):
         if end <= begin:
@@ -134,8 +134,8 @@ def score(needs: Sequence[Need], run: Run) -> Score:
     """Return how needs would have done on a run, going from one to the next by their seconds alone."""
     times = (np.arange(PARTS) + 0.5) / PARTS * run.seconds
     ends = np.cumsum([need.seconds for need in needs])
-    places = np.minimum(np.searchsorted(ends, times, side="right"), len(needs) - 1)
-    kept = np.array([[need.millicores, need.memory_bytes] for need in needs], np.float64)[places]
+    indices = np.minimum(np.searchsorted(ends, times, side="right"), len(needs) - 1)
+    kept = np.array([[need.millicores, need.memory_bytes] for need in needs], np.float64)[indices]
     used = np.minimum(run.usage, run.largest)
     return Score(float((kept < used).any(axis=1).mean()), float(kept[:, 0].mean() / run.largest[0]))
 

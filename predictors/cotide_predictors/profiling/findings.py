@@ -90,30 +90,32 @@ def cell_findings(windows: Sequence[Window], limit_milliseconds: float) -> list[
     return found
 
 
-def fits(found: Sequence[CellFinding], around: Circumstances, model: Model | None, threshold: float) -> list[Fit]:
+def fits(
+    found: Sequence[CellFinding], circumstances: Circumstances, model: Model | None, threshold: float
+) -> list[Fit]:
     """Return, for each rate and job name, how many fit as measured, and by the model at a probability threshold."""
     rates = sorted({one.cell.rate for one in found})
     known = {one.cell: one for one in found}
     rows = []
-    for kind in around.kinds:
+    for kind in circumstances.kinds:
         counts = sorted({dict(one.cell.mix)[kind.name] for one in found if _only(one.cell, kind.name)})
         for rate in rates:
             ladder = [Cell(rate), *(Cell(rate, ((kind.name, count),)) for count in counts)]
-            held = [_holds(known.get(cell), around.limit_milliseconds) for cell in ladder]
+            held = [_holds(known.get(cell), circumstances.limit_milliseconds) for cell in ladder]
             said = None
             if model is not None:
-                accepted = model.violation_probability(mixes_of(ladder, around)) <= threshold
+                accepted = model.violation_probability(mixes_of(ladder, circumstances)) <= threshold
                 said = _last_of_run(accepted.tolist(), ladder)
             rows.append(Fit(rate, kind.name, _last_of_run(held, ladder), said))
     return rows
 
 
-def costs(found: Sequence[CellFinding], around: Circumstances) -> list[Cost]:
+def costs(found: Sequence[CellFinding], circumstances: Circumstances) -> list[Cost]:
     """Return what multiples of the limit would leave to batch: at each rate the mix with the most cpu that holds it.
 
     Where nobody measured the jobs' cpu (pods of a cluster) their requests stand for it.
     """
-    limit_milliseconds, cores_there = around.limit_milliseconds, around.allocatable_millicores / 1000.0
+    limit_milliseconds, cores_there = circumstances.limit_milliseconds, circumstances.allocatable_millicores / 1000.0
     rates = sorted({one.cell.rate for one in found})
     rows = []
     for limit in (factor * limit_milliseconds for factor in COST_LIMITS):
@@ -122,7 +124,7 @@ def costs(found: Sequence[CellFinding], around: Circumstances) -> list[Cost]:
             here = [one for one in found if one.cell.rate == rate]
             alone = next((one for one in here if not one.cell.mix), None)
             kept = [
-                one.batch_cores if math.isfinite(one.batch_cores) else around.pressure(one.cell) * cores_there
+                one.batch_cores if math.isfinite(one.batch_cores) else circumstances.pressure(one.cell) * cores_there
                 for one in here
                 if one.cell.mix and _holds(one, limit)
             ]
@@ -140,7 +142,7 @@ def limits_to_learn(windows: Sequence[Window], limit_milliseconds: float) -> tup
     return tuple(sorted({limit_milliseconds, *(float(f"{limit:.3g}") for limit in found)}))
 
 
-def train(windows: Sequence[Window], around: Circumstances, seed: int = 0) -> Model:
+def train(windows: Sequence[Window], circumstances: Circumstances, seed: int = 0) -> Model:
     """Return a model of the windows.
 
     Raises
@@ -148,18 +150,20 @@ def train(windows: Sequence[Window], around: Circumstances, seed: int = 0) -> Mo
     ModelError
         When they do not pass the training gate.
     """
-    return _trained(qos_samples(windows, around), limits_to_learn(windows, around.limit_milliseconds), seed)
+    return _trained(
+        qos_samples(windows, circumstances), limits_to_learn(windows, circumstances.limit_milliseconds), seed
+    )
 
 
 def held_out_p95(
-    windows: Sequence[Window], around: Circumstances, seed: int, progress: Callable[[int, int], object]
+    windows: Sequence[Window], circumstances: Circumstances, seed: int, progress: Callable[[int, int], object]
 ) -> dict[Cell, float]:
     """Return the p95 that models predict of cells that they did not see, in ms; those of a refused fold are left out.
 
     The predicted p95 is the limit that would be broken with even odds, by a model of several limits; one of a named
     service learns its own limit only.
     """
-    around = replace(around, service="")
+    circumstances = replace(circumstances, service="")
     cells = sorted(by_cell(windows))
     fold_of = np.random.default_rng(seed).permutation(len(cells)) % FOLDS
     latency = [window.p95_milliseconds for window in windows]
@@ -172,12 +176,12 @@ def held_out_p95(
         if not asked or not seen:
             continue
         try:
-            model = train(seen, around, seed)
+            model = train(seen, circumstances, seed)
         except ModelError:
             continue
         if not isinstance(model, QosModel):
             raise TypeError("samples without a service give a model for any")
-        found.update(zip(asked, _even_odds(model, mixes_of(asked, around), limits).tolist(), strict=True))
+        found.update(zip(asked, _even_odds(model, mixes_of(asked, circumstances), limits).tolist(), strict=True))
     return found
 
 

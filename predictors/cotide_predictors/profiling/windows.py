@@ -82,40 +82,40 @@ class Circumstances:
         return sum(millicores[name] * count for name, count in cell.mix) / self.allocatable_millicores
 
 
-def mixes_of(cells: Sequence[Cell], around: Circumstances) -> MixBatch:
+def mixes_of(cells: Sequence[Cell], circumstances: Circumstances) -> MixBatch:
     """Return (n,) cells as mixes at the campaign's limit."""
-    types = tuple(sorted(kind.name for kind in around.kinds))
-    size = {kind.name: kind.input_bytes for kind in around.kinds}
+    types = tuple(sorted(kind.name for kind in circumstances.kinds))
+    size = {kind.name: kind.input_bytes for kind in circumstances.kinds}
     counts = np.array([[dict(cell.mix).get(name, 0) for name in types] for cell in cells], np.float64)
     counts = counts.reshape(len(cells), len(types))
     rows = len(cells)
     return MixBatch(
         requests_per_second=np.array([cell.rate for cell in cells], np.float64),
         other_requests_per_second=np.zeros(rows),
-        limit_milliseconds=np.full(rows, around.limit_milliseconds),
-        cpu_pressure=np.array([around.pressure(cell) for cell in cells], np.float64),
+        limit_milliseconds=np.full(rows, circumstances.limit_milliseconds),
+        cpu_pressure=np.array([circumstances.pressure(cell) for cell in cells], np.float64),
         types=types,
         counts=counts,
         input_bytes=counts * np.array([size[name] for name in types], np.float64),
-        services=(around.service,),
+        services=(circumstances.service,),
         service=np.zeros(rows, np.int64),
     )
 
 
-def qos_samples(windows: Sequence[Window], around: Circumstances) -> QosSamples:
+def qos_samples(windows: Sequence[Window], circumstances: Circumstances) -> QosSamples:
     """Return one sample a window, in their order."""
     latency = np.array([window.p95_milliseconds for window in windows], np.float64)
-    return QosSamples(mixes_of([window.cell for window in windows], around), latency)
+    return QosSamples(mixes_of([window.cell for window in windows], circumstances), latency)
 
 
-def completion_samples(windows: Sequence[Window], around: Circumstances) -> CompletionSamples:
+def completion_samples(windows: Sequence[Window], circumstances: Circumstances) -> CompletionSamples:
     """Return one sample for each job that ended inside a window."""
-    size = {kind.name: kind.input_bytes for kind in around.kinds}
+    size = {kind.name: kind.input_bytes for kind in circumstances.kinds}
     ended = [(window, name, seconds) for window in windows for name, seconds in window.job_seconds]
     return CompletionSamples(
         tuple(name for _, name, _ in ended),
         np.array([size[name] for _, name, _ in ended], np.float64),
         np.array([window.cell.rate for window, _, _ in ended], np.float64),
-        np.array([around.pressure(window.cell) for window, _, _ in ended], np.float64),
+        np.array([circumstances.pressure(window.cell) for window, _, _ in ended], np.float64),
         np.array([seconds for _, _, seconds in ended], np.float64),
     )

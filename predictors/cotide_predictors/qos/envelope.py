@@ -70,18 +70,18 @@ class EnvelopeCheck:
         self.corners = np.ascontiguousarray(np.vstack((envelope.corners, unseen)))
         self.samples = np.append(envelope.samples, 0).astype(np.int64)
         self._services: tuple[str, ...] | None = None
-        self._places: Integers = np.zeros(0, np.int64)
+        self._service_indices: Integers = np.zeros(0, np.int64)
         self._types: tuple[str, ...] | None = None
         self._unknown: Integers = np.zeros(0, np.int64)
 
     def who(self, mixes: MixBatch) -> Integers:
         """Return (n,) index of each row's service in the envelope; S for one that was not seen."""
         if mixes.services is not self._services:
-            self._places = self._envelope.indices_of(mixes.services)
+            self._service_indices = self._envelope.indices_of(mixes.services)
             self._services = mixes.services
         if mixes.service is None:
-            return np.full(len(mixes), self._places[0], np.int64)
-        return self._places[mixes.service]
+            return np.full(len(mixes), self._service_indices[0], np.int64)
+        return self._service_indices[mixes.service]
 
     def outside(self, mixes: MixBatch, who: Integers) -> Integers:
         """Return (n,) bits of `applicability`."""

@@ -17,7 +17,7 @@ import numpy as np
 from cotide_core.kernels.array_types import Floats
 
 PARTS: Final = 3
-"""Places in a bin at which a best point is sought (chosen: steps of a tenth for bins a third wide)."""
+"""Points in a bin at which a best point is sought (chosen: steps of a tenth for bins a third wide)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,15 +70,15 @@ def event_forecasts(
     )
     _, user = np.unique(jobs.user, return_inverse=True)
     past = past_of(mode, int(user.max(initial=0)) + 1, user, demand, request, submit)
-    gardener = TreeRefitter(mode, submit, seed=seed, every_seconds=every_seconds)
+    refitter = TreeRefitter(mode, submit, seed=seed, every_seconds=every_seconds)
     events = event_order(submit.astype(np.float64), finish.astype(np.float64))
     times = np.where(events >= 0, submit[events], finish[~events])
     point, upper, reliability = np.zeros(len(log), np.int64), np.zeros(len(log), np.int64), np.zeros(len(log))
     begin, arrived = 0, 0
     while begin < len(events):
-        at = gardener.next_pause(arrived)
+        at = refitter.next_pause(arrived)
         if begin > 0 and mode >= RATED:
-            past = gardener.grown(past, at, run, finish, point)
+            past = refitter.grown(past, at, run, finish, point)
         end = int(np.searchsorted(times, at + every_seconds, side="left")) if mode >= RATED else len(events)
         end = max(end, begin + 1) if arrived < len(log) else len(events)
         _walk(mode, events[begin:end], past, run, request, user, point, upper, reliability)

@@ -40,9 +40,9 @@ class GaussianMixtures:
         requested_seconds : (n,) nan where there is none.
         """
         below = np.zeros((len(self), len(edges)))
-        for place in range(self.weights.shape[1]):
-            away = (edges[None, :] - self.means[:, place, None]) / self.deviations[:, place, None]
-            below += self.weights[:, place, None] * ndtr(away)
+        for component in range(self.weights.shape[1]):
+            away = (edges[None, :] - self.means[:, component, None]) / self.deviations[:, component, None]
+            below += self.weights[:, component, None] * ndtr(away)
         limit = np.log(np.where(requested_seconds > 1.0, requested_seconds, np.exp(edges[-1])))
         # All mass has gone by at the upper edge of the bin that the request lies in.
         below = np.where(edges[None, :] > limit[:, None], 1.0, below)

@@ -75,8 +75,8 @@ def _encoded(xp: Any, parameters: Parameters, attends: bool, inputs: Any) -> tup
     cell, states = hidden, []
     # U_e x^k of eq. 7.12 is the same at every step.
     series = xp.swapaxes(inputs, 1, 2) @ parameters["input_series"] if attends else None
-    for place in range(WINDOW):
-        read = inputs[:, place]
+    for step in range(WINDOW):
+        read = inputs[:, step]
         if attends:
             state = xp.concatenate([hidden, cell], axis=1) @ parameters["input_state"]
             read = read * _softmax(xp, xp.tanh(state[:, None, :] + series) @ parameters["input_score"])
@@ -94,12 +94,12 @@ def _decoded(
     # How far each value of the window lies from the others: the source's half of eq. 7.23.
     apart = xp.abs(values[:, :, None] - values[:, None, :]).mean(axis=2) if biased else None
     context, outputs = encoded[:, -1], [values[:, -1:]]
-    for place in range(WINDOW):
+    for step in range(WINDOW):
         if attends:
             state = xp.concatenate([hidden, cell], axis=1) @ parameters["time_state"]
             scores = xp.tanh(state[:, None, :] + keys) @ parameters["time_score"]
             if biased:
-                scores = scores + _bias(xp, parameters, place, outputs, apart)
+                scores = scores + _bias(xp, parameters, step, outputs, apart)
             context = (_softmax(xp, scores)[:, :, None] * encoded).sum(axis=1)
         before = xp.concatenate([outputs[-1], context], axis=1)
         read = before @ parameters["context"] + parameters["context_bias"]
@@ -110,16 +110,16 @@ def _decoded(
     return xp.concatenate(outputs[1:], axis=1)
 
 
-def _bias(xp: Any, parameters: Parameters, place: int, outputs: list[Any], apart: Any) -> Any:
+def _bias(xp: Any, parameters: Parameters, step: int, outputs: list[Any], apart: Any) -> Any:
     """Return (b, 12) what eq. 7.24 adds to the scores: temporal bias and consistency bias."""
     steps = xp.log1p(xp.arange(WINDOW, dtype=apart.dtype))
-    ahead, window = log1p(place), log1p(WINDOW)
+    ahead, window = log1p(step), log1p(WINDOW)
     weights = parameters["place_bias"]
     temporal = weights[0] * ahead + weights[1] * steps + weights[2] * window
     said = xp.concatenate(outputs, axis=1)
     own = xp.abs(said - said[:, -1:]).mean(axis=1, keepdims=True)
     weights = parameters["consistency_bias"]
-    return temporal[None, :] + weights[0] * own + weights[1] * apart + weights[2] * (place / WINDOW)
+    return temporal[None, :] + weights[0] * own + weights[1] * apart + weights[2] * (step / WINDOW)
 
 
 def _step(xp: Any, weights: Any, bias: Any, read: Any, hidden: Any, cell: Any) -> tuple[Any, Any]:

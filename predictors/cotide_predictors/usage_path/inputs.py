@@ -61,7 +61,7 @@ def windows_of(past: Floats, origin_slot: Integers) -> Windows:
         slots % DAY_SLOTS / DAY_SLOTS - 0.5,
         slots // DAY_SLOTS % 7 / 7.0 - 0.5,
         *(np.broadcast_to(_autocorrelation(scaled, lag), shape) for lag in (1, 2, WINDOW)),
-        # The day before the slot that each place of the window will answer for.
+        # The day before the slot that each step of the window will answer for.
         (past[:, : 2 * WINDOW][:, WINDOW:] - mean) / deviation,
     ]
     return Windows(np.stack(columns, axis=2).astype(np.float32), mean, deviation)
@@ -77,8 +77,8 @@ def filled_forward(history: Floats) -> Floats:
     """Return (n, t) with each missing slot as the last record before it; the first known one before there is any, and 0
     for a series without a record."""
     known = np.isfinite(history)
-    place = np.where(known, np.arange(history.shape[1]), 0)
-    np.maximum.accumulate(place, axis=1, out=place)
-    found = np.take_along_axis(history, place, axis=1)
+    latest = np.where(known, np.arange(history.shape[1]), 0)
+    np.maximum.accumulate(latest, axis=1, out=latest)
+    found = np.take_along_axis(history, latest, axis=1)
     first = np.take_along_axis(history, known.argmax(axis=1)[:, None], axis=1)
     return np.nan_to_num(np.where(np.isfinite(found), found, first), nan=0.0)

@@ -189,10 +189,10 @@ class ApiServer:
 
     def _every(self, seconds: float, call: Any) -> None:
         loop = asyncio.get_running_loop()
-        place = len(self._timers)
+        index = len(self._timers)
 
         def ring() -> None:
-            self._timers[place] = loop.call_later(seconds, ring)
+            self._timers[index] = loop.call_later(seconds, ring)
             call()
 
         self._timers.append(loop.call_later(seconds, ring))

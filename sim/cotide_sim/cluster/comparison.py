@@ -1,7 +1,7 @@
 """Policies side by side in virtual time, with trained models: what the demo shows, for many seeds in a minute.
 
 Run as ``python -m cotide_sim.cluster.comparison --seeds 1,2,3 [--scenario slack] [--data DIR]``; data on stdout,
-progress on stderr. Place in the flow: around `world`. Invariant: for one seed every policy meets the same arrivals,
+progress on stderr. Position in the flow: around `world`. Invariant: for one seed every policy meets the same arrivals,
 machines and models.
 
 The models are trained as the demo trains them: on a profiling campaign, and with ``--data`` on the measured rows too.

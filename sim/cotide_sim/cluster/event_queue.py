@@ -1,6 +1,6 @@
 """The virtual clock: things that are due, in order of time, and first in first out at the same time.
 
-Called by `world`. Place in the flow: it says when the next fact happens. Invariant: time never goes back, and equal
+Called by `world`. Position in the flow: it says when the next fact happens. Invariant: time never goes back, and equal
 inputs give equal order, since ties are broken by the order of insertion.
 """
 

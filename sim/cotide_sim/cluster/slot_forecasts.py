@@ -1,8 +1,8 @@
 """What a usage feed and a forecaster tell the engine in virtual time: samples, forecasts of a slot, published slack.
 
 Called by `world` at each measurement when the policy goes by slack. The live operator does the same from a metrics page
-or a Prometheus; both use `cotide_predictors.host_load` (slots, models), and neither has a clock in here. Place in the
-flow: measurements -> NodeUsageSampled, NodeForecasted, NodeUpserted -> `Scheduler.handle`.
+or a Prometheus; both use `cotide_predictors.host_load` (slots, models), and neither has a clock in here. The
+flow is: measurements -> NodeUsageSampled, NodeForecasted, NodeUpserted -> `Scheduler.handle`.
 
 What is offered to batch and gratis pods as ``cotide.dev/reclaimed-*`` comes from the formula that the engine plans with
 (`cotide_core.state.host_load.offered`). Until the first slot has ended nothing is forecast, and what online pods ask

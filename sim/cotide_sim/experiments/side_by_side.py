@@ -27,7 +27,7 @@ def side_by_side(
     Parameters
     ----------
     calls : each is handed what `replay.runner.run_policy` takes as ``watch``.
-    told : called with the place of a call that is done and how many are.
+    told : called with the index of a call that is done and how many are.
     """
     stop = threading.Event()
 

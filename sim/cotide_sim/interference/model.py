@@ -1,6 +1,6 @@
 """How pods on one machine slow each other: the seam between the physics and its two models.
 
-Called by `machine.MachinePark` (fake nodes, virtual or live) and by `workloads.profiling`. Place in the flow: last
+Called by `machine.MachinePark` (fake nodes, virtual or live) and by `workloads.profiling`. Position in the flow: last
 step, a simulated node turns what was bound on it into measured latencies and finish times. Invariant: a model is
 pure and deterministic; it never falls in rate, counts, input bytes or pressure; noise is the machine's business.
 

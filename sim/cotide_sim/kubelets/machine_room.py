@@ -99,7 +99,7 @@ class MachineRoom:
         self._client, self._racks, self._label = client, racks, order_label
         self._rng, self.mishaps, self._speed = rng, mishaps or Mishaps(), speed
         self._machines = {
-            kind: [_Machine(name, order=AT_FIRST if place < rack.on else "") for place, name in enumerate(rack.names)]
+            kind: [_Machine(name, order=AT_FIRST if index < rack.on else "") for index, name in enumerate(rack.names)]
             for kind, rack in racks.items()
         }
         self._failed: set[str] = set()

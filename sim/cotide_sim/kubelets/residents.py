@@ -40,7 +40,7 @@ from cotide_sim.kubelets.adoption import adopted, as_set
 from cotide_sim.kubelets.clock import SimulatedClock
 from cotide_sim.kubelets.loads import pod_load
 from cotide_sim.kubelets.resizing import DEFERRED, RESIZE_SECONDS, Held, as_json, conditions, held_by, obstacle
-from cotide_sim.kubelets.statuses import ContainerRun, Place
+from cotide_sim.kubelets.statuses import ContainerRun, PodSite
 
 _LOG = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class _Resident:
     node: str
     requests: dict[str, int]
     load: PodLoad
-    place: Place
+    site: PodSite
     restart_policy: str
     started: float
     since: float
@@ -225,8 +225,8 @@ class Residents:
             # Adopted: how far it got under contention is not known; the time it ran counts as if it had run alone.
             left = replace(load, lone_seconds=max(0.0, load.lone_seconds - (now - since)))
         containers = tuple((one.name, one.image, as_json(one.resources)) for one in spec.containers)
-        place = Place(self._host_ips[spec.node_name], pod.status.pod_ip or self._next_address(), containers)
-        resident = _Resident(uid, spec.node_name, requests, load, place, spec.restart_policy, started, since, restarts)
+        site = PodSite(self._host_ips[spec.node_name], pod.status.pod_ip or self._next_address(), containers)
+        resident = _Resident(uid, spec.node_name, requests, load, site, spec.restart_policy, started, since, restarts)
         resident.wanted = resident.granted = held_by(spec)
         self._residents[key] = resident
         room.take(requests)
@@ -286,7 +286,7 @@ class Residents:
         self._leave(key, resident, at)
         self._settled.add(resident.uid)
         status = statuses.finished(
-            resident.place,
+            resident.site,
             self._wall(resident.started),
             ContainerRun(self._wall(resident.since), self._wall(at), code),
             resident.restarts,
@@ -326,8 +326,8 @@ class Residents:
         """Let the containers have what was granted."""
         resident.setting = False
         granted = dict(resident.granted)
-        shown = tuple((name, image, as_json(granted[name])) for name, image, _ in resident.place.containers)
-        resident.place = replace(resident.place, containers=shown)
+        shown = tuple((name, image, as_json(granted[name])) for name, image, _ in resident.site.containers)
+        resident.site = replace(resident.site, containers=shown)
         self.outbox.append(WriteStatus(key, resident.uid, self._status(resident, at)))
 
     def _retry(self, node: str, now: float) -> None:
@@ -344,11 +344,11 @@ class Residents:
         started = self._wall(resident.started)
         if resident.back_off_seconds is not None and resident.last is not None:
             status = statuses.waiting_to_restart(
-                resident.place, started, resident.last, resident.restarts, resident.back_off_seconds
+                resident.site, started, resident.last, resident.restarts, resident.back_off_seconds
             )
         else:
             since = self._wall(resident.since)
-            status = statuses.running(resident.place, started, since, resident.restarts, resident.last)
+            status = statuses.running(resident.site, started, since, resident.restarts, resident.last)
         if resident.resized:
             at = format_timestamp(self._wall(now))
             more = conditions(resident.pending, in_progress=resident.setting, at=at)

@@ -22,7 +22,7 @@ KILLED_EXIT_CODE: Final = 137
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PodSite:
     """Where a pod runs and what it is made of: the constant part of its status."""
 
     host_ip: str
@@ -41,26 +41,26 @@ class ContainerRun:
 
 
 def running(
-    place: Place, started_seconds: float, since_seconds: float, restarts: int = 0, last: ContainerRun | None = None
+    site: PodSite, started_seconds: float, since_seconds: float, restarts: int = 0, last: ContainerRun | None = None
 ) -> Status:
     """Return the status of a running pod; after restarts it tells how the container ended before."""
     state = {"running": {"startedAt": format_timestamp(since_seconds)}}
     return {
         "phase": "Running",
         "startTime": format_timestamp(started_seconds),
-        **_addresses(place),
+        **_addresses(site),
         "conditions": _conditions(since_seconds, ready=True),
         "containerStatuses": _containers(
-            place, state, ready=True, restarts=restarts, last=last, since_seconds=since_seconds
+            site, state, ready=True, restarts=restarts, last=last, since_seconds=since_seconds
         ),
     }
 
 
 def waiting_to_restart(
-    place: Place, started_seconds: float, last: ContainerRun, restarts: int, back_off_seconds: float
+    site: PodSite, started_seconds: float, last: ContainerRun, restarts: int, back_off_seconds: float
 ) -> Status:
     """Return the status of a pod whose container ended and will be started again after a back-off."""
-    name = place.containers[0][0] if place.containers else "container"
+    name = site.containers[0][0] if site.containers else "container"
     state = {
         "waiting": {
             "reason": "CrashLoopBackOff",
@@ -70,16 +70,16 @@ def waiting_to_restart(
     return {
         "phase": "Running",
         "startTime": format_timestamp(started_seconds),
-        **_addresses(place),
+        **_addresses(site),
         "conditions": _conditions(last.ended_seconds, ready=False, reason="ContainersNotReady"),
         "containerStatuses": _containers(
-            place, state, ready=False, restarts=restarts, last=last, since_seconds=last.since_seconds
+            site, state, ready=False, restarts=restarts, last=last, since_seconds=last.since_seconds
         ),
     }
 
 
 def finished(
-    place: Place,
+    site: PodSite,
     started_seconds: float,
     last: ContainerRun,
     restarts: int = 0,
@@ -92,10 +92,10 @@ def finished(
     status: Status = {
         "phase": "Succeeded" if succeeded else "Failed",
         "startTime": format_timestamp(started_seconds),
-        **_addresses(place),
+        **_addresses(site),
         "conditions": _conditions(last.ended_seconds, ready=False, reason="PodCompleted" if succeeded else "PodFailed"),
         "containerStatuses": _containers(
-            place,
+            site,
             {"terminated": _ended(last)},
             ready=False,
             restarts=restarts,
@@ -118,12 +118,12 @@ def refused(refusal: Refusal, seconds: float) -> Status:
     }
 
 
-def _addresses(place: Place) -> Status:
+def _addresses(site: PodSite) -> Status:
     return {
-        "hostIP": place.host_ip,
-        "hostIPs": [{"ip": place.host_ip}],
-        "podIP": place.pod_ip,
-        "podIPs": [{"ip": place.pod_ip}],
+        "hostIP": site.host_ip,
+        "hostIPs": [{"ip": site.host_ip}],
+        "podIP": site.pod_ip,
+        "podIPs": [{"ip": site.pod_ip}],
     }
 
 
@@ -148,7 +148,7 @@ def _conditions(seconds: float, *, ready: bool, reason: str = "") -> list[Status
 
 
 def _containers(
-    place: Place, state: Status, *, ready: bool, restarts: int, last: ContainerRun | None, since_seconds: float
+    site: PodSite, state: Status, *, ready: bool, restarts: int, last: ContainerRun | None, since_seconds: float
 ) -> Sequence[Status]:
     return [
         {
@@ -163,5 +163,5 @@ def _containers(
             **({"lastState": {"terminated": _ended(last)}} if last else {}),
             "resources": resources,
         }
-        for name, image, resources in place.containers
+        for name, image, resources in site.containers
     ]

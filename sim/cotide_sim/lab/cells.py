@@ -49,7 +49,7 @@ class LabCell:
 
     @property
     def rank(self) -> tuple[str, str, str, str, int]:
-        """Return the place in a table, which no order of running can change."""
+        """Return the rank in a table, which no order of running can change."""
         return (self.task, self.data, self.settings, self.predictor, self.seed)
 
 

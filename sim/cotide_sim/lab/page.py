@@ -55,10 +55,10 @@ def _plot(table: Table) -> str:
 
     figure = Figure(figsize=(8, 0.6 + 0.3 * len(table.rows)), layout="constrained")
     axes = figure.subplots()
-    for place, row in enumerate(reversed(table.rows)):
+    for height, row in enumerate(reversed(table.rows)):
         if row.first.low is not None and row.first.high is not None:
-            axes.plot([row.first.low, row.first.high], [place, place], color="#888888")
-        axes.plot([row.first.value], [place], "o", color="#1f5fa8")
+            axes.plot([row.first.low, row.first.high], [height, height], color="#888888")
+        axes.plot([row.first.value], [height], "o", color="#1f5fa8")
     axes.set_yticks(range(len(table.rows)), [row.predictor for row in reversed(table.rows)])
     axes.set_xlabel(f"{FIRST_FIGURE[table.task]} (95 % interval over blocks of time)")
     drawn = io.StringIO()

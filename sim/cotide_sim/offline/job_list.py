@@ -44,8 +44,8 @@ class JobList:
                 raise InputError(f"are {values.dtype}; whole numbers (int64) are wanted", field=name)
             outside = (values < 1) | (values > most)
             if outside.any():
-                place = int(np.argmax(outside))
-                raise InputError(f"job {place}: {values[place]} is outside 1 to {most}", field=name)
+                index = int(np.argmax(outside))
+                raise InputError(f"job {index}: {values[index]} is outside 1 to {most}", field=name)
         # Floats see an overflow that the integers would hide.
         if float(self.sizes.astype(np.float64) @ self.demands.astype(np.float64)) >= TOTAL_MAX:
             raise InputError("the volumes of all jobs add up to more than 64 bits hold", field="sizes")

@@ -57,6 +57,6 @@ def first_fault(jobs: JobList, machines: int, schedule: Schedule) -> str | None:
     held = np.cumsum(change[order])
     over = held > jobs.capacity
     if over.any():
-        place = order[int(np.argmax(over))]
-        return f"machine {where[place]} holds {held[np.argmax(over)]} of {jobs.capacity} units at time {times[place]}"
+        index = order[int(np.argmax(over))]
+        return f"machine {where[index]} holds {held[np.argmax(over)]} of {jobs.capacity} units at time {times[index]}"
     return None

@@ -65,7 +65,7 @@ class MachinePark:
             np.zeros(room, dtype=np.int64), np.zeros(room, dtype=np.int64), np.zeros(3, dtype=np.int64),
         )  # fmt: skip
         self.order_by_efficiency = np.array(
-            sorted(range(len(types)), key=lambda place: peak_watts_per_cpu(types[place]))
+            sorted(range(len(types)), key=lambda number: peak_watts_per_cpu(types[number]))
         )
         self.rule = kernel.Rule(
             kernel.FIRST_FIT, self.order_by_efficiency, np.zeros((classes, len(types))),
@@ -93,14 +93,14 @@ class MachinePark:
         """Switch machines on and off so that ``wanted`` (M,) of each type are on, booting ones among them."""
         state, held = self.machines.state, self.machines.held
         for kind, target in enumerate(wanted):
-            places = np.arange(self.machines.first[kind], self.machines.first[kind + 1])
-            on = places[(state[places] == BOOTING) | (state[places] == UP)]
-            missing = int(min(target, len(places))) - len(on)
+            rows = np.arange(self.machines.first[kind], self.machines.first[kind + 1])
+            on = rows[(state[rows] == BOOTING) | (state[rows] == UP)]
+            missing = int(min(target, len(rows))) - len(on)
             if missing > 0:
-                draining = places[state[places] == DRAINING]
+                draining = rows[state[rows] == DRAINING]
                 back = draining[np.argsort(-held[draining], kind="stable")][:missing]
                 state[back] = UP
-                self._boot_up(places[state[places] == OFF][: missing - len(back)], kind)
+                self._boot_up(rows[state[rows] == OFF][: missing - len(back)], kind)
             elif missing < 0:
                 # The emptiest first, of equals the last ones, since tasks gather on the first.
                 leaving = on[np.lexsort((-on, held[on]))][:-missing]

@@ -95,9 +95,9 @@ def watts_of(machines: Machines, machine: int) -> float:
         load = (capacity - machines.free[machine, 0]) / capacity
     if load <= 0.0:
         return float(curve[0])
-    place = min(load, 1.0) * (len(curve) - 1)
-    below = min(int(place), len(curve) - 2)
-    return float(curve[below] + (place - below) * (curve[below + 1] - curve[below]))
+    position = min(load, 1.0) * (len(curve) - 1)
+    below = min(int(position), len(curve) - 2)
+    return float(curve[below] + (position - below) * (curve[below + 1] - curve[below]))
 
 
 @compiled

@@ -54,7 +54,7 @@ class Cell:
 
     @property
     def rank(self) -> tuple[str, str, str, int, str, str, str]:
-        """Return the place in a table, which no order of running can change; a log as it is stands before its draws."""
+        """Return the rank in a table, which no order of running can change; a log as it is stands before its draws."""
         seed = -1 if self.seed is None else self.seed
         return (self.trace, self.trace_sha256, self.settings, seed, self.runtime, self.policy, self.policy_sha256 or "")
 

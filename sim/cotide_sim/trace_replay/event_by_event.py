@@ -18,7 +18,7 @@ import numpy as np
 from cotide_core.errors import InputError
 from cotide_core.kernels.array_types import Booleans, Integers
 from cotide_core.kernels.compiled import compiled, inlined, uncounted
-from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
+from cotide_core.kernels.ordered_jobs import index_of, insert, remove_at
 from cotide_sim.trace_replay.kernels.time_heap import heap_pop, heap_push
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
@@ -88,8 +88,8 @@ class _Kept(NamedTuple):
     turn_job : the job that was started as the n-th.
     plan_time, plan_job : planned ends in order, of jobs whose processors don't count as free; ``counts[HELD]`` of them.
     queue : waiting jobs in order of submission; ``counts[QUEUED]`` of them.
-    tried : their places in the order in which they are looked at.
-    gone : whether the job at a place of the queue was started in this round.
+    tried : their indices in the order in which they are looked at.
+    gone : whether the job at an index of the queue was started in this round.
     counts : (8,) see the constants.
     """
 
@@ -186,7 +186,7 @@ def _end(now: int, kept: _Kept, rules: EventRules) -> None:
         job = kept.turn_job[kept.end_turn[0]]
         counts[_RUNNING] = heap_pop(kept.end_time, kept.end_turn, counts[_RUNNING])
         held = counts[_HELD]
-        index = place_of(kept.plan_time, kept.plan_job, held, kept.start[job] + kept.forecast[job], job)
+        index = index_of(kept.plan_time, kept.plan_job, held, kept.start[job] + kept.forecast[job], job)
         if index < held and kept.plan_job[index] == job:
             _free(kept, index)
         if rules.together == 0:
@@ -234,7 +234,7 @@ def _decide(now: int, kept: _Kept, rules: EventRules) -> None:
 
 @compiled
 def _order_by_plan(forecast: Integers, queue: Integers, tried: Integers, first: int, end: int) -> None:
-    """Try the places from ``first`` on from the shortest planned to the longest."""
+    """Try the indices from ``first`` on from the shortest planned to the longest."""
     rest = np.argsort(forecast[queue[first:end]], kind="mergesort")
     for other in range(rest.shape[0]):
         tried[first + other] = first + rest[other]

@@ -10,6 +10,8 @@ job is submitted, ends or outlives its forecast: first ends, then submissions, t
 - ``CONSERVATIVE``: machines are reserved for every job at its submission; after an early end the waiting move
   forward, in order of submission, each to the earliest start now open to it. When a job outlives its forecast all
   reservations are made anew.
+- ``SLACK``: the same reservations, kept within a promise that lies some slack behind, so that others may be brought
+  forward (`gang_slack`).
 - ``PLAN``: all waiting jobs are planned anew in each round, in order; those planned for now start.
 - ``LEAST_WORK``, ``DRAWN``: the same on machines that each job was given once (`given_plan`).
 - ``PLATFORM``: the predictable on a share, the rest beside them (`gang_platform`).
@@ -38,8 +40,10 @@ from cotide_sim.trace_replay.kernels.on_machines.gang_lists import FILLED, Held
 from cotide_sim.trace_replay.kernels.on_machines.gang_plan import gang_plan_rule, replay_gang_plan
 from cotide_sim.trace_replay.kernels.on_machines.gang_platform import gang_platform_rule, replay_gang_platform
 from cotide_sim.trace_replay.kernels.on_machines.gang_queue import gang_queue_rule, replay_gang_queue
+from cotide_sim.trace_replay.kernels.on_machines.gang_slack import gang_slack_rule, replay_gang_slack
 from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs
 from cotide_sim.trace_replay.kernels.platform import PlatformRule
+from cotide_sim.trace_replay.kernels.slack import MIDDLING_PRIORITY
 
 IN_ORDER: Final = 0
 EASY: Final = 1
@@ -48,6 +52,7 @@ PLAN: Final = 3
 LEAST_WORK: Final = 4
 DRAWN: Final = 5
 PLATFORM: Final = 6
+SLACK: Final = 7
 CHOICES: Final = {LEAST_WORK: given_plan.LEAST_WORK, DRAWN: given_plan.DRAWN}
 
 
@@ -60,6 +65,7 @@ class MachineRule(NamedTuple):
     order, backfill : of the queue, and of the jobs tried behind a reservation, as in `easy`.
     seed : of the draws of ``DRAWN``.
     platform : lists and shares of ``PLATFORM``, which needs them.
+    priority : of every job under ``SLACK``, from 0 to 100.
     """
 
     code: int
@@ -67,6 +73,7 @@ class MachineRule(NamedTuple):
     backfill: int = NO_BACKFILL
     seed: int = 0
     platform: PlatformRule | None = None
+    priority: int = MIDDLING_PRIORITY
 
 
 def replay_machines(
@@ -77,7 +84,8 @@ def replay_machines(
     Parameters
     ----------
     jobs : as in `event_loop.replay`, but ``demand`` is what stands for processors where jobs are ordered by volume.
-        Promises: under EASY the first reserved start of a job, under conservative that at submission; else -1.
+        Promises: under EASY the first reserved start of a job, under conservative that at submission, under slack
+        the latest start; else -1.
     past, mode, progress : as in `event_loop.replay`.
     """
     kept = kept_of(len(jobs.submit))
@@ -97,6 +105,9 @@ def replay_machines(
             raise InputError("the hybrid platform needs its lists", field="platform")
         platform = gang_platform_rule(rule.platform, gangs)
         rounds, held = replay_gang_platform(*common, platform), platform.holding.held
+    elif rule.code == SLACK:
+        slack = gang_slack_rule(gangs, np.full(len(jobs.submit), rule.priority))
+        rounds, held = replay_gang_slack(*common, slack), slack.base.holding.held
     else:
         reservations = gang_conservative_rule(gangs)
         rounds, held = replay_gang_conservative(*common, reservations), reservations.holding.held

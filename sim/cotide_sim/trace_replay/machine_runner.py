@@ -1,6 +1,6 @@
-"""One trace under one policy on many machines: calls the kernel, checks the places, adds up what was used.
+"""One trace under one policy on many machines: calls the kernel, checks the machines, adds up what was used.
 
-Called by `cotide simulate --machines` and the benchmarks. Middle of the flow: jobs to start times and places.
+Called by `cotide simulate --machines` and the benchmarks. Middle of the flow: jobs to start times and machines.
 Invariant: the same jobs, machines, policy and forecasts give the same schedule, bit for bit.
 """
 
@@ -34,6 +34,7 @@ from cotide_sim.trace_replay.machine_replay import (
     LEAST_WORK,
     PLAN,
     PLATFORM,
+    SLACK,
     MachineRule,
     replay_machines,
 )
@@ -45,7 +46,7 @@ from cotide_sim.traces.jobs.machines import Machines
 
 RULES: Final = {
     "conservative": CONSERVATIVE, "plan": PLAN, "apart": PLAN, "least-work": LEAST_WORK, "drawn": DRAWN,
-    "platform": PLATFORM,
+    "platform": PLATFORM, "slack": SLACK,
 }  # fmt: skip
 MODES: Final[dict[Runtime, int]] = {"last-two": LAST_TWO, "learned": LEARNED}
 LOOK_SECONDS: Final = 0.1

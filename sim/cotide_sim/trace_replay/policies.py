@@ -11,16 +11,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from cotide_core.config import FAIR_HALF_LIFE_SECONDS
 from cotide_core.policies.catalogue import BY_NAME, Runner, entry_of
 from cotide_sim.trace_replay.kernels.easy import BY_DEMAND, BY_RUN, BY_SUBMIT, BY_VOLUME, NO_BACKFILL
 from cotide_sim.trace_replay.kernels.platform import PlatformSettings
 from cotide_sim.trace_replay.kernels.set_plan import BY_BLOCK, BY_PARTS
 
 Kernel = Literal[
-    "queue", "conservative", "slack", "plan", "set-plan", "platform", "printed-platform", "least-work", "drawn", "apart"
+    "queue",
+    "fair",
+    "conservative",
+    "slack",
+    "plan",
+    "set-plan",
+    "platform",
+    "printed-platform",
+    "least-work",
+    "drawn",
+    "apart",
 ]
 """The last three are for many machines: plans on those with the least work, on drawn ones, and with machines apart for
 jobs of much demand."""
+Owners = Literal["user", "group"]
+"""Who stands for a namespace where shares are kept."""
 PLATFORMS: Final[tuple[Kernel, ...]] = ("platform", "printed-platform")
 """Kernels that tell the predictable from others, and so always learn."""
 
@@ -35,6 +48,7 @@ class ReplayPolicy:
         by the queue kernel only.
     platform : settings of ``hybrid``; None for the engine's.
     shuffled : jobs are planned in a drawn order; on many machines.
+    owners, half_life_seconds : under ``fair``, whose shares are kept, and after how long what they used counts half.
     """
 
     name: str
@@ -43,6 +57,8 @@ class ReplayPolicy:
     backfill: int = NO_BACKFILL
     platform: PlatformSettings | None = None
     shuffled: bool = False
+    owners: Owners = "user"
+    half_life_seconds: float = FAIR_HALF_LIFE_SECONDS
 
     @property
     def summary(self) -> str:
@@ -62,6 +78,7 @@ POLICIES: Final[dict[str, ReplayPolicy]] = {
         ReplayPolicy("easy-svbf", "queue", BY_SUBMIT, BY_VOLUME),
         ReplayPolicy("easy-sjf", "queue", BY_RUN, BY_RUN),
         ReplayPolicy("easy-svf", "queue", BY_VOLUME, BY_VOLUME),
+        ReplayPolicy("fair", "fair"),
         ReplayPolicy("conservative", "conservative"),
         ReplayPolicy("slack", "slack"),
         ReplayPolicy("sjf", "plan", BY_RUN),

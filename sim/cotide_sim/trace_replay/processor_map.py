@@ -26,7 +26,7 @@ class Pieces:
 
     Attributes
     ----------
-    job : place of the job in the log.
+    job : index of the job in the log.
     first, size : the first processor, from 0, and how many.
     """
 

@@ -36,12 +36,13 @@ from cotide_predictors.run_time.sequential.catalogue import SEQUENTIAL, Sequenti
 from cotide_sim.trace_replay.kernels.conservative import ConservativeRule, replay_conservative
 from cotide_sim.trace_replay.kernels.easy import QueueRule, replay_queue
 from cotide_sim.trace_replay.kernels.event_loop import STOP
+from cotide_sim.trace_replay.kernels.fair import fair_rule, replay_fair
 from cotide_sim.trace_replay.kernels.kept import ARRIVED, NEVER, RUNNING, WAITING, Jobs, kept_of
 from cotide_sim.trace_replay.kernels.plan import PlanRule, replay_plan
 from cotide_sim.trace_replay.kernels.platform import platform_rule, replay_platform
 from cotide_sim.trace_replay.kernels.printed_platform import printed_rule, replay_printed
 from cotide_sim.trace_replay.kernels.set_plan import replay_set_plan, set_plan_rule
-from cotide_sim.trace_replay.kernels.slack import replay_slack, slack_rule
+from cotide_sim.trace_replay.kernels.slack import MIDDLING_PRIORITY, replay_slack, slack_rule
 from cotide_sim.trace_replay.policies import PLATFORMS, ReplayPolicy
 from cotide_sim.trace_replay.sequential_feed import FeedColumns, SequentialFeed
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
@@ -58,8 +59,6 @@ trees. With the last two all jobs count alike, which tells what the distinction 
 THRESHOLDS: Final[dict[Reliability, float]] = {"nobody": math.inf, "everybody": -math.inf}
 """Accuracy from which a job is predictable, where it is not `PREDICTABLE`."""
 
-MIDDLING_PRIORITY: Final = 50
-"""Under ``slack`` for every job: logs name no priorities; the slack is then the mean wait so far."""
 _LOOK_SECONDS: Final = 0.1
 """How often a watched replay tells of its progress; chosen."""
 
@@ -143,7 +142,7 @@ def run_policy(
     Raises
     ------
     InputError
-        When trees are to rate forecasts that they can't.
+        When trees are to rate forecasts that they can't, or shares of groups are asked for where there are none.
     """
     believed = replace(_Believed.of(policy, runtime, reliability, seed), rebuild_seconds=rebuild_seconds)
     _run(_SMALL, policy, believed, one_by_one, None, np.zeros(2, dtype=np.int64))
@@ -233,8 +232,11 @@ def _run(
     if given is None:
         given = GivenForecasts(forecast, forecast, np.full_like(jobs.submit, knows_all))
     given = GivenForecasts(given.point, given.upper.copy(), given.predictable.copy())
-    kernel, rule = _kernel_and_rule(policy, jobs.processors, columns, mode, past, given, believed)
-    gardener = TreeRefitter(mode, jobs.submit, seed=believed.seed, every_seconds=believed.rebuild_seconds)
+    if policy.kernel == "fair":
+        kernel, rule = _fair_kernel_and_rule(policy, jobs)
+    else:
+        kernel, rule = _kernel_and_rule(policy, jobs.processors, columns, mode, past, given, believed)
+    refitter = TreeRefitter(mode, jobs.submit, seed=believed.seed, every_seconds=believed.rebuild_seconds)
     feed = None
     if forecasts is None and believed.sequential is not None:
         feed = SequentialFeed(
@@ -248,7 +250,7 @@ def _run(
     begin = time.perf_counter()
     rounds = 0
     while not (progress[STOP] or (rounds > 0 and kept.counts[ARRIVED] == len(jobs) and _is_idle(kept.counts))):
-        at = gardener.next_pause(int(kept.counts[ARRIVED]))
+        at = refitter.next_pause(int(kept.counts[ARRIVED]))
         if feed is not None:
             kept.until[0] = feed.advance(int(kept.counts[ARRIVED]))
         elif kept.until[0] < at < NEVER:  # nothing was submitted in the period that has just begun
@@ -256,15 +258,29 @@ def _run(
         elif at < NEVER:
             # A job that has not started has no end; one that runs on ends after this moment, by whatever its run is.
             finish = np.where((start >= 0) & (start < at), start + jobs.run, NEVER)
-            past = gardener.grown(past, at, jobs.run, finish, forecast)
+            past = refitter.grown(past, at, jobs.run, finish, forecast)
             kept.until[0] = at + believed.rebuild_seconds
         else:
             kept.until[0] = NEVER
         rounds = int(kernel(columns, past, mode, int(one_by_one), progress, kept, rule))
     wall = time.perf_counter() - begin
     return Schedule(
-        policy.name, believed.runtime, start, forecast, promise, rounds, wall, believed.reliability, gardener.rebuilds
+        policy.name, believed.runtime, start, forecast, promise, rounds, wall, believed.reliability, refitter.rebuilds
     )
+
+
+def _fair_kernel_and_rule(policy: ReplayPolicy, jobs: BatchJobs) -> tuple[Callable[..., int], tuple[Any, ...]]:
+    """Return the kernel that keeps shares, and who owns the jobs.
+
+    Raises
+    ------
+    InputError
+        When shares of groups are asked for and the jobs have none.
+    """
+    owner = jobs.user if policy.owners == "user" else jobs.group
+    if owner is None:
+        raise InputError("these jobs have no groups; shares are kept by user", field="--shares-of")
+    return replay_fair, fair_rule(jobs.processors, policy.half_life_seconds, owner)
 
 
 def _kernel_and_rule(
@@ -302,7 +318,7 @@ def _is_idle(counts: Integers) -> bool:
 def _few() -> BatchJobs:
     """Return two jobs: enough to have a kernel compiled before the clock starts."""
     two = np.ones(2, dtype=np.int64)
-    return BatchJobs("", 1, two, two, two, two, two, two)
+    return BatchJobs("", 1, two, two, two, two, two, two, two)
 
 
 _SMALL: Final = _few()

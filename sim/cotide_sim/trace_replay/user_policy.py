@@ -8,7 +8,7 @@ The protocol::
 
     def choose(queue, machine):
         '''Called once at each moment at which jobs were submitted, ended, or outlived their forecast.'''
-        return [0]      # places in the queue of the jobs to start now, in this order
+        return [0]      # indices in the queue of the jobs to start now, in this order
 
 or a class of which one object serves a whole replay, with a method ``choose`` and, if it likes, ``submitted(job)`` and
 ``finished(job, run)``. `Queue`, `Machine` and `Job` say what is in the arguments. A job that is chosen must fit the
@@ -128,20 +128,20 @@ class UserPolicy:
             )
 
     def choose(self, queue: Queue, machine: Machine) -> list[int]:
-        """Return the places that the policy chose, checked to be places.
+        """Return the indices that the policy chose, checked to be in the queue.
 
         Raises
         ------
         InputError
-            When the policy fails or answers with what are no places in the queue.
+            When the policy fails or answers with what are no indices in the queue.
         """
         answer = self.call(self._made if self._object is None else self._object.choose, queue, machine)
-        indices = self._places(answer, machine.now)
+        indices = self._indices(answer, machine.now)
         for index in indices:
             if not 0 <= index < len(queue):
-                raise self.refused(f"chose place {index} at {machine.now} s in a queue of {len(queue)}")
+                raise self.refused(f"chose index {index} at {machine.now} s in a queue of {len(queue)}")
         if len(set(indices)) != len(indices):
-            raise self.refused(f"chose a place twice at {machine.now} s: {indices}")
+            raise self.refused(f"chose an index twice at {machine.now} s: {indices}")
         return indices
 
     def tell(self, hook: str, *arguments: object) -> None:
@@ -151,7 +151,7 @@ class UserPolicy:
             self.call(method, *arguments)
 
     def call(self, function: Callable[..., Any], *arguments: object) -> Any:
-        """Call the user's code; what it raises becomes one line that names the place."""
+        """Call the user's code; what it raises becomes one line that names the line."""
         try:
             return function(*arguments)
         except Exception as error:  # whatever the user's code raises is theirs to read, in one line
@@ -161,19 +161,19 @@ class UserPolicy:
         """Return the error for an answer that can't be carried out."""
         return InputError(f"{self.name} {reason}", file=str(self.file))
 
-    def _places(self, answer: Any, now: int) -> list[int]:
+    def _indices(self, answer: Any, now: int) -> list[int]:
         if isinstance(answer, int | np.integer) and not isinstance(answer, bool):
             return [int(answer)]
         if answer is None:
             return []
         if not isinstance(answer, Iterable):
             raise self.refused(
-                f"answered {type(answer).__name__} at {now} s; a list of places in the queue was expected"
+                f"answered {type(answer).__name__} at {now} s; a list of indices in the queue was expected"
             )
         indices = list(answer)
         for index in indices:
             if not isinstance(index, int | np.integer) or isinstance(index, bool):
-                raise self.refused(f"answered {index!r} at {now} s, which is no place in the queue")
+                raise self.refused(f"answered {index!r} at {now} s, which is no index in the queue")
         return [int(index) for index in indices]
 
 

@@ -69,7 +69,7 @@ def run_user_policy(
     loop = _Loop(jobs, policy, runtime, seed, rebuild_seconds)
     rounds = loop.run(watch)
     promise = np.full(len(jobs), -1, dtype=np.int64)
-    wall, rebuilds = time.perf_counter() - begin, loop.gardener.rebuilds
+    wall, rebuilds = time.perf_counter() - begin, loop.refitter.rebuilds
     return Schedule(policy.name, runtime, loop.start, loop.forecast, promise, rounds, wall, None, rebuilds)
 
 
@@ -80,7 +80,7 @@ class _Loop:
         self.users: Integers = np.where(jobs.user < 0, -1, numbered).astype(np.int64)
         self.mode = MODES.get(runtime, GIVEN)
         self.past = past_of(self.mode, len(known), self.users, jobs.demand, jobs.request, jobs.submit)
-        self.gardener = TreeRefitter(self.mode, jobs.submit, seed=seed, every_seconds=rebuild_seconds)
+        self.refitter = TreeRefitter(self.mode, jobs.submit, seed=seed, every_seconds=rebuild_seconds)
         self.next_growth = int(jobs.submit[0]) if self.mode == TREES else NEVER
         self.forecast: Integers = (jobs.run if runtime == "clairvoyant" else jobs.request).copy()
         self.start: Integers = np.full(len(jobs), -1, dtype=np.int64)
@@ -144,10 +144,10 @@ class _Loop:
     def _submit(self, job: int) -> None:
         user = int(self.users[job])
         if self.submit[job] >= self.next_growth:
-            at = self.gardener.next_pause(job)
+            at = self.refitter.next_pause(job)
             finish = np.where(self.start >= 0, self.start + self.jobs.run, NEVER)
-            self.past = self.gardener.grown(self.past, at, self.jobs.run, finish, self.forecast)
-            self.next_growth = at + self.gardener.every_seconds
+            self.past = self.refitter.grown(self.past, at, self.jobs.run, finish, self.forecast)
+            self.next_growth = at + self.refitter.every_seconds
         self.forecast[job] = forecast_at_submit(
             self.mode, job, int(self.forecast[job]), self.request[job], user, self.past
         )

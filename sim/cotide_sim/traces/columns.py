@@ -77,7 +77,7 @@ def read_table(
             if not header:
                 raise InputError("the file is empty: a header row was expected", file=file, line=1)
             present = [name for name in absent if name in header]
-            indices = _places(header, (*numbers, *optional, *texts, *present), file)
+            indices = _indices(header, (*numbers, *optional, *texts, *present), file)
             for row in reader:
                 if not row:
                     continue
@@ -112,7 +112,7 @@ def _open(path: Path) -> TextIO:
     return path.open(encoding="utf-8", newline="")
 
 
-def _places(header: list[str], wanted: Sequence[str], file: str) -> dict[str, int]:
+def _indices(header: list[str], wanted: Sequence[str], file: str) -> dict[str, int]:
     missing = [name for name in wanted if name not in header]
     if missing:
         raise InputError("the header lacks this column", file=file, line=1, field=missing[0])

@@ -21,15 +21,15 @@ from cotide_core.units import counted
 class Row:
     """One row: cells by column name, each checked as it is read."""
 
-    __slots__ = ("_cells", "_places", "file", "line")
+    __slots__ = ("_cells", "_indices", "file", "line")
 
     def __init__(self, file: str, line: int, cells: list[str], indices: dict[str, int]) -> None:
         self.file, self.line = file, line
-        self._cells, self._places = cells, indices
+        self._cells, self._indices = cells, indices
 
     def text(self, column: str) -> str:
         """Return the cell without the space around it."""
-        return self._cells[self._places[column]].strip()
+        return self._cells[self._indices[column]].strip()
 
     def number(self, column: str, *, minimum: float = 0.0) -> float:
         """Return a finite number that is not below ``minimum``.

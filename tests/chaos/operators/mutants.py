@@ -18,7 +18,7 @@ from machine_mutants import MACHINE_MUTANTS
 
 def install(name: str) -> None:
     """Break this process."""
-    _BREAKAGES[name]()
+    _MUTANTS[name]()
 
 
 def _hasty() -> None:
@@ -314,7 +314,7 @@ def _undrained() -> None:
     Provisioner._pods_on = nobody  # type: ignore[method-assign]  # on purpose
 
 
-_BREAKAGES: dict[str, Callable[[], None]] = {
+_MUTANTS: dict[str, Callable[[], None]] = {
     "hasty": _hasty,
     "forgetful": _forgetful,
     "by the wall": _by_the_wall,

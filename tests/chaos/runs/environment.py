@@ -112,13 +112,13 @@ class Environment:
         if gang is not None:
             spec["gang"] = gang
         if needs:
-            named = ",".join(f"p{place}={need}" for place, need in enumerate(needs))
+            named = ",".join(f"p{index}={need}" for index, need in enumerate(needs))
             template["metadata"]["annotations"]["chaos/phases"] = named
             if mute:
                 template["metadata"]["annotations"]["chaos/mute"] = ""
             length = {"seconds": seconds} if mute else {}
             spec["phases"] = [
-                {"name": f"p{place}", "resources": {"cpu": f"{need}m"}, **length} for place, need in enumerate(needs)
+                {"name": f"p{index}", "resources": {"cpu": f"{need}m"}, **length} for index, need in enumerate(needs)
             ]
         body = {"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
         await self.until_made(self.jobs, body)

@@ -78,12 +78,12 @@ class PhasedNodes:
             if phase in names and phase == (now.phased.said or phase):
                 begun.setdefault(phase, time.monotonic())
                 if time.monotonic() - begun[phase] >= (pod.seconds or 0.0):
-                    place = names.index(phase) + 1
-                    if place == len(names):
+                    index = names.index(phase) + 1
+                    if index == len(names):
                         await self._environment.finish(now)
                         break
                     if not now.phased.mute:
-                        await self._say(pod, names[place])
+                        await self._say(pod, names[index])
             await asyncio.sleep(PAUSE_SECONDS)
         self._put_aside.pop(pod.uid, None)
 

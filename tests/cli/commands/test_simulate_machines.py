@@ -76,7 +76,7 @@ def test_so_many_machines_of_a_size_may_be_named(trace):
         (("--machines", "1"), "asks for 1 x"),
         (("--machines", "0"), "0 is not between 1 and"),
         (("--machines", "nowhere.csv"), "no such file"),
-        (("--machines", "trace", "--policy", "slack"), "'slack' runs live and pool only"),
+        (("--machines", "trace", "--policy", "block"), "'block' runs pool only"),
         (("--policy", "svf-lw"), "'svf-lw' runs live and machines only"),
         (("--machines", "trace", "--runtime", "trees"), "--runtime: trees are not grown"),
         (("--machines", "trace", "--processors", "9"), "--processors: is the size of one pool"),

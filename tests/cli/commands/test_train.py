@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cotide_cli import main as entry
-from cotide_cli.commands.evaluate_command import read_model
+from cotide_cli.evaluation.asking import read_model
 from cotide_core.classes import WorkloadClass
 from cotide_core.cycle import SchedulerConfig
 from cotide_core.events import (

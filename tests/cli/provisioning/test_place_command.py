@@ -24,7 +24,7 @@ WEB = {
              "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}},
 }  # fmt: skip
 # 0.02 s are left of 0.1 s, so a replica of 50 requests a second takes 25.
-PLACE = {
+SERVICE = {
     "deployment": "web",
     "delaySeconds": 0.1,
     "serviceRate": 50,
@@ -39,7 +39,7 @@ class Scene:
     def __init__(self, directory, urls):
         self.directory, self.urls = directory, dict(urls)
         self.file = directory / "place.yaml"
-        self.file.write_text(yaml.safe_dump(PLACE))
+        self.file.write_text(yaml.safe_dump(SERVICE))
         self.write_kubeconfig()
         self.forecast(100, (1.0, 2.0))
         for url in self.urls.values():
@@ -165,11 +165,11 @@ def test_prices_by_prometheus_need_no_file_and_a_missing_one_sets_nothing(scene)
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Prometheus) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        place = yaml.safe_load(scene.file.read_text())
-        place["prometheus"] = {"url": f"http://127.0.0.1:{server.server_address[1]}"}
-        for centre, query in zip(place["centres"], "ew", strict=True):
+        service = yaml.safe_load(scene.file.read_text())
+        service["prometheus"] = {"url": f"http://127.0.0.1:{server.server_address[1]}"}
+        for centre, query in zip(service["centres"], "ew", strict=True):
             centre["priceQuery"] = query
-        scene.file.write_text(yaml.safe_dump(place))
+        scene.file.write_text(yaml.safe_dump(service))
         (scene.directory / "prices.csv").unlink()
         fixed = [scene.file, "--demand", scene.directory / "demand.csv", "--kubeconfig", scene.directory / "kubeconfig"]
         words = [*map(str, fixed), "-o", "json", "--apply"]

@@ -241,11 +241,11 @@ def test_a_load_that_breathes_is_not_moved_to_and_fro() -> None:
     started = dict.fromkeys(on, 0.0)
     for turn in range(12):
         now = NOW + 1800.0 * turn
-        there = {name: place for name, place in on.items() if turn % 2 == 0 or int(name) < 12}
+        there = {name: host for name, host in on.items() if turn % 2 == 0 or int(name) < 12}
         for name in on:
             if name not in there:
                 started[name] = now + 1800.0  # it comes back anew
-        pods = [pod(name, place, 250, started_seconds=started[name]) for name, place in there.items()]
+        pods = [pod(name, host, 250, started_seconds=started[name]) for name, host in there.items()]
         state = state_of(*[node(f"n{number}") for number in range(12)], *pods)
         plan = drain_plan(columns_of(state, Constraints(), now), MoveRules())
         moves += plan.moves

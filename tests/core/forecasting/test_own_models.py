@@ -32,8 +32,8 @@ class Says:
         return f"{self.number}"
 
     def answer(self, mixes: MixBatch) -> QosAnswers:
-        places = np.zeros(len(mixes), np.int64) if mixes.service is None else mixes.service
-        self.asked.extend(mixes.services[place] for place in places.tolist())
+        indices = np.zeros(len(mixes), np.int64) if mixes.service is None else mixes.service
+        self.asked.extend(mixes.services[index] for index in indices.tolist())
         return QosAnswers.within(np.full(len(mixes), self.number))
 
     def violation_probability(self, mixes: MixBatch) -> Floats:

@@ -198,8 +198,8 @@ def test_a_ranking_kept_up_change_by_change_equals_a_sort(
     scores = np.array(start, np.float64)
     scores[scores == 0] = -np.inf
     ranking = Ranking()
-    for place, value in [(0, float(scores[0])), *changes]:
-        row = place % len(scores)
+    for index, value in [(0, float(scores[0])), *changes]:
+        row = index % len(scores)
         ranking.change(row, float(scores[row]), value)
         scores[row] = value
         expected = sorted((row for row in range(len(scores)) if scores[row] > -np.inf), key=lambda r: (-scores[r], r))

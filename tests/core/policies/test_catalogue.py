@@ -39,7 +39,7 @@ def test_an_unknown_name_is_told_the_nearest_and_those_there_are() -> None:
 
 
 def test_a_policy_that_does_not_run_here_says_where_it_does() -> None:
-    with pytest.raises(InputError, match="'qpsm' runs live only; here there are fcfs, "):
+    with pytest.raises(InputError, match="'qpsm' runs live only; here there are fair, fcfs, "):
         entry_of("qpsm", Runner.POOL)
 
 

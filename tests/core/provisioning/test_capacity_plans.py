@@ -106,8 +106,8 @@ def test_whole_machines_cost_no_less_than_fractions_and_no_more_than_rounding_up
     demand = [[5, 4], [7, 3]]
     fractions, whole = planned(model, demand), planned(model, demand, whole=True)
     assert fractions.cost <= whole.cost + 1e-9
-    rounded = sum(kind.power.idle * fractions.machines[:, place].sum() for place, kind in enumerate(kinds))
-    integral = sum(kind.power.idle * whole.machines[:, place].sum() for place, kind in enumerate(kinds))
+    rounded = sum(kind.power.idle * fractions.machines[:, index].sum() for index, kind in enumerate(kinds))
+    integral = sum(kind.power.idle * whole.machines[:, index].sum() for index, kind in enumerate(kinds))
     assert integral <= rounded
 
 

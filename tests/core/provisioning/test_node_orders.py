@@ -101,10 +101,10 @@ def test_through_mishaps_and_restarts_no_need_gets_two_nodes_and_no_online_pod_i
             wanted = {kind: int(rng.integers(0, 8)) for kind in wanted}
         book, todo = book.step(wanted, list(pool.nodes.values()), now, DEADLINE)
         written = json.dumps(book.as_data())  # before anything is done
-        for place, instruction in enumerate(todo):
+        for index, instruction in enumerate(todo):
             if rng.uniform() < 0.02:
                 # The process ends in the middle; the next one begins with what was written.
-                assert place < len(todo)
+                assert index < len(todo)
                 book = OrderBook.from_data(json.loads(written))
                 break
             for answer in pool.do(instruction, now):

@@ -25,12 +25,12 @@ LEVEL = ServiceLevel(0.1, 50.0, 1.0, penalty=1e-3)
 
 
 def model(*, centres=2, networks=1, horizon=3, delays=0.08, on_cost=0.0, **rest):
-    places = tuple(DataCentre(f"place-{n}", 10.0, on_cost, on_cost) for n in range(centres))
+    data_centres = tuple(DataCentre(f"place-{n}", 10.0, on_cost, on_cost) for n in range(centres))
     shape = (centres, networks)
     names = tuple(f"net-{n}" for n in range(networks))
     wide = np.broadcast_to(np.asarray(delays, dtype=float), shape)
     options = {"egress": np.zeros(shape), "level": LEVEL, "horizon": horizon, **rest}
-    return PlacementModel(places, names, wide, **options)
+    return PlacementModel(data_centres, names, wide, **options)
 
 
 def planned(what, demand, price, *, servers=None, solver=None, available=None):

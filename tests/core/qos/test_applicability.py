@@ -129,8 +129,8 @@ def test_questions_name_the_service_and_what_nobody_measured() -> None:
     assert mixes.service is not None
     assert mixes.unmeasured is not None
     seen = {
-        mixes.services[place]: (bits, rate)
-        for place, bits, rate in zip(
+        mixes.services[index]: (bits, rate)
+        for index, bits, rate in zip(
             mixes.service.tolist(), mixes.unmeasured.tolist(), mixes.requests_per_second.tolist(), strict=True
         )
     }
@@ -195,4 +195,4 @@ def test_samples_name_their_service_and_are_left_out_beside_one_that_nobody_meas
     feed(2.0, ServiceSampled("d/db", 10.0, 4.0), ServiceSampled("d/web", 100.0, 3.0))
     mixes = collector.qos().mixes
     assert mixes.service is not None
-    assert [mixes.services[place] for place in mixes.service] == ["d/db", "d/web"]
+    assert [mixes.services[index] for index in mixes.service] == ["d/db", "d/web"]

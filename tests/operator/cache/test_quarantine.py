@@ -51,7 +51,7 @@ def test_all_but_the_object_at_fault_are_told_and_it_is_once_it_changes(listed_f
     assert told(source) == {"shop/a", "shop/c"}
     entry = mirror.quarantine.get("pods", "shop/bad")
     assert entry is not None
-    assert (entry.place, entry.fault, entry.version) == ("translation", "too large for the engine", "1")
+    assert (entry.part, entry.fault, entry.version) == ("translation", "too large for the engine", "1")
     mirror.apply("pods", "MODIFIED", pod("bad", "2"))
     assert mirror.quarantine.get("pods", "shop/bad") is None
     assert told(source) == {"shop/bad"}

@@ -83,9 +83,9 @@ def test_panels_have_ids_of_their_own_and_do_not_overlap() -> None:
     assert len(ids) == len(set(ids))
     taken: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:
-        place = panel["gridPos"]
-        assert place["x"] + place["w"] <= 24
-        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        grid = panel["gridPos"]
+        assert grid["x"] + grid["w"] <= 24
+        cells = {(grid["x"] + x, grid["y"] + y) for x in range(grid["w"]) for y in range(grid["h"])}
         assert not cells & taken, panel["title"]
         taken |= cells
 

@@ -53,7 +53,7 @@ class EventSource:
         self.pods = {"ns/web": WEB}
 
 
-def surroundings(text: str) -> Dependencies:
+def dependencies_of(text: str) -> Dependencies:
     parts: Any = {"client": MetricsApi(), "intake": EventSource(), "loop": Loop()}
     telemetry = Metrics()
     return Dependencies(
@@ -74,40 +74,40 @@ async def until(check: Any) -> None:
 
 
 async def test_without_a_source_nodes_offer_what_is_not_requested(caplog: pytest.LogCaptureFixture) -> None:
-    around = surroundings("policy: hierarchical")
-    async with TaskSupervisor() as crew, metrics_feed(around, crew) as feed:
+    dependencies = dependencies_of("policy: hierarchical")
+    async with TaskSupervisor() as crew, metrics_feed(dependencies, crew) as feed:
         assert feed is None
-        await until(lambda: around.outlooks.get("a"))
-        found = around.outlooks.get("a")
+        await until(lambda: dependencies.outlooks.get("a"))
+        found = dependencies.outlooks.get("a")
         assert found is not None
         assert (found.reason, found.offered_millicores) == ("NoForecast", 4000)  # the engine knows of no pod
     assert "no metricsSource is configured" in caplog.text
 
 
 async def test_without_forecasts_the_metrics_api_still_shows_usage_by_class() -> None:
-    around = surroundings("policy: qpsm\nmetricsSource: {kubernetes: {}, intervalSeconds: 0.01}")
+    dependencies = dependencies_of("policy: qpsm\nmetricsSource: {kubernetes: {}, intervalSeconds: 0.01}")
 
     def used() -> float | None:
-        return around.telemetry.registry.get_sample_value("cotide_usage_cpu_millicores", {"class": "online"})
+        return dependencies.telemetry.registry.get_sample_value("cotide_usage_cpu_millicores", {"class": "online"})
 
-    async with TaskSupervisor() as crew, metrics_feed(around, crew) as feed:
+    async with TaskSupervisor() as crew, metrics_feed(dependencies, crew) as feed:
         assert feed is not None
         await until(used)
         assert used() == 250
-        assert len(around.outlooks) == 0
+        assert len(dependencies.outlooks) == 0
 
 
 async def test_with_forecasts_what_the_metrics_api_says_reaches_the_engine() -> None:
-    around = surroundings("policy: hierarchical\nmetricsSource: {kubernetes: {}, intervalSeconds: 0.01}")
-    around.loop.tell(PodUpserted(WEB))
-    load = around.loop.scheduler.state.host_load
-    async with TaskSupervisor() as crew, metrics_feed(around, crew):
+    dependencies = dependencies_of("policy: hierarchical\nmetricsSource: {kubernetes: {}, intervalSeconds: 0.01}")
+    dependencies.loop.tell(PodUpserted(WEB))
+    load = dependencies.loop.scheduler.state.host_load
+    async with TaskSupervisor() as crew, metrics_feed(dependencies, crew):
         await until(lambda: load.used(time.time(), 60.0)[0].sum() > 0)
         assert load.used(time.time(), 60.0)[0][:, 0].tolist() == [250.0, 1024.0]
 
 
 async def test_without_a_source_and_without_forecasts_nothing_runs() -> None:
-    around = surroundings("policy: qpsm")
-    async with TaskSupervisor() as crew, metrics_feed(around, crew) as feed:
+    dependencies = dependencies_of("policy: qpsm")
+    async with TaskSupervisor() as crew, metrics_feed(dependencies, crew) as feed:
         assert feed is None
         assert crew._tasks == []

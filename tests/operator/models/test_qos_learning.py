@@ -140,9 +140,9 @@ async def test_a_promotion_that_was_wrong_is_rolled_back(tmp_path: Path) -> None
 
 
 async def test_a_store_that_is_broken_is_not_taken_up(tmp_path: Path) -> None:
-    place = tmp_path / ".learned" / SAMPLES
-    place.mkdir(parents=True)
-    (place / "manifest.json").write_text('{"schema_version": 2, "files": {"learned.npz": {}}}')
+    directory = tmp_path / ".learned" / SAMPLES
+    directory.mkdir(parents=True)
+    (directory / "manifest.json").write_text('{"schema_version": 2, "files": {"learned.npz": {}}}')
     cluster = Cluster(tmp_path, kept=DirectoryStore(tmp_path / ".learned"))
     await cluster.learning.restore()
     assert counted(cluster, "learned_store_total", outcome="refused") == 1

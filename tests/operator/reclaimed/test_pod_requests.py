@@ -147,6 +147,6 @@ def test_the_patch_makes_what_the_function_makes(given: Json) -> None:
     patched = copy.deepcopy(given)
     for step in reclaim_patch({"spec": given}):
         assert step["op"] == "replace"
-        _, _, name, place, last = step["path"].split("/")
-        patched[name][int(place)][last] = step["value"]
+        _, _, name, index, last = step["path"].split("/")
+        patched[name][int(index)][last] = step["value"]
     assert patched == reclaimed(given)

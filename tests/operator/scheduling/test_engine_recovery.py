@@ -93,7 +93,7 @@ def test_all_other_pods_are_bound_and_the_one_at_fault_is_once_it_changes() -> N
     found.cycle()
     assert found.heard.bound == ["shop/a", "shop/c"]
     entry = found.mirror.quarantine.get("pods", "shop/bad")
-    assert (entry.place, entry.fault) == ("engine", "too large for int64")
+    assert (entry.part, entry.fault) == ("engine", "too large for int64")
     assert found.heard.records == 1
     found.mirror.apply("pods", "MODIFIED", pod("bad", "2", priority=1))
     found.cycle()

@@ -15,7 +15,7 @@ from cotide_kube.timestamps import format_timestamp
 from cotide_operator.cache.object_cache import CustomObject
 from cotide_operator.translation import event_source
 from cotide_operator.translation.event_source import EventSource
-from cotide_operator.translation.pod_times import PodTimes, Sightings
+from cotide_operator.translation.pod_times import PodObservations, PodTimes
 
 BY_JOB = [{"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "name": "j", "uid": "o", "controller": True}]
 
@@ -131,13 +131,13 @@ def test_a_namespace_cap_reaches_the_pods_that_are_there(scene: Scene) -> None:
 def test_a_pod_is_observed_once_for_each_change(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.intake.collect()  # from here on changes are live
     seen: list[str] = []
-    observe = Sightings.observe
+    observe = PodObservations.observe
 
-    def counted(self: Sightings, pod: PodObject, **how: Any) -> PodTimes:
+    def counted(self: PodObservations, pod: PodObject, **how: Any) -> PodTimes:
         seen.append(pod.metadata.name)
         return observe(self, pod, **how)
 
-    monkeypatch.setattr(Sightings, "observe", counted)
+    monkeypatch.setattr(PodObservations, "observe", counted)
     scene.pod()
     scene.intake.collect()
     scene.pod("MODIFIED", nodeName="n", phase="Running")

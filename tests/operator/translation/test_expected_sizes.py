@@ -34,14 +34,14 @@ def millicores(events: list[Event]) -> list[int]:
 
 def test_a_size_counts_as_soon_as_it_is_asked_for_and_once(scene: Scene) -> None:
     scene.intake.expect_size("ns/p", "u1", WISH)
-    assert millicores(scene.intake.take_wishes()) == [3500]
-    assert scene.intake.take_wishes() == []
+    assert millicores(scene.intake.take_asked_sizes()) == [3500]
+    assert scene.intake.take_asked_sizes() == []
     assert dict(scene.intake.pods["ns/p"].requests) == {"cpu": 3500, "memory": 2**30}
 
 
 def test_what_the_watch_tells_meanwhile_does_not_take_it_back(scene: Scene) -> None:
     scene.intake.expect_size("ns/p", "u1", WISH)
-    scene.intake.take_wishes()
+    scene.intake.take_asked_sizes()
     see(scene, "1", labels={"a": "b"})
     assert millicores(scene.intake.collect()) == []
     assert dict(scene.intake.pods["ns/p"].requests)["cpu"] == 3500
@@ -49,7 +49,7 @@ def test_what_the_watch_tells_meanwhile_does_not_take_it_back(scene: Scene) -> N
 
 def test_it_counts_as_shown_once_it_is_shown(scene: Scene) -> None:
     scene.intake.expect_size("ns/p", "u1", WISH)
-    scene.intake.take_wishes()
+    scene.intake.take_asked_sizes()
     see(scene, "3")
     assert scene.intake.collect() == []
     see(scene, "2")
@@ -58,7 +58,7 @@ def test_it_counts_as_shown_once_it_is_shown(scene: Scene) -> None:
 
 def test_a_wish_that_was_refused_is_taken_back(scene: Scene) -> None:
     scene.intake.expect_size("ns/p", "u1", WISH)
-    scene.intake.take_wishes()
+    scene.intake.take_asked_sizes()
     scene.intake.expect_size("ns/p", "u1", None)
     assert millicores(scene.intake.collect()) == [1500]
     scene.intake.expect_size("ns/p", "u1", None)
@@ -67,26 +67,26 @@ def test_a_wish_that_was_refused_is_taken_back(scene: Scene) -> None:
 
 def test_a_smaller_size_does_not_count_before_it_is_shown(scene: Scene) -> None:
     scene.intake.expect_size("ns/p", "u1", Amounts(200, 2**20))
-    assert scene.intake.take_wishes() == []
+    assert scene.intake.take_asked_sizes() == []
 
 
 def test_a_pod_that_is_gone_is_not_told_again(scene: Scene) -> None:
     scene.intake.expect_size("ns/p", "u1", WISH)
     see(scene, "1", "DELETED")
     scene.intake.collect()
-    assert scene.intake.take_wishes() == []
-    assert scene.intake._wishes == {}
+    assert scene.intake.take_asked_sizes() == []
+    assert scene.intake._asked_sizes == {}
 
 
 def test_another_pod_of_its_name_does_not_inherit_it(scene: Scene) -> None:
     scene.intake.expect_size("ns/p", "u1", WISH)
     see(scene, "1", uid="u2")
     assert millicores(scene.intake.collect()) == [1500]
-    assert scene.intake.take_wishes() == []
+    assert scene.intake.take_asked_sizes() == []
 
 
 def test_a_pod_that_ended_is_not_told_again(scene: Scene) -> None:
     scene.intake.expect_size("ns/p", "u1", WISH)
     see(scene, "1", phase="Succeeded")
     scene.intake.collect()
-    assert scene.intake.take_wishes() == []
+    assert scene.intake.take_asked_sizes() == []

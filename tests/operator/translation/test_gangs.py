@@ -18,7 +18,7 @@ from cotide_operator.controllers.child_pods import job_pod
 from cotide_operator.controllers.job_reconciler import Progress, ReconcilerCache, plan_job
 from cotide_operator.translation.gangs import gang_of
 from cotide_operator.translation.pod_times import PodTimes
-from cotide_operator.translation.pods_and_nodes import affiliation, translate_pod
+from cotide_operator.translation.pods_and_nodes import ownership_of, translate_pod
 
 NAMED = {"cotide.dev/gang": "train", "cotide.dev/gang-min-member": "4", "cotide.dev/gang-timeout-seconds": "60"}
 TEMPLATE = {"spec": {"containers": [{"name": "work", "image": "none"}]}}
@@ -27,7 +27,7 @@ TEMPLATE = {"spec": {"containers": [{"name": "work", "image": "none"}]}}
 def translated(mirror: ObjectCache, **metadata: Any) -> Pod:
     found = pod_object("p", spec={"schedulerName": "cotide", "containers": [{"name": "c"}]}, **metadata)
     mirror.apply("pods", "ADDED", found)
-    return translate_pod(found, affiliation(found, mirror), PodTimes(found.metadata.uid, 100.0))
+    return translate_pod(found, ownership_of(found, mirror), PodTimes(found.metadata.uid, 100.0))
 
 
 def made(spec: dict[str, Any], **labels: str) -> dict[str, Any]:

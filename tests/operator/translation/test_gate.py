@@ -22,7 +22,7 @@ from cotide_operator.cache.object_cache import CustomObject, ObjectCache
 from cotide_operator.clock import ScaledClock
 from cotide_operator.controllers.job_reconciler import read_indexes, read_progress
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, decode, decode_past
-from cotide_operator.translation.pod_times import Sightings
+from cotide_operator.translation.pod_times import PodObservations
 from cotide_operator.translation.pods_and_nodes import PodOwnership, translate_node, translate_pod, translate_workload
 
 JOBS = ObjectDecoder(CustomObject, CUSTOM_OBJECT_BYTES)
@@ -36,7 +36,7 @@ def pod(spec: dict | None = None, annotations: dict | None = None, status: dict 
 
 
 def translated(found: PodObject):
-    seen = Sightings(ScaledClock()).observe(found, live=True)
+    seen = PodObservations(ScaledClock()).observe(found, live=True)
     return translate_pod(found, PodOwnership(), seen)
 
 
@@ -295,4 +295,4 @@ def test_a_listener_that_raises_stops_neither_the_mirror_nor_the_others():
     entry = mirror.quarantine.get("pods", "shop/p")
     assert entry is not None
     assert (entry.uid, entry.fault) == ("u", "too deep")
-    assert "trips" in entry.place
+    assert "trips" in entry.part

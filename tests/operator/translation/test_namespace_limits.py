@@ -19,7 +19,7 @@ from cotide_operator.clock import ScaledClock
 from cotide_operator.translation.event_source import EventSource
 from cotide_operator.translation.namespace_limits import limit_faults, translate_namespace
 from cotide_operator.translation.pod_times import PodTimes
-from cotide_operator.translation.pods_and_nodes import affiliation, translate_pod
+from cotide_operator.translation.pods_and_nodes import ownership_of, translate_pod
 
 ONLINE, BATCH, GRATIS = WorkloadClass.ONLINE, WorkloadClass.BATCH, WorkloadClass.GRATIS
 BATCH_JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "x", "controller": True}
@@ -48,7 +48,7 @@ def translated(one: PodObject, *, of: NamespaceObject | None = None, default: st
     first = {"metadata": {"name": "first"}, "value": 9500}
     mirror.apply("priorityclasses", "ADDED", msgspec.convert(first, PriorityClassObject))
     mirror.apply("pods", "ADDED", one)
-    return translate_pod(one, affiliation(one, mirror), PodTimes("u", 0.0))
+    return translate_pod(one, ownership_of(one, mirror), PodTimes("u", 0.0))
 
 
 def claims(value: str, spec: dict[str, Any] | None = None, **metadata: Any) -> PodObject:

@@ -16,7 +16,7 @@ from cotide_operator.cache.object_cache import CustomObject, ObjectCache
 from cotide_operator.translation.constraints import DEFAULT_TOLERATIONS
 from cotide_operator.translation.eviction_annotations import faults
 from cotide_operator.translation.pod_times import PodTimes
-from cotide_operator.translation.pods_and_nodes import affiliation, translate_node, translate_pod, translate_workload
+from cotide_operator.translation.pods_and_nodes import ownership_of, translate_node, translate_pod, translate_workload
 
 GI = 1024**3
 
@@ -33,7 +33,7 @@ def pod_object(spec: dict[str, Any] | None = None, **metadata: Any) -> PodObject
 def translated(pod: PodObject, mirror: ObjectCache | None = None) -> Pod:
     mirror = mirror or ObjectCache()
     mirror.apply("pods", "ADDED", pod)
-    return translate_pod(pod, affiliation(pod, mirror), PodTimes(pod.metadata.uid, 100.0))
+    return translate_pod(pod, ownership_of(pod, mirror), PodTimes(pod.metadata.uid, 100.0))
 
 
 def container(name: str = "c", **requests: str) -> dict[str, Any]:

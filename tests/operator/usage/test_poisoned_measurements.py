@@ -80,8 +80,8 @@ def reading(key: str, rate: float = 5.0) -> Reading:
     return Reading(key, rate, None, time.time())
 
 
-def left_out(telemetry: Metrics, place: str) -> float | None:
-    return telemetry.registry.get_sample_value("cotide_measurement_faults_total", {"place": place})
+def left_out(telemetry: Metrics, part: str) -> float | None:
+    return telemetry.registry.get_sample_value("cotide_measurement_faults_total", {"place": part})
 
 
 async def test_a_reading_that_trips_the_feed_is_left_out_and_counted_and_the_next_ones_are_taken(

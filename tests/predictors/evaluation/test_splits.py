@@ -11,6 +11,7 @@ from cotide_predictors.evaluation.held_out import (
     OURS,
     evaluate_completion,
     evaluate_qos,
+    part_of,
     score_completion,
     score_qos,
     splits_of,
@@ -47,6 +48,15 @@ def test_splits_depend_on_seed_and_number_only() -> None:
     assert all(np.array_equal(a[1], b[1]) for a, b in zip(few, many, strict=False))
     assert not np.array_equal(few[0][1], few[1][1])
     assert not np.array_equal(few[0][1], next(iter(splits_of(cells, 1, 8)))[1])
+
+
+def test_a_smaller_part_of_the_training_cells_lies_in_a_larger_one() -> None:
+    cells = np.repeat(np.arange(40), 3)
+    train, _ = next(splits_of(cells, 1, 0))
+    parts = [set(part_of(train, cells, share, (0, 1)).tolist()) for share in (0.01, 0.1, 0.5, 1.0)]
+    # Thirty cells of three rows are for training: one at least, three, fifteen and all of them.
+    assert [len(part) for part in parts] == [3, 9, 45, 90]
+    assert parts[0] < parts[1] < parts[2] < parts[3] == set(train.tolist())
 
 
 def test_classification_scores() -> None:

@@ -54,8 +54,8 @@ def test_quantiles_are_read_from_counts_as_numpy_reads_them_from_values() -> Non
     pool = np.zeros((1, BINS))
     one = np.ones((1, 1))
     for residual in residuals:
-        place = bins_of(np.array([residual]), 0 * one, one, 1)
-        add_residuals(counts, blocks, pool, np.array([True]), place, 1.0)
+        bins = bins_of(np.array([residual]), 0 * one, one, 1)
+        add_residuals(counts, blocks, pool, np.array([True]), bins, 1.0)
     levels = np.array([[0.05, 0.5, 0.9, 0.99]])
     found = np.empty((1, 4, 1))
     residual_quantiles(counts, blocks, np.array([4000.0]), 0 * pool, levels, bin_edges(1, 1), found)
@@ -87,13 +87,13 @@ def test_the_kernels_answer_alike_compiled_and_as_plain_python(centre: str, monk
 def test_a_value_counts_in_the_bin_whose_edges_hold_it() -> None:
     # Expert 0 is counted on asinh, expert 1 in equal bins; scales of 2 halve the residuals, 1.0 and -0.5 are left.
     values, scales = np.array([2.0, -1.0, np.nan]), np.full((3, 2), 2.0)
-    places = bins_of(values, np.zeros((3, 2)), scales, 1)
+    bins = bins_of(values, np.zeros((3, 2)), scales, 1)
     edges = bin_edges(2, 1)
     for row, residual in enumerate((1.0, -0.5)):
         for expert in range(2):
-            place = int(places[row, expert])
-            assert edges[expert, place] <= residual + 1e-9
-            assert residual - 1e-9 <= edges[expert, place + 1]
+            index = int(bins[row, expert])
+            assert edges[expert, index] <= residual + 1e-9
+            assert residual - 1e-9 <= edges[expert, index + 1]
     far = bins_of(np.array([1e9, -1e9]), np.zeros((2, 2)), np.ones((2, 2)), 1)
     assert far.tolist() == [[BINS - 1, BINS - 1], [0, 0]]
 

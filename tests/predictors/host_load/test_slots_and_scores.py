@@ -90,7 +90,7 @@ def forecast(hosts: int, point: float = 0.5, p99: float = 0.9) -> HostLoadForeca
 
 def scored(scorer: LoadScorer, loads: list[float]) -> list[int]:
     """Score one host's loads; return the places at which its trust changed."""
-    return [place for place, load in enumerate(loads) if len(scorer.score(forecast(1), np.array([load])))]
+    return [index for index, load in enumerate(loads) if len(scorer.score(forecast(1), np.array([load])))]
 
 
 def test_scores_by_hand() -> None:
@@ -147,9 +147,9 @@ def test_trust_falls_on_misses_and_comes_back_by_itself_with_hysteresis() -> Non
     assert scorer.trust[0] == Trust.FALLEN_BACK
     # Ten misses leave the window one by one from place 100 on; one of 100 is above 98.2 % at the ninth gone, 108 - 40
     # places later; eleven more slots in a row and it is trusted.
-    places = scored(scorer, [0.3] * 200)
-    assert len(places) == 1
-    assert places[0] == 130 + 8 - 40 + 11
+    changes = scored(scorer, [0.3] * 200)
+    assert len(changes) == 1
+    assert changes[0] == 130 + 8 - 40 + 11
     assert scorer.trust[0] == Trust.TRUSTED
 
 

@@ -69,7 +69,7 @@ def test_trees_that_would_be_walked_wrongly_are_refused(
 
 def test_a_tree_that_leads_back_to_itself_is_refused() -> None:
     raw, _ = payload(1)
-    place = raw.index(b"left_children") + len(b"left_children[$l#L") + 8
-    circular = raw[:place] + (0).to_bytes(4, "big") + raw[place + 4 :]
+    offset = raw.index(b"left_children") + len(b"left_children[$l#L") + 8
+    circular = raw[:offset] + (0).to_bytes(4, "big") + raw[offset + 4 :]
     with pytest.raises(ValueError, match="the nodes of a tree form none"):
         BoostedTrees.of(circular, COLUMNS)

@@ -53,8 +53,8 @@ def slow_cut(values: np.ndarray, penalty: float, shortest: int) -> float:
     """The least cost over all cuts, by trying each."""
     best = np.inf
     for count in range(len(values)):
-        for places in itertools.combinations(range(1, len(values)), count):
-            parts = np.split(values, places)
+        for cuts in itertools.combinations(range(1, len(values)), count):
+            parts = np.split(values, cuts)
             if min(map(len, parts)) >= min(shortest, len(values)):
                 cost = sum(((part - part.mean(axis=0)) ** 2).sum() for part in parts) + penalty * count
                 best = min(best, cost)
@@ -68,7 +68,7 @@ def slow_cut(values: np.ndarray, penalty: float, shortest: int) -> float:
 )
 def test_no_other_cut_costs_less(values: list[tuple[float, float]], penalty: float, shortest: int) -> None:
     table = np.array(values)
-    places = module._best_cut(table, penalty, shortest)
-    parts = np.split(table, places)
-    cost = sum(((part - part.mean(axis=0)) ** 2).sum() for part in parts) + penalty * len(places)
+    cuts = module._best_cut(table, penalty, shortest)
+    parts = np.split(table, cuts)
+    cost = sum(((part - part.mean(axis=0)) ** 2).sum() for part in parts) + penalty * len(cuts)
     assert cost == pytest.approx(slow_cut(table, penalty, shortest), abs=1e-9)

@@ -30,8 +30,8 @@ def run(*stretches: tuple[float, float], seed: int = 0, seconds: float = 600.0, 
     generator = np.random.default_rng(seed)
     lengths = np.array([length for length, _ in stretches]) * generator.uniform(0.95, 1.05, len(stretches))
     ends = np.cumsum(lengths) / lengths.sum()
-    places = np.minimum(np.searchsorted(ends, (np.arange(PARTS) + 0.5) / PARTS), len(stretches) - 1)
-    cpu = np.array([level for _, level in stretches])[places] * generator.normal(1, noise, PARTS)
+    indices = np.minimum(np.searchsorted(ends, (np.arange(PARTS) + 0.5) / PARTS), len(stretches) - 1)
+    cpu = np.array([level for _, level in stretches])[indices] * generator.normal(1, noise, PARTS)
     return Run(seconds * generator.uniform(0.97, 1.03), LARGEST, np.column_stack([cpu, np.full(PARTS, 1000.0)]))
 
 

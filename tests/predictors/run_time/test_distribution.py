@@ -57,9 +57,9 @@ def test_points_of_a_distribution_of_two_bins() -> None:
 def test_no_candidate_has_a_higher_expected_accuracy_than_the_chosen_one(seed: int) -> None:
     forecast = masses(seed, 1, 12)
     generator = np.random.default_rng(seed)
-    place = generator.choice(12, 4000, p=forecast.masses[0])
+    drawn = generator.choice(12, 4000, p=forecast.masses[0])
     step = forecast.edges[1]
-    runs = np.exp(forecast.edges[place] + step * (np.tile((np.arange(1000) + 0.5) / 1000, 4)))
+    runs = np.exp(forecast.edges[drawn] + step * (np.tile((np.arange(1000) + 0.5) / 1000, 4)))
     best = accuracy(forecast.most_accurate(), runs).mean()
     for rival in (forecast.median()[0], forecast.mean()[0], forecast.quantile(0.2)[0]):
         assert best >= accuracy(np.array([rival]), runs).mean() - 0.03  # 4,000 draws, steps of a third of a bin

@@ -19,14 +19,14 @@ def test_the_gradient_is_that_of_the_likelihood(hidden: tuple[int, ...]) -> None
     parameters = initial_parameters([3, *hidden], 2, generator)
     inputs, target = generator.normal(size=(7, 3)), generator.normal(size=7)
     _, gradient = loss_and_gradient(parameters, inputs, target)
-    for place, one in enumerate(parameters):
+    for index, one in enumerate(parameters):
         for at in np.ndindex(one.shape):
             kept, losses = one[at], []
             for step in (1e-6, -1e-6):
                 one[at] = kept + step
                 losses.append(loss_and_gradient(parameters, inputs, target)[0])
             one[at] = kept
-            assert gradient[place][at] == pytest.approx((losses[0] - losses[1]) / 2e-6, abs=1e-6)
+            assert gradient[index][at] == pytest.approx((losses[0] - losses[1]) / 2e-6, abs=1e-6)
 
 
 def test_two_modes_are_learned_as_two_modes() -> None:

@@ -13,9 +13,9 @@ from cotide_predictors.run_time.kernels.run_habits import (
     LONGEST_SECONDS,
     UPPER_SHARE,
     bin_of,
-    foresee,
     habits_of,
     note_habit,
+    predict,
 )
 
 
@@ -32,7 +32,7 @@ def walked(user, demand, request, run, events=None):
     for event in events:
         job = event if event >= 0 else ~event
         if event >= 0:
-            forecast[job] = foresee(habits, job, int(request[job]))
+            forecast[job] = predict(habits, job, int(request[job]))
         else:
             note_habit(habits, job, int(run[job]), int(request[job]), int(forecast[job]))
     return forecast, habits.reliability.copy(), habits.upper.copy(), habits
@@ -120,6 +120,6 @@ def test_a_run_that_is_not_over_moves_no_answer(jobs, data):
 def test_every_whole_second_lies_in_the_bin_whose_edges_enclose_it():
     edges = habits_of(*np.ones((3, 1), dtype=np.int64)).edges
     for seconds in (1, 2, 10, 59, 60, 3600, 86_400, 1_999_999):
-        place = bin_of(edges, seconds)
-        assert edges[place] <= seconds < edges[place + 1]
+        index = bin_of(edges, seconds)
+        assert edges[index] <= seconds < edges[index + 1]
     assert bin_of(edges, int(10 * LONGEST_SECONDS)) == BINS - 1

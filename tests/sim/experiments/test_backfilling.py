@@ -185,9 +185,9 @@ def test_logs_without_a_queue_choose_nothing():
 def test_plans_count_as_better_from_where_one_of_them_stays_below_backfilling():
     waits = {"sjf": (90, 120, 80, 120), "svf": (120, 120, 120, 90)}
     points = [
-        forecast_accuracy_experiment.Point(policy, accuracy, waits.get(policy, (100,) * 4)[place], 2.0)
+        forecast_accuracy_experiment.Point(policy, accuracy, waits.get(policy, (100,) * 4)[index], 2.0)
         for policy in forecast_accuracy_experiment.CURVES
-        for place, accuracy in enumerate((20, 40, 60, 80))
+        for index, accuracy in enumerate((20, 40, 60, 80))
     ]
     curves = forecast_accuracy_experiment._curves(small_log(10), points)
     assert (curves.plans_from, curves.threshold) == (60, 80)

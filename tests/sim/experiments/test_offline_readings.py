@@ -9,12 +9,13 @@ from click.testing import CliRunner
 from cotide_cli.commands.experiment_command import command
 from cotide_core.errors import CotideError
 from cotide_sim.experiments.offline import readings as offline_readings_experiment
+from cotide_sim.experiments.offline.claims import TABLE_3_2, table_distance
 from cotide_sim.experiments.offline.hybrids import HOLES, READINGS, WAYS, apart
 from cotide_sim.experiments.offline.readings import Report, Settings, run
 from cotide_sim.offline.schedule import Schedule
 from cotide_sim.workloads.synthetic import synthetic_jobs
 
-SMALL = Settings(points=((500, 12), (500, 3)), log_machines=(2,))
+SMALL = Settings(points=((500, 12), (500, 3)), log_machines=(2,), stretch_jobs=300)
 LOG = (np.arange(1, 201) * 37 % 5000 + 1, np.arange(1, 201) * 13 % 220 + 1)
 
 
@@ -64,16 +65,34 @@ def test_what_is_measured_keeps_to_the_floors(report: Report) -> None:
 def test_machines_that_are_lent_bring_every_high_demand_job_forward_or_leave_it() -> None:
     jobs = synthetic_jobs("synth2", 300, 1)
     lent = next(reading for reading in READINGS if reading.name.endswith("help when they are done"))
-    for way, place in WAYS.items():
-        found = lent.schedule(jobs, 8, place)
+    for way, rule in WAYS.items():
+        found = lent.schedule(jobs, 8, rule)
         if "overtaking" not in way:
             assert found is None
             continue
         assert found is not None
-        alone = apart(jobs, 8, place, 2)
+        alone = apart(jobs, 8, rule, 2)
         low = 2 * jobs.demands <= jobs.capacity
         assert (found.starts[low] == alone.starts[low]).all()
         assert (found.starts[~low] <= alone.starts[~low]).all()
+
+
+def test_the_distance_to_the_printed_stretch_is_the_mean_factor_too_long_or_too_short_alike() -> None:
+    # SJF-EF twice as long as printed (39.82), SVF-EF an eighth (40.81): factors of 2 and 8, geometric mean 4.
+    assert table_distance({"sjf-ef": 79.64, "svf-ef": 40.81 / 8}) == pytest.approx(4)
+    assert table_distance({name: printed[0] for name, printed in TABLE_3_2.items()}) == pytest.approx(1)
+
+
+def test_every_way_of_placing_lists_stands_beside_the_printed_stretch_on_both_workloads(report: Report) -> None:
+    assert [(row.workload, row.way) for row in report.stretch] == [
+        (workload, way) for workload in ("synth1", "synth2") for way in WAYS
+    ]
+    for row in report.stretch:
+        assert set(row.averages) == set(TABLE_3_2)
+        in_order = {name: value for name, value in row.averages.items() if not name.startswith("random")}
+        assert row.distance_in_order == pytest.approx(table_distance(in_order))
+        # On 300 jobs nobody waits as long as with the paper's 5,000, under any way: all are below what is printed.
+        assert max(row.averages[name] / TABLE_3_2[name][0] for name in TABLE_3_2) < 1
 
 
 def test_relisting_is_at_or_below_svf_ef(report: Report) -> None:
@@ -84,8 +103,8 @@ def test_relisting_is_at_or_below_svf_ef(report: Report) -> None:
 def test_all_jobs_get_a_start_when_one_set_is_empty() -> None:
     jobs = synthetic_jobs("synth1", 60, 0)
     low = jobs.taken(np.flatnonzero(jobs.demands <= 100))
-    for place in WAYS.values():
-        assert (apart(low, 4, place, 1).starts >= 0).all()
+    for rule in WAYS.values():
+        assert (apart(low, 4, rule, 1).starts >= 0).all()
 
 
 def test_the_same_settings_give_the_same_report(report: Report) -> None:
@@ -107,6 +126,7 @@ def test_the_command_says_what_was_found_and_its_exit_code_does() -> None:
 
     done = called()
     assert "its floor is above it" in done.stdout
+    assert "average stretch beside Table 3.2" in done.stdout
     document = json.loads(called("-o", "json").stdout)
     assert document["ruled_out"] is True
     assert done.return_value == (0 if document["reproduced"] else 3)

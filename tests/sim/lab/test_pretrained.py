@@ -62,8 +62,8 @@ class ChronosStandIn:
         self, inputs: list[Tensor], prediction_length: int, quantile_levels: list[float]
     ) -> tuple[Any, Any]:
         assert all(isinstance(one, Tensor) and one.ndim == 1 and len(one) <= CONTEXT_SLOTS for one in inputs)
-        places = [round(10 * level) - 1 for level in quantile_levels]
-        found = np.stack([self._tiny.quantiles(one)[:prediction_length, places] for one in inputs])
+        columns = [round(10 * level) - 1 for level in quantile_levels]
+        found = np.stack([self._tiny.quantiles(one)[:prediction_length, columns] for one in inputs])
         return as_tensor(found), as_tensor(found.mean(axis=2))
 
 

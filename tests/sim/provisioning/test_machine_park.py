@@ -26,8 +26,8 @@ def stream(rows):
 
 def park(rows, *, counts=(2,), capacity=((1.0, 1.0),), boot=60.0, labels=None):
     types = tuple(
-        MachineType(f"type-{place}", tuple(size), count, CURVE)
-        for place, (size, count) in enumerate(zip(capacity, counts, strict=True))
+        MachineType(f"type-{number}", tuple(size), count, CURVE)
+        for number, (size, count) in enumerate(zip(capacity, counts, strict=True))
     )
     tasks = stream(rows)
     label = np.zeros(len(tasks), dtype=np.int64) if labels is None else np.array(labels)
@@ -159,7 +159,7 @@ def test_no_machine_ever_holds_more_than_it_has_and_no_task_is_lost(rows, target
         sorted(rows),
         counts=(3, 3),
         capacity=((1.0, 1.0), (0.5, 0.9)),
-        labels=[place % 2 for place in range(len(rows))],
+        labels=[number % 2 for number in range(len(rows))],
     )
     one.use_rule(rule, np.array([[0.5, 0.5], [1.0, 0.0]]))
     for step, wanted in enumerate(targets, start=1):

@@ -24,11 +24,11 @@ import numpy as np
 class Shortest:
     def choose(self, queue, machine):
         chosen, free = [], machine.free
-        for place in np.argsort(queue.forecast, kind="stable"):
-            if queue.demand[place] > free:
+        for index in np.argsort(queue.forecast, kind="stable"):
+            if queue.demand[index] > free:
                 break
-            chosen.append(place)
-            free -= queue.demand[place]
+            chosen.append(index)
+            free -= queue.demand[index]
         return chosen
 """
 
@@ -116,10 +116,10 @@ def test_a_file_without_a_policy_is_refused_before_anything_runs(text, complaint
 
 
 def test_two_files_of_one_name_are_refused_and_one_named_twice_is_one(tmp_path):
-    for place in ("a", "b"):
-        (tmp_path / place).mkdir()
-        (tmp_path / place / "mine.py").write_text(SHORTEST.replace("Shortest", "Policy") + f"# {place}\n")
-    one, other = (str(tmp_path / place / "mine.py") for place in ("a", "b"))
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text(SHORTEST.replace("Shortest", "Policy") + f"# {folder}\n")
+    one, other = (str(tmp_path / folder / "mine.py") for folder in ("a", "b"))
     assert len(policies_of([one, "easy"], [one])) == 2
     with pytest.raises(InputError, match="two policies are named mine"):
         policies_of([one, other], [])

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotide_core.kernels import compiled as compiled_module
-from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
+from cotide_core.kernels.ordered_jobs import index_of, insert, remove_at
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LEARNED, corrected, past_of
 from cotide_sim.trace_replay.kernels.profile import change, earlier_start, earliest_start, first_room, forget_past, move
 from cotide_sim.trace_replay.kernels.time_heap import heap_pop, heap_push
@@ -49,7 +49,7 @@ def test_an_ordered_list_stays_in_order_through_insertions_and_removals(values, 
         size = insert(keys, jobs, size, key, job)
     gone = set(rng.sample(sorted(values), len(values) // 2))
     for key, job in gone:
-        size = remove_at(keys, jobs, size, place_of(keys, jobs, size, key, job))
+        size = remove_at(keys, jobs, size, index_of(keys, jobs, size, key, job))
     assert list(zip(keys[:size].tolist(), jobs[:size].tolist(), strict=True)) == sorted(values - gone)
 
 

@@ -102,7 +102,7 @@ def test_a_new_first_of_the_queue_opens_the_way_for_a_job_that_its_predecessor_h
     At 3 comes one for 9 (40 s), which is first now and can't start before 200: by then the one for 3 is over.
     """
     rows = [(0, 100, 5), (0, 200, 2), (1, 50, 6), (2, 150, 3), (3, 40, 9)]
-    jobs = [Job(place, submit, run, demand, run, 0, run) for place, (submit, run, demand) in enumerate(rows)]
+    jobs = [Job(number, submit, run, demand, run, 0, run) for number, (submit, run, demand) in enumerate(rows)]
     found = replay(replay_queue, jobs, QueueRule(10, BY_RUN, BY_RUN), GIVEN)
     reference_queue(Pool(jobs, 10, GIVEN), BY_RUN, BY_RUN)
     assert found == expected(jobs)
@@ -116,7 +116,7 @@ def test_a_job_that_starts_ahead_of_the_first_and_delays_it_opens_the_way_for_ot
     processors and 4 s, which had been in its way, is over by then.
     """
     rows = [(0, 2, 4), (0, 2, 1), (0, 2, 1), (0, 2, 1), (0, 4, 1), (1, 6, 1), (1, 4, 2), (3, 4, 1)]
-    jobs = [Job(place, submit, run, demand, run, 0, run) for place, (submit, run, demand) in enumerate(rows)]
+    jobs = [Job(number, submit, run, demand, run, 0, run) for number, (submit, run, demand) in enumerate(rows)]
     found = replay(replay_queue, jobs, QueueRule(5, BY_VOLUME, BY_VOLUME), GIVEN)
     reference_queue(Pool(jobs, 5, GIVEN), BY_VOLUME, BY_VOLUME)
     assert found == expected(jobs)
@@ -126,12 +126,12 @@ def test_a_job_that_starts_ahead_of_the_first_and_delays_it_opens_the_way_for_ot
 def test_all_jobs_that_end_at_the_reserved_time_leave_room_for_a_long_narrow_one():
     """Five processors. Two jobs of 2 until 10; the first of the queue needs 3 then, so 2 are left over, not 0."""
     rows = [(0, 10, 2), (0, 10, 2), (1, 20, 3), (2, 50, 1)]
-    jobs = [Job(place, submit, run, demand, run, 0, run) for place, (submit, run, demand) in enumerate(rows)]
+    jobs = [Job(number, submit, run, demand, run, 0, run) for number, (submit, run, demand) in enumerate(rows)]
     assert replay(replay_queue, jobs, QueueRule(5, BY_SUBMIT, BY_SUBMIT), GIVEN)[0] == [0, 0, 10, 2]
 
 
 def test_a_plan_counts_every_job_that_ends_at_one_moment():
     """Five processors. Two jobs of 2 until 10; the next needs 3 from then on, which leaves 2."""
     rows = [(0, 10, 2), (0, 10, 2), (1, 20, 3), (2, 50, 1)]
-    jobs = [Job(place, submit, run, demand, run, 0, run) for place, (submit, run, demand) in enumerate(rows)]
+    jobs = [Job(number, submit, run, demand, run, 0, run) for number, (submit, run, demand) in enumerate(rows)]
     assert replay(replay_plan, jobs, PlanRule(5, BY_SUBMIT), GIVEN)[0] == [0, 0, 10, 2]

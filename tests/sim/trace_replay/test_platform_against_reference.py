@@ -100,7 +100,7 @@ def test_a_job_too_large_for_the_share_counts_as_unpredictable_and_may_use_all_p
 
 def test_the_share_follows_what_recent_jobs_asked_for():
     """After a thousand unpredictable jobs less than half of the first 0.6 is left: a job of 5 is too large then."""
-    quiet = [(place, 1, 10, 1, 0) for place in range(1000)]
+    quiet = [(number, 1, 10, 1, 0) for number in range(1000)]
     assert platform(by_hand((0, 1, 5, 1, 1)), 10)[1] == [1]
     assert platform(by_hand(*quiet, (1000, 1, 5, 1, 1)), 10)[1][-1] == 0
 
@@ -112,7 +112,7 @@ def test_small_volumes_overtake_a_wide_job_until_it_is_overdue():
     job that runs since 48 ends at 56. No narrow job starts at 52, the wide one does at 56.
     """
     assert PATIENCE[0] == 5
-    narrow = [(4 * place, 8, 1, 8, 1) for place in range(20)]
+    narrow = [(4 * number, 8, 1, 8, 1) for number in range(20)]
     wide = (1, 10, 2, 10, 0)
     rows = sorted([*narrow, wide])
     starts, _ = platform(by_hand(*rows), 2)
@@ -122,7 +122,7 @@ def test_small_volumes_overtake_a_wide_job_until_it_is_overdue():
 def test_after_ten_days_a_job_has_a_start_reserved_whatever_it_asks_for():
     """The wide job asks for thirty days, so five times that is far away; narrow jobs of a day come twice a day."""
     half = DAY // 2
-    narrow = [(half * place, DAY, 1, DAY, 1) for place in range(40)]
+    narrow = [(half * number, DAY, 1, DAY, 1) for number in range(40)]
     wide = (1, 10, 2, 30 * DAY, 0)
     rows = sorted([*narrow, wide])
     starts, _ = platform(by_hand(*rows), 2)

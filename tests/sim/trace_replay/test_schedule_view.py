@@ -130,12 +130,12 @@ def test_no_two_jobs_hold_one_processor_at_one_time(seed):
     held = np.bincount(pieces.job, pieces.size, minlength=len(jobs))
     assert np.array_equal(held, jobs.demand)
     begin, end = start[pieces.job], (start + jobs.run)[pieces.job]
-    for place in range(len(begin)):
-        beside = (begin < end[place]) & (begin[place] < end)
-        across = (pieces.first < pieces.first[place] + pieces.size[place]) & (
-            pieces.first[place] < pieces.first + pieces.size
+    for index in range(len(begin)):
+        beside = (begin < end[index]) & (begin[index] < end)
+        across = (pieces.first < pieces.first[index] + pieces.size[index]) & (
+            pieces.first[index] < pieces.first + pieces.size
         )
-        assert np.flatnonzero(beside & across).tolist() == [place]
+        assert np.flatnonzero(beside & across).tolist() == [index]
 
 
 def test_a_job_goes_whole_into_the_smallest_gap_that_takes_it_and_in_pieces_only_where_none_does():

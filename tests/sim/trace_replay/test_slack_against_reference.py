@@ -49,5 +49,5 @@ def test_a_job_with_slack_lets_a_short_one_pass_and_one_without_does_not(priorit
     5 s earlier than the 14 it would get behind it.
     """
     rows = [(0, 8, 3), (0, 2, 2), (9, 4, 3), (9, 3, 1)]
-    jobs = [Job(place, submit, run, demand, run, 0, run) for place, (submit, run, demand) in enumerate(rows)]
+    jobs = [Job(number, submit, run, demand, run, 0, run) for number, (submit, run, demand) in enumerate(rows)]
     assert slack(jobs, 3, priority, GIVEN)[0] == [0, 8, third, fourth]

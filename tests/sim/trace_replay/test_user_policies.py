@@ -24,8 +24,8 @@ def choose(queue, machine):
     """EASY: the first of the queue gets a reservation, the others may overtake if they leave it alone."""
     chosen, free, shadow, extra = [], machine.free, None, 0
     ends = list(zip(machine.planned_end.tolist(), machine.demand.tolist()))
-    for place in range(len(queue)):
-        demand, end = int(queue.demand[place]), machine.now + int(queue.forecast[place])
+    for index in range(len(queue)):
+        demand, end = int(queue.demand[index]), machine.now + int(queue.forecast[index])
         if shadow is None and demand > free:
             level = free
             for time in sorted({end for end, _ in ends}):
@@ -35,7 +35,7 @@ def choose(queue, machine):
                     break
         elif demand <= free and (shadow is None or end <= shadow or demand <= extra):
             extra -= demand if shadow is not None and end > shadow else 0
-            chosen.append(place)
+            chosen.append(index)
             free -= demand
             ends.append((end, demand))
     return chosen
@@ -116,10 +116,10 @@ def test_a_policy_is_shown_forecasts_and_never_run_times(tmp_path):
         ("class Policy:\n    def pick(self, queue, machine): ...\n", "mine.py: class Policy has no method choose("),
         ("class Policy:\n    def __init__(self, a): ...\n", "mine.py: TypeError: Policy.__init__() missing 1 required"),
         ("def choose(queue): ...\n", "mine.py: TypeError: choose() takes 1 positional argument but 2 were given"),
-        ("def choose(queue, machine):\n    return [7]\n", "mine.py: mine chose place 7 at 0 s in a queue of 1"),
-        ("def choose(queue, machine):\n    return [0, 0]\n", "mine.py: mine chose a place twice at 0 s"),
-        ("def choose(queue, machine):\n    return 'all'\n", "mine.py: mine answered 'a' at 0 s, which is no place"),
-        ("def choose(queue, machine):\n    return 1.5\n", "mine.py: mine answered float at 0 s; a list of places"),
+        ("def choose(queue, machine):\n    return [7]\n", "mine.py: mine chose index 7 at 0 s in a queue of 1"),
+        ("def choose(queue, machine):\n    return [0, 0]\n", "mine.py: mine chose an index twice at 0 s"),
+        ("def choose(queue, machine):\n    return 'all'\n", "mine.py: mine answered 'a' at 0 s, which is no index"),
+        ("def choose(queue, machine):\n    return 1.5\n", "mine.py: mine answered float at 0 s; a list of indices"),
         ("def choose(queue, machine):\n    return range(len(queue))\n",
          "mine.py: mine chose job 2 at 1 s, which needs 3 processors where 1 are free"),
         ("def choose(queue, machine):\n    return None\n", "mine.py: mine left 2 jobs waiting for ever, job 1 first"),

@@ -1,7 +1,7 @@
 """The live plan: which nodes can be freed, by which moves, within all rules and budgets.
 
 Called by `cotide consolidate`. Nodes are tried cheapest first (fewest pods, then fewest bytes), each as a whole: only
-when every pod of a node finds a place is it freed. Nodes that took a moved pod are not freed, so that nobody moves
+when every pod of a node finds another is it freed. Nodes that took a moved pod are not freed, so that nobody moves
 twice, and moves need no order among each other: every target has room as things are, and none is freed. Nodes that are
 empty are free without a move, and take nothing.
 """
@@ -97,9 +97,9 @@ def drain_plan(columns: RemovalColumns, rules: MoveRules, excluded: Booleans | N
 
 @compiled
 def free_in_turn(board: Board, rows: Integers, targets: Integers, most_moves: int, moves_per_node: int) -> Booleans:
-    """Free one node after the other while all its pods find a place; returns which of the rows were freed.
+    """Free one node after the other while all its pods find another; returns which of the rows were freed.
 
-    Room only becomes less as the plan grows. So a shape that finds no place when one node asks and none when another
+    Room only becomes less as the plan grows. So a shape that finds no node when one node asks and none when another
     does (each time all but the asking node were looked at) never will again; nodes with such a pod are passed over.
     """
     hopeless = np.zeros(board.takes.shape[0], np.int64)
@@ -119,7 +119,7 @@ def free_in_turn(board: Board, rows: Integers, targets: Integers, most_moves: in
         one[0] = row
         without = replace_pods(board, one, targets, True)
         if without:
-            # It may have been another pod of its own node that took the last place: ask for it alone.
+            # It may have been another pod of its own node that took the last room: ask for it alone.
             shape = board.shape_of[without - 1]
             board.closed[row] = True
             hopeless[shape] += best_node(board, shape) < 0

@@ -17,7 +17,7 @@ from cotide_core.kernels.compiled import compiled
 from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
 
 WAITS: Final = -1
-"""Target of a pod that finds no place."""
+"""Target of a pod that finds no node."""
 UNTOUCHED: Final = -2
 """Target of a pod that needs none."""
 MOVABLE: Final = int(Stay.NONE)
@@ -142,10 +142,10 @@ def put(board: Board, shape: int, node: int, sign: int) -> None:
 
 @compiled
 def replace_pods(board: Board, rows: Integers, targets: Integers, all_or_none: bool) -> int:
-    """Close some nodes and find their pods a place each; writes the targets of those pods.
+    """Close some nodes and find their pods a node each; writes the targets of those pods.
 
-    With `all_or_none` it stops at the first pod that stays or finds no place, and undoes everything. Else pods that
-    stay (`Stay`) are asked about as well, since a node that is gone does not ask. Returns how many pods have no place,
+    With `all_or_none` it stops at the first pod that stays or finds no node, and undoes everything. Else pods that
+    stay (`Stay`) are asked about as well, since a node that is gone does not ask. Returns how many pods have no node,
     or with `all_or_none` the number of the first such pod and 1, 0 for none.
     """
     for row in rows:
@@ -184,7 +184,7 @@ def take_back(board: Board, rows: Integers, targets: Integers) -> None:
 
 @compiled
 def each_alone(board: Board, rows: Integers, targets: Integers, missing: Integers) -> None:
-    """Ask of each node alone what if it went; writes the pods' targets and, for each node, those without a place."""
+    """Ask of each node alone what if it went; writes the pods' targets and, for each node, those without a node."""
     one = np.zeros(1, np.int64)
     kept = np.empty_like(targets)
     for at in range(rows.shape[0]):

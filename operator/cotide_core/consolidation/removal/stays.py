@@ -16,7 +16,7 @@ from cotide_core.events import Pod, PodPhase
 
 
 class Stay(IntEnum):
-    """Reasons, the first that holds wins; `NONE`: it can move. `GOES`: it needs no place, and keeps no node."""
+    """Reasons, the first that holds wins; `NONE`: it can move. `GOES`: it needs no other node, and keeps no node."""
 
     NONE = 0
     GOES = 1

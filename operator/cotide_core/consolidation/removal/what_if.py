@@ -28,7 +28,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A pod that would be left without a place, or that must not be moved, and why."""
+    """A pod that would be left without a node, or that must not be moved, and why."""
 
     pod: str
     node: str
@@ -41,7 +41,7 @@ class Answer:
 
     Attributes
     ----------
-    moves : pods that find a place. waits : pods that don't.
+    moves : pods that find a node. waits : pods that don't.
     against : pods that the removal would disturb against what was said about them; they are in moves or waits, too.
     """
 
@@ -71,7 +71,7 @@ def without(columns: RemovalColumns, rows: Integers) -> Answer:
 
 
 def node_by_node(columns: RemovalColumns, rows: Integers) -> tuple[Integers, Integers]:
-    """Ask of each node alone: returns how many pods would have no place, and each pod's target (see `replacing`)."""
+    """Ask of each node alone: returns how many pods would have no node, and each pod's target (see `replacing`)."""
     board = board_of(columns)
     targets = np.full(len(columns.keys), -2, np.int64)
     missing = np.zeros(len(rows), np.int64)

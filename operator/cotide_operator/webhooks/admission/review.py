@@ -182,12 +182,12 @@ def _patch(pod: Json) -> list[Json]:
         return []
     original: Json = _noted(annotations[ORIGINAL_RESOURCES_ANNOTATION]) if again else {}
     for step in steps:
-        _, _, kind, place, _ = step["path"].split("/")
-        container = pod["spec"][kind][int(place)]
+        _, _, kind, index, _ = step["path"].split("/")
+        container = pod["spec"][kind][int(index)]
         before = container["resources"]
         if again:
             step["value"] = _with_reclaimed(before, step["value"])
-        original.setdefault(str(container.get("name") or f"{kind}/{place}"), before)
+        original.setdefault(str(container.get("name") or f"{kind}/{index}"), before)
     note = orjson.dumps(original, option=orjson.OPT_SORT_KEYS).decode()
     if annotations:
         key = ORIGINAL_RESOURCES_ANNOTATION.replace("/", "~1")  # RFC 6901

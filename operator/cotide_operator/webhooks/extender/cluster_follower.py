@@ -133,6 +133,6 @@ class ClusterFollower:
         return translate_pod(pod, affiliation_of_new(pod, self._mirror), seen, self._scheduler_name)
 
 
-def _left_to_the_engine(kind: Kind, key: str, place: str, error: Exception) -> None:
+def _left_to_the_engine(kind: Kind, key: str, part: str, error: Exception) -> None:
     """Say nothing: the operator's own source trips over the same object, and sets it aside for all."""
-    del kind, key, place, error
+    del kind, key, part, error

@@ -143,7 +143,7 @@ class Verbs:
         if answer.ok:
             return Reply(wire.encode(wire.BindingResult()), "bound")
         if not answer.uncertain:
-            # Of an answer that was lost nobody knows what became: its place stays taken until the watch or time tells.
+            # Of an answer that was lost nobody knows what became: its room stays taken until the watch or time tells.
             self._release(pod.key, f"the binding was refused ({answer.code})")
         return _failed(f"the API server refused the binding ({answer.code} {answer.reason}): {answer.message}")
 

@@ -2,7 +2,7 @@
 
 Called by `live_catalogue`. An owner stands for the user; what all users together have come to is here what its
 namespace has come to, since no tenant's runs may move another's forecasts. For the same reason the noise is not fitted
-but stays at its first variances. The place of the request is taken by what the completion model says, and bounds
+but stays at its first variances. The request is replaced by what the completion model says, and bounds
 nothing. Recursions are those of `kalman`. Invariant: as `live_forecaster` has it.
 """
 
@@ -130,15 +130,15 @@ def one_job(requested_seconds: float, cores: float, hour: int) -> JobTable:
     )
 
 
-def _packed(state: State, place: int) -> Floats:
+def _packed(state: State, part: int) -> Floats:
     """Return the filters of a row as one row of numbers; who is known, and likelihoods, are not among them."""
-    found: Floats = np.concatenate([one[place].ravel() for one in state[:-2]])
+    found: Floats = np.concatenate([one[part].ravel() for one in state[:-2]])
     return found
 
 
-def _unpack(row: Floats, state: State, place: int) -> None:
+def _unpack(row: Floats, state: State, part: int) -> None:
     begin = 0
     for one in state[:-2]:
-        size = one[place].size
-        one[place] = row[begin : begin + size].reshape(one[place].shape)
+        size = one[part].size
+        one[part] = row[begin : begin + size].reshape(one[part].shape)
         begin += size

@@ -24,9 +24,9 @@ from cotide_predictors.run_time.kernels.run_habits import (
     LONGEST_SECONDS,
     Codes,
     Habits,
-    foresee_within,
     habits_of,
     note_habit,
+    predict_within,
 )
 
 MOST_KEYS: Final = 20_000
@@ -49,7 +49,7 @@ class HabitForecast:
     reliability : expected accuracy, in [0, 1].
     alike : past runs that it rests on, of the most alike kind that has any: 0 to `LAGS`.
     reference : seconds that the completion model said.
-    case, cell, places : which weights and bins of the tables it came from, see `run_habits.Habits`.
+    case, cell, bins : which weights and bins of the tables it came from, see `run_habits.Habits`.
     """
 
     seconds: int
@@ -60,7 +60,7 @@ class HabitForecast:
     reference: int
     case: int
     cell: int
-    places: Codes
+    bins: Codes
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class RunTimeMixture:
             habits.keys[kind, 0] = row
             alike = alike or int(np.count_nonzero(habits.runs[kind, row]))
         reference = whole(reference_seconds)
-        seconds = foresee_within(habits, 0, reference, LONGEST)
+        seconds = predict_within(habits, 0, reference, LONGEST)
         return HabitForecast(
             seconds=int(seconds),
             upper=int(habits.upper[0]),
@@ -131,7 +131,7 @@ class RunTimeMixture:
             reference=reference,
             case=int(habits.case[0]),
             cell=int(habits.cell[0]),
-            places=habits.places[0].copy(),
+            bins=habits.bins[0].copy(),
         )
 
     def learn(self, made: HabitForecast, run_seconds: float) -> None:
@@ -142,7 +142,7 @@ class RunTimeMixture:
             habits = self._habits  # a new key may have made the tables larger
             habits.keys[kind, 0] = row
         habits.case[0], habits.cell[0], habits.upper[0] = made.case, made.cell, made.upper
-        habits.places[0] = made.places
+        habits.bins[0] = made.bins
         note_habit(habits, 0, whole(run_seconds), made.reference, made.seconds)
 
     def retain(self, namespaces: Collection[bytes]) -> None:

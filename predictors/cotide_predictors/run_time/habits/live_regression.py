@@ -1,7 +1,7 @@
 """The on-line regression of Naghshnejad 2019, section 4.4.4, for pods that nobody knows beforehand.
 
 Called by `live_catalogue`. One regression by namespace, on the features of Table 4.1 from each owner's own history; the
-place of the request is taken by what the completion model says, that of the processors by the cores. Steps are those of
+request is replaced by what the completion model says, the processors by the cores. Steps are those of
 `regression` and `history`. Invariant: as `live_forecaster` has it.
 """
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.kernels.compiled import uncounted
-from cotide_predictors.run_time.kernels.run_habits import Habits, foresee, habits_of, note_habit
+from cotide_predictors.run_time.kernels.run_habits import Habits, habits_of, note_habit, predict
 from cotide_predictors.run_time.kernels.tree_forecasts import (
     Trees,
     accuracy_by_trees,
@@ -107,7 +107,7 @@ def forecast_at_submit(mode: int, job: int, given: int, request: int, user: int,
         return given
     if mode == LAST_TWO:
         return last_two_mean(past.last, past.before, request, user)
-    answer: int = foresee(past.habits, job, request)
+    answer: int = predict(past.habits, job, request)
     if mode == LEARNED:
         return answer
     trees = past.trees

@@ -38,11 +38,11 @@ KEYS: Final = 4
 LAGS: Final = 5
 """Latest runs that are remembered of each (chosen, as in the maximum of five)."""
 RATIO: Final = KEYS * LAGS
-"""Place of the first share of the request."""
+"""Index of the first share of the request."""
 REQUEST: Final = RATIO + LAGS
-"""Place of the request itself."""
+"""Index of the request itself."""
 BROAD: Final = REQUEST + 1
-"""Place of the component that is even over all bins up to the request."""
+"""Index of the component that is even over all bins up to the request."""
 COMPONENTS: Final = BROAD + 1
 WIDTHS: Final = (0.05, 0.7)
 """Scales of the two Laplace kernels, in log seconds (chosen)."""
@@ -78,7 +78,7 @@ class Habits(NamedTuple):
     ratios : (users, LAGS) run / request of the user's latest, newest first; 0 where there is none.
     weights : (CASES, 2, COMPONENTS) of the mixture; each case adds up to 1.
     counts : (CASES,) completions that moved them.
-    places : (n, COMPONENTS) bin of each component of each job's forecast, -1 where there is none.
+    bins : (n, COMPONENTS) bin of each component of each job's forecast, -1 where there is none.
     case : (n,) each job's.
     cell : (n,) of each job's expected accuracy.
     reliability : (n,) out: estimated accuracy of each job's forecast.
@@ -96,7 +96,7 @@ class Habits(NamedTuple):
     ratios: Floats
     weights: Floats
     counts: Integers
-    places: Codes
+    bins: Codes
     case: Integers
     cell: Integers
     reliability: Floats
@@ -122,7 +122,7 @@ def habits_of(user: Integers, demand: Integers, request: Integers) -> Habits:
         ratios=np.zeros((int(keys[-1].max(initial=0)) + 1, LAGS)),
         weights=weights,
         counts=np.zeros(CASES, np.int64),
-        places=np.full((jobs, COMPONENTS), -1, np.int16),
+        bins=np.full((jobs, COMPONENTS), -1, np.int16),
         case=np.zeros(jobs, np.int64),
         cell=np.zeros(jobs, np.int64),
         reliability=np.zeros(jobs),
@@ -208,7 +208,7 @@ def _mix(habits: Habits, job: int, limit: int, values: Floats, mass: Floats, exp
     What a component holds beyond the limit counts as in it, since there the job is ended.
     """
     weights = habits.weights[habits.case[job]]
-    indices = habits.places[job]
+    indices = habits.bins[job]
     total = 0.0
     for index in range(BROAD):
         if values[index] < 1.0:
@@ -234,16 +234,16 @@ def _mix(habits: Habits, job: int, limit: int, values: Floats, mass: Floats, exp
 
 
 @compiled
-def foresee(habits: Habits, job: int, request: int) -> int:
+def predict(habits: Habits, job: int, request: int) -> int:
     """Forecast a job at its submission; return the seconds of highest expected accuracy, from 1 to the request.
 
     Its reliability and upper forecast are written to the state.
     """
-    return foresee_within(habits, job, request, request)
+    return predict_within(habits, job, request, request)
 
 
 @compiled
-def foresee_within(habits: Habits, job: int, request: int, most: int) -> int:
+def predict_within(habits: Habits, job: int, request: int, most: int) -> int:
     """Forecast a job that runs for at most ``most`` seconds; its request, or another's forecast, is only believed."""
     own = habits.keys[KEYS - 1, job]
     habits.case[job] = _level(habits, 0, habits.keys[0, job]) * LEVELS + _level(habits, KEYS - 1, own)
@@ -262,7 +262,7 @@ def foresee_within(habits: Habits, job: int, request: int, most: int) -> int:
     heavy = 0.0
     seconds = 0.0
     for index in range(BROAD):
-        if habits.places[job, index] == best:
+        if habits.bins[job, index] == best:
             heavy += weights[0, index] + weights[1, index]
             seconds += (weights[0, index] + weights[1, index]) * values[index]
     answer = int(seconds / heavy + 0.5) if heavy > 0.0 else int(habits.centres[best])
@@ -288,7 +288,7 @@ def note_habit(habits: Habits, job: int, run: int, request: int, forecast: int) 
     at = bin_of(habits.edges, run)
     case = habits.case[job]
     weights = habits.weights[case]
-    indices = habits.places[job]
+    indices = habits.bins[job]
     habits.counts[case] += 1
     step = max(LEAST_STEP, 1.0 / (habits.counts[case] + PRIOR_COUNT))
     present = 0.0

@@ -41,7 +41,7 @@ LENGTHS: Final = 64
 LONGEST_SECONDS: Final = 2.0e6
 """End of the last bin, as in `run_habits`."""
 PARTS: Final = 3
-"""Places in a bin at which the most accurate point is sought (chosen: steps of a tenth)."""
+"""Points in a bin at which the most accurate point is sought (chosen: steps of a tenth)."""
 ANCHORS: Final = (
     "request", "mixture_point", "mixture_upper", "twin_last", "last", "twin_before_last", "before_last", "third_last",
     "same_request_last", "same_size_last", "last_two_mean", "maximum_of_five", "user_mean", "twin_mean",

@@ -119,8 +119,8 @@ class DensityNetwork(Estimator):
         cut = min(1.0, LARGEST_GRADIENT / max(length, 1e-12))
         first, second = self._moments
         near, far = (1.0 - decay**self._steps for decay in DECAY)
-        for place, one in enumerate(gradient):
+        for index, one in enumerate(gradient):
             moved = cut * one
-            first[place] += (1 - DECAY[0]) * (moved - first[place])
-            second[place] += (1 - DECAY[1]) * (moved**2 - second[place])
-            self.parameters_[place] -= self.rate * (first[place] / near) / (np.sqrt(second[place] / far) + 1e-8)
+            first[index] += (1 - DECAY[0]) * (moved - first[index])
+            second[index] += (1 - DECAY[1]) * (moved**2 - second[index])
+            self.parameters_[index] -= self.rate * (first[index] / near) / (np.sqrt(second[index] / far) + 1e-8)

@@ -35,8 +35,8 @@ def initial_parameters(sizes: Sequence[int], components: int, generator: np.rand
 def forward(parameters: Parameters, inputs: Floats) -> tuple[list[Floats], Floats, Floats, Floats]:
     """Return each layer's inputs, then (n, K) log weights, means and deviations of the scaled target."""
     layers = [inputs]
-    for place in range(0, len(parameters) - 2, 2):
-        layers.append(np.maximum(layers[-1] @ parameters[place] + parameters[place + 1], 0.0))
+    for index in range(0, len(parameters) - 2, 2):
+        layers.append(np.maximum(layers[-1] @ parameters[index] + parameters[index + 1], 0.0))
     raw = layers[-1] @ parameters[-2] + parameters[-1]
     scores, means, spreads = np.split(raw, 3, axis=1)
     log_weights = scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
@@ -56,8 +56,8 @@ def loss_and_gradient(parameters: Parameters, inputs: Floats, target: Floats) ->
         [np.exp(log_weights) - share, -share * away / deviations, share * (1.0 - away**2) / deviations * slope], axis=1
     ) / len(target)
     gradient: Parameters = []
-    for place in range(len(parameters) - 2, -1, -2):
-        gradient = [layers[place // 2].T @ by_raw, by_raw.sum(axis=0), *gradient]
-        if place:
-            by_raw = (by_raw @ parameters[place].T) * (layers[place // 2] > 0)
+    for index in range(len(parameters) - 2, -1, -2):
+        gradient = [layers[index // 2].T @ by_raw, by_raw.sum(axis=0), *gradient]
+        if index:
+            by_raw = (by_raw @ parameters[index].T) * (layers[index // 2] > 0)
     return -float(total.mean()), gradient

@@ -82,6 +82,6 @@ def importances(done: Completed, seed: int) -> dict[str, float]:
     The sum over all splits by it; features that no split uses are 0.
     """
     gain = fitted_trees(done, seed).get_score(importance_type="total_gain")
-    found = {name: float(gain.get(f"f{place}", 0.0)) for place, name in enumerate(PRINTED_FEATURES)}  # type: ignore[arg-type]  # one number, of one target
+    found = {name: float(gain.get(f"f{column}", 0.0)) for column, name in enumerate(PRINTED_FEATURES)}  # type: ignore[arg-type]  # one number, of one target
     most = max(found.values()) or 1.0
     return {name: 100.0 * value / most for name, value in sorted(found.items(), key=lambda pair: -pair[1])}

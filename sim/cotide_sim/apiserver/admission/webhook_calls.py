@@ -28,7 +28,7 @@ Resume = Callable[[dict[bytes, Reviewed]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Endpoint:
     """Where a webhook is reached: what the messages call it, what is dialled, and whose name the certificate bears."""
 
     url: str
@@ -73,23 +73,23 @@ class WebhookCalls:
 
     async def _call(self, call: Call) -> Reviewed:
         hook = call.hook
-        place = self._place(hook)
-        if isinstance(place, Failure):
-            return place
+        endpoint = self._endpoint(hook)
+        if isinstance(endpoint, Failure):
+            return endpoint
         try:
             context = self._context(hook.authority_pem)
         except ssl.SSLError:
             return Failure("unable to load root certificates: unable to parse bytes as PEM block")
-        post = f'failed to call webhook: Post "{place.url}?timeout={hook.timeout_seconds}s"'
+        post = f'failed to call webhook: Post "{endpoint.url}?timeout={hook.timeout_seconds}s"'
         try:
             async with asyncio.timeout(hook.timeout_seconds):
-                status, body = await self._post(place, context, call.body(), hook.timeout_seconds)
+                status, body = await self._post(endpoint, context, call.body(), hook.timeout_seconds)
         except TimeoutError:
             return Failure(f"{post}: context deadline exceeded")
         except aiohttp.ClientConnectorCertificateError as error:
             return Failure(f"{post}: tls: failed to verify certificate: x509: {error.certificate_error}")
         except aiohttp.ClientConnectorError as error:
-            address = f"{place.dialled.host}:{place.dialled.port}"
+            address = f"{endpoint.dialled.host}:{endpoint.dialled.port}"
             words = os.strerror(error.os_error.errno).lower() if error.os_error.errno else str(error.os_error)
             return Failure(f"{post}: dial tcp {address}: connect: {words}")
         except (aiohttp.ClientError, OSError) as error:
@@ -98,17 +98,17 @@ class WebhookCalls:
             return Failure(f"failed to call webhook: {_words(status, body)}")
         return read_answer(body, call)
 
-    async def _post(self, place: _Place, context: ssl.SSLContext, body: bytes, seconds: int) -> tuple[int, bytes]:
+    async def _post(self, endpoint: _Endpoint, context: ssl.SSLContext, body: bytes, seconds: int) -> tuple[int, bytes]:
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None))
-        headers = {"Content-Type": "application/json", "Accept": "application/json", "Host": place.server_name or ""}
-        if place.server_name is None:
+        headers = {"Content-Type": "application/json", "Accept": "application/json", "Host": endpoint.server_name or ""}
+        if endpoint.server_name is None:
             del headers["Host"]
-        url = place.dialled.with_query({"timeout": f"{seconds}s"})
+        url = endpoint.dialled.with_query({"timeout": f"{seconds}s"})
         for last in (False, True):
             try:
                 async with self._session.post(
-                    url, data=body, headers=headers, ssl=context, server_hostname=place.server_name,
+                    url, data=body, headers=headers, ssl=context, server_hostname=endpoint.server_name,
                     allow_redirects=False,
                 ) as answer:  # fmt: skip
                     return answer.status, await answer.read()
@@ -127,10 +127,10 @@ class WebhookCalls:
             self._contexts[authority_pem] = context
         return context
 
-    def _place(self, hook: Webhook) -> _Place | Failure:
+    def _endpoint(self, hook: Webhook) -> _Endpoint | Failure:
         if hook.service is None:
             try:
-                return _Place(hook.url, URL(hook.url))
+                return _Endpoint(hook.url, URL(hook.url))
             except ValueError as error:
                 return Failure(f"failed to call webhook: {error}")
         service = hook.service
@@ -141,7 +141,7 @@ class WebhookCalls:
             return address
         host, port = address
         try:
-            return _Place(url, URL.build(scheme="https", host=host, port=port, path=service.path), name)
+            return _Endpoint(url, URL.build(scheme="https", host=host, port=port, path=service.path), name)
         except ValueError as error:
             return Failure(f"failed to call webhook: {error}")
 

@@ -1,6 +1,6 @@
 """From a request to its answer: authentication, faults, the URL, the verb.
 
-Called by the HTTP protocol for every request; the only place where a `Refusal` becomes an HTTP answer. Place in the
+Called by the HTTP protocol for every request; the only place where a `Refusal` becomes an HTTP answer. Position in the
 flow: protocol -> here -> verb -> store -> watchers. A request is answered within the call, unless a fault delays it or
 it is a watch.
 """

@@ -98,21 +98,21 @@ class OpenApi:
             documents: dict[str, Json] = {}
             for resource in self._registry:
                 for served in resource.versions:
-                    place = f"apis/{resource.group}/{served.name}" if resource.group else f"api/{served.name}"
-                    document = documents.setdefault(place, {
+                    group_version = f"apis/{resource.group}/{served.name}" if resource.group else f"api/{served.name}"
+                    document = documents.setdefault(group_version, {
                         "openapi": "3.0.0", "info": self._info(), "paths": {},
                         "components": {"schemas": {_META: _metadata_schema()}},
                     })  # fmt: skip
-                    self._describe(document, resource, served, place)
+                    self._describe(document, resource, served, group_version)
             self._made = (self._registry.generation, documents)
         return self._made[1]
 
-    def _describe(self, document: Json, resource: Resource, served: ServedVersion, place: str) -> None:
+    def _describe(self, document: Json, resource: Resource, served: ServedVersion, group_version: str) -> None:
         kind = {"group": resource.group, "version": served.name, "kind": resource.kind}
         name = _schema_name(resource.group, served.name, resource.kind)
         document["components"]["schemas"][name] = _object_schema(resource, served, kind)
         reference = {"$ref": f"#/components/schemas/{name}"}
-        base = f"/{place}/{'namespaces/{namespace}/' if resource.namespaced else ''}{resource.plural}"
+        base = f"/{group_version}/{'namespaces/{namespace}/' if resource.namespaced else ''}{resource.plural}"
         listed = {
             **_operation("list", kind, reference),
             "parameters": [_query("labelSelector"), _query("limit", "integer")],

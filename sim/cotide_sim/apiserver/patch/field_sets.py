@@ -74,13 +74,13 @@ def _collect(value: Any, field: str, schema: Json | None, path: Path, found: Fie
         if keys is not None:
             inner = (schema or {}).get("items")
             for item in value:
-                place = (*path, item_step(item, keys))
+                inner_path = (*path, item_step(item, keys))
                 if keys and isinstance(item, dict):
-                    found[(*place, ".")] = None
+                    found[(*inner_path, ".")] = None
                     for key, part in item.items():
-                        _collect(part, key, child_schema(inner, key), (*place, "f:" + key), found, custom=custom)
+                        _collect(part, key, child_schema(inner, key), (*inner_path, "f:" + key), found, custom=custom)
                 else:
-                    found[place] = item
+                    found[inner_path] = item
             return
     found[path] = value
 
@@ -89,9 +89,9 @@ def encode_fields(paths: set[Path]) -> Json:
     """Return the `fieldsV1` form of a set of paths."""
     tree: Json = {}
     for path in sorted(paths):
-        place = tree
+        node = tree
         for step in path:
-            place = place.setdefault(step, {})
+            node = node.setdefault(step, {})
     return tree
 
 
@@ -99,10 +99,10 @@ def decode_fields(tree: Json) -> set[Path]:
     """Return the set of paths of a `fieldsV1` form."""
     found: set[Path] = set()
 
-    def walk(place: Json, path: Path) -> None:
-        if not place:
+    def walk(node: Json, path: Path) -> None:
+        if not node:
             found.add(path)
-        for step, inner in place.items():
+        for step, inner in node.items():
             walk(inner if isinstance(inner, dict) else {}, (*path, step))
 
     for step, inner in tree.items():

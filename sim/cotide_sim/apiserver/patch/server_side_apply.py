@@ -131,13 +131,13 @@ def _merge(live: Any, applied: Any, schema: Json | None, *, custom: bool, field:
         keys = list_keys(field, schema, live, applied, custom=custom)
         if keys is None:
             return applied
-        places = {item_step(item, keys): index for index, item in enumerate(live)}
+        positions = {item_step(item, keys): index for index, item in enumerate(live)}
         for item in applied:
-            place = places.get(item_step(item, keys))
-            if place is None:
+            position = positions.get(item_step(item, keys))
+            if position is None:
                 live.append(item)
             elif keys:
-                live[place] = _merge(live[place], item, (schema or {}).get("items"), custom=custom)
+                live[position] = _merge(live[position], item, (schema or {}).get("items"), custom=custom)
         return live
     return applied
 

@@ -100,13 +100,13 @@ def _merge_list(field: str, before: list[Any], patch: list[Any]) -> list[Any]:
     for item in patch:
         if not isinstance(item, dict) or key not in item:
             raise bad_request(f"an item of {field} lacks its merge key {key}: {item!r}")
-        place = next((i for i, old in enumerate(result) if isinstance(old, dict) and old.get(key) == item[key]), None)
+        index = next((i for i, old in enumerate(result) if isinstance(old, dict) and old.get(key) == item[key]), None)
         if item.get(_DIRECTIVE) == "delete":
             result = [old for old in result if not (isinstance(old, dict) and old.get(key) == item[key])]
-        elif place is None:
+        elif index is None:
             result.append(_plain(item))
         else:
-            result[place] = _merge_object(result[place], item)
+            result[index] = _merge_object(result[index], item)
     return result
 
 

@@ -53,10 +53,10 @@ def drop_unknown(pod: Json, options: WriteOptions) -> None:
         for field in ("initContainers", "containers"):
             containers = spec.get(field)
             for index, container in enumerate(containers if isinstance(containers, list) else ()):
-                place = f"spec.{field}[{index}]."
-                _drop(container, _CONTAINER, place, unknown)
+                prefix = f"spec.{field}[{index}]."
+                _drop(container, _CONTAINER, prefix, unknown)
                 if isinstance(container, dict):
-                    _drop(container.get("resources"), _RESOURCES, f"{place}resources.", unknown)
+                    _drop(container.get("resources"), _RESOURCES, f"{prefix}resources.", unknown)
     if unknown:
         report_unknown(unknown, options)
 

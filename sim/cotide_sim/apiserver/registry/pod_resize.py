@@ -75,8 +75,8 @@ def resize_causes(new: Json, old: Json) -> list[Cause]:
     if order:
         return causes + order
     for field in _LISTS:
-        for place, (one, was) in enumerate(zip(after.get(field) or (), before.get(field) or (), strict=True)):
-            causes += _container_causes(field, place, one, was)
+        for index, (one, was) in enumerate(zip(after.get(field) or (), before.get(field) or (), strict=True)):
+            causes += _container_causes(field, index, one, was)
     return causes
 
 
@@ -96,14 +96,14 @@ def _order_causes(after: Json, before: Json) -> list[Cause]:
             causes.append(_forbidden(f"spec.{field}", f"{field} may not be added or removed on resize"))
             continue
         causes += [
-            _forbidden(f"spec.{field}[{place}].name", f"{field} may not be renamed or reordered on resize")
-            for place, (one, was) in enumerate(zip(theirs, ours, strict=True))
+            _forbidden(f"spec.{field}[{index}].name", f"{field} may not be renamed or reordered on resize")
+            for index, (one, was) in enumerate(zip(theirs, ours, strict=True))
             if _name(one) != _name(was)
         ]
     return causes
 
 
-def _container_causes(field: str, place: int, one: Json, was: Json) -> list[Cause]:
+def _container_causes(field: str, index: int, one: Json, was: Json) -> list[Cause]:
     sidecar = was.get("restartPolicy") == "Always"
     if field == "initContainers" and not sidecar:
         same = one == was
@@ -112,7 +112,7 @@ def _container_causes(field: str, place: int, one: Json, was: Json) -> list[Caus
     for kind in ("requests", "limits"):
         given, had = ((container.get("resources") or {}).get(kind) or {} for container in (one, was))
         if set(had) - set(given):
-            path = f"spec.{field}[{place}].resources.{kind}"
+            path = f"spec.{field}[{index}].resources.{kind}"
             causes.append(_forbidden(path, f"resource {kind} cannot be removed"))
         others = set(given) | set(had)
         fixed = fixed and all(_same(given.get(name), had.get(name)) for name in others - _MUTABLE)

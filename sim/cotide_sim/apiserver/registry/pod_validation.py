@@ -141,32 +141,32 @@ def _resource_causes(resources: Any, path: str) -> list[Cause]:
             causes.append(Cause(f"{path}.{field}", "Invalid value: must be a map of names to quantities"))
             continue
         for name, quantity in given.items():
-            place = f"{path}.{field}[{name}]"
+            location = f"{path}.{field}[{name}]"
             if name not in _NATIVE and "/" not in name and not name.startswith("hugepages-"):
-                causes.append(Cause(place, f'Invalid value: "{name}": must be a standard resource type or fully '
+                causes.append(Cause(location, f'Invalid value: "{name}": must be a standard resource type or fully '
                                     "qualified"))  # fmt: skip
             try:
                 found[name] = parse_quantity(quantity)
             except InputError as error:
-                causes.append(Cause(place, f'Invalid value: "{quantity}": {error}'))
+                causes.append(Cause(location, f'Invalid value: "{quantity}": {error}'))
                 continue
             if found[name] < 0:
                 text = f'Invalid value: "{quantity}": must be greater than or equal to 0'
-                causes.append(Cause(place, text))
+                causes.append(Cause(location, text))
             elif "/" in name and found[name] % 1:
-                causes.append(Cause(place, f'Invalid value: "{quantity}": must be an integer'))
+                causes.append(Cause(location, f'Invalid value: "{quantity}": must be an integer'))
     for name, wanted in amounts["requests"].items():
         limit = amounts["limits"].get(name)
-        place = f"{path}.requests"
+        location = f"{path}.requests"
         if "/" in name and limit is None:
             text = "Limit must be set for non overcommitable resources"
             causes.append(_required(f"{path}.limits", text))
         elif "/" in name and limit != wanted:
-            causes.append(Cause(place, f'Invalid value: "{wanted:f}": must be equal to {name} limit of {limit:f}'))
+            causes.append(Cause(location, f'Invalid value: "{wanted:f}": must be equal to {name} limit of {limit:f}'))
         elif limit is not None and wanted > limit:
             shown, top = resources["requests"][name], resources["limits"][name]
             text = f'Invalid value: "{shown}": must be less than or equal to {name} limit of {top}'
-            causes.append(Cause(place, text))
+            causes.append(Cause(location, text))
     return causes
 
 

@@ -125,7 +125,7 @@ class Registry:
     """All resources that the server knows, by (group, plural)."""
 
     def __init__(self) -> None:
-        self._by_place: dict[tuple[str, str, str], tuple[Resource, ServedVersion]] = {}
+        self._by_path: dict[tuple[str, str, str], tuple[Resource, ServedVersion]] = {}
         self._by_key: dict[str, Resource] = {}
         self.generation = 0
         """Grows with each change, so that discovery and OpenAPI documents can be cached."""
@@ -138,7 +138,7 @@ class Registry:
         self.remove(resource.group, resource.plural)
         self._by_key[resource.qualified] = resource
         for version in resource.versions:
-            self._by_place[resource.group, version.name, resource.plural] = (resource, version)
+            self._by_path[resource.group, version.name, resource.plural] = (resource, version)
         self.generation += 1
         return resource
 
@@ -147,12 +147,12 @@ class Registry:
         old = self._by_key.pop(f"{plural}.{group}" if group else plural, None)
         if old is not None:
             for version in old.versions:
-                self._by_place.pop((group, version.name, plural), None)
+                self._by_path.pop((group, version.name, plural), None)
             self.generation += 1
 
     def find(self, group: str, version: str, plural: str) -> tuple[Resource, ServedVersion] | None:
         """Return what a URL names, or None."""
-        return self._by_place.get((group, version, plural))
+        return self._by_path.get((group, version, plural))
 
     def get(self, key: str) -> Resource | None:
         """Return a resource by its key (``pods``, ``jobs.cotide.dev``), or None."""

@@ -51,15 +51,15 @@ def compile_faults(schema: Json, path: str) -> list[Cause]:
     rules = schema.get("x-kubernetes-validations")
     causes = []
     for index, rule in enumerate(rules if isinstance(rules, list) else ()):
-        place = f"{path}.x-kubernetes-validations[{index}]"
+        location = f"{path}.x-kubernetes-validations[{index}]"
         if not isinstance(rule, dict) or not isinstance(rule.get("rule"), str) or not rule["rule"].strip():
-            causes.append(Cause(f"{place}.rule", "Required value: rule is not specified", "FieldValueRequired"))
+            causes.append(Cause(f"{location}.rule", "Required value: rule is not specified", "FieldValueRequired"))
             continue
         try:
             _program(rule["rule"])
         except ValueError as error:
             why = " ".join(str(error).split())
-            causes.append(Cause(f"{place}.rule", f"Invalid value: {shown(rule['rule'])}: compilation failed: {why}"))
+            causes.append(Cause(f"{location}.rule", f"Invalid value: {shown(rule['rule'])}: compilation failed: {why}"))
     return causes
 
 

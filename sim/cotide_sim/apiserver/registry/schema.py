@@ -53,7 +53,7 @@ def _shape_object(value: Json, schema: Json, path: str, pruned: list[str], *, to
     others = schema.get("additionalProperties")
     keep = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
     for key in list(value):
-        place = f"{path}.{key}" if path else key
+        inner_path = f"{path}.{key}" if path else key
         if top and key in _TOP:
             continue
         if key in properties:
@@ -62,12 +62,12 @@ def _shape_object(value: Json, schema: Json, path: str, pruned: list[str], *, to
             if value[key] is None and not child.get("nullable"):
                 del value[key]
             else:
-                _shape(value[key], child, place, pruned)
+                _shape(value[key], child, inner_path, pruned)
         elif isinstance(others, dict):
-            _shape(value[key], others, place, pruned)
+            _shape(value[key], others, inner_path, pruned)
         elif not keep and others is not True:
             del value[key]
-            pruned.append(place)
+            pruned.append(inner_path)
     for key, child in properties.items():
         if key not in value and "default" in child:
             value[key] = copy.deepcopy(child["default"])

@@ -32,7 +32,7 @@ _FRAMES: Final = 12
 _ONE_AT_A_TIME: Final = threading.Lock()
 
 
-class _Place(threading.local):
+class _StackState(threading.local):
     """Where this thread's work is carried out."""
 
     has_room = False
@@ -41,7 +41,7 @@ class _Place(threading.local):
     """By a `Room`, on an ordinary one."""
 
 
-_PLACE: Final = _Place()
+_STACK: Final = _StackState()
 
 
 class _TooDeepHereError(Exception):
@@ -62,14 +62,14 @@ class Room:
         """
         if self._met_deep:
             return on_a_large_stack(work)
-        _PLACE.may_begin_anew = True
+        _STACK.may_begin_anew = True
         try:
             with _deep(_QUICK_MOST):
                 return work()
         except _TooDeepHereError:
             self._met_deep = True
         finally:
-            _PLACE.may_begin_anew = False
+            _STACK.may_begin_anew = False
         return on_a_large_stack(work)
 
 
@@ -94,7 +94,7 @@ def on_a_large_stack(work: Callable[[], T]) -> T:
     loop = asyncio._get_running_loop()
 
     def run() -> None:
-        _PLACE.has_room = True
+        _STACK.has_room = True
         asyncio._set_running_loop(loop)
         try:
             with _deep(DEPTH_MOST):
@@ -132,9 +132,9 @@ def loads(body: bytes) -> Any:
             raise
         if depth_of(body) > DEPTH_MOST:
             raise ValueError("exceeded max depth") from None
-        if _PLACE.has_room:
+        if _STACK.has_room:
             return json.loads(body)
-        if _PLACE.may_begin_anew:
+        if _STACK.may_begin_anew:
             raise _TooDeepHereError from None
         return on_a_large_stack(lambda: json.loads(body))
 
@@ -146,7 +146,7 @@ def dumps(value: Any) -> bytes:
     except TypeError as error:
         if not _too_deep(error):
             raise
-        if _PLACE.has_room:
+        if _STACK.has_room:
             return _written(value)
         return on_a_large_stack(lambda: _written(value))
 

@@ -1,6 +1,6 @@
 """Where objects live: encoded bytes beside a slim index, one growing version, and a bounded log of changes.
 
-Called by the verbs (`put`, `remove`), by lists and by watches. Place in the flow: a verb decodes, decides and hands
+Called by the verbs (`put`, `remove`), by lists and by watches. Position in the flow: a verb decodes, decides and hands
 the new object here; here it gets its resourceVersion, is encoded once, and the change is told to the listeners
 (watch fan-out, persistence, reactions). Invariants: resourceVersion grows by one with every change; an `Entry` is
 never changed after it was made, so that lists, logs and watchers share it without copying; no write is
@@ -219,10 +219,10 @@ class Store:
 
     def entry_of(self, uid: str) -> tuple[Collection, Entry] | None:
         """Return the object that has a uid, or None."""
-        place = self.by_uid.get(uid)
-        if place is None:
+        location = self.by_uid.get(uid)
+        if location is None:
             return None
-        collection, namespace, name = place
+        collection, namespace, name = location
         entry = collection.get(namespace, name)
         return None if entry is None else (collection, entry)
 

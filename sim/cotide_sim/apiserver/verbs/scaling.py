@@ -61,12 +61,12 @@ def change_scale(
     obj = entry.decode()
     obj["metadata"]["resourceVersion"] = (scale.get("metadata") or {}).get("resourceVersion") or str(entry.version)
     *steps, last = _paths(resource)[0]
-    place = obj
+    parent = obj
     for step in steps:
-        inner = place.setdefault(step, {})
+        inner = parent.setdefault(step, {})
         if not isinstance(inner, dict):
             raise invalid(resource, name, [Cause(".".join(steps), "Invalid value: must be an object")])
-        place = inner
-    place[last] = replicas
+        parent = inner
+    parent[last] = replicas
     raw = writing.change(cluster, resource, version, entry, obj, "", options)
     return scale_of(resource, writing.decode_json(raw))

@@ -97,8 +97,8 @@ def compare(
     moved = other_start[there] != start[here]
     largest = np.argsort(-np.abs(changes), kind="stable")[:TOP]
 
-    def named(place: int) -> MovedJob:
-        one, two = int(here[place]), int(there[place])
+    def named(index: int) -> MovedJob:
+        one, two = int(here[index]), int(there[index])
         return MovedJob(
             int(jobs.numbers[one]),
             int(jobs.demand[one]),
@@ -113,8 +113,8 @@ def compare(
     first = None
     if moved.any():
         moments = np.where(moved, np.minimum(start[here], other_start[there]), np.iinfo(np.int64).max)
-        place = int(np.argmin(moments))
-        first = _divergence(jobs, start, int(moments[place]), named(place))
+        index = int(np.argmin(moments))
+        first = _divergence(jobs, start, int(moments[index]), named(index))
     total, absolute = float(changes.sum()), float(np.abs(changes).sum())
     top = changes[largest]
     return Difference(
@@ -125,7 +125,7 @@ def compare(
         change=total,
         top_share=float(top.sum()) / total if total else None,
         top_of_all=float(np.abs(top).sum()) / absolute if absolute else None,
-        top=tuple(named(int(place)) for place in largest if changes[place]),
+        top=tuple(named(int(index)) for index in largest if changes[index]),
         first=first,
     )
 

@@ -65,9 +65,9 @@ def run(
     """
     cells = [(jobs, share) for jobs in logs for share in shares]
 
-    def told(place: int, done: int) -> None:
+    def told(index: int, done: int) -> None:
         if progress is not None:
-            progress(Path(cells[place][0].name).name, done / len(cells))
+            progress(Path(cells[index][0].name).name, done / len(cells))
 
     figures = side_by_side([partial(_figures, *cell) for cell in cells], workers, told)
     width = len(shares)

@@ -105,8 +105,8 @@ def run(
     """
     cells = [(jobs, policy, accuracy) for jobs in logs for policy in CURVES for accuracy in accuracies]
 
-    def told(place: int, done: int) -> None:
-        jobs, policy, accuracy = cells[place]
+    def told(index: int, done: int) -> None:
+        jobs, policy, accuracy = cells[index]
         if progress is not None:
             progress(f"{Path(jobs.name).name}: {policy}, {accuracy} %", done / len(cells))
 

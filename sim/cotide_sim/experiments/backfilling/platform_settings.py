@@ -101,9 +101,9 @@ def run(
     tried = tuple(candidates) if SHIPPED in candidates else (*candidates, SHIPPED)
     cells = [(jobs, settings) for jobs in logs for settings in (None, *tried)]
 
-    def told(place: int, done: int) -> None:
+    def told(index: int, done: int) -> None:
         if progress is not None:
-            progress(Path(cells[place][0].name).name, done / len(cells))
+            progress(Path(cells[index][0].name).name, done / len(cells))
 
     figures = side_by_side([partial(_figures, *cell) for cell in cells], workers, told)
     width = len(tried) + 1
@@ -144,7 +144,7 @@ def _outcome(found: tuple[float, float, int], easy: tuple[float, float, int]) ->
 
 
 def _best(shares: Sequence[Sequence[Outcome]], logs: Sequence[int]) -> int:
-    """Return the place of the candidate with the least geometric mean of wait and slowdown over some logs."""
+    """Return the index of the candidate with the least geometric mean of wait and slowdown over some logs."""
 
     def badness(candidate: int) -> float:
         return sum(

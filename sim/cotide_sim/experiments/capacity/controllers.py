@@ -102,8 +102,8 @@ def _hosts(scene: Scenario, demand: ContainerDemand, label: NDArray[np.int64]) -
     capacity = np.array([kind.capacity for kind in scene.machines])
     share = np.zeros((len(capacity), len(demand.labels_)))
     long = demand.classes.is_long(label, scene.train.seconds)
-    for column, (place, is_long) in enumerate(demand.labels_):
-        need = scene.train.need[(label == place) & (long == is_long)]
+    for column, (group, is_long) in enumerate(demand.labels_):
+        need = scene.train.need[(label == group) & (long == is_long)]
         if len(need):
             share[:, column] = (need[None] <= capacity[:, None] + 1e-9).all(axis=2).mean(axis=1)
     enough: NDArray[np.bool_] = (share >= HOSTED) | (share >= share.max(axis=0, keepdims=True) - 1e-9)
@@ -121,7 +121,7 @@ def capacity_model(
     """Return the model of eqs. 6-13 for a scenario: container sizes from the classes' distributions."""
     capacity = np.array([kind.capacity for kind in scene.machines])
     mean, deviation, largest = (
-        np.stack([getattr(learned.classes.sizes_[place], part)[int(long)] for place, long in learned.demand.labels_])
+        np.stack([getattr(learned.classes.sizes_[group], part)[int(long)] for group, long in learned.demand.labels_])
         for part in ("mean", "deviation", "largest")
     )
     sizes = container_sizes(mean, deviation, largest, groups_per_machine(mean, capacity), FIT_PROBABILITY)
@@ -129,8 +129,8 @@ def capacity_model(
     if not switching:
         machines = tuple(replace(kind, on_cost=0.0, off_cost=0.0, boot_steps=0) for kind in machines)
     classes = tuple(
-        ContainerClass(f"{place}{'L' if long else ''}", tuple(map(float, size)), PAPER)
-        for (place, long), size in zip(learned.demand.labels_, sizes, strict=True)
+        ContainerClass(f"{group}{'L' if long else ''}", tuple(map(float, size)), PAPER)
+        for (group, long), size in zip(learned.demand.labels_, sizes, strict=True)
     )
     return CapacityModel(machines, classes, scene.step_seconds, horizon, level, learned.hosts)
 
@@ -177,7 +177,7 @@ class Provisioning:
         wanted = self._containers(park, step) * self._reserve
         if self._factor is not None:
             self._factor = self._factor.after(*self._waited(park))
-            by_label = np.array([self._factor.factor[place] for place, _ in self._demand.labels_])
+            by_label = np.array([self._factor.factor[group] for group, _ in self._demand.labels_])
             wanted = wanted * (by_label / PAPER)[None, :, None]
         hours = (step + np.arange(self._model.horizon, dtype=np.float64)) * self._scene.step_seconds
         outlook = Outlook(self._levels, wanted, self._scene.price_at(hours))
@@ -239,8 +239,8 @@ class Provisioning:
     def _weights(self, plan: CapacityPlan) -> Floats:
         """Return (S, M): the shares of types in a size class's containers, short and long together."""
         of_size = np.zeros((len(self._learned.classes.sizes_), len(self._model.machines)))
-        for column, (place, _) in enumerate(self._demand.labels_):
-            of_size[place] += plan.containers[0, :, column]
+        for column, (group, _) in enumerate(self._demand.labels_):
+            of_size[group] += plan.containers[0, :, column]
         total = of_size.sum(axis=1, keepdims=True)
         shares: Floats = np.divide(of_size, total, out=np.zeros_like(of_size), where=total > 0)
         return shares
@@ -250,12 +250,12 @@ class Provisioning:
         machines, sizes = park.machines, self._learned.sizes
         up = machines.state == kernel.UP
         waited, filled = np.zeros(len(sizes), dtype=np.bool_), np.ones(len(sizes))
-        for place in np.flatnonzero(park.queues.length > 0):
-            able = up & (machines.capacity >= sizes[place] - 1e-9).all(axis=1)
+        for group in np.flatnonzero(park.queues.length > 0):
+            able = up & (machines.capacity >= sizes[group] - 1e-9).all(axis=1)
             free, capacity = machines.free[able].sum(axis=0), machines.capacity[able].sum(axis=0)
-            if able.any() and (free >= sizes[place]).all():
-                waited[place] = True
-                filled[place] = float((1.0 - free / np.maximum(capacity, 1e-9)).max())
+            if able.any() and (free >= sizes[group]).all():
+                waited[group] = True
+                filled[group] = float((1.0 - free / np.maximum(capacity, 1e-9)).max())
         return waited, filled
 
 
@@ -275,7 +275,7 @@ class Oblivious:
         """Return machines for the highest 95 % quantile until a machine started now is up."""
         self._own._take(park)
         soon = self._own._containers(park, step)[:2, :, 2].max(axis=0)
-        sizes = np.array([self._learned.sizes[place] for place, _ in self._learned.demand.labels_])
+        sizes = np.array([self._learned.sizes[group] for group, _ in self._learned.demand.labels_])
         return rivals.oblivious(_fleet(park), self._reserve * (soon @ sizes)), None
 
 

@@ -169,23 +169,23 @@ def run(
     """
     compared = ways(slot_sizes)
     found: dict[tuple[int, int], Row] = {}
-    left = [(place, seed) for place in range(len(compared)) for seed in seeds]
+    left = [(index, seed) for index in range(len(compared)) for seed in seeds]
 
-    def note(place: int, seed: int, row: Row) -> None:
-        found[place, seed] = row
-        way = compared[place]
+    def note(index: int, seed: int, row: Row) -> None:
+        found[index, seed] = row
+        way = compared[index]
         progress(f"{len(found)}/{len(left)}: {way.name}, slots of {way.slot_seconds:.0f} s, seed {seed}")
 
     if workers <= 1:
-        for place, seed in left:
-            note(place, seed, play(compared[place], seed, series, load))
+        for index, seed in left:
+            note(index, seed, play(compared[index], seed, series, load))
     else:
         # Spawned, not forked: kernels may be compiling in another thread of this process.
         with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-            tasks = {pool.submit(play, compared[place], seed, series, load): (place, seed) for place, seed in left}
+            tasks = {pool.submit(play, compared[index], seed, series, load): (index, seed) for index, seed in left}
             for task in as_completed(tasks):
                 note(*tasks[task], task.result())
-    rows = [_mean([found[place, seed] for seed in seeds]) for place in range(len(compared))]
+    rows = [_mean([found[index, seed] for seed in seeds]) for index in range(len(compared))]
     return Report(
         (*PAPER, *rows), len(draw_tasks(seeds[0], load=load)), len(seeds), tuple(missed(rows)), reserves_that_pass(rows)
     )

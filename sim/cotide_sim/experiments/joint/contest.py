@@ -87,11 +87,11 @@ def run(
     seconds : simulated, of each run.
     """
     figures: dict[str, list[Summary]] = {name: [] for name in contenders}
-    for place, seed in enumerate(seeds):
+    for index, seed in enumerate(seeds):
         interference, models = prepare(data, seed)
         plan = plan_of(scenario, seed, nodes, seconds, data=data, interference=interference)
         for step, (name, (policy, peak)) in enumerate(contenders.items()):
-            progress(f"seed {seed}, {name}", (place + step / len(contenders)) / len(seeds))
+            progress(f"seed {seed}, {name}", (index + step / len(contenders)) / len(seeds))
             config = config_of(policy, SchedulerConfig(seed=seed))
             world = World(
                 plan,

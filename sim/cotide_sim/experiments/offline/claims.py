@@ -37,6 +37,17 @@ TABLE_3_2: Final[dict[str, tuple[float, float, float]]] = {
 ROUNDING: Final = 1e-9
 
 
+def table_distance(averages: Mapping[str, float]) -> float:
+    """Return by what factor averages of stretch are off those of Table 3.2, >= 1: the geometric mean over the lists.
+
+    Parameters
+    ----------
+    averages : by list, named as in the table; too long and too short count alike.
+    """
+    logs = [abs(np.log(value / TABLE_3_2[name][0])) for name, value in averages.items()]
+    return float(np.exp(np.mean(logs)))
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """One statement of the paper's text, what it says in a word, and what was measured."""
@@ -122,7 +133,7 @@ def claims(
     return found
 
 
-def _by_place(rows: Sequence[Row]) -> dict[int, dict[str, float]]:
+def _by_point(rows: Sequence[Row]) -> dict[int, dict[str, float]]:
     table: dict[int, dict[str, float]] = {}
     for row in rows:
         table.setdefault(row.at, {})[row.algorithm] = row.mean
@@ -132,14 +143,14 @@ def _by_place(rows: Sequence[Row]) -> dict[int, dict[str, float]]:
 def _best_list(figure: str, rows: Sequence[Row]) -> Claim:
     # Fig. 3.5 shows the priority based algorithms; the others were run on the same samples for their bounds.
     lists = [row for row in rows if not row.algorithm.startswith(("hybrid", "block"))]
-    table = _by_place(lists)
+    table = _by_point(lists)
     first = sum(min(point, key=lambda name: point[name]) == "svf-ef" for point in table.values())
     text = f"Fig. {figure}: SVF-EF is the best of the priority lists"
     return Claim(text, "best", f"at {first} of {len(table)} points", first == len(table))
 
 
 def _growing_margin(figure: str, rows: Sequence[Row]) -> Claim:
-    table = _by_place(rows)
+    table = _by_point(rows)
     margins = [point["sjf-ef"] - point["svf-ef"] for _, point in sorted(table.items())]
     shown = f"{margins[0]:.0f} slots at the first point, {margins[-1]:.0f} at the last"
     held = margins[0] > 0 and margins[-1] >= margins[0]
@@ -147,7 +158,7 @@ def _growing_margin(figure: str, rows: Sequence[Row]) -> Claim:
 
 
 def _factor(figure: str, rows: Sequence[Row], name: str, how: str, target: float, paper: str) -> Claim:
-    ratios = [point[name] / point["svf-ef"] for point in _by_place(rows).values()]
+    ratios = [point[name] / point["svf-ef"] for point in _by_point(rows).values()]
     text = f"Fig. {figure}: {name} over SVF-EF"
     shown = f"{min(ratios):.2f} to {max(ratios):.2f}, mean {np.mean(ratios):.2f}"
     # "About two" is read as 1.5 to 2.5 on average (chosen).
@@ -156,7 +167,7 @@ def _factor(figure: str, rows: Sequence[Row], name: str, how: str, target: float
 
 
 def _below_random(rows: Sequence[Row]) -> Claim:
-    table = _by_place(rows)
+    table = _by_point(rows)
     shares = {name: [p[name] / p["random-random"] for p in table.values()] for name in ("hybrid", "block")}
     shown = ", ".join(f"{name} {min(found):.2f} to {max(found):.2f} of it" for name, found in shares.items())
     held = all(share < 1 for found in shares.values() for share in found)

@@ -173,7 +173,7 @@ def _curve(
     bound: Bound,
     progress: Progress,
 ) -> list[Row]:
-    """Return rows for (jobs, machines, place on the axis); all algorithms see the same instances."""
+    """Return rows for (jobs, machines, position on the axis); all algorithms see the same instances."""
     rows: list[Row] = []
     for done, (count, machines, at) in enumerate(cells):
         progress(f"{workload}, {count:,} jobs on {machines} machines", done / len(cells))

@@ -23,7 +23,7 @@ from cotide_sim.offline.lists.without_overtaking import in_order, in_order_withi
 from cotide_sim.offline.orders import shortest_job_first, smallest_volume_first
 from cotide_sim.offline.schedule import Schedule
 
-Place = Callable[[JobList, int, Integers, "Integers | None"], Schedule]
+ListRule = Callable[[JobList, int, Integers, "Integers | None"], Schedule]
 """Jobs, machines, order and the machine of each job (None for EF) to a schedule."""
 
 
@@ -36,7 +36,7 @@ def _list_order(jobs: JobList, machines: int, order: Integers, chosen: Integers 
 
 
 HOLES: Final = "any hole is filled"
-WAYS: Final[dict[str, Place]] = {
+WAYS: Final[dict[str, ListRule]] = {
     HOLES: _holes,
     "no overtaking on a machine (Algorithm 1)": in_order,
     "no overtaking at all": _list_order,
@@ -55,10 +55,10 @@ class HybridReading:
     """
 
     name: str
-    schedule: Callable[[JobList, int, Place], Schedule | None]
+    schedule: Callable[[JobList, int, ListRule], Schedule | None]
 
 
-def apart(jobs: JobList, machines: int, place: Place, high_machines: int, *, from_half: bool = False) -> Schedule:
+def apart(jobs: JobList, machines: int, rule: ListRule, high_machines: int, *, from_half: bool = False) -> Schedule:
     """Return the schedule with ``high_machines`` for the high-demand jobs and the others for the rest.
 
     Parameters
@@ -72,50 +72,50 @@ def apart(jobs: JobList, machines: int, place: Place, high_machines: int, *, fro
         (np.flatnonzero(~is_high), high_machines, machines - high_machines, smallest_volume_first),
     ):
         part = jobs.taken(some)
-        placed = place(part, share, ordered(part), None)
+        placed = rule(part, share, ordered(part), None)
         schedule.starts[some] = placed.starts
         schedule.machines[some] = placed.machines + first
     return schedule
 
 
-def _spare_to_high(jobs: JobList, machines: int, place: Place) -> Schedule | None:
+def _spare_to_high(jobs: JobList, machines: int, rule: ListRule) -> Schedule | None:
     low_machines = 3 * (machines - 2) // 4 + 1
     if machines - low_machines == machine_shares(machines)[0]:
         return None
-    return apart(jobs, machines, place, machines - low_machines)
+    return apart(jobs, machines, rule, machines - low_machines)
 
 
-def _best_split(jobs: JobList, machines: int, place: Place) -> Schedule:
-    tried = [apart(jobs, machines, place, high) for high in range(1, machines)]
+def _best_split(jobs: JobList, machines: int, rule: ListRule) -> Schedule:
+    tried = [apart(jobs, machines, rule, high) for high in range(1, machines)]
     return min(tried, key=lambda schedule: int(schedule.starts.sum()))
 
 
-def _half_is_high(jobs: JobList, machines: int, place: Place) -> Schedule:
-    return apart(jobs, machines, place, machine_shares(machines)[0], from_half=True)
+def _half_is_high(jobs: JobList, machines: int, rule: ListRule) -> Schedule:
+    return apart(jobs, machines, rule, machine_shares(machines)[0], from_half=True)
 
 
-def _one_list(jobs: JobList, machines: int, place: Place) -> Schedule:
+def _one_list(jobs: JobList, machines: int, rule: ListRule) -> Schedule:
     keys = np.where(high_demand(jobs), jobs.sizes * jobs.capacity, jobs.volumes)
-    return place(jobs, machines, np.argsort(keys, kind="stable"), None)
+    return rule(jobs, machines, np.argsort(keys, kind="stable"), None)
 
 
-def _lent(jobs: JobList, machines: int, place: Place) -> Schedule | None:
+def _lent(jobs: JobList, machines: int, rule: ListRule) -> Schedule | None:
     """High-demand jobs also go to the others' machines, behind all of theirs; bound and proof stay as they are."""
-    if place not in (in_order, _list_order):
+    if rule not in (in_order, _list_order):
         return None
     is_high = high_demand(jobs)
     high, low = np.flatnonzero(is_high), np.flatnonzero(~is_high)
     order = np.concatenate([low[smallest_volume_first(jobs.taken(low))], high[shortest_job_first(jobs.taken(high))]])
     first = np.where(is_high, 0, machine_shares(machines)[0])
-    clocks = is_high.astype(np.int64) if place is _list_order else None
+    clocks = is_high.astype(np.int64) if rule is _list_order else None
     return in_order_within(jobs, machines, order, first, np.full(len(jobs), machines), clocks)
 
 
-def _once_more(jobs: JobList, machines: int, place: Place, *, by_end: bool) -> Schedule:
-    times = apart(jobs, machines, place, machine_shares(machines)[0]).starts
+def _once_more(jobs: JobList, machines: int, rule: ListRule, *, by_end: bool) -> Schedule:
+    times = apart(jobs, machines, rule, machine_shares(machines)[0]).starts
     if by_end:
         times = times + jobs.sizes
-    return place(jobs, machines, np.argsort(times, kind="stable"), None)
+    return rule(jobs, machines, np.argsort(times, kind="stable"), None)
 
 
 READINGS: Final[tuple[HybridReading, ...]] = (

@@ -35,15 +35,15 @@ def draw(report: Report, path: Path) -> None:
 
 
 def _times(axes: Any, settings: list[Setting], title: str) -> None:
-    places = np.arange(len(settings))
+    positions = np.arange(len(settings))
     for number, rule in enumerate(RULES):
         rows = [row_of(setting, rule) for setting in settings]
         means = np.array([row.job_time.mean for row in rows])
         ends = np.array([[row.job_time.mean - row.job_time.low, row.job_time.high - row.job_time.mean] for row in rows])
-        axes.bar(places + 0.16 * (number - 2), means, 0.15, yerr=ends.T, label=rule, capsize=2)
+        axes.bar(positions + 0.16 * (number - 2), means, 0.15, yerr=ends.T, label=rule, capsize=2)
     task = np.array([row_of(setting, TASK).job_time.mean for setting in settings])
-    axes.plot(places, BAR * task, "k_", markersize=30, label="24 % below task level")
-    axes.set(title=title, ylabel="mean job time, s", xticks=places)
+    axes.plot(positions, BAR * task, "k_", markersize=30, label="24 % below task level")
+    axes.set(title=title, ylabel="mean job time, s", xticks=positions)
     axes.set_xticklabels([f"{setting.multiple}x" for setting in settings])
     axes.legend(fontsize="x-small")
 

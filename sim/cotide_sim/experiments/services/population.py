@@ -127,8 +127,8 @@ def _lone(samples: QosSamples) -> float:
     return float(np.median(samples.latency_milliseconds[quiet]))
 
 
-def _generated(power: float, place: int) -> QosSamples:
-    generator = np.random.default_rng((_GENERATED_SEED, place))
+def _generated(power: float, index: int) -> QosSamples:
+    generator = np.random.default_rng((_GENERATED_SEED, index))
     physics, rows = GeneratedInterference(), GENERATED_ROWS
     types = physics.types
     jobs = generator.poisson(0.3, (rows, len(types))).astype(np.float64)

@@ -151,10 +151,10 @@ def from_distributions(found: Distributions, log: RunLog, log_density: Floats) -
 
 def _density_of(found: Distributions, run_seconds: Floats) -> Floats:
     """Return (n,) log densities of the log run times under bins, each even over its width."""
-    place = np.clip(np.searchsorted(found.edges, np.log(run_seconds), side="right") - 1, 0, found.masses.shape[1] - 1)
+    nearest = np.clip(np.searchsorted(found.edges, np.log(run_seconds), side="right") - 1, 0, found.masses.shape[1] - 1)
     width = found.edges[1] - found.edges[0]
     # A bin without any mass counts as one with a millionth: one such job would else decide the mean alone.
-    density: Floats = np.log(np.maximum(found.masses[np.arange(len(found)), place], 1e-6) / width)
+    density: Floats = np.log(np.maximum(found.masses[np.arange(len(found)), nearest], 1e-6) / width)
     return density
 
 

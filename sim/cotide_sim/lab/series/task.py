@@ -35,7 +35,7 @@ FITTED_SHARE: Final = 0.5
 CALIBRATED_SHARE: Final = 0.6
 STEP_SLOTS: Final = 12
 """Slots between origins: an hour."""
-LEVELS: Final = (*(round(0.05 * place, 2) for place in range(1, 20)), 0.99)
+LEVELS: Final = (*(round(0.05 * index, 2) for index in range(1, 20)), 0.99)
 KEPT_ORIGINS: Final = 96
 """Latest origins whose residuals make the quantiles (chosen: four days)."""
 LEAST_UNIT: Final = 0.2
@@ -156,7 +156,7 @@ def _path_figures(
     quantiles = quantiles_of(truth, paths, scale, LEVELS)[counted]
     actual, path = truth[counted], paths[counted]
     away = np.abs(actual - path)
-    losses = {level: pinball(actual, quantiles[..., place], level) for place, level in enumerate(LEVELS)}
+    losses = {level: pinball(actual, quantiles[..., index], level) for index, level in enumerate(LEVELS)}
     evenly = [losses[level] for level in LEVELS if level != 0.99]
     with np.errstate(invalid="ignore", divide="ignore"):
         columns = {
@@ -182,8 +182,8 @@ def _peak_figures(
     quantiles = quantiles_of(high[:, :, None], peaks[:, :, None], scale, levels)[counted][:, :, 0]
     actual, unit = high[counted], scale[None, :]
     columns = {
-        f"pinball_{round(100 * level)}": pinball(actual, quantiles[..., place], level) / unit
-        for place, level in enumerate(levels)
+        f"pinball_{round(100 * level)}": pinball(actual, quantiles[..., index], level) / unit
+        for index, level in enumerate(levels)
     }
     figures = {name: float(np.nanmean(values)) for name, values in columns.items()}
     known = np.isfinite(actual)

@@ -117,7 +117,7 @@ def _measure(lines: Timelines, block: int) -> None:
 
 @compiled
 def _cut(lines: Timelines, machine: int, at: int) -> tuple[int, int]:
-    """Let a segment begin at a slot; return its block and place."""
+    """Let a segment begin at a slot; return its block and slot."""
     block = lines.first[machine]
     while lines.following[block] >= 0 and lines.time[lines.following[block], 0] <= at:
         block = lines.following[block]
@@ -162,13 +162,13 @@ def reserve(lines: Timelines, machine: int, demand: int, size: int, start: int) 
     end = start + size
     # The end first: a split for the start's sake moves segments, and the walk below only goes by time.
     _cut(lines, machine, end)
-    block, place = _cut(lines, machine, start)
+    block, slot = _cut(lines, machine, start)
     while True:
-        while place < lines.length[block] and lines.time[block, place] < end:
-            lines.free[block, place] -= demand
-            place += 1
+        while slot < lines.length[block] and lines.time[block, slot] < end:
+            lines.free[block, slot] -= demand
+            slot += 1
         _measure(lines, block)
-        if place < lines.length[block]:
+        if slot < lines.length[block]:
             return
         block = lines.following[block]
-        place = 0
+        slot = 0

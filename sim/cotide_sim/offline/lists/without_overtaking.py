@@ -80,11 +80,11 @@ def _place(
         for one in range(first[job], beyond[job]):
             start = max(last[one], clock)
             held = used[one]
-            place = 0
-            while place < count[one] and (ends[one, place] <= start or held + demands[job] > capacity):
-                start = max(start, ends[one, place])
-                held -= demands[running[one, place]]
-                place += 1
+            slot = 0
+            while slot < count[one] and (ends[one, slot] <= start or held + demands[job] > capacity):
+                start = max(start, ends[one, slot])
+                held -= demands[running[one, slot]]
+                slot += 1
             if start < best:
                 best = start
                 machine = one
@@ -92,9 +92,9 @@ def _place(
         while gone < count[machine] and ends[machine, gone] <= best:
             used[machine] -= demands[running[machine, gone]]
             gone += 1
-        for place in range(gone, count[machine]):
-            ends[machine, place - gone] = ends[machine, place]
-            running[machine, place - gone] = running[machine, place]
+        for slot in range(gone, count[machine]):
+            ends[machine, slot - gone] = ends[machine, slot]
+            running[machine, slot - gone] = running[machine, slot]
         count[machine] = insert(ends[machine], running[machine], count[machine] - gone, best + sizes[job], job)
         used[machine] += demands[job]
         last[machine] = best

@@ -28,11 +28,11 @@ from cotide_sim.trace_replay.kernels.profile import (
 )
 
 SIZE: Final = SPARE
-"""Place of the number of segments of the profile."""
+"""Index of the number of segments of the profile."""
 GAINED: Final = SPARE + 1
-"""Place of 1 where a job of this round ended before its planned end."""
+"""Index of 1 where a job of this round ended before its planned end."""
 BROKEN: Final = SPARE + 2
-"""Place of 1 where a job of this round outlived its forecast."""
+"""Index of 1 where a job of this round outlived its forecast."""
 
 
 class ConservativeRule(NamedTuple):

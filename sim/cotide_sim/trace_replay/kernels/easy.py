@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from cotide_core.kernels.compiled import compiled, inlined, with_steps
-from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
+from cotide_core.kernels.ordered_jobs import index_of, insert, remove_at
 from cotide_sim.trace_replay.kernels.event_loop import begun, replay
 from cotide_sim.trace_replay.kernels.kept import ENDED, NEW_FROM, ROUNDS, RUNNING, SPARE, TAKEN, WAITING, Jobs, Kept
 
@@ -30,7 +30,7 @@ BY_VOLUME: Final = 2
 BY_DEMAND: Final = 3
 
 FIRST: Final = SPARE
-"""Place of the first of the queue behind the last round, -1 without."""
+"""Index of the first of the queue behind the last round, -1 without."""
 
 
 class QueueRule(NamedTuple):
@@ -103,7 +103,7 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: QueueRule) -> QueueRule:
         everything = True  # what starts ahead of the first blocked job may move that job's reserved start
         job = queue[0]
         if two:
-            index = place_of(line_key, line, waiting, order_key(rule.backfill, forecast[job], demand[job]), job)
+            index = index_of(line_key, line, waiting, order_key(rule.backfill, forecast[job], demand[job]), job)
             remove_at(line_key, line, waiting, index)
         waiting = remove_at(queue_key, queue, waiting, 0)
         free -= demand[job]
@@ -169,8 +169,8 @@ def _backfill(now: int, everything: bool, two: bool, jobs: Jobs, kept: Kept, rul
             extra -= demand[job]
         if two:
             remove_at(line_key, line, waiting, index)
-            place_in_queue = place_of(queue_key, queue, waiting, order_key(rule.order, forecast[job], demand[job]), job)
-            waiting = remove_at(queue_key, queue, waiting, place_in_queue)
+            queue_index = index_of(queue_key, queue, waiting, order_key(rule.order, forecast[job], demand[job]), job)
+            waiting = remove_at(queue_key, queue, waiting, queue_index)
         else:
             waiting = remove_at(queue_key, queue, waiting, index)
         free -= demand[job]

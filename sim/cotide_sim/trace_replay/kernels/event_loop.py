@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import compiled, inlined
-from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
+from cotide_core.kernels.ordered_jobs import index_of, insert, remove_at
 from cotide_predictors.run_time.kernels.run_forecasts import (
     GIVEN,
     LAST_TWO,
@@ -27,14 +27,14 @@ from cotide_predictors.run_time.kernels.run_forecasts import (
     learn,
     note_last,
 )
-from cotide_predictors.run_time.kernels.run_habits import foresee, note_habit
+from cotide_predictors.run_time.kernels.run_habits import note_habit, predict
 from cotide_sim.trace_replay.kernels.kept import ARRIVED, ENDED, NEW_FROM, ROUNDS, RUNNING, TAKEN, WAKE, Jobs, Kept
 from cotide_sim.trace_replay.kernels.time_heap import heap_pop, heap_push
 
 Rule = TypeVar("Rule", bound=tuple[Any, ...])
 
 STOP: Final = 1
-"""Place in ``progress`` that a caller sets to end the replay early; place 0 counts submitted jobs."""
+"""Index in ``progress`` that a caller sets to end the replay early; index 0 counts submitted jobs."""
 
 
 @inlined
@@ -154,7 +154,7 @@ def end_or_go_on(now: int, mode: int, job: int, jobs: Jobs, upper: Integers, kep
     event_time, event_job = kept.heap[0], kept.heap[1]
     end_time, end_job = kept.ends[0], kept.ends[1]
     running = counts[RUNNING]
-    remove_at(end_time, end_job, running, place_of(end_time, end_job, running, planned_end[job], job))
+    remove_at(end_time, end_job, running, index_of(end_time, end_job, running, planned_end[job], job))
     running = heap_pop(event_time, event_job, running)
     real_end = jobs.start[job] + jobs.run[job]
     goes_on: bool = real_end > now
@@ -175,7 +175,7 @@ def forecast_of(mode: int, job: int, jobs: Jobs, past: Past) -> None:
     if mode == LAST_TWO:
         jobs.forecast[job] = last_two_mean(past.last, past.before, jobs.request[job], jobs.user[job])
     elif mode == LEARNED:
-        jobs.forecast[job] = foresee(past.habits, job, jobs.request[job])
+        jobs.forecast[job] = predict(past.habits, job, jobs.request[job])
     elif mode != GIVEN:
         given = jobs.forecast[job]
         jobs.forecast[job] = forecast_at_submit(mode, job, given, jobs.request[job], jobs.user[job], past)

@@ -17,20 +17,20 @@ from cotide_core.kernels.array_types import Integers
 NEVER: Final = 1 << 62
 """A time that does not come."""
 WAITING: Final = 0
-"""Place of the number of jobs that wait, in the first list of waiting jobs."""
+"""Index of the number of jobs that wait, in the first list of waiting jobs."""
 RUNNING: Final = 1
 ARRIVED: Final = 2
 ROUNDS: Final = 3
 TAKEN: Final = 4
-"""Place of the processors that running jobs hold."""
+"""Index of the processors that running jobs hold."""
 WAKE: Final = 5
-"""Place of the earliest reserved start, -1 without: a moment at which there is a round even if nothing happens."""
+"""Index of the earliest reserved start, -1 without: a moment at which there is a round even if nothing happens."""
 ENDED: Final = 6
-"""Place of how many jobs ended in this round, or outlived what they were planned to take."""
+"""Index of how many jobs ended in this round, or outlived what they were planned to take."""
 NEW_FROM: Final = 7
-"""Place of the first job that was submitted in this round; `ARRIVED` where there is none."""
+"""Index of the first job that was submitted in this round; `ARRIVED` where there is none."""
 SPARE: Final = 8
-"""Place of the first of eight numbers that differ between rules."""
+"""Index of the first of eight numbers that differ between rules."""
 
 
 class Jobs(NamedTuple):
@@ -64,7 +64,7 @@ class Kept(NamedTuple):
     planned_end : (n,) seconds.
     queues : (2, 2, n) keys and jobs of the waiting, in one order and in another.
     profile : (2, 2n + 16) times and free processors of a rule that plans ahead.
-    counts : (16,) at the places above.
+    counts : (16,) at the indices above.
     until : (1,) seconds; the replay returns before the first moment at or after it.
     """
 

@@ -38,16 +38,16 @@ from cotide_core.kernels.machine_platform import (
     RECENT_JOBS,
     RESERVED,
 )
-from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
+from cotide_core.kernels.ordered_jobs import index_of, insert, remove_at
 from cotide_predictors.run_time.kernels.run_forecasts import LEARNED, Past
 from cotide_sim.trace_replay.kernels.event_loop import begun, replay
 from cotide_sim.trace_replay.kernels.kept import ROUNDS, RUNNING, SPARE, TAKEN, WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.profile import change, earliest_start, profile_of
 
 HELD: Final = SPARE + 3
-"""Place of the processors that the predictable hold."""
+"""Index of the processors that the predictable hold."""
 LENGTHS: Final = SPARE + 4
-"""Place of the number of waiting jobs that are not predictable; behind it that of those who are."""
+"""Index of the number of waiting jobs that are not predictable; behind it that of those who are."""
 
 
 class PlatformSettings(NamedTuple):
@@ -216,10 +216,10 @@ def start_on_platform(now: int, job: int, length: int, jobs: Jobs, kept: Kept, r
     """Start a waiting job, which is planned to take ``length`` seconds."""
     counts, kind = kept.counts, rule.predictable[job]
     no_keys, queue = kept.queues[0, 0], kept.queues[0, 1]
-    index = place_of(no_keys, queue, counts[WAITING], no_keys[0], job)
+    index = index_of(no_keys, queue, counts[WAITING], no_keys[0], job)
     counts[WAITING] = remove_at(no_keys, queue, counts[WAITING], index)
     waiting = counts[LENGTHS + kind]
-    index = place_of(rule.keys[kind], rule.lines[kind], waiting, rule.volume[job], job)
+    index = index_of(rule.keys[kind], rule.lines[kind], waiting, rule.volume[job], job)
     counts[LENGTHS + kind] = remove_at(rule.keys[kind], rule.lines[kind], waiting, index)
     counts[HELD] += jobs.demand[job] * kind
     begun(now, job, length, jobs, kept)

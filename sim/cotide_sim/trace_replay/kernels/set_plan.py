@@ -21,7 +21,7 @@ import numpy as np
 
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import compiled, inlined, uncounted, with_steps
-from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
+from cotide_core.kernels.ordered_jobs import index_of, insert, remove_at
 from cotide_sim.trace_replay.kernels.event_loop import begun, replay
 from cotide_sim.trace_replay.kernels.kept import RUNNING, SPARE, TAKEN, WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.profile import change, earliest_start, profile_of
@@ -30,7 +30,7 @@ from cotide_sim.trace_replay.kernels.time_heap import heap_pop, heap_push
 BY_PARTS: Final = 10
 BY_BLOCK: Final = 11
 STALE: Final = SPARE
-"""Place of 1 where somebody was submitted since the waiting were ordered."""
+"""Index of 1 where somebody was submitted since the waiting were ordered."""
 GAMMA: Final = 15
 """Length of a step over its largest block on one machine: 9 + 6 / M (Naghshnejad 2019, Lemma 11)."""
 DENSITY_BITS: Final = 40
@@ -122,10 +122,10 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: SetPlanRule) -> SetPlanRule:
 def _forget(job: int, jobs: Jobs, kept: Kept, rule: SetPlanRule) -> None:
     """Take a job that starts out of the lists that are ordered by what it asks for."""
     waiting, keys, pile = kept.counts[WAITING], kept.queues[1, 0], kept.queues[1, 1]
-    remove_at(keys, pile, waiting, place_of(keys, pile, waiting, _pile_key(job, jobs, rule), job))
+    remove_at(keys, pile, waiting, index_of(keys, pile, waiting, _pile_key(job, jobs, rule), job))
     if rule.order == BY_PARTS:
         keys, by_volume = rule.volumes[0], rule.volumes[1]
-        index = place_of(keys, by_volume, waiting, jobs.forecast[job] * jobs.demand[job], job)
+        index = index_of(keys, by_volume, waiting, jobs.forecast[job] * jobs.demand[job], job)
         remove_at(keys, by_volume, waiting, index)
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import compiled, inlined, with_steps
 from cotide_core.kernels.machine_slack import TRIALS
-from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
+from cotide_core.kernels.ordered_jobs import index_of, insert, remove_at
 from cotide_sim.trace_replay.kernels.conservative import (
     BROKEN,
     GAINED,
@@ -39,8 +39,10 @@ from cotide_sim.trace_replay.kernels.kept import SPARE, TAKEN, WAITING, WAKE, Jo
 from cotide_sim.trace_replay.kernels.profile import change, earlier_start, earliest_start, move
 
 WAITED: Final = SPARE + 3
-"""Place of the seconds that all started jobs waited together."""
+"""Index of the seconds that all started jobs waited together."""
 STARTED: Final = SPARE + 4
+MIDDLING_PRIORITY: Final = 50
+"""For every job of a log, as logs name no priorities: the slack is then the mean wait so far."""
 
 
 class SlackRule(NamedTuple):
@@ -125,7 +127,7 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> SlackRule:
             counts[WAITED] += now - jobs.submit[job]
             counts[STARTED] += 1
             left = waiting - index + staying
-            remove_at(line_key, line, left, place_of(line_key, line, left, jobs.forecast[job], job))
+            remove_at(line_key, line, left, index_of(line_key, line, left, jobs.forecast[job], job))
             continue
         queue[staying] = job
         staying += 1

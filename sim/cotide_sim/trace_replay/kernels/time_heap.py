@@ -1,6 +1,6 @@
 """A binary heap of (time, job) in two int64 arrays.
 
-Called by the replay kernels for the events of running jobs. Invariant: the pair at place 0 is the smallest, by time
+Called by the replay kernels for the events of running jobs. Invariant: the pair at index 0 is the smallest, by time
 and then by job, so that the order of events never depends on how they came in.
 """
 
@@ -28,7 +28,7 @@ def heap_push(times: Integers, jobs: Integers, size: int, time: int, job: int) -
 
 @compiled
 def heap_pop(times: Integers, jobs: Integers, size: int) -> int:
-    """Take the smallest pair out, which the caller has read at place 0; return the new size."""
+    """Take the smallest pair out, which the caller has read at index 0; return the new size."""
     size -= 1
     time = times[size]
     job = jobs[size]

@@ -142,10 +142,10 @@ def concatenate_qos(parts: Sequence[QosSamples]) -> QosSamples:
     for part in parts:
         known = np.array([services.index(name) for name in part.mixes.services], np.int64)
         service.append(known[np.zeros(len(part.mixes), np.int64) if part.mixes.service is None else part.mixes.service])
-        place = [types.index(name) for name in part.mixes.types]
+        columns = [types.index(name) for name in part.mixes.types]
         wide_counts, wide_sizes = np.zeros((2, len(part.mixes), len(types)))
-        wide_counts[:, place] = part.mixes.counts
-        wide_sizes[:, place] = part.mixes.input_bytes
+        wide_counts[:, columns] = part.mixes.counts
+        wide_sizes[:, columns] = part.mixes.input_bytes
         counts.append(wide_counts)
         sizes.append(wide_sizes)
     return QosSamples(
@@ -230,19 +230,19 @@ def _static_qos(directory: Path) -> QosSamples:
     table = read_static_mixes(directory)
     kinds, runs = table.texts["kind"], table.texts["run"]
     starts, ends = table.numbers["start_ms"], table.numbers["end_ms"]
-    rows = np.asarray([place for place, kind in enumerate(kinds) if kind == "memcached_interval"], dtype=np.intp)
+    rows = np.asarray([index for index, kind in enumerate(kinds) if kind == "memcached_interval"], dtype=np.intp)
     for row in rows:
         if np.isnan(table.numbers["p95_us"][row]) or np.isnan(table.numbers["target"][row]):
             raise InputError("an interval without latency", file=str(table.path), line=table.lines[row], field="p95_us")
-    jobs = [place for place, kind in enumerate(kinds) if kind.startswith("job:parsec-")]
-    types = tuple(sorted({kinds[place].removeprefix("job:parsec-") for place in jobs}))
+    jobs = [index for index, kind in enumerate(kinds) if kind.startswith("job:parsec-")]
+    types = tuple(sorted({kinds[index].removeprefix("job:parsec-") for index in jobs}))
     counts = np.zeros((len(rows), len(types)))
     same_run = np.asarray(runs)[rows]
-    for place in jobs:
-        overlap = np.minimum(ends[rows], ends[place]) - np.maximum(starts[rows], starts[place])
+    for index in jobs:
+        overlap = np.minimum(ends[rows], ends[index]) - np.maximum(starts[rows], starts[index])
         share = np.clip(overlap / (ends[rows] - starts[rows]), 0.0, 1.0)
-        counts[:, types.index(kinds[place].removeprefix("job:parsec-"))] += np.where(
-            same_run == runs[place], share, 0.0
+        counts[:, types.index(kinds[index].removeprefix("job:parsec-"))] += np.where(
+            same_run == runs[index], share, 0.0
         )
     pressure = counts.sum(axis=1) / PARSEC_CORES
     target = table.numbers["target"][rows]

@@ -60,7 +60,7 @@ class HourlySeries:
         return filled
 
     def hour_of(self, when: datetime) -> int:
-        """Return the place of an hour."""
+        """Return the index of an hour."""
         return int((when.replace(tzinfo=UTC).timestamp() - self.start_seconds) // HOUR)
 
 

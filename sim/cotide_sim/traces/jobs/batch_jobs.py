@@ -14,7 +14,7 @@ from cotide_core.kernels.array_types import Integers
 
 @dataclass(frozen=True, slots=True)
 class BatchJobs:
-    """Jobs of one machine; each array is (n,) int64 (48 bytes a job).
+    """Jobs of one machine; each array is (n,) int64 (56 bytes a job).
 
     Attributes
     ----------
@@ -26,6 +26,7 @@ class BatchJobs:
     demand : processors, 1 <= demand <= processors.
     request : seconds the user asked for.
     user : the log's user numbers; -1 where unknown.
+    group : its group numbers, the same way; None where jobs have none, as generated ones.
     """
 
     name: str
@@ -36,6 +37,7 @@ class BatchJobs:
     demand: Integers
     request: Integers
     user: Integers
+    group: Integers | None = None
 
     def __len__(self) -> int:
         return len(self.submit)
@@ -43,5 +45,5 @@ class BatchJobs:
     @property
     def nbytes(self) -> int:
         """Return the memory of the columns, in bytes."""
-        columns = (self.numbers, self.submit, self.run, self.demand, self.request, self.user)
-        return sum(column.nbytes for column in columns)
+        columns = (self.numbers, self.submit, self.run, self.demand, self.request, self.user, self.group)
+        return sum(column.nbytes for column in columns if column is not None)

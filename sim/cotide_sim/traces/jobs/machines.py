@@ -57,7 +57,7 @@ class Machines:
     ----------
     resources : names of the R resources.
     capacity : (N, R) whole units.
-    kind : (N,) places in ``kinds``.
+    kind : (N,) indices in ``kinds``.
     kinds : names, empty for no kind in particular.
     source : where they are from, in words.
     """
@@ -73,9 +73,9 @@ class Machines:
 
     def spread(self, count: int) -> Machines:
         """Return ``count`` of them, taken evenly over the list, over and over where there are fewer."""
-        places = np.arange(count) * len(self) // count if count <= len(self) else np.arange(count) % len(self)
+        rows = np.arange(count) * len(self) // count if count <= len(self) else np.arange(count) % len(self)
         source = f"{count:,} of {self.source}"
-        return Machines(self.resources, self.capacity[places], self.kind[places], self.kinds, source)
+        return Machines(self.resources, self.capacity[rows], self.kind[rows], self.kinds, source)
 
 
 def units_of(form: str, amounts: Mapping[str, float]) -> tuple[int, ...]:
@@ -157,7 +157,7 @@ def _openb_nodes(path: Path) -> list[tuple[tuple[int, ...], str]]:
 
 def _alibaba_servers(path: Path) -> list[tuple[tuple[int, ...], str]]:
     """Return the machines that were added, each as first seen; errors are left out: no job is moved here."""
-    places = {name: index for index, name in enumerate(SERVER_COLUMNS)}
+    columns = {name: index for index, name in enumerate(SERVER_COLUMNS)}
     found: dict[str, tuple[tuple[int, ...], str]] = {}
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -171,7 +171,7 @@ def _alibaba_servers(path: Path) -> list[tuple[tuple[int, ...], str]]:
                 file=str(path),
                 line=number,
             )
-        row = Row(str(path), number, cells, places)
+        row = Row(str(path), number, cells, columns)
         if row.text("event") == "add":
             amounts = (int(row.number("cpus") * 1000), int(row.number("memory") * 1e6 + 1e-6))
             found.setdefault(row.text("machine"), (amounts, ""))

@@ -168,6 +168,7 @@ class _Rules:
             demand=_whole(demand[order]),
             request=_whole(request[order]),
             user=_whole(self.column(Field.USER)[order]),
+            group=_whole(self.column(Field.GROUP)[order]),
         )
         waits = _whole(self.column(Field.WAIT)[order])
         report = CleaningReport(self.log.file, len(self.log.table), len(jobs), tuple(self.counts), waits)

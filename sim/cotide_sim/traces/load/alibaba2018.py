@@ -20,8 +20,8 @@ FILE: Final = "alibaba/alibaba2018_machine_usage_10machines.csv.gz"
 PATTERN: Final = "alibaba/alibaba2018_machine_usage*.csv*"
 
 
-def read_alibaba2018_usage(place: Path) -> LoadSeries:
-    """Return the cpu usage of each machine as shares of 100 percent; ``place``: the file, or a data directory.
+def read_alibaba2018_usage(source: Path) -> LoadSeries:
+    """Return the cpu usage of each machine as shares of 100 percent; ``source``: the file, or a data directory.
 
     Raises
     ------
@@ -29,7 +29,7 @@ def read_alibaba2018_usage(place: Path) -> LoadSeries:
         When the file is missing or a row is broken; names file, line and column.
     """
     samples: dict[str, tuple[list[float], list[float]]] = {}
-    path = file_of(place, FILE, PATTERN)
+    path = file_of(source, FILE, PATTERN)
     for row in stream_rows(path, ("machine", "time_s", "cpu_percent"), what="Alibaba 2018 machine usage"):
         load = row.optional_number("cpu_percent")
         times, loads = samples.setdefault(row.text("machine"), ([], []))

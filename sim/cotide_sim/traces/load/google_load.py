@@ -21,17 +21,17 @@ FILE_2019: Final = "google/google2019_instance_usage_grouped_300s_month.csv"
 DAY_SLOTS: Final = 288
 
 
-def read_google2011_load(place: Path) -> LoadSeries:
+def read_google2011_load(source: Path) -> LoadSeries:
     """Return the cpu load of jobs that stand for hosts, as shares of 100 percent.
 
-    ``place``: the file, or a data directory.
+    ``source``: the file, or a data directory.
 
     Raises
     ------
     InputError
         When the file is missing or a row is broken; names file, line and column.
     """
-    path = file_of(place, FILE_2011, PATTERN_2011)
+    path = file_of(source, FILE_2011, PATTERN_2011)
     found: dict[str, dict[int, float]] = {}
     for row in stream_rows(path, ("series", "day", "slot", "cpu_percent"), what="Google 2011 job load"):
         day, slot = row.number("day", minimum=1), row.number("slot")
@@ -47,15 +47,15 @@ def read_google2011_load(place: Path) -> LoadSeries:
     return stacked_series("google2011", moved)
 
 
-def read_google2019_load(place: Path) -> LoadSeries:
+def read_google2019_load(source: Path) -> LoadSeries:
     """Return the mean cpu usage of the cell's instances, one series of shares.
 
-    ``place``: the file, or a data directory.
+    ``source``: the file, or a data directory.
 
     Raises
     ------
     InputError
         When the file is missing or a row is broken; names file, line and column.
     """
-    table = read_table(file_of(place, FILE_2019, PATTERN_2019), numbers=("avg_cpu",))
+    table = read_table(file_of(source, FILE_2019, PATTERN_2019), numbers=("avg_cpu",))
     return LoadSeries("google2019", ("cell",), table.numbers["avg_cpu"][None, :])

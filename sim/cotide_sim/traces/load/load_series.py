@@ -45,11 +45,11 @@ def open_text(path: Path) -> TextIO:
     return path.open(encoding="utf-8", newline="")
 
 
-def file_of(place: Path, default: str, pattern: str) -> Path:
+def file_of(source: Path, default: str, pattern: str) -> Path:
     """Return the file itself, or the one below a directory: of the default name, else the first that fits."""
-    if not place.is_dir() or (place / default).is_file():
-        return place / default if place.is_dir() else place
-    return next(iter(sorted(place.glob(pattern))), place / default)
+    if not source.is_dir() or (source / default).is_file():
+        return source / default if source.is_dir() else source
+    return next(iter(sorted(source.glob(pattern))), source / default)
 
 
 def stacked_series(name: str, series: dict[str, dict[int, float]], slots: int | None = None) -> LoadSeries:

@@ -24,17 +24,17 @@ PLANETLAB_PATTERN: Final = "vm/planetlab2011_vm_cpu*.csv*"
 PLANETLAB_SLOTS: Final = 288
 
 
-def read_azure_cpu(place: Path, kind: Literal["avg", "max"]) -> LoadSeries:
+def read_azure_cpu(source: Path, kind: Literal["avg", "max"]) -> LoadSeries:
     """Return the machines' cpu: the first row names them, each further row is a slot that starts with its time.
 
-    ``place``: the file, or a data directory.
+    ``source``: the file, or a data directory.
 
     Raises
     ------
     InputError
         When the file is missing or a row is broken; names file and line.
     """
-    path = file_of(place, AZURE_FILE.format(kind=kind), AZURE_PATTERN.format(kind=kind))
+    path = file_of(source, AZURE_FILE.format(kind=kind), AZURE_PATTERN.format(kind=kind))
     rows = _rows(path)
     if len(rows) < 2 or len(rows[0]) < 2:
         raise InputError("has no rows below a header of machines", file=str(path), line=1)
@@ -42,15 +42,15 @@ def read_azure_cpu(place: Path, kind: Literal["avg", "max"]) -> LoadSeries:
     return LoadSeries(f"azure2017-{kind}", tuple(rows[0][1:]), load.T.copy())
 
 
-def read_planetlab_cpu(place: Path) -> LoadSeries:
-    """Return the machine-days: each row is a name and 288 values; ``place``: the file, or a data directory.
+def read_planetlab_cpu(source: Path) -> LoadSeries:
+    """Return the machine-days: each row is a name and 288 values; ``source``: the file, or a data directory.
 
     Raises
     ------
     InputError
         When the file is missing or a row is broken; names file and line.
     """
-    path = file_of(place, PLANETLAB_FILE, PLANETLAB_PATTERN)
+    path = file_of(source, PLANETLAB_FILE, PLANETLAB_PATTERN)
     rows = _rows(path)
     if not rows:
         raise InputError("has no rows", file=str(path))

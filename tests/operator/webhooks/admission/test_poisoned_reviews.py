@@ -32,9 +32,9 @@ def synced() -> ObjectCache:
     return mirror
 
 
-def trips(monkeypatch: pytest.MonkeyPatch, place: str, result: Any = None) -> None:
+def trips(monkeypatch: pytest.MonkeyPatch, function: str, result: Any = None) -> None:
     """Have one part of the webhook raise, or answer something that can't be sent, for pods of the name ``bad``."""
-    real = getattr(review_module, place)
+    real = getattr(review_module, function)
 
     def poisoned(pod: Any, *args: Any) -> Any:
         name = pod["metadata"]["name"] if isinstance(pod, dict) else pod.metadata.name
@@ -44,17 +44,17 @@ def trips(monkeypatch: pytest.MonkeyPatch, place: str, result: Any = None) -> No
             return result
         raise OverflowError("int too large")
 
-    monkeypatch.setattr(review_module, place, poisoned)
+    monkeypatch.setattr(review_module, function, poisoned)
 
 
 @pytest.mark.parametrize(
-    ("place", "result"),
+    ("function", "result"),
     [("affiliation_of_new", None), ("class_of", None), ("_patch", None), ("_patch", [{"op": "add", "value": 2**70}])],
 )
 def test_a_pod_that_trips_the_webhook_is_allowed_unchanged_and_the_next_one_is_changed(
-    place: str, result: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    function: str, result: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trips(monkeypatch, place, result)
+    trips(monkeypatch, function, result)
     reviewer = Reviewer(synced(), "cotide")
     answer = reviewer.answer(review("bad"))
     told = json.loads(answer.body())["response"]

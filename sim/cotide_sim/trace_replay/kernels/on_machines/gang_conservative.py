@@ -32,9 +32,9 @@ from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
 from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, earliest_gang, may_use
 
 GAINED: Final = SPARE + 3
-"""Place of 1 where a job of this round ended before its planned end."""
+"""Index of 1 where a job of this round ended before its planned end."""
 BROKEN: Final = SPARE + 4
-"""Place of 1 where a job of this round outlived its forecast."""
+"""Index of 1 where a job of this round outlived its forecast."""
 
 
 class Looks(NamedTuple):
@@ -73,7 +73,7 @@ def gang_conservative_rule(gangs: Gangs) -> GangConservativeRule:
 
 
 @inlined
-def _open_machines(job: int, rule: GangConservativeRule) -> None:
+def open_machines(job: int, rule: GangConservativeRule) -> None:
     """Take note that a job gives back something on its machines."""
     looks, held = rule.looks, rule.holding.held
     looks.moment[0] += 1
@@ -82,7 +82,7 @@ def _open_machines(job: int, rule: GangConservativeRule) -> None:
 
 
 @inlined
-def _earliest(now: int, length: int, job: int, kept: Kept, rule: GangConservativeRule, limit: int) -> int:
+def earliest_open(now: int, length: int, job: int, kept: Kept, rule: GangConservativeRule, limit: int) -> int:
     """Return the earliest start of a job, or ``limit`` if none lies before it."""
     storage = rule.holding.storage
     begin: int = earliest_gang(profiles_in(storage, kept), now, length, job, rule.gangs, limit, storage.search)
@@ -90,36 +90,40 @@ def _earliest(now: int, length: int, job: int, kept: Kept, rule: GangConservativ
 
 
 @inlined
-def _prepare(jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
+def prepare(jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
+    """Begin with empty machines."""
     begin_lists(rule.gangs, kept, rule.holding.held)
     return rule
 
 
 @inlined
-def _open_round(now: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
+def open_round(now: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
+    """Note that nothing was gained or broken in the round yet."""
     kept.counts[GAINED] = 0
     kept.counts[BROKEN] = 0
     return rule
 
 
 @inlined
-def _outlived(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
+def outlived(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
+    """Note that the reservations hold no more; book what the job is planned to hold from now on."""
     kept.counts[BROKEN] = 1
     book_gang(now, now, kept.planned_end[job], job, rule.gangs, kept, rule.holding, 1)
     return rule
 
 
 @inlined
-def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
+def ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
+    """Give back what the job was planned to hold."""
     if kept.planned_end[job] > now:
         book_gang(now, now, kept.planned_end[job], job, rule.gangs, kept, rule.holding, -1)
         kept.counts[GAINED] = 1
-        _open_machines(job, rule)
+        open_machines(job, rule)
     return rule
 
 
 @inlined
-def _before_submissions(now: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
+def before_submissions(now: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
     """Take all reservations out and make them anew, or move them forward one after another."""
     queue, waiting, start, forecast = kept.queues[0, 1], kept.counts[WAITING], jobs.start, jobs.forecast
     broken = kept.counts[BROKEN] == 1
@@ -139,9 +143,9 @@ def _before_submissions(now: int, jobs: Jobs, kept: Kept, rule: GangConservative
             limit = start[job]
             book_gang(now, limit, limit + forecast[job], job, rule.gangs, kept, rule.holding, -1)
         looks.looked[job] = looks.moment[0]
-        begin = _earliest(now, forecast[job], job, kept, rule, limit)
+        begin = earliest_open(now, forecast[job], job, kept, rule, limit)
         if begin < limit:
-            _open_machines(job, rule)
+            open_machines(job, rule)
             looks.looked[job] = looks.moment[0]
             start[job] = begin
             lay_at(begin, forecast[job], job, rule.gangs, kept, rule.holding)
@@ -150,10 +154,11 @@ def _before_submissions(now: int, jobs: Jobs, kept: Kept, rule: GangConservative
 
 
 @inlined
-def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
+def submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
+    """Reserve a job its earliest start; that is its promise."""
     forecast = jobs.forecast[job]
     rule.holding.held.used[job] = 0
-    begin = _earliest(now, forecast, job, kept, rule, NEVER)
+    begin = earliest_open(now, forecast, job, kept, rule, NEVER)
     jobs.start[job] = begin
     jobs.promise[job] = begin
     rule.looks.looked[job] = rule.looks.moment[0]
@@ -194,7 +199,7 @@ def opened_for(opened: Integers, looked: int, job: int, gangs: Gangs) -> bool:
 
 
 replay_gang_conservative = with_steps(
-    replay, "replay_gang_conservative", prepare=_prepare, open_round=_open_round, outlived=_outlived,
-    ended=_ended, before_submissions=_before_submissions, submitted=_submitted, decide=_decide,
+    replay, "replay_gang_conservative", prepare=prepare, open_round=open_round, outlived=outlived,
+    ended=ended, before_submissions=before_submissions, submitted=submitted, decide=_decide,
 )  # fmt: skip
 """Replays a log under conservative backfilling, see `event_loop.replay`; every job gets a promise."""

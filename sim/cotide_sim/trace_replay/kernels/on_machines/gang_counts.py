@@ -18,9 +18,9 @@ from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, fitting_on,
 BLOCK_BITS: Final = 3
 """A block is two to this power machines: few are looked at in vain, and a shape's counts stay small (chosen)."""
 GAINED: Final = 0
-"""Place in ``moments`` of when something became free last: in between less and less is."""
+"""Index in ``moments`` of when something became free last: in between less and less is."""
 ROOMED: Final = 1
-"""Place in ``moments`` of when ``room`` was worked out last."""
+"""Index in ``moments`` of when ``room`` was worked out last."""
 
 
 class Fitting(NamedTuple):
@@ -35,7 +35,7 @@ class Fitting(NamedTuple):
     inside : (shapes, blocks) pieces that fit into each block when a shape was counted last.
     changed : (blocks,) the moment at which each changed last.
     seen, total : (shapes,) the moment at which a shape was counted last, and the sum of its ``inside``.
-    moments : (2,) at the places above.
+    moments : (2,) at the indices above.
     clock : (1,) the moment that it is.
     """
 

@@ -1,6 +1,6 @@
 """Which machines each job of a replay holds, end to end in two lists, and what that takes from the machines' profiles.
 
-Called by the kernels for gangs. Job j holds ``counts[k]`` pieces on machine ``placed[k]``, for ``used[j]`` places k
+Called by the kernels for gangs. Job j holds ``counts[k]`` pieces on machine ``placed[k]``, for ``used[j]`` entries k
 from ``first[j]`` on. New entries go behind the others; what no job holds any more is dropped when a list is full.
 Invariant: entries of jobs that hold machines are never lost or changed.
 """
@@ -21,11 +21,11 @@ from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, fitting_for
 SEGMENTS: Final = 8
 """Segments of a machine that there is room for at first; `book_gang` doubles them when that is not enough (chosen)."""
 FILLED: Final = SPARE
-"""Place of the number of entries of the lists."""
+"""Index of the number of entries of the lists."""
 LIMIT: Final = SPARE + 1
-"""Place of the number of entries from which on what no job holds is dropped."""
+"""Index of the number of entries from which on what no job holds is dropped."""
 WIDTH: Final = SPARE + 2
-"""Place of the segments of a machine that there is room for now."""
+"""Index of the segments of a machine that there is room for now."""
 MOST_SEGMENTS: Final = 1 << 26
 """Segments of all machines that there is room for at most, if not `SEGMENTS` of each (chosen: half a gigabyte of
 addresses for times, which become memory where they are used)."""
@@ -122,11 +122,13 @@ def book_gang(now: int, begin: int, end: int, job: int, gangs: Gangs, kept: Kept
     held, storage = holding.held, holding.storage
     first, last = held.first[job], held.first[job] + held.used[job]
     profiles = profiles_in(storage, kept)
+    widest = storage.times.shape[0] // storage.sizes.shape[0]
     for index in range(first, last):
         at = held.placed[index]
         if not has_room(profiles, at):
             profiles.sizes[at] = tidy(profiles.times[at], profiles.free[at], profiles.sizes[at], now)
-            if 2 * (profiles.sizes[at] + 2) > kept.counts[WIDTH]:
+            is_crowded = 2 * (profiles.sizes[at] + 2) > kept.counts[WIDTH] < widest
+            if is_crowded or not has_room(profiles, at):
                 _widen(storage, kept)
                 profiles = profiles_in(storage, kept)
     take_gang(profiles, begin, end, gangs.need[job], held.placed[first:last], held.counts[first:last], sign)

@@ -38,7 +38,7 @@ from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
 from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, earliest_gang, fits_through
 
 RESERVED: Final = SPARE + 3
-"""Place of the number of reservations of this round."""
+"""Index of the number of reservations of this round."""
 
 
 class GangPlanRule(NamedTuple):

@@ -43,7 +43,7 @@ from cotide_sim.trace_replay.kernels.platform import (
 )
 
 MADE: Final = SPARE + 6
-"""Place of the number of reservations of this round, of either kind."""
+"""Index of the number of reservations of this round, of either kind."""
 
 
 class GangPlatformRule(NamedTuple):

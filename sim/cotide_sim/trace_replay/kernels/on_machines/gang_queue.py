@@ -23,7 +23,7 @@ import numpy as np
 
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import inlined, uncounted, with_steps
-from cotide_core.kernels.ordered_jobs import insert, place_of, remove_at
+from cotide_core.kernels.ordered_jobs import index_of, insert, remove_at
 from cotide_sim.trace_replay.kernels.easy import NO_BACKFILL, order_key
 from cotide_sim.trace_replay.kernels.event_loop import begun, replay
 from cotide_sim.trace_replay.kernels.kept import ENDED, NEW_FROM, ROUNDS, RUNNING, SPARE, WAITING, Jobs, Kept
@@ -39,9 +39,9 @@ from cotide_sim.trace_replay.kernels.on_machines.gang_lists import Held, begin_l
 from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, fitting_on, may_use, room_of
 
 FIRST: Final = SPARE + 3
-"""Place of the first of the queue behind the last round, -1 without."""
+"""Index of the first of the queue behind the last round, -1 without."""
 SHADOW: Final = SPARE + 4
-"""Place of the reserved start of the queue's first."""
+"""Index of the reserved start of the queue's first."""
 
 
 class GangQueueRule(NamedTuple):
@@ -161,10 +161,10 @@ def _start(now: int, job: int, beyond: bool, jobs: Jobs, kept: Kept, rule: GangQ
     begun(now, job, forecast, jobs, kept)
     if rule.backfill != NO_BACKFILL:
         line_key, line = kept.queues[1, 0], kept.queues[1, 1]
-        index = place_of(line_key, line, waiting, order_key(rule.backfill, forecast, volume), job)
+        index = index_of(line_key, line, waiting, order_key(rule.backfill, forecast, volume), job)
         remove_at(line_key, line, waiting, index)
     queue_key, queue = kept.queues[0, 0], kept.queues[0, 1]
-    index = place_of(queue_key, queue, waiting, order_key(rule.order, forecast, volume), job)
+    index = index_of(queue_key, queue, waiting, order_key(rule.order, forecast, volume), job)
     kept.counts[WAITING] = remove_at(queue_key, queue, waiting, index)
 
 

@@ -41,9 +41,9 @@ from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, fitting_on,
 LEAST_WORK: Final = 0
 DRAWN: Final = 1
 RESERVED: Final = SPARE + 3
-"""Place of the number of reservations of this round."""
+"""Index of the number of reservations of this round."""
 OUTLIVED: Final = SPARE + 4
-"""Place of 1 where a job of this round outlived its forecast."""
+"""Index of 1 where a job of this round outlived its forecast."""
 DRAW_FACTOR: Final = 48_271
 DRAW_MODULUS: Final = 2_147_483_647
 """The generator that goes on from a job's draw, piece by piece (Park, Miller and Stockmeyer 1993): small enough to be

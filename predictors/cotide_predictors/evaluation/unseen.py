@@ -1,0 +1,72 @@
+"""Scores on measurements of another kind than were learned from: a table that the training part has nothing of.
+
+Called by `cotide evaluate --unseen`. Random splits hold out rows of the same campaign, with the same jobs on the same
+machine; here all of that is new, types of jobs included. Invariant: nothing of the test samples is learned or tuned on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotide_core.forecasts import MixBatch, QosSamples
+from cotide_core.kernels.array_types import Floats
+from cotide_predictors.evaluation.baselines import QOS_RIVALS, QosRival
+from cotide_predictors.evaluation.held_out import OURS, QosContender, Score, Watch, score_qos
+from cotide_predictors.one_thread import on_one_thread
+from cotide_predictors.qos.mixes import with_limit
+from cotide_predictors.qos.qos_model import QosModel
+
+UNBOUNDED: Final = "cotide, unbounded"
+
+
+class Unbounded:
+    """What our trees and their base say anywhere, where the model itself leaves what it has not seen to the larger of
+    that and the rule by requests."""
+
+    def __init__(self, model: QosModel) -> None:
+        self._model = model
+
+    def violation_probability(self, mixes: MixBatch) -> Floats:
+        """Return (n,) probabilities."""
+        return self._model.unbounded_probability(mixes)
+
+    def predict(self, mixes: MixBatch) -> NDArray[np.bool_]:
+        """Return (n,) decisions at even odds."""
+        return self.violation_probability(mixes) > 0.5
+
+
+@on_one_thread
+def evaluate_unseen(
+    learned: QosSamples,
+    asked: QosSamples,
+    *,
+    limits_milliseconds: Sequence[float],
+    random_state: int = 0,
+    watch: Watch | None = None,
+) -> list[Score]:
+    """Return scores of our model, as it is and `UNBOUNDED`, and of each rival, one entry each.
+
+    Parameters
+    ----------
+    learned, asked : samples to train on and to score, over the same types of jobs in the same order.
+    watch : told what each contender said of which rows.
+    """
+    ours = QosModel(limits_milliseconds=tuple(limits_milliseconds), random_state=random_state)
+    ours.fit(learned.mixes, learned.latency_milliseconds)
+    found = []
+    for limit in limits_milliseconds:
+        mixes, violated = with_limit(asked.mixes, limit), asked.latency_milliseconds > limit
+        contenders: dict[str, QosContender] = {OURS: ours, UNBOUNDED: Unbounded(ours)}
+        for method in QOS_RIVALS:
+            rival = QosRival(method=method, limit_milliseconds=limit, random_state=random_state)
+            contenders[method] = rival.fit(learned.mixes, learned.latency_milliseconds)
+        for name, contender in contenders.items():
+            scores = score_qos(contender, mixes, violated)
+            found.append(Score(name, limit, {key: np.array([value]) for key, value in scores.items()}))
+            if watch is not None:
+                watch(name, limit, contender.violation_probability(mixes), violated)
+    return found

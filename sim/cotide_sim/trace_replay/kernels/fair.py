@@ -1,0 +1,113 @@
+"""Dominant resource fairness over time on one pool: whose owner has used least of the machine comes next.
+
+Called by the trace replay for `fair`. What an owner (a user, or a group) used is counted as the live engine counts it
+for namespaces (`cotide_core.state.fair_usage`): an average of what it held whose past fades with a half-life, and what
+it holds now, half each. A pool has one resource, so that the dominant share is that of processors. As in the live
+engine a job that does not fit holds up nobody, which means that nobody keeps processors free for a wide one.
+
+Invariant: while a job waits, no job of an owner with a larger share starts that could have left it its processors.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cotide_core.kernels.array_types import Floats, Integers
+from cotide_core.kernels.compiled import inlined, with_steps
+from cotide_core.kernels.ordered_jobs import insert, remove_at
+from cotide_core.state.fair_usage import NEGLIGIBLE
+from cotide_sim.trace_replay.kernels.event_loop import begun, replay
+from cotide_sim.trace_replay.kernels.kept import ENDED, NEW_FROM, TAKEN, WAITING, Jobs, Kept
+
+
+class FairRule(NamedTuple):
+    """Owners of the jobs on one pool.
+
+    Attributes
+    ----------
+    capacity : processors.
+    half_life : seconds.
+    owner : (n,) numbers from 0, of each job.
+    held, average : (k,) processors of each owner, now and on average.
+    moment : (1,) seconds up to which the averages are; -1 before the first.
+    """
+
+    capacity: int
+    half_life: float
+    owner: Integers
+    held: Floats
+    average: Floats
+    moment: Integers
+
+
+def fair_rule(capacity: int, half_life_seconds: float, owner: Integers) -> FairRule:
+    """Return the rule before the first moment; negative owners are unknown, and one owner together."""
+    owners, numbered = np.unique(np.maximum(owner, -1), return_inverse=True)
+    nothing = np.zeros(len(owners), np.float64)
+    moment = np.full(1, -1, np.int64)
+    return FairRule(capacity, half_life_seconds, numbered.astype(np.int64), nothing, nothing.copy(), moment)
+
+
+@inlined
+def _open_round(now: int, jobs: Jobs, kept: Kept, rule: FairRule) -> FairRule:
+    """Let the averages fade up to now."""
+    passed = now - rule.moment[0] if rule.moment[0] >= 0 else 0
+    rule.moment[0] = now
+    if passed > 0:
+        stays = 2.0 ** (-passed / rule.half_life)
+        for owner in range(rule.held.shape[0]):
+            held = rule.held[owner]
+            average = rule.average[owner] * stays + held * (1.0 - stays)
+            rule.average[owner] = 0.0 if held == 0.0 and average / rule.capacity < NEGLIGIBLE else average
+    return rule
+
+
+@inlined
+def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: FairRule) -> FairRule:
+    rule.held[rule.owner[job]] -= jobs.demand[job]
+    return rule
+
+
+@inlined
+def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: FairRule) -> FairRule:
+    kept.counts[WAITING] = insert(kept.queues[0, 0], kept.queues[0, 1], kept.counts[WAITING], 0, job)
+    return rule
+
+
+@inlined
+def _decide(now: int, jobs: Jobs, kept: Kept, rule: FairRule) -> FairRule:
+    """Start one after another, of those that fit the one whose owner has the smallest share."""
+    counts, demand = kept.counts, jobs.demand
+    queue_key, queue = kept.queues[0, 0], kept.queues[0, 1]
+    waiting = counts[WAITING]
+    free = rule.capacity - counts[TAKEN]
+    # What did not fit before fits only where processors came free.
+    first_new = 0 if counts[ENDED] > 0 else counts[NEW_FROM]
+    while free > 0:
+        chosen: int = -1
+        least = 0.0
+        for index in range(waiting):
+            job = queue[index]
+            if demand[job] > free or job < first_new:
+                continue
+            owner = rule.owner[job]
+            share = (rule.average[owner] + rule.held[owner]) / 2.0
+            if chosen < 0 or share < least:
+                chosen, least = index, share
+        if chosen < 0:
+            break
+        job = queue[chosen]
+        waiting = remove_at(queue_key, queue, waiting, chosen)
+        free -= demand[job]
+        rule.held[rule.owner[job]] += demand[job]
+        begun(now, job, jobs.forecast[job], jobs, kept)
+    counts[WAITING] = waiting
+    return rule
+
+
+replay_fair = with_steps(
+    replay, "replay_fair", open_round=_open_round, ended=_ended, submitted=_submitted, decide=_decide
+)
+"""Replays a log under dominant resource fairness over time, see `event_loop.replay`; it promises no starts."""

@@ -1,0 +1,312 @@
+"""Slack-based backfilling for gangs on many machines with vector demands (Talby and Feitelson 1999; Naghshnejad 2019's
+[138]).
+
+Called by `machine_replay`. Promises, slack and what a round tries are those of `slack`, where a processor was like any
+other; reservations are made and moved forward as in `gang_conservative`. A job that fits beside the running ones is put
+on the first machines with room for it. In its way are the reservations that hold any of these and begin before it would
+end: they are laid anew, on whatever machines, in the order in which they stood. It starts if each of them still begins
+by its promise and the starts of all together become earlier; else all stays as it was.
+
+Invariants: no machine is ever overfilled in any resource; while forecasts are upper bounds no job starts later than
+promised; on one machine with one resource the schedules are those of `slack`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from cotide_core.kernels.array_types import Integers
+from cotide_core.kernels.compiled import inlined, uncounted, with_steps
+from cotide_core.kernels.machine_slack import TRIALS
+from cotide_core.kernels.ordered_jobs import index_of, insert, remove_at
+from cotide_sim.trace_replay.kernels.event_loop import begun, replay
+from cotide_sim.trace_replay.kernels.kept import SPARE, WAITING, WAKE, Jobs, Kept
+from cotide_sim.trace_replay.kernels.on_machines.gang_conservative import (
+    BROKEN,
+    GangConservativeRule,
+    earliest_open,
+    gang_conservative_rule,
+)
+from cotide_sim.trace_replay.kernels.on_machines.gang_conservative import (
+    before_submissions as before_submissions_reserved,
+)
+from cotide_sim.trace_replay.kernels.on_machines.gang_conservative import ended as ended_reserved
+from cotide_sim.trace_replay.kernels.on_machines.gang_conservative import open_round as open_round_reserved
+from cotide_sim.trace_replay.kernels.on_machines.gang_conservative import outlived as outlived_reserved
+from cotide_sim.trace_replay.kernels.on_machines.gang_conservative import prepare as prepare_reserved
+from cotide_sim.trace_replay.kernels.on_machines.gang_conservative import submitted as submitted_reserved
+from cotide_sim.trace_replay.kernels.on_machines.gang_counts import Fitting, all_fit, fitting_of, gained, work_out_room
+from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
+    FILLED,
+    book_gang,
+    lay_at,
+    lay_now,
+    open_entry,
+    take_now,
+)
+from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs
+from cotide_sim.trace_replay.kernels.slack import slack_of
+
+WAITED: Final = SPARE + 5
+"""Index of the seconds that all started jobs waited together."""
+STARTED: Final = SPARE + 6
+"""Index of the number of jobs that have started."""
+
+
+class Trial(NamedTuple):
+    """What is tried: a job at this moment, and the reservations in its way laid anew.
+
+    Attributes
+    ----------
+    moved : (2, n) the starts that reservations in the way had, in order, and their jobs.
+    begin : (n,) where they would start now.
+    marked : (N,) 1 where the job would run, while what is in its way is looked for.
+    saved, many : (n,) where a job's old entries begin below, and how many there are.
+    placed, counts : (S,) machines and pieces of the reservations that were taken out.
+    """
+
+    moved: Integers
+    begin: Integers
+    marked: Integers
+    saved: Integers
+    many: Integers
+    placed: Integers
+    counts: Integers
+
+
+class GangSlackRule(NamedTuple):
+    """Promises with slack on machines.
+
+    Attributes
+    ----------
+    base : the reservations.
+    present : what is free now, less what starts now.
+    priority : (n,) from 0 to 100.
+    trial : what is tried.
+    """
+
+    base: GangConservativeRule
+    present: Fitting
+    priority: Integers
+    trial: Trial
+
+
+def gang_slack_rule(gangs: Gangs, priority: Integers) -> GangSlackRule:
+    """Return the rule on empty machines for jobs of these priorities, (n,)."""
+    jobs, base = len(gangs.pieces), gang_conservative_rule(gangs)
+    begin, saved, many = np.empty((3, jobs), np.int64)
+    entries = np.empty((2, len(base.holding.held.placed)), np.int64)
+    marked = np.zeros(len(gangs.kind), np.int64)
+    trial = Trial(np.empty((2, jobs), np.int64), begin, marked, saved, many, entries[0], entries[1])
+    return GangSlackRule(base, fitting_of(gangs, np.ones(1, np.int64)), priority, trial)
+
+
+@inlined
+def _prepare(jobs: Jobs, kept: Kept, rule: GangSlackRule) -> GangSlackRule:
+    prepare_reserved(jobs, kept, rule.base)
+    return rule
+
+
+@inlined
+def _open_round(now: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> GangSlackRule:
+    open_round_reserved(now, jobs, kept, rule.base)
+    return rule
+
+
+@inlined
+def _outlived(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> GangSlackRule:
+    outlived_reserved(now, job, jobs, kept, rule.base)
+    return rule
+
+
+@inlined
+def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> GangSlackRule:
+    take_now(job, -1, rule.base.gangs, rule.base.holding.held, rule.present)
+    gained(rule.present)
+    ended_reserved(now, job, jobs, kept, rule.base)
+    return rule
+
+
+@inlined
+def _before_submissions(now: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> GangSlackRule:
+    before_submissions_reserved(now, jobs, kept, rule.base)
+    if kept.counts[BROKEN] == 1:
+        for index in range(kept.counts[WAITING]):
+            job = kept.queues[0, 1, index]
+            jobs.promise[job] = max(jobs.promise[job], jobs.start[job])
+    return rule
+
+
+@inlined
+def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> GangSlackRule:
+    counts = kept.counts
+    insert(kept.queues[1, 0], kept.queues[1, 1], counts[WAITING], jobs.forecast[job], job)
+    submitted_reserved(now, job, jobs, kept, rule.base)
+    jobs.promise[job] += slack_of(rule.priority[job], counts[WAITED], counts[STARTED])
+    return rule
+
+
+@inlined
+def _decide(now: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> GangSlackRule:
+    counts, queue, start = kept.counts, kept.queues[0, 1], jobs.start
+    line_key, line = kept.queues[1, 0], kept.queues[1, 1]
+    waiting = counts[WAITING]
+    for index in range(waiting):
+        if start[queue[index]] == now:
+            take_now(queue[index], 1, rule.base.gangs, rule.base.holding.held, rule.present)
+    _spend(now, jobs, kept, rule)
+    staying = 0
+    wake: int = -1
+    for index in range(waiting):
+        job = queue[index]
+        if start[job] == now:
+            begun(now, job, jobs.forecast[job], jobs, kept)
+            counts[WAITED] += now - jobs.submit[job]
+            counts[STARTED] += 1
+            left = waiting - index + staying
+            remove_at(line_key, line, left, index_of(line_key, line, left, jobs.forecast[job], job))
+            continue
+        queue[staying] = job
+        staying += 1
+        if wake < 0 or start[job] < wake:
+            wake = start[job]
+    counts[WAITING] = staying
+    counts[WAKE] = wake
+    return rule
+
+
+@inlined
+def _spend(now: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> None:
+    """Spend slack: the shortest that fit beside what runs are tried at this moment."""
+    work_out_room(rule.present)
+    line, trials = kept.queues[1, 1], 0
+    for index in range(kept.counts[WAITING]):
+        job = line[index]
+        if trials == TRIALS:
+            break
+        if jobs.start[job] > now and all_fit(rule.present, job, rule.base.gangs):
+            trials += 1
+            _try_now(now, job, jobs, kept, rule)
+
+
+@uncounted
+def _try_now(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> None:
+    """Start a job instead of its reservation if that is worth it and breaks no promise, or leave all as it is."""
+    gangs, held, trial, start = rule.base.gangs, rule.base.holding.held, rule.trial, jobs.start
+    end = now + jobs.forecast[job]
+    size = _take_out(now, job, 0, jobs, kept, rule)
+    lay_now(rule.present.free, job, gangs, kept, held)
+    _mark(job, 1, rule)
+    moved = 0
+    for index in range(kept.counts[WAITING]):
+        other = kept.queues[0, 1, index]
+        if other != job and now < start[other] < end and _is_in_the_way(other, rule):
+            size = _take_out(now, other, size, jobs, kept, rule)
+            moved = insert(trial.moved[0], trial.moved[1], moved, start[other], other)
+    _mark(job, 0, rule)
+    book_gang(now, now, end, job, gangs, kept, rule.base.holding, 1)
+    laid, gain = _laid_anew(now, moved, jobs, kept, rule)
+    gain += start[job] - now
+    if laid < moved or gain <= 0:
+        book_gang(now, now, end, job, gangs, kept, rule.base.holding, -1)
+        for index in range(laid):
+            other = trial.moved[1, index]
+            begin = trial.begin[other]
+            book_gang(now, begin, begin + jobs.forecast[other], other, gangs, kept, rule.base.holding, -1)
+        for index in range(moved):
+            _put_back(now, trial.moved[1, index], jobs, kept, rule)
+        _put_back(now, job, jobs, kept, rule)
+        return
+    looks = rule.base.looks
+    looks.moment[0] += 1
+    for index in range(size):
+        looks.opened[trial.placed[index]] = looks.moment[0]
+    start[job] = now
+    take_now(job, 1, gangs, held, rule.present)
+    for index in range(moved):
+        other = trial.moved[1, index]
+        start[other] = trial.begin[other]
+        if start[other] == now:
+            take_now(other, 1, gangs, held, rule.present)
+
+
+@uncounted
+def _laid_anew(now: int, moved: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> tuple[int, int]:
+    """Reserve what was moved its earliest starts, in order, up to the first that would miss its promise.
+
+    Returns how many are reserved and by how many seconds all of those together start earlier than they did.
+    """
+    trial = rule.trial
+    gain = 0
+    for index in range(moved):
+        other = trial.moved[1, index]
+        length, limit = jobs.forecast[other], jobs.promise[other] + 1
+        begin = earliest_open(now, length, other, kept, rule.base, limit)
+        if begin >= limit:
+            return index, gain
+        gain += jobs.start[other] - begin
+        trial.begin[other] = begin
+        lay_at(begin, length, other, rule.base.gangs, kept, rule.base.holding)
+        book_gang(now, begin, begin + length, other, rule.base.gangs, kept, rule.base.holding, 1)
+    return moved, gain
+
+
+@inlined
+def _take_out(now: int, job: int, size: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> int:
+    """Take a reservation out of the profiles; note its machines behind ``size`` others and return how many are noted.
+
+    The profiles keep seams where it began and ended, which change no answer.
+    """
+    held, trial = rule.base.holding.held, rule.trial
+    begin = jobs.start[job]
+    book_gang(now, begin, begin + jobs.forecast[job], job, rule.base.gangs, kept, rule.base.holding, -1)
+    trial.saved[job] = size
+    trial.many[job] = held.used[job]
+    for index in range(held.first[job], held.first[job] + held.used[job]):
+        trial.placed[size] = held.placed[index]
+        trial.counts[size] = held.counts[index]
+        size += 1
+    return size
+
+
+@inlined
+def _put_back(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> None:
+    """Reserve a job what it had before it was taken out."""
+    gangs, held, trial = rule.base.gangs, rule.base.holding.held, rule.trial
+    open_entry(job, gangs, kept, held)
+    for index in range(trial.many[job]):
+        held.placed[held.first[job] + index] = trial.placed[trial.saved[job] + index]
+        held.counts[held.first[job] + index] = trial.counts[trial.saved[job] + index]
+    held.used[job] = trial.many[job]
+    kept.counts[FILLED] += trial.many[job]
+    begin = jobs.start[job]
+    book_gang(now, begin, begin + jobs.forecast[job], job, gangs, kept, rule.base.holding, 1)
+
+
+@inlined
+def _mark(job: int, mark: int, rule: GangSlackRule) -> None:
+    """Mark the machines of a job, or unmark them."""
+    held = rule.base.holding.held
+    for index in range(held.first[job], held.first[job] + held.used[job]):
+        rule.trial.marked[held.placed[index]] = mark
+
+
+@inlined
+def _is_in_the_way(job: int, rule: GangSlackRule) -> bool:
+    """Return whether a reservation holds any of the marked machines."""
+    held = rule.base.holding.held
+    index = held.first[job]
+    last = index + held.used[job]
+    while index < last and rule.trial.marked[held.placed[index]] == 0:
+        index += 1
+    found: bool = index < last
+    return found
+
+
+replay_gang_slack = with_steps(
+    replay, "replay_gang_slack", prepare=_prepare, open_round=_open_round, outlived=_outlived, ended=_ended,
+    before_submissions=_before_submissions, submitted=_submitted, decide=_decide,
+)  # fmt: skip
+"""Replays a log under slack-based backfilling, see `event_loop.replay`; the promise is the latest start."""
