@@ -2,13 +2,15 @@
 
 ``--server real``: one etcd, kube-apiserver and kube-controller-manager (see ``tests/controlplane``) and Deployments.
 ``--server emulator``: the embedded API server and Workloads, whose pods Cotide's operator makes. N fake nodes; services
-with a disruption budget (a quarter may be away), and workers without one. Pods are spread over all nodes, on the real
-server by kube-scheduler for every racer, then most workers are scaled away, so that nodes stand half empty; from then
-on the racer works for so many simulated minutes while workers come and go. Seen by a watch of all pods
+with a disruption budget (a quarter may be away), and workers without one. Pods are spread over all nodes, then most
+workers are scaled away, so that nodes stand half empty: on the real server every racer of a seed starts from the very
+same pods on the same nodes (`consolidation_start`). From then on the racer works for so many simulated minutes while
+workers come and go. Seen by a watch of all pods
 (`consolidation_witness`), so that no version is missed:
 
-- nodes with a pod at the end; evictions, those of pods that came only since, replacements among them, and how many
-  pods stood at the start on as many of the lightest nodes: so many have to go in any case, but for those that end;
+- pods by node at the start, and nodes with a pod at the end;
+- evictions, those of pods that came only since, replacements among them, and how many pods stood at the start on as
+  many of the lightest nodes: so many have to go in any case, but for those that end;
 - pods that wait, and the longest that one waited (wall seconds);
 - versions at which a service had fewer ready pods than its budget wants;
 - processor seconds and memory of whoever consolidates; for Cotide that is its whole operator, which binds the pods too.
@@ -39,6 +41,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import consolidation_start
 import karpenter_nodes
 from consolidation_witness import Witness
 from race_watcher import between, cpu_seconds, memory_bytes
@@ -69,7 +72,7 @@ SAY_SECONDS: Final = 10.0
 """Of the wall, between two lines about how far it is."""
 DEADLINE_SECONDS: Final = 600.0
 NODE_CORES: Final = 8
-SPREADS: Final = "profiles: [{{schedulerName: {}}}]\n"
+SPREADS: Final = "profiles: [{schedulerName: default-scheduler}]\n"
 MOST_ALLOCATED: Final = """\
 profiles:
 - schedulerName: default-scheduler
@@ -173,9 +176,9 @@ class Cluster:
     def scheduler(self) -> Process:
         """Start who binds the pods; with Cotide it is who consolidates, too."""
         folder, options = self.plane.folder, self.options
-        if isinstance(self.plane, ControlPlane) and (self.racer in OTHERS or not self.spread):
+        if isinstance(self.plane, ControlPlane) and self.racer in OTHERS:
             config = folder / "scheduler.yaml"
-            packs = MOST_ALLOCATED if self.spread and options.packed else SPREADS.format(self.pods_scheduler)
+            packs = MOST_ALLOCATED if self.spread and options.packed else SPREADS
             config.write_text(
                 "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
                 f"clientConnection: {{kubeconfig: {self.kubeconfig}, qps: 2000, burst: 4000}}\n"
@@ -270,7 +273,7 @@ class Cluster:
         self.workers[name] = replicas
         await insist(partial(self.client.patch, f"{self.owners}/{name}", {"spec": {"replicas": replicas}}))
 
-    async def fill(self) -> None:
+    async def fill(self, seed: int) -> None:
         """Make the pods, and let most workers go when they are spread."""
         for index, (name, replicas) in enumerate((self.services | self.workers).items()):
             # On average six tenths of all cores: a quarter, a half or a whole of the mean.
@@ -283,7 +286,13 @@ class Cluster:
             spec = {"maxUnavailable": "25%", "selector": {"matchLabels": {"app": name}}}
             body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}}
             await insist(partial(self.client.create, BUDGETS, {**body, "spec": spec}))
-        await self.until("filled", sum((self.services | self.workers).values()))
+        whole = sum((self.services | self.workers).values())
+        if self.owners == DEPLOYMENTS:
+            await consolidation_start.put_pods(self.client, PODS, whole, DEADLINE_SECONDS)
+        await self.until("filled", whole)
+        if self.owners == DEPLOYMENTS:
+            left = {name: replicas // 4 for name, replicas in self.workers.items()}
+            await consolidation_start.keep_some(self.client, PODS, left, seed)
         for name, replicas in list(self.workers.items()):
             await self.scale(name, replicas // 4)
         await self.until("thinned", sum((self.services | self.workers).values()))
@@ -325,22 +334,27 @@ async def cluster(plane: ControlPlane | Emulator, options: argparse.Namespace, r
 async def race(plane: ControlPlane | Emulator, options: argparse.Namespace, racer: str, seed: int) -> Json:
     """Return what one racer came to."""
     async with cluster(plane, options, racer) as running:
-        scheduler = running.scheduler()
+        ours = options.server == "emulator"
+        scheduler = running.scheduler() if ours or racer == "karpenter" else None
         if racer == "karpenter":
             await karpenter_nodes.fill(running.client, PODS, options.nodes, DEADLINE_SECONDS)
-        await running.fill()
-        before = sorted(Counter(one.node for one in running.sight.there).values())
+        if scheduler is not None and not ours:
+            scheduler.end(signal.SIGTERM)
+        await running.fill(seed)
+        by_node = Counter(one.node for one in running.sight.there)
+        at_start, before = [by_node[name] for name in sorted(by_node)], sorted(by_node.values())
         running.spread = True
-        scheduler.end(signal.SIGTERM)
+        if scheduler is not None and ours:
+            scheduler.end(signal.SIGTERM)
         scheduler = running.scheduler()
         worker = running.descheduler() if racer == "descheduler" else scheduler
         if racer == "karpenter":
             worker = running.karpenter
             await karpenter_nodes.open_budget(running.client)
         running.sight.begin()
-        at_start, begun = cpu_seconds({"it": worker.pid}), time.monotonic()
+        cpu_before, begun = cpu_seconds({"it": worker.pid}), time.monotonic()
         await running.churn(random.Random(seed), 60.0 * options.minutes / options.speed)
-        used = between(at_start, cpu_seconds({"it": worker.pid}))["it"]
+        used = between(cpu_before, cpu_seconds({"it": worker.pid}))["it"]
         await running.settle()
         nodes = await running.client.list("/api/v1/nodes")
         told, figures = worker.text().splitlines(), running.sight.figures()
@@ -350,6 +364,7 @@ async def race(plane: ControlPlane | Emulator, options: argparse.Namespace, race
             "seed": seed,
             "nodes": options.nodes,
             "nodes_used_before": len(before),
+            "pods_by_node_at_start": at_start,
             **figures,
             "pods_at_start_on_the_lightest": sum(before[: max(0, len(before) - figures["nodes_used_after"])]),
             "cordoned": sum(bool(one["spec"].get("unschedulable")) for one in nodes),

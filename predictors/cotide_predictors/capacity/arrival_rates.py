@@ -4,8 +4,9 @@ Updated by `container_demand` and by whoever places servers. Simple forecasts of
 level, the last value, the last value and a damped trend, the same time of the day before, the mean of that and the
 level, and the day before's shape at today's height; each class uses the one that was best lately, so that a class
 without a day in it is not given one. Counts are wider than Poisson's: tasks come in bunches; the dispersion is learned
-from the errors, and quantiles are those of a gamma distribution of the same mean and variance. Invariant: rates are
-finite and >= 0, whatever the history, also none.
+from the errors, on request for several steps ahead, since what wanders is less sure the further ahead it is; quantiles
+are those of a gamma distribution of the same mean and variance. Invariant: rates are finite and >= 0, whatever the
+history, also none.
 """
 
 from __future__ import annotations
@@ -34,16 +35,18 @@ class ArrivalRates:
     Attributes
     ----------
     level_ : (K,) smoothed counts.
-    dispersion_ : (K,) variance over mean of a count around its forecast, >= 1.
+    dispersion_ : (leads, K) variance over mean of a count around its forecast of so many steps before, >= 1.
     errors_ : (6, K) mean absolute errors of the methods, lately.
     """
 
-    def __init__(self, *, classes: int, day_steps: int) -> None:
-        """Take the number of classes K and the steps of a day."""
-        self.classes, self.day_steps = classes, max(1, day_steps)
+    def __init__(self, *, classes: int, day_steps: int, leads: int = 1) -> None:
+        """Take the number of classes K, the steps of a day, and for how many steps ahead errors are learned, >= 1."""
+        self.classes, self.day_steps, self.leads = classes, max(1, day_steps), leads
         self._history: list[Floats] = []
+        self._told: list[Floats] = []
+        """The last forecasts of (leads, K) means."""
         self.level_ = np.zeros(classes)
-        self.dispersion_ = np.ones(classes)
+        self.dispersion_ = np.ones((leads, classes))
         self.errors_ = np.zeros((len(METHODS), classes))
 
     def update(self, counts: Floats) -> ArrivalRates:
@@ -52,14 +55,22 @@ class ArrivalRates:
             offered = self._means(1)[:, 0]
             self.errors_ = FORGET * self.errors_ + (1 - FORGET) * np.abs(offered - counts)
             mean = self._choose(offered)
-            seen = (counts - mean) ** 2 / np.maximum(mean, 1.0)
-            self.dispersion_ = np.maximum(1.0, FORGET * self.dispersion_ + (1 - FORGET) * seen)
+            self._disperse(0, mean, counts)
+            for lead in range(1, min(self.leads, len(self._told))):
+                self._disperse(lead, self._told[-1 - lead][lead], counts)
             self.level_ = (1 - SMOOTHING) * self.level_ + SMOOTHING * counts
         else:
             self.level_ = np.asarray(counts, dtype=np.float64).copy()
         self._history.append(np.asarray(counts, dtype=np.float64))
         del self._history[: -2 * self.day_steps]
+        if self.leads > 1:
+            self._told.append(self.predict(self.leads))
+            del self._told[: -self.leads]
         return self
+
+    def _disperse(self, lead: int, mean: Floats, counts: Floats) -> None:
+        seen = (counts - mean) ** 2 / np.maximum(mean, 1.0)
+        self.dispersion_[lead] = np.maximum(1.0, FORGET * self.dispersion_[lead] + (1 - FORGET) * seen)
 
     def predict(self, steps: int) -> Floats:
         """Return (steps, K) mean counts of the steps to come."""
@@ -69,11 +80,13 @@ class ArrivalRates:
         return chosen
 
     def quantiles(self, steps: int, probabilities: tuple[float, ...]) -> Floats:
-        """Return (steps, K, J) quantiles of the counts."""
+        """Return (steps, K, J) quantiles of the counts; beyond the last lead as wide as there."""
         from scipy.stats import gamma
 
         mean = np.maximum(self.predict(steps), 1e-9)[:, :, None]
-        scale = self.dispersion_[None, :, None]
+        # What is further ahead is no surer, whatever the few errors seen say.
+        widest = np.maximum.accumulate(self.dispersion_, axis=0)
+        scale = widest[np.minimum(np.arange(steps), self.leads - 1)][:, :, None]
         found: Floats = gamma.ppf(np.asarray(probabilities)[None, None, :], mean / scale, scale=scale)
         return np.nan_to_num(found, nan=0.0, posinf=0.0)
 

@@ -80,6 +80,22 @@ def test_bunches_widen_the_quantiles():
     assert wide[1] - wide[0] > 2 * (narrow[1] - narrow[0])
 
 
+def test_what_wanders_is_less_sure_the_further_ahead_and_what_only_jitters_is_not():
+    rng = np.random.default_rng(4)
+    wanders, jitters = (ArrivalRates(classes=1, day_steps=10_000, leads=4) for _ in range(2))
+    height = 1000.0
+    for _ in range(400):
+        height += rng.normal(0.0, 40.0)
+        wanders.update(np.array([height]))
+        jitters.update(np.array([1000.0 + rng.normal(0.0, 40.0)]))
+    walk, noise = (rates.quantiles(6, (0.5, 0.95))[:, 0] for rates in (wanders, jitters))
+    # Four steps of a walk are twice as wide as one (the root of four); with half of that the test is sure of its noise.
+    assert walk[3, 1] - walk[3, 0] > 1.5 * (walk[0, 1] - walk[0, 0])
+    assert noise[3, 1] - noise[3, 0] < 1.3 * (noise[0, 1] - noise[0, 0])
+    # Beyond the last lead it is as wide as there.
+    assert walk[5, 1] - walk[5, 0] == pytest.approx(walk[3, 1] - walk[3, 0], rel=0.02)
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(0, 1e9), min_size=0, max_size=40))
 def test_whatever_came_rates_are_finite_and_quantiles_rise(counts):

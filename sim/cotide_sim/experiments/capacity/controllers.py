@@ -183,9 +183,16 @@ class Provisioning:
         outlook = Outlook(self._levels, wanted, self._scene.price_at(hours))
         plan = plan_capacity(self._program, self._solver, self._park(park), outlook)
         self.plans.append(plan)
-        on = park.counts(kernel.BOOTING, kernel.UP)
-        now = np.minimum(plan.machines[0] + self._overdue(park), park.counts(0, 1, 2, 3))
-        self._started.append(np.maximum(now - on, 0.0))
+        fleet = _fleet(park)
+        # One that is told to go with tasks on it takes no more, and idles for its last one: only idle ones go.
+        now = np.maximum(plan.machines[0], fleet.on - _idle(park))
+        waiting = _waiting_needs(park)
+        if len(waiting):
+            # What waits, its class did not tell of, or free parts are too small for it.
+            idle_watts = np.array([kind.power.idle for kind in self._model.machines])
+            now = np.maximum(now, fleet.on + rivals.for_waiting(fleet, idle_watts, waiting))
+        now = np.minimum(now, fleet.there)
+        self._started.append(np.maximum(now - fleet.on, 0.0))
         return now, self._weights(plan)
 
     def _take(self, park: MachinePark) -> None:
@@ -226,15 +233,6 @@ class Provisioning:
         on = park.counts(kernel.BOOTING, kernel.UP)
         counts = np.array([float(kind.count) for kind in model.machines])
         return Park(on, counts, booting, np.minimum(held, on[:, None]))
-
-    def _overdue(self, park: MachinePark) -> Floats:
-        """Return (M,) machines for tasks that have waited for a whole step: what their class did not tell of them."""
-        late = park.now - round(self._scene.step_seconds * 1000)
-        tasks = _waiting_needs(park, late)
-        if not len(tasks):
-            return np.zeros(len(self._model.machines))
-        idle = np.array([kind.power.idle for kind in self._model.machines])
-        return rivals.for_waiting(_fleet(park), idle, tasks)
 
     def _weights(self, plan: CapacityPlan) -> Floats:
         """Return (S, M): the shares of types in a size class's containers, short and long together."""
@@ -347,13 +345,19 @@ def _fleet(park: MachinePark) -> rivals.Fleet:
     return rivals.Fleet(capacity, count, park.counts(kernel.BOOTING, kernel.UP), park.order_by_efficiency)
 
 
-def _waiting_needs(park: MachinePark, latest: int | None = None) -> Floats:
-    """Return (n, R) of the first 2,000 tasks that wait; only those that came before ``latest``, in milliseconds."""
+def _idle(park: MachinePark) -> Floats:
+    """Return (M,) machines that are up with no task on them."""
+    machines = park.machines
+    rows = (machines.state == kernel.UP) & (machines.held == 0)
+    return np.bincount(machines.kind[rows], minlength=len(park.types)).astype(np.float64)
+
+
+def _waiting_needs(park: MachinePark) -> Floats:
+    """Return (n, R) of the first 2,000 tasks that wait."""
     found: list[Floats] = []
     for head in park.queues.head:
         task = int(head)
         while task >= 0 and len(found) < 2000:
-            if latest is None or park.tasks.arrival[task] < latest:
-                found.append(park.tasks.need[task])
+            found.append(park.tasks.need[task])
             task = int(park.queues.follower[task])
     return np.array(found) if found else np.zeros((0, park.tasks.need.shape[1]))
