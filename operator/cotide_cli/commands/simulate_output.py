@@ -77,6 +77,8 @@ def _machines(found: MachineJobs) -> dict[str, object]:
 
 def print_table(given: Input, runtime: str, schedules: Sequence[Schedule], figures: Figures) -> None:
     """Print one line for each policy, and what was replayed."""
+    from cotide_sim.trace_replay.metrics import WEEKS_MIN
+
     header = ["policy", "wait s", "bounded slowdown", "stretch", "response s", "utilisation", "replay"]
     lines = [header]
     for schedule in schedules:
@@ -108,9 +110,12 @@ def print_table(given: Input, runtime: str, schedules: Sequence[Schedule], figur
         where = f"{told['machines_source']}"
         loads = ", ".join(f"{name} {share:.1%}" for name, share in dict(told["load"]).items())  # type: ignore[call-overload]  # a document's values are objects
         click.echo(f"asked for between the first submission and the last end, had nobody waited: {loads}")
+    means = "Means, with 95 % intervals over resampled weeks."
+    if all(figure.low is None for found in figures.values() for figure in found.values()):
+        means = f"Means; an interval takes {WEEKS_MIN} weeks or more."
     click.echo(
         f"{jobs.name}: {counted(len(jobs), 'job')} of {counted(given.rows, 'row')} on {where}, "
-        f"run times as {runtime}; {given.described}. Means, with 95 % intervals over resampled weeks."
+        f"run times as {runtime}; {given.described}. {means}"
     )
 
 

@@ -45,7 +45,7 @@ def render(facts: RunFacts, number: int, of: int, *, width: int = 80, height: in
     """
     head = Table.grid(padding=(0, 2))
     head.add_row(
-        ProgressBar(total=facts.duration_seconds, completed=facts.elapsed_seconds, width=24),
+        ProgressBar(total=facts.duration_seconds, completed=facts.elapsed_seconds, width=24, complete_style="blue"),
         f"{format_seconds(facts.elapsed_seconds)} of {format_seconds(facts.duration_seconds)} simulated",
         f"{facts.jobs_submitted} of {facts.jobs_planned} jobs came",
     )

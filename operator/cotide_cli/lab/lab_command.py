@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cotide_cli.printing import as_text, print_lines, progress_bar
+from cotide_cli.printing import as_text, made, print_lines, progress_bar
 from cotide_core.errors import InputError
 from cotide_core.units import counted
 
@@ -168,7 +168,7 @@ def report(journal: Path, page: Path | None, claims: bool, output: str) -> int:
     judgements = judged(outcomes) if claims else []
     compared = against_today(outcomes)
     if page is not None:
-        write_page(page, tables, ranks, [one.sentence for one in compared])
+        write_page(page, tables, ranks, made(), [one.sentence for one in compared])
     if output == "table":
         _print(tables, ranks)
         for sentence in [*(one.sentence for one in compared), *(one.sentence for one in judgements)]:
@@ -196,7 +196,7 @@ def _print(tables: list[Table], ranks: list[Ranks]) -> None:
     for rank in ranks:
         apart = "" if rank.critical_difference is None else f", told apart from {rank.critical_difference:.2f} on"
         said = ", ".join(f"{name} {mean:.1f}" for name, mean in rank.ranks.items())
-        click.echo(f"{rank.task}, mean rank by {rank.figure} over {rank.sets} sets{apart}: {said}")
+        click.echo(f"{rank.task}, mean rank by {rank.figure} over {counted(rank.sets, 'set')}{apart}: {said}")
 
 
 def _folders(weights: tuple[str, ...]) -> dict[str, Path]:

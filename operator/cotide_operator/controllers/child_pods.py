@@ -18,7 +18,13 @@ from cotide_core.errors import InputError
 from cotide_core.units import CPU, MEMORY, format_amount
 from cotide_kube.objects import Metadata, PodObject
 from cotide_kube.timestamps import parse_timestamp
-from cotide_operator.apis.names import JOB_LABEL, LEARNED_PHASES_ANNOTATION, TRACKING_FINALIZER
+from cotide_operator.apis.names import (
+    JOB_LABEL,
+    KUEUE_GROUP_LABEL,
+    KUEUE_QUEUE_LABEL,
+    LEARNED_PHASES_ANNOTATION,
+    TRACKING_FINALIZER,
+)
 from cotide_operator.apis.types import (
     API_VERSION,
     INDEX_LABEL,
@@ -51,10 +57,8 @@ CLOCKS_APART_SECONDS: Final = 5.0
 """A pod that ended so long before its deletion was asked for was not ended by it; chosen: a node's clock and the API
 server's are compared, and they are closer together than that."""
 
-KUEUE_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
-KUEUE_GROUP_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
 KUEUE_GROUP_COUNT_ANNOTATION: Final = "kueue.x-k8s.io/pod-group-total-count"
-"""Of Kueue's pod integration (kueue.sigs.k8s.io, v1beta1), whose webhook gates pods that carry the first."""
+"""Of Kueue's pod integration: how many pods a group has."""
 
 
 @dataclass(frozen=True, slots=True)

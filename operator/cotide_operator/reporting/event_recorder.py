@@ -92,6 +92,10 @@ class EventRecorder:
         """Say something of a node."""
         self._write_soon(_About("Node", name, uid), kind, reason, message)
 
+    def kueue_workload(self, key: str, uid: str, reason: str, message: str, api_version: str) -> None:
+        """Say of a Workload of Kueue's when its pods should start or be done."""
+        self._write_soon(_About("Workload", key, uid, api_version), "Normal", reason, message)
+
     def node_order(self, key: str, order: str, kind: str, reason: str, message: str) -> None:
         """Say something of an order of a node, of the ConfigMap that holds it."""
         self._write_soon(_About("ConfigMap", key, ""), kind, reason, f"{order}: {message}", topic=order)

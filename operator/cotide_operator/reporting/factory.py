@@ -16,6 +16,7 @@ from cotide_operator.models.forecast_scores import ForecastScores
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reporting.decision_reporter import DecisionReporter, Sinks
 from cotide_operator.reporting.event_recorder import EventRecorder
+from cotide_operator.reporting.kueue_reporter import KueueReporter
 from cotide_operator.reporting.overload_reporter import OverloadReporter
 from cotide_operator.reporting.pod_annotator import PodAnnotator
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
@@ -50,6 +51,7 @@ def make_reporting(config: SchedulerConfig, slot_seconds: float, of: ReportingDe
     """Return the reporting of one operator; ``slot_seconds`` is of its clock."""
     recorder = EventRecorder(of.client, of.lane, of.telemetry)
     nominator = Nominator(of.client, of.lane, of.mirror, of.board)
+    KueueReporter(of.client, of.lane, recorder, of.mirror, of.board, of.clock)  # the board tells it
 
     def class_of(key: str) -> str | None:
         pod = of.intake.pods.get(key)

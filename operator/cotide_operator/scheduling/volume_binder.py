@@ -30,7 +30,8 @@ from cotide_kube.client import KubeClient
 from cotide_kube.objects import ClaimObject
 from cotide_operator.cache.object_cache import Kind, ObjectCache, key_of
 from cotide_operator.translation.pods_and_nodes import translate_node
-from cotide_operator.translation.volumes import SELECTED_NODE, VolumeReader, WaitingClaim, is_bound
+from cotide_operator.translation.volumes.claims import SELECTED_NODE, WaitingClaim, is_bound
+from cotide_operator.translation.volumes.reader import VolumeReader
 
 _LOG = logging.getLogger(__name__)
 

@@ -54,8 +54,8 @@ from cotide_operator.translation.pods_and_nodes import (
     translate_workload,
 )
 from cotide_operator.translation.pretranslation import Pretranslator, Seen
-from cotide_operator.translation.volumes import KINDS as VOLUME_KINDS
-from cotide_operator.translation.volumes import VolumeReader
+from cotide_operator.translation.volumes.reader import KINDS as VOLUME_KINDS
+from cotide_operator.translation.volumes.reader import VolumeReader
 
 _LOG = logging.getLogger(__name__)
 

@@ -53,7 +53,7 @@ from cotide_operator.translation.kubelet_refusals import pressures
 from cotide_operator.translation.namespace_limits import max_priorities
 from cotide_operator.translation.pod_spec import SpecReader
 from cotide_operator.translation.pod_times import PodTimes
-from cotide_operator.translation.volumes import VolumeFacts
+from cotide_operator.translation.volumes.claims import VolumeFacts
 
 TYPE_ANNOTATION: Final = "cotide.dev/type"
 INPUT_SIZE_ANNOTATION: Final = "cotide.dev/input-size"

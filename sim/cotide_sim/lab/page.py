@@ -9,23 +9,22 @@ import html
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from cotide_core.errors import InputError
+from cotide_core.units import counted
 from cotide_sim.lab.report import FIRST_FIGURE, Ranks, Table
-
-STYLE: Final = (
-    "body{font:15px/1.5 sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}table{border-collapse:collapse}"
-    "td,th{padding:.2rem .6rem;text-align:right;border-bottom:1px solid #ddd}td:first-child,th:first-child"
-    "{text-align:left}svg{max-width:100%;height:auto}"
-)
+from cotide_sim.pages.page import Made, page
+from cotide_sim.pages.page import table as table_of
 
 
-def write_page(path: Path, tables: Sequence[Table], ranks: Sequence[Ranks], sentences: Sequence[str] = ()) -> None:
+def write_page(
+    path: Path, tables: Sequence[Table], ranks: Sequence[Ranks], made: Made, sentences: Sequence[str] = ()
+) -> None:
     """Write the page in place of what was there.
 
     Parameters
     ----------
+    made : what the foot of the page says.
     sentences : on what beats today's predictors, one paragraph each.
 
     Raises
@@ -33,16 +32,14 @@ def write_page(path: Path, tables: Sequence[Table], ranks: Sequence[Ranks], sent
     InputError
         When the file can't be written.
     """
-    parts = [
-        f"<!doctype html><meta charset=utf-8><title>Cotide lab</title><style>{STYLE}</style><h1>Predictor lab</h1>"
-    ]
+    parts: list[str] = []
     for table in tables:
         parts.append(f"<h2>{html.escape(f'{table.task}: {table.data}')}</h2><p>{html.escape(table.sentence)}</p>")
         parts.append(_plot(table) + _rows(table))
     parts += [_ranks(rank) for rank in ranks]
     parts += [f"<p>{html.escape(sentence)}</p>" for sentence in sentences]
     try:
-        path.write_text("\n".join(parts), encoding="utf-8")
+        path.write_text(page("Predictor lab", parts, made), encoding="utf-8")
     except OSError as error:
         raise InputError(f"can't be written: {error.strerror or error}", file=str(path), field="--page") from error
 
@@ -60,7 +57,9 @@ def _plot(table: Table) -> str:
             axes.plot([row.first.low, row.first.high], [height, height], color="#888888")
         axes.plot([row.first.value], [height], "o", color="#1f5fa8")
     axes.set_yticks(range(len(table.rows)), [row.predictor for row in reversed(table.rows)])
-    axes.set_xlabel(f"{FIRST_FIGURE[table.task]} (95 % interval over blocks of time)")
+    known = any(row.first.low is not None for row in table.rows)
+    words = "95 % interval over blocks of time" if known else "too few blocks of time for an interval"
+    axes.set_xlabel(f"{FIRST_FIGURE[table.task]} ({words})")
     drawn = io.StringIO()
     figure.savefig(drawn, format="svg", metadata={"Date": None})
     text = drawn.getvalue()
@@ -69,18 +68,16 @@ def _plot(table: Table) -> str:
 
 def _rows(table: Table) -> str:
     names = list(dict.fromkeys(name for row in table.rows for name in row.figures))
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in ("predictor", *names))
-    body = "".join(
-        f"<tr><td>{html.escape(row.predictor)}</td>"
-        + "".join(f"<td>{row.figures[name]:.4g}</td>" if name in row.figures else "<td>-</td>" for name in names)
-        + "</tr>"
+    rows = [
+        [html.escape(row.predictor), *(f"{row.figures[name]:.4g}" if name in row.figures else "-" for name in names)]
         for row in table.rows
-    )
+    ]
     missing = "".join(f"<p>{html.escape(f'{name}: {why}')}</p>" for name, why in table.missing)
-    return f"<table><tr>{head}</tr>{body}</table>{missing}"
+    return table_of(["predictor", *names], rows) + missing
 
 
 def _ranks(rank: Ranks) -> str:
     apart = "" if rank.critical_difference is None else f"; told apart from {rank.critical_difference:.2f} on"
     said = ", ".join(f"{name} {mean:.1f}" for name, mean in rank.ranks.items())
-    return f"<p>{html.escape(f'{rank.task}, mean rank by {rank.figure} over {rank.sets} sets{apart}: {said}')}</p>"
+    over = counted(rank.sets, "set")
+    return f"<p>{html.escape(f'{rank.task}, mean rank by {rank.figure} over {over}{apart}: {said}')}</p>"

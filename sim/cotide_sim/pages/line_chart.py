@@ -40,12 +40,13 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis: its title, its range, and whether it is logarithmic."""
+    """One axis: its title, its range, whether it is logarithmic, and whether its ticks are whole numbers."""
 
     title: str
     low: float
     high: float
     logarithmic: bool = False
+    whole: bool = False
 
     def share(self, values: Floats) -> Floats:
         """Return where values stand between the ends, in [0, 1]."""
@@ -63,6 +64,7 @@ class Axis:
         span = self.high - self.low or 1.0
         step = 10.0 ** math.floor(math.log10(span / 4))
         step *= next(factor for factor in (1, 2, 5, 10) if span / (step * factor) <= 6)
+        step = max(step, 1.0) if self.whole else step
         first = math.ceil(self.low / step)
         return [round(multiple * step, 10) for multiple in range(first, math.floor(self.high / step) + 1)]
 

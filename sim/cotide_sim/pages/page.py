@@ -29,6 +29,7 @@ figure{margin:0;min-width:0}figcaption{opacity:.75;font-size:.9rem}
 svg{width:100%;height:auto;display:block}svg text{font-size:12px;fill:currentColor}
 svg polyline{fill:none;stroke-width:1.8}svg .grid{stroke:#8883;fill:none}svg .axis{stroke:#8888;fill:none}
 svg .gap{fill:Canvas}
+@media (max-width:520px){svg text{font-size:14px}th,td{padding:.3rem .4rem}}
 .legend{list-style:none;padding:0;margin:.2rem 0;display:flex;flex-wrap:wrap;gap:.1rem 1.1rem;font-size:.9rem}
 .legend i{display:inline-block;width:1em;height:.3em;margin-right:.4em;vertical-align:middle}
 footer{margin-top:3rem;border-top:1px solid #8884;padding-top:.6rem;opacity:.75;font-size:.85rem;overflow-wrap:anywhere}
@@ -66,7 +67,10 @@ def charts(*found: str) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table of cells that are markup already; it scrolls where it is wider than the screen."""
-    top = "".join(f"<th>{escape(head)}</th>" for head in heads)
+    """Return a table of cells that are markup already; it scrolls where it is wider than the screen.
+
+    A head's unit, behind a comma, is not broken off from it.
+    """
+    top = "".join(f"<th>{escape(head).replace(', ', ',&nbsp;')}</th>" for head in heads)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'

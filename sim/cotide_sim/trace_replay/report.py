@@ -20,7 +20,7 @@ from cotide_core.units import counted
 from cotide_sim.pages.bar_chart import BETTER, WORSE, Bar, bar_chart
 from cotide_sim.pages.line_chart import Axis, Series, line_chart
 from cotide_sim.pages.page import Made, chart, charts, page, table
-from cotide_sim.trace_replay.metrics import Figure, bounded_slowdown, use_by_week, waiting_by_time
+from cotide_sim.trace_replay.metrics import WEEKS_MIN, Figure, bounded_slowdown, use_by_week, waiting_by_time
 from cotide_sim.trace_replay.policies import POLICIES
 from cotide_sim.trace_replay.runner import Schedule
 from cotide_sim.trace_replay.schedule_view import STYLE, view
@@ -30,6 +30,7 @@ BASELINE: Final = "easy"
 """What other policies are compared with where it was replayed, else with the first; EASY is what most centres run."""
 QUEUE_STRETCHES: Final = 300
 """Chosen: about a stretch for each pixel of a phone."""
+_UTILISATION: Final = Axis("utilisation", 0.0, 1.0)
 _COLUMNS: Final = (
     ("wait_seconds_mean", "wait, s", ",.0f"),
     ("bounded_slowdown_mean", "bounded slowdown", ",.2f"),
@@ -52,7 +53,7 @@ def write_report(
 
     Parameters
     ----------
-    described : the filter, in one line.
+    described : where the jobs come from and what was filtered, in one line.
     figures : by policy, then by name.
     made : what the foot of the page says.
     summaries : what each policy does, in words; None for the policies that are known by name.
@@ -83,9 +84,9 @@ def _sections(
     days = round(float(jobs.submit[-1] - jobs.submit[0]) / 86_400)
     return [
         f"<p>{counted(len(jobs), 'job')} in {counted(days, 'day')} on {counted(jobs.processors, 'processor')}; run "
-        f"times as {escape(schedules[0].runtime)}. Filter: {escape(described)}.</p>",
+        f"times as {escape(schedules[0].runtime)}; {escape(described)}.</p>",
         _table(schedules, figures, summaries),
-        "<p>Means; below each its 95 % interval when weeks are drawn anew, the same for every policy.</p>",
+        f"<p>{_intervals(figures)}</p>",
         _against_baseline(figures),
         "<h2>How long, and how many</h2>",
         charts(
@@ -95,7 +96,11 @@ def _sections(
                 "Share of jobs slowed down no more than so many times (threshold 10 s).",
                 _shares(slowdowns, "bounded slowdown"),
             ),
-            chart("Queue", "Jobs that waited, the mean of each stretch of time.", _queue(jobs, schedules)),
+            chart(
+                "Queue",
+                "Jobs that waited, the mean of each stretch of time; the bottom is one or none.",
+                _queue(jobs, schedules),
+            ),
             chart("Utilisation", "Share of the processors in use, week by week.", _weeks(jobs, schedules)),
         ),
         "<h2>Schedule</h2><p>Jobs by time and processors, and below them the share of processors in use under each "
@@ -104,6 +109,12 @@ def _sections(
         "held is chosen for the picture; no policy decides it.</p>",
         view(jobs, schedules, figures),
     ]
+
+
+def _intervals(figures: Mapping[str, Mapping[str, Figure]]) -> str:
+    if any(figure.low is not None for found in figures.values() for figure in found.values()):
+        return "Means; below each its 95 % interval when weeks are drawn anew, the same for every policy."
+    return f"Means; an interval takes {WEEKS_MIN} weeks or more."
 
 
 def _table(
@@ -132,7 +143,7 @@ def _against_baseline(figures: Mapping[str, Mapping[str, Figure]]) -> str:
     for name, title in (("wait_seconds_mean", "Mean wait"), ("bounded_slowdown_mean", "Mean bounded slowdown")):
         base = figures[baseline][name].value
         bars = [
-            Bar(policy, change, f"{change:+.0%}", WORSE if change > 0 else BETTER)
+            Bar(policy, change, _change(change), WORSE if change > 0 else BETTER)
             for policy, found in figures.items()
             if policy != baseline
             for change in [found[name].value / base - 1 if base > 0 else 0.0]
@@ -140,6 +151,11 @@ def _against_baseline(figures: Mapping[str, Mapping[str, Figure]]) -> str:
         words = f"Less (to the left) is better; {baseline} is the line."
         drawn.append(chart(title, words, bar_chart(bars, f"{title} against {baseline}", most=1.0)))
     return f"<h2>Against {escape(baseline)}</h2>{charts(*drawn)}"
+
+
+def _change(share: float) -> str:
+    """Return a change in per cent; a small one with a decimal, since "-0%" says nothing."""
+    return f"{share:+.1%}" if 0.0 < abs(share) < 0.01 else f"{share:+,.0%}" if share else "0%"
 
 
 def _shares(values: Mapping[str, Floats], title: str) -> str:
@@ -167,6 +183,7 @@ def _weeks(jobs: BatchJobs, schedules: Sequence[Schedule]) -> str:
     for schedule in schedules:
         edges, used = use_by_week(jobs, schedule.start)
         share = used / (np.diff(edges) * float(jobs.processors))
-        series.append(Series(schedule.policy, np.arange(len(share), dtype=np.float64), share))
-    last = max(len(line.x) for line in series) - 1
-    return line_chart(series, Axis("week", 0.0, float(max(1, last))), Axis("utilisation", 0.0, 1.0))
+        weeks = np.arange(len(share) + 1, dtype=np.float64)
+        series.append(Series(schedule.policy, np.repeat(weeks, 2)[1:-1], np.repeat(share, 2)))
+    last = max(float(line.x[-1]) for line in series)
+    return line_chart(series, Axis("weeks since the first submission", 0.0, last, whole=True), _UTILISATION)

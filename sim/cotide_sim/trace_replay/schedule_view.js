@@ -176,7 +176,7 @@
     said.textContent =
       shown.name + ": mean wait " + lasting(figures.wait_seconds_mean) + ", bounded slowdown " +
       figures.bounded_slowdown_mean.toFixed(2) + "; from " + told(from) + " to " + told(to) +
-      (found ? ", " + found.length + (found.length === 1 ? " box" : " boxes") + " in sight" : ": share in use, zoom in to see jobs");
+      (found ? ", " + found.length.toLocaleString("en") + (found.length === 1 ? " box" : " boxes") + " in sight" : ": share in use, zoom in to see jobs");
     return found;
   }
   function drawUse() {

@@ -17,7 +17,8 @@ from cotide_operator.scheduling.binder import Binder, BindReport, Report
 from cotide_operator.scheduling.evictor import Evictor
 from cotide_operator.scheduling.nominator import Nominator
 from cotide_operator.scheduling.volume_binder import REASON, VolumeBinder
-from cotide_operator.translation.volumes import SELECTED_NODE, VolumeReader
+from cotide_operator.translation.volumes.claims import SELECTED_NODE
+from cotide_operator.translation.volumes.reader import VolumeReader
 
 BOUND = "pv.kubernetes.io/bind-completed"
 

@@ -15,7 +15,8 @@ from cotide_operator.cache.object_cache import TYPES, Kind, ObjectCache, key_of
 from cotide_operator.clock import real_clock
 from cotide_operator.translation.event_source import EventSource
 from cotide_operator.translation.node_terms import MATCHES_NOTHING
-from cotide_operator.translation.volumes import DEMANDS_KEPT, SELECTED_NODE, VolumeFacts, VolumeReader
+from cotide_operator.translation.volumes.claims import DEMANDS_KEPT, SELECTED_NODE, VolumeFacts
+from cotide_operator.translation.volumes.reader import VolumeReader
 
 BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
 WAITS = {"provisioner": "disk.example.com", "volumeBindingMode": "WaitForFirstConsumer"}
@@ -203,11 +204,11 @@ def test_a_changed_volume_is_judged_anew_and_claims_that_come_and_go_cost_no_mem
         objects.claim(storageClassName="s", resources={"requests": {"storage": str(number + 1)}})
         (opened,) = objects.facts().open_claims
         assert opened.volumes == (VolumeChoice("v", hosts("a")),)
-    assert sum(map(len, objects.reader._found_for.values())) <= 2 * DEMANDS_KEPT
+    assert sum(map(len, objects.reader._free._found_for.values())) <= 2 * DEMANDS_KEPT
     objects.volume("v", "1Ti", storageClassName="s", nodeAffinity=reach("b"))
     assert objects.facts().open_claims == (OpenClaim((VolumeChoice("v", hosts("b")),)),)
     objects.put("persistentvolumes", "v", "DELETED")
-    assert (objects.facts().open_claims, objects.reader._choice_of) == ((OpenClaim(),), {})
+    assert (objects.facts().open_claims, objects.reader._free._choice_of) == ((OpenClaim(),), {})
 
 
 def test_a_claim_that_was_told_a_node_keeps_it_and_one_that_was_let_go_avoids_it() -> None:

@@ -1,0 +1,149 @@
+"""When pods of Kueue's queues start and end, as events of their Workloads of Kueue, where its users look.
+
+Told by the board of each decision; writes through the low-priority lane, with the recorder. Kueue says whether pods may
+run, and by then lifts their gates; what is told here is what Cotide expects from there on. A group of pods is told of
+as a whole: by its last pod. Invariant: without pods of Kueue's queues nothing is asked for and nothing written.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Final
+
+from cotide_core.errors import ClusterError
+from cotide_core.units import counted
+from cotide_kube.answers import ApiError
+from cotide_kube.client import KubeClient
+from cotide_kube.objects import PodObject
+from cotide_kube.timestamps import format_timestamp
+from cotide_operator.apis.names import KUEUE_GROUP_LABEL, KUEUE_QUEUE_LABEL
+from cotide_operator.cache.decision_store import Decision, DecisionStore
+from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.clock import Clock
+from cotide_operator.reporting.event_recorder import EventRecorder
+from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
+
+_LOG = logging.getLogger(__name__)
+
+VERSIONS: Final = ("kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")
+"""In the order in which they are asked for; Kueue 0.15 serves both."""
+OWNER_LABEL: Final = "kueue.x-k8s.io/job-uid"
+"""On a Workload: the uid of the one pod that it is about."""
+STARTS: Final = "PredictedStart"
+FINISHES: Final = "PredictedFinish"
+REMEMBERED: Final = 10_000
+"""Workloads whose pods are remembered; chosen, about 3 MB."""
+FORBIDDEN: Final = 403
+
+
+class KueueReporter:
+    """Follows the board; see the module's docstring."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        lane: ApiDispatcher,
+        recorder: EventRecorder,
+        mirror: ObjectCache,
+        board: DecisionStore,
+        clock: Clock,
+    ) -> None:
+        self._client = client
+        self._lane = lane
+        self._recorder = recorder
+        self._mirror = mirror
+        self._board = board
+        self._clock = clock
+        self._members: dict[tuple[str, str], set[str]] = {}
+        """Pods by namespace and group, or, of a pod without one, namespace and uid."""
+        self._workloads: dict[tuple[str, str], tuple[str, str, str]] = {}
+        """Version, name and uid of the Workload, the same way."""
+        self._refused = False
+        board.subscribe(self._decided)
+
+    def _decided(self, key: str) -> None:
+        pod = self._mirror.pods.get(key)
+        if self._refused or pod is None or KUEUE_QUEUE_LABEL not in pod.metadata.labels:
+            return
+        group = pod.metadata.labels.get(KUEUE_GROUP_LABEL, "")
+        name = (pod.metadata.namespace, group or pod.metadata.uid)
+        self._members.setdefault(name, set()).add(key)
+        while len(self._members) > REMEMBERED:
+            oldest = next(iter(self._members))
+            del self._members[oldest]
+            self._workloads.pop(oldest, None)
+        self._lane.submit(("kueue", *name), partial(self._tell, name, group))
+
+    async def _tell(self, name: tuple[str, str], group: str) -> None:
+        """Say what is expected of a Workload by now."""
+        said = self._sentence(name)
+        if said is None:
+            return
+        try:
+            found = self._workloads.get(name) or await self._found(name, group)
+        except ClusterError as error:
+            if isinstance(error, ApiError) and error.status == FORBIDDEN:
+                self._refused = True
+                _LOG.warning("Kueue's Workloads get no events: %s (deploy/kueue holds the right to read them)", error)
+            return
+        if found is None:
+            return  # Kueue has not made it yet, or it is gone: the next decision tells
+        self._workloads[name] = found
+        version, workload, uid = found
+        self._recorder.kueue_workload(f"{name[0]}/{workload}", uid, *said, version)
+
+    def _sentence(self, name: tuple[str, str]) -> tuple[str, str] | None:
+        """Return reason and message; None where nothing can be said."""
+        keys = self._members.get(name, set())
+        decisions = [one for one in map(self._board.get, sorted(keys)) if one is not None and self._counts(one)]
+        self._members[name] = {one.key for one in decisions}
+        if not decisions:
+            self._members.pop(name, None)
+            self._workloads.pop(name, None)
+            return None
+        waiting = [one for one in decisions if one.node is None]
+        ends = [_end(one) for one in decisions]
+        known = [end for end in ends if end is not None]
+        end = f"done about {self._time(max(known))}" if len(known) == len(ends) else ""
+        pods = counted(len(decisions), "pod")
+        if not waiting:
+            return (FINISHES, f"{pods} on nodes, expected to be {end}") if end else None
+        starts = [one.predicted_start_seconds for one in waiting if one.predicted_start_seconds is not None]
+        if len(starts) < len(waiting):
+            return None
+        start = f"expected to start about {self._time(max(starts))}"
+        return STARTS, f"{len(waiting)} of {pods} waiting for a node, {start}{', ' + end if end else ''}"
+
+    def _counts(self, decision: Decision) -> bool:
+        """Whether a pod is still the one that was decided about, and may run as far as Kueue is concerned."""
+        pod: PodObject | None = self._mirror.pods.get(decision.key)
+        return pod is not None and pod.metadata.uid == decision.uid and not pod.spec.scheduling_gates
+
+    def _time(self, seconds: float) -> str:
+        return format_timestamp(self._clock.to_wall(seconds))
+
+    async def _found(self, name: tuple[str, str], group: str) -> tuple[str, str, str] | None:
+        query = {"fieldSelector": f"metadata.name={group}"} if group else {"labelSelector": f"{OWNER_LABEL}={name[1]}"}
+        for version in VERSIONS:
+            try:
+                items = await self._client.list(f"/apis/{version}/namespaces/{name[0]}/workloads", query)
+            except ApiError as error:
+                if error.status == 404:  # an older Kueue
+                    continue
+                raise
+            for item in items:
+                return version, item["metadata"]["name"], item["metadata"]["uid"]
+            return None
+        return None
+
+
+def _end(decision: Decision) -> float | None:
+    """Return when a pod should be done, on the operator's clock."""
+    seconds = decision.forecast.seconds_p50
+    if decision.node is not None:
+        return None if seconds is None else decision.decided_seconds + seconds
+    if decision.predicted_finish_seconds is not None:
+        return decision.predicted_finish_seconds
+    start = decision.predicted_start_seconds
+    return None if start is None or seconds is None else start + seconds

@@ -1,0 +1,178 @@
+"""The volumes that a claim without one may have: one that is meant for it, else all that suffice, the smallest first.
+
+Called by `reader`. Semantics: kube-scheduler's plugin VolumeBinding. Invariant: what is remembered of a storage class
+is dropped as soon as one of its volumes changes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from cotide_core.errors import InputError
+from cotide_core.events import VolumeChoice
+from cotide_core.limits import REQUIREMENTS_MOST, VOLUMES_MOST
+from cotide_core.state.remembered import Remembered
+from cotide_core.units import resource_amount
+from cotide_kube.objects import ClaimObject, VolumeObject
+from cotide_operator.cache.label_selectors import selects
+from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.translation.node_terms import alternatives
+from cotide_operator.translation.volumes.claims import BETA_CLASS, DEMANDS_KEPT, kind_of_volume, storage_class_of
+from cotide_operator.translation.volumes.groups import drop
+from cotide_operator.translation.volumes.reach import entries, required_nodes
+
+CHOICES_KEPT: Final = 64 * VOLUMES_MOST
+"""Volumes in the remembered answers together. Chosen: half a MB of references."""
+
+
+class Concerned(NamedTuple):
+    """What a change of a volume concerns: claims, and storage classes with claims that wait."""
+
+    claims: tuple[str, ...]
+    classes: tuple[str, ...]
+
+
+class _Indexed(NamedTuple):
+    """What is looked up of a volume.
+
+    Attributes
+    ----------
+    storage_class : its class; empty for none.
+    claim : key of the claim that it is meant for, or bound to; empty for none.
+    free : the volume, where any claim of the class may have it.
+    """
+
+    storage_class: str
+    claim: str
+    free: VolumeObject | None
+
+
+class _Demand(NamedTuple):
+    """What a claim asks of a volume; equal ones have the same choices."""
+
+    storage_class: str
+    asked: int
+    modes: frozenset[str]
+    kind: tuple[str, str]
+    selector: bytes
+
+
+class FreeVolumes:
+    """Answers which volumes a claim may have.
+
+    Parameters
+    ----------
+    mirror : only read; whoever hears of a change of a volume says so by `changed`.
+    """
+
+    def __init__(self, mirror: ObjectCache) -> None:
+        self._mirror = mirror
+        self._volumes: dict[str, _Indexed] = {}
+        self._of_class: dict[str, dict[str, None]] = {}
+        """Volumes by storage class."""
+        self._reserved: dict[str, dict[str, None]] = {}
+        """Volumes by the claim that they are for."""
+        self._choice_of: dict[str, VolumeChoice] = {}
+        """By volume, made once: many claims have the same choices."""
+        self._found_for: dict[str, Remembered[_Demand, tuple[VolumeChoice, ...]]] = {}
+        """By storage class, until one of its volumes changes; bounded, since each claim may ask for another amount."""
+
+    def changed(self, name: str) -> Concerned:
+        """Follow a change of a volume."""
+        volume = self._mirror.persistentvolumes.get(name)
+        before = self._volumes.pop(name, None)
+        after = None if volume is None else _indexed(volume)
+        self._choice_of.pop(name, None)
+        if before is not None:
+            drop(self._of_class, before.storage_class, name)
+            drop(self._reserved, before.claim, name)
+        if after is not None:
+            self._volumes[name] = after
+            self._of_class.setdefault(after.storage_class, {})[name] = None
+            if after.claim:
+                self._reserved.setdefault(after.claim, {})[name] = None
+        both = [one for one in (before, after) if one is not None]
+        classes = tuple(one.storage_class for one in both) if _offer(before) != _offer(after) else ()
+        for one in classes:
+            self._found_for.pop(one, None)
+        return Concerned(tuple(one.claim for one in both), classes)
+
+    def found(self, claim: ClaimObject, key: str, asked: int) -> tuple[VolumeChoice, ...]:
+        """Return the volumes that a claim may have: one that is meant for it, else all that suffice."""
+        for name in sorted(self._reserved.get(key, ())):
+            volume = self._mirror.persistentvolumes.get(name)
+            reference = volume.spec.claim_ref if volume is not None else None
+            if volume is None or reference is None or reference.uid not in ("", claim.metadata.uid):
+                continue
+            if volume.metadata.deletion_timestamp is not None or _bytes(volume) < asked:
+                continue
+            bounded = entries(required_nodes(volume)) <= REQUIREMENTS_MOST
+            if bounded and kind_of_volume(volume.spec) == kind_of_volume(claim.spec):
+                return (self._choice(volume),)
+        spec = claim.spec
+        demand = _Demand(
+            storage_class_of(claim),
+            asked,
+            frozenset(spec.access_modes),
+            kind_of_volume(spec),
+            msgspec.json.encode(spec.selector) if spec.selector is not None else b"",
+        )
+        known = self._found_for.get(demand.storage_class)
+        if known is None:
+            known = self._found_for[demand.storage_class] = Remembered(DEMANDS_KEPT, CHOICES_KEPT)
+        found = known.get(demand)
+        if found is None:
+            found = self._search(demand, claim)
+            known.make_room()
+            known.keep(demand, found, len(found))
+        return found
+
+    def _choice(self, volume: VolumeObject) -> VolumeChoice:
+        name = volume.metadata.name
+        found = self._choice_of.get(name)
+        if found is None:
+            found = self._choice_of[name] = VolumeChoice(name, alternatives(required_nodes(volume)))
+        return found
+
+    def _search(self, demand: _Demand, claim: ClaimObject) -> tuple[VolumeChoice, ...]:
+        fitting: list[tuple[int, str, VolumeObject]] = []
+        selector = claim.spec.selector
+        selective = selector is not None and bool(selector.match_labels or selector.match_expressions)
+        for name in self._of_class.get(demand.storage_class, ()):
+            volume = self._volumes[name].free
+            if volume is None or not demand.modes.issubset(volume.spec.access_modes):
+                continue
+            if kind_of_volume(volume.spec) != demand.kind or entries(required_nodes(volume)) > REQUIREMENTS_MOST:
+                continue
+            if selective and not selects(selector, volume.metadata.labels):
+                continue
+            size = _bytes(volume)
+            if size >= demand.asked:
+                fitting.append((size, name, volume))
+        fitting.sort(key=lambda one: one[:2])
+        return tuple(self._choice(volume) for _, _, volume in fitting[:VOLUMES_MOST])
+
+
+def _indexed(volume: VolumeObject) -> _Indexed:
+    reference = volume.spec.claim_ref
+    claim = f"{reference.namespace}/{reference.name}" if reference is not None else ""
+    free = reference is None and volume.status.phase == "Available" and volume.metadata.deletion_timestamp is None
+    storage_class = volume.metadata.annotations.get(BETA_CLASS) or volume.spec.storage_class_name
+    return _Indexed(storage_class, claim, volume if free else None)
+
+
+def _offer(indexed: _Indexed | None) -> Any:
+    """Return what of a volume decides which claims may have it; None where none may that it is not meant for."""
+    if indexed is None or indexed.free is None:
+        return None
+    return indexed.storage_class, indexed.free.spec, indexed.free.metadata.labels
+
+
+def _bytes(volume: VolumeObject) -> int:
+    """Return the size of a volume; one that can't be read suffices for nobody."""
+    try:
+        return resource_amount("storage", volume.spec.capacity.get("storage", 0))
+    except InputError:
+        return -1

@@ -1,0 +1,113 @@
+"""Which volumes hang on which node, and how many of a driver may.
+
+Called by `reader`. Semantics: kube-scheduler's plugin NodeVolumeLimits. Invariant: nothing is told of a driver that no
+node limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cotide_core.limits import INT32_MOST, NODE_RESOURCES_MOST, VOLUMES_MOST
+from cotide_kube.objects import ClaimObject
+from cotide_operator.cache.object_cache import Kind, ObjectCache, key_of
+from cotide_operator.translation.volumes.claims import storage_class_of
+from cotide_operator.translation.volumes.groups import drop
+
+
+class NodeAttachments:
+    """Follows attachments and limits.
+
+    Parameters
+    ----------
+    mirror : only read.
+    """
+
+    def __init__(self, mirror: ObjectCache) -> None:
+        self._mirror = mirror
+        self._limits: dict[str, tuple[tuple[str, int], ...]] = {}
+        """Volumes of drivers that can be attached, by node."""
+        self._limited: dict[str, int] = {}
+        """How many nodes limit a driver."""
+        self._attachments_of: dict[str, dict[str, None]] = {}
+        """Attachments by node."""
+        self._attached: dict[str, tuple[str, str]] = {}
+        """Node and volume of each attachment."""
+        self._attached_volumes: dict[str, dict[str, None]] = {}
+        """Attachments by volume."""
+
+    def limits_of(self, node: str) -> tuple[tuple[str, int], ...]:
+        """Return how many volumes of which drivers can be attached to a node."""
+        return self._limits.get(node, ())
+
+    def attached_to(self, node: str) -> tuple[tuple[str, str], ...]:
+        """Return what hangs on a node, of drivers that it limits; of too much the first by name."""
+        limited = {driver for driver, _ in self._limits.get(node, ())}
+        found: set[tuple[str, str]] = set()
+        for name in sorted(self._attachments_of.get(node, ())) if limited else ():
+            attachment = self._mirror.volumeattachments.get(name)
+            if attachment is None or attachment.spec.attacher not in limited:
+                continue
+            volume = self._mirror.persistentvolumes.get(attachment.spec.source.persistent_volume_name)
+            if volume is not None and volume.spec.csi is not None and len(found) < VOLUMES_MOST:
+                found.add((attachment.spec.attacher, volume.spec.csi.volume_handle))
+        return tuple(sorted(found))
+
+    def nodes_concerned(self, kind: Kind, key: str) -> Iterable[str]:
+        """Follow which volume hangs on which node; return the nodes that a change of an object concerns."""
+        match kind:
+            case "csinodes":
+                return (key,)
+            case "persistentvolumes":
+                return {self._attached[name][0] for name in self._attached_volumes.get(key, ())}
+            case "volumeattachments":
+                before = self._attached.pop(key, None)
+                if before is not None:
+                    drop(self._attachments_of, before[0], key)
+                    drop(self._attached_volumes, before[1], key)
+                now = self._mirror.volumeattachments.get(key)
+                after = None if now is None else (now.spec.node_name, now.spec.source.persistent_volume_name)
+                if after is not None:
+                    self._attached[key] = after
+                    self._attachments_of.setdefault(after[0], {})[key] = None
+                    self._attached_volumes.setdefault(after[1], {})[key] = None
+                return {one[0] for one in (before, after) if one is not None}
+            case _:
+                return ()
+
+    def limits_changed(self, node: str) -> bool:
+        """Follow what a node says; whether a driver is limited for the first time, or nowhere any more."""
+        found = self._mirror.csinodes.get(node)
+        after: tuple[tuple[str, int], ...] = ()
+        if found is not None:
+            drivers = found.spec.drivers[:NODE_RESOURCES_MOST]
+            counts = {one.name: one.allocatable.count for one in drivers if one.allocatable is not None}
+            limits = ((name, min(max(0, count), INT32_MOST)) for name, count in counts.items() if count is not None)
+            after = tuple(sorted(limits))
+        before = self._limits.pop(node, ())
+        if after:
+            self._limits[node] = after
+        drivers_before = set(self._limited)
+        for sign, limited in ((-1, before), (1, after)):
+            for driver, _ in limited:
+                self._limited[driver] = self._limited.get(driver, 0) + sign
+                if not self._limited[driver]:
+                    del self._limited[driver]
+        return drivers_before != set(self._limited)
+
+    def attachments(self, claims: Iterable[ClaimObject | None]) -> tuple[tuple[str, str], ...]:
+        """Return the volumes of drivers that a node limits; of a claim without one, the one that will be."""
+        if not self._limited:
+            return ()
+        found = set()
+        for claim in claims:
+            if claim is None:
+                continue
+            volume = self._mirror.persistentvolumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
+            if volume is not None and volume.spec.csi is not None:
+                found.add((volume.spec.csi.driver, volume.spec.csi.volume_handle))
+            elif not claim.spec.volume_name:
+                storage_class = self._mirror.storageclasses.get(storage_class_of(claim))
+                if storage_class is not None:
+                    found.add((storage_class.provisioner, key_of(claim.metadata)))
+        return tuple(sorted(one for one in found if one[0] in self._limited))

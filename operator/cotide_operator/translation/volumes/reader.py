@@ -1,0 +1,267 @@
+"""What the volumes of a pod demand of its node, from claims, volumes and storage classes.
+
+Asked by `event_source` for each pod that names claims, and by `volume_binder` for what it shall write. Which pods a
+changed object concerns is kept here, too. Semantics: kube-scheduler's plugins VolumeBinding, VolumeZone,
+VolumeRestrictions and NodeVolumeLimits, and the Kubernetes documentation, "Persistent Volumes" and "Storage Classes".
+Invariant: a pod whose claims can't be judged is ``blocked`` and says why; no claim is ever passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from cotide_core.errors import InputError
+from cotide_core.events import NodeTerm, OpenClaim
+from cotide_core.limits import REQUIREMENTS_MOST
+from cotide_core.units import resource_amount
+from cotide_kube.objects import ClaimObject, PodObject, StorageClassObject, VolumeObject
+from cotide_operator.cache.object_cache import Kind, ObjectCache, controller_of, key_of
+from cotide_operator.translation.volumes.claims import (
+    SELECTED_NODE,
+    Blocked,
+    VolumeFacts,
+    WaitingClaim,
+    claim_names,
+    entries_of_selector,
+    is_bound,
+    lost,
+    storage_class_of,
+)
+from cotide_operator.translation.volumes.free_volumes import FreeVolumes
+from cotide_operator.translation.volumes.groups import drop
+from cotide_operator.translation.volumes.node_attachments import NodeAttachments
+from cotide_operator.translation.volumes.reach import bound_terms, reach, topologies
+from cotide_operator.translation.volumes.storage_capacities import StorageCapacities
+
+_WAITS: Final = "WaitForFirstConsumer"
+_NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+_FOR_ONE_POD: Final = "ReadWriteOncePod"
+_UNBOUND: Final = "pod has unbound immediate PersistentVolumeClaims"
+KINDS: Final[frozenset[Kind]] = frozenset(
+    {
+        "persistentvolumeclaims",
+        "persistentvolumes",
+        "storageclasses",
+        "csinodes",
+        "csidrivers",
+        "csistoragecapacities",
+        "volumeattachments",
+    }
+)
+"""What is read here."""
+
+
+class VolumeReader:
+    """Answers about the volumes of pods, from the latest objects.
+
+    Parameters
+    ----------
+    mirror : only read; whoever hears of a change of `KINDS` asks `concerned`, which follows it.
+    """
+
+    def __init__(self, mirror: ObjectCache) -> None:
+        self._mirror = mirror
+        self._free = FreeVolumes(mirror)
+        self._room = StorageCapacities(mirror)
+        self._on_nodes = NodeAttachments(mirror)
+        self._claims_of: dict[str, tuple[str, ...]] = {}
+        """Claims by pod."""
+        self._claimants: dict[str, dict[str, None]] = {}
+        """Pods by claim, there or not."""
+        self._classes_of: dict[str, set[str]] = {}
+        """Storage classes by pod, of its claims that are not bound."""
+        self._waiting: dict[str, dict[str, None]] = {}
+        """Pods with a claim that is not bound, by storage class."""
+        self._avoided: dict[str, dict[str, None]] = {}
+        """Nodes by claim, see `avoid`."""
+
+    def facts(self, pod: PodObject) -> VolumeFacts | None:
+        """Return what the volumes of a pod demand; None where it names no claim.
+
+        Of a pod that has a node only what it keeps from others.
+        """
+        names = claim_names(pod)
+        key = key_of(pod.metadata)
+        self._register(key, tuple(claim for claim, _ in names))
+        if not names:
+            return None
+        found = [self._mirror.persistentvolumeclaims.get(claim) for claim, _ in names]
+        sole = tuple(
+            claim
+            for (claim, ephemeral), one in zip(names, found, strict=True)
+            if one is not None and not ephemeral and _FOR_ONE_POD in one.spec.access_modes
+        )
+        attachments = self._on_nodes.attachments(found)
+        if pod.spec.node_name:
+            return VolumeFacts(attachments=attachments, sole_claims=sole)
+        try:
+            terms, opened = self._judge(pod, key, names)
+        except Blocked as why:
+            return VolumeFacts(attachments=attachments, sole_claims=sole, blocked=str(why))
+        return VolumeFacts(terms, tuple(one.choice for one in opened), attachments, sole)
+
+    def opened(self, pod: PodObject) -> list[WaitingClaim] | None:
+        """Return the claims of a pod that wait for its node, in the order of its ``open_claims``; None: blocked."""
+        try:
+            return self._judge(pod, key_of(pod.metadata), claim_names(pod))[1]
+        except Blocked:
+            return None
+
+    def volume_of(self, claim: ClaimObject) -> VolumeObject | None:
+        """Return the volume that a claim is bound to; None while it is not, or the volume is not there."""
+        return self._mirror.persistentvolumes.get(claim.spec.volume_name) if is_bound(claim) else None
+
+    def reach_of(self, volume: VolumeObject) -> tuple[tuple[NodeTerm, ...], ...]:
+        """Return where a volume can be used: of each alternatives one must hold."""
+        return tuple(reach(volume))
+
+    def limits_of(self, node: str) -> tuple[tuple[str, int], ...]:
+        """Return how many volumes of which drivers can be attached to a node."""
+        return self._on_nodes.limits_of(node)
+
+    def attached_to(self, node: str) -> tuple[tuple[str, str], ...]:
+        """Return what hangs on a node, of drivers that it limits; of too much the first by name."""
+        return self._on_nodes.attached_to(node)
+
+    def nodes_concerned(self, kind: Kind, key: str) -> Iterable[str]:
+        """Follow which volume hangs on which node; return the nodes that a change of an object of `KINDS` concerns."""
+        return self._on_nodes.nodes_concerned(kind, key)
+
+    def avoid(self, claim: str, node: str) -> None:
+        """Look for a volume of a claim on other nodes, until `pardon`."""
+        self._avoided.setdefault(claim, {})[node] = None
+        self._mirror.look_again("persistentvolumeclaims", claim)
+
+    def pardon(self, claim: str, node: str) -> None:
+        """Take back what `avoid` said."""
+        nodes = self._avoided.get(claim, {})
+        if nodes.pop(node, "") is None:
+            if not nodes:
+                del self._avoided[claim]
+            self._mirror.look_again("persistentvolumeclaims", claim)
+
+    def concerned(self, kind: Kind, key: str) -> Iterable[str]:
+        """Follow a change of an object of `KINDS`; return the pods that it may concern."""
+        match kind:
+            case "persistentvolumeclaims":
+                if key not in self._mirror.persistentvolumeclaims:
+                    self._avoided.pop(key, None)
+                return list(self._claimants.get(key, ()))
+            case "persistentvolumes":
+                return self._volume_changed(key)
+            case "storageclasses":
+                return list(self._waiting.get(key, ()))
+            case "csinodes":
+                return list(self._claims_of) if self._on_nodes.limits_changed(key) else ()
+            case "csidrivers":
+                return self._waiting_on_driver(key)
+            case "csistoragecapacities":
+                return self._capacity_changed(key)
+            case _:
+                return ()
+
+    def forget(self, key: str) -> None:
+        """Drop a pod that is gone."""
+        self._register(key, ())
+
+    def _waiting_on_driver(self, driver: str) -> list[str]:
+        """Return the pods with a claim that is not bound, of a class of this driver."""
+        found: dict[str, None] = {}
+        for name, pods in self._waiting.items():
+            storage_class = self._mirror.storageclasses.get(name)
+            if storage_class is not None and storage_class.provisioner == driver:
+                found.update(pods)
+        return list(found)
+
+    def _volume_changed(self, name: str) -> Iterable[str]:
+        found = self._free.changed(name)
+        pods: dict[str, None] = {}
+        for claim in found.claims:
+            pods.update(self._claimants.get(claim, ()))
+        for storage_class in found.classes:
+            pods.update(self._waiting.get(storage_class, ()))
+        return pods
+
+    def _capacity_changed(self, key: str) -> list[str]:
+        pods: dict[str, None] = {}
+        for storage_class in self._room.changed(key):
+            pods.update(self._waiting.get(storage_class, ()))
+        return list(pods)
+
+    def _register(self, key: str, claims: tuple[str, ...]) -> None:
+        for name in self._classes_of.pop(key, ()):
+            drop(self._waiting, name, key)
+        before = self._claims_of.get(key, ())
+        if before == claims:
+            return
+        for claim in before:
+            drop(self._claimants, claim, key)
+        self._claims_of.pop(key, None)
+        if claims:
+            self._claims_of[key] = claims
+            for claim in claims:
+                self._claimants.setdefault(claim, {})[key] = None
+
+    def _judge(
+        self, pod: PodObject, key: str, names: list[tuple[str, bool]]
+    ) -> tuple[tuple[tuple[NodeTerm, ...], ...], list[WaitingClaim]]:
+        terms: list[tuple[NodeTerm, ...]] = []
+        opened: list[WaitingClaim] = []
+        unbound = ""
+        for name, ephemeral in names:
+            claim = self._existing(pod, name, ephemeral=ephemeral)
+            if is_bound(claim):
+                terms += bound_terms(claim, self._mirror.persistentvolumes.get(claim.spec.volume_name))
+                continue
+            wished = storage_class_of(claim)
+            self._waiting.setdefault(wished, {})[key] = None
+            self._classes_of.setdefault(key, set()).add(wished)
+            storage_class = self._mirror.storageclasses.get(wished)
+            waits = storage_class is not None and storage_class.volume_binding_mode == _WAITS
+            if storage_class is None or not waits or claim.spec.volume_name:
+                unbound = _UNBOUND
+            else:
+                opened.append(self._open(claim, storage_class))
+        if unbound:
+            raise Blocked(unbound)
+        opened.sort(key=lambda one: one.asked)
+        return tuple(terms), opened
+
+    def _existing(self, pod: PodObject, key: str, *, ephemeral: bool) -> ClaimObject:
+        claim = self._mirror.persistentvolumeclaims.get(key)
+        name = key.partition("/")[2]
+        if claim is None and ephemeral:
+            raise Blocked(f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"')
+        if claim is None:
+            raise Blocked(f'persistentvolumeclaim "{name}" not found')
+        if claim.status.phase == "Lost":
+            raise Blocked(lost(name, claim.spec.volume_name))
+        if claim.metadata.deletion_timestamp is not None:
+            raise Blocked(f'persistentvolumeclaim "{name}" is being deleted')
+        owner = controller_of(claim.metadata)
+        if ephemeral and (owner is None or owner.uid != pod.metadata.uid):
+            raise Blocked(f'persistentvolumeclaim "{name}" was not created for this pod: it is not its owner')
+        return claim
+
+    def _open(self, claim: ClaimObject, storage_class: StorageClassObject) -> WaitingClaim:
+        name = claim.metadata.name
+        try:
+            asked = resource_amount("storage", claim.spec.resources.requests.get("storage", 0))
+        except InputError as error:
+            raise Blocked(f'persistentvolumeclaim "{name}" asks for an amount that can\'t be read: {error}') from None
+        key = key_of(claim.metadata)
+        node = claim.metadata.annotations.get(SELECTED_NODE, "")
+        selector = claim.spec.selector
+        if selector is not None and entries_of_selector(selector) > REQUIREMENTS_MOST:
+            raise Blocked(f'persistentvolumeclaim "{name}" has a selector of more than {REQUIREMENTS_MOST} entries')
+        provisions = storage_class.provisioner not in ("", _NO_PROVISIONER)
+        choice = OpenClaim(
+            volumes=() if node else self._free.found(claim, key, asked),
+            provisions=provisions,
+            topologies=topologies(storage_class) if provisions else (),
+            rooms=self._room.rooms(storage_class, claim, asked) if provisions else (),
+            node=node,
+            avoided=tuple(sorted(self._avoided.get(key, ()))),
+        )
+        return WaitingClaim(claim, choice, asked)

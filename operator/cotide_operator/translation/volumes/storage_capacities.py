@@ -1,0 +1,107 @@
+"""Where the drivers of volumes have room for new ones, as they tell in CSIStorageCapacity objects.
+
+Called by `reader`. Semantics: the Kubernetes documentation, "Storage Capacity". Invariant: a driver that does not
+tell of its room is never asked for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import NamedTuple
+
+from cotide_core.errors import InputError
+from cotide_core.events import NodeTerm, Requirement
+from cotide_core.limits import REQUIREMENTS_MOST
+from cotide_core.state.remembered import Remembered
+from cotide_core.units import resource_amount
+from cotide_kube.objects import ClaimObject, StorageCapacityObject, StorageClassObject
+from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.translation.node_terms import MATCHES_NOTHING, selected
+from cotide_operator.translation.volumes.claims import DEMANDS_KEPT, entries_of_selector
+from cotide_operator.translation.volumes.groups import drop
+
+
+class _Capacity(NamedTuple):
+    """Room that a driver tells of."""
+
+    storage_class: str
+    most: int
+    """Bytes of the largest volume; -1 where nobody can tell."""
+    where: NodeTerm
+    """Nodes that reach it; all where it asks for no label."""
+
+
+class StorageCapacities:
+    """Answers where there is room for a claim.
+
+    Parameters
+    ----------
+    mirror : only read; whoever hears of a change of a capacity says so by `changed`.
+    """
+
+    def __init__(self, mirror: ObjectCache) -> None:
+        self._mirror = mirror
+        self._capacities: dict[str, _Capacity] = {}
+        self._capacities_of: dict[str, dict[str, None]] = {}
+        """Capacities by storage class."""
+        self._rooms_for: dict[str, Remembered[int, tuple[NodeTerm, ...]]] = {}
+        """By storage class and bytes, until one of its capacities changes."""
+
+    def changed(self, key: str) -> tuple[str, ...]:
+        """Follow a change of a capacity; return the storage classes whose room is another now."""
+        before, now = self._capacities.pop(key, None), self._mirror.csistoragecapacities.get(key)
+        if before is not None:
+            drop(self._capacities_of, before.storage_class, key)
+        after = None if now is None else _capacity(now)
+        if after is not None:
+            self._capacities[key] = after
+            self._capacities_of.setdefault(after.storage_class, {})[key] = None
+        classes = tuple(one.storage_class for one in (before, after) if one is not None) if before != after else ()
+        for one in classes:
+            self._rooms_for.pop(one, None)
+        return classes
+
+    def rooms(self, storage_class: StorageClassObject, claim: ClaimObject, asked: int) -> tuple[NodeTerm, ...]:
+        """Return where a driver that tells of its room has enough for a claim; empty where nothing need be asked."""
+        driver = self._mirror.csidrivers.get(storage_class.provisioner)
+        if driver is None or not driver.spec.storage_capacity or "storage" not in claim.spec.resources.requests:
+            return ()
+        name = storage_class.metadata.name
+        known = self._rooms_for.get(name)
+        if known is None:
+            known = self._rooms_for[name] = Remembered(DEMANDS_KEPT)
+        found = known.get(asked)
+        if found is None:
+            capacities = self._capacities_of.get(name, {})
+            found = _enough([self._capacities[key] for key in sorted(capacities)], asked)
+            known.make_room()
+            known.keep(asked, found)
+        return found
+
+
+def _capacity(told: StorageCapacityObject) -> _Capacity:
+    """Return what a driver tells; an amount that can't be read, or no topology, suffices for nobody."""
+    amount = told.capacity if told.maximum_volume_size is None else told.maximum_volume_size
+    most, selector = -1, told.node_topology
+    if amount is not None and selector is not None and entries_of_selector(selector) <= REQUIREMENTS_MOST:
+        with contextlib.suppress(InputError):
+            most = resource_amount("storage", amount)
+    return _Capacity(told.storage_class_name, most, NodeTerm() if selector is None else selected(selector))
+
+
+def _enough(capacities: list[_Capacity], asked: int) -> tuple[NodeTerm, ...]:
+    """Return the alternatives where there is room for so much; none of them, as said by no term, is all nodes."""
+    values: dict[str, list[str]] = {}
+    others: list[NodeTerm] = []
+    for one in capacities:
+        labels = one.where.labels
+        if one.most < asked:
+            continue
+        if not labels:
+            return ()
+        if len(labels) == 1 and labels[0].operator == "In":  # as each node with a disk of its own says: one for all
+            values.setdefault(labels[0].key, []).extend(labels[0].values)
+        elif len(others) < REQUIREMENTS_MOST:
+            others.append(one.where)
+    merged = [NodeTerm(labels=(Requirement(key, "In", tuple(sorted(set(some)))),)) for key, some in values.items()]
+    return (*merged, *others) or (MATCHES_NOTHING,)

@@ -1,0 +1,121 @@
+"""What Kueue's users read on their Workloads: when pods should start and be done, and nothing where Kueue is not."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any
+
+from manifests import pod_object
+
+from cotide_core.instructions import Forecast
+from cotide_kube.answers import ApiError
+from cotide_operator.cache.decision_store import Decision, DecisionStore
+from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.clock import ScaledClock
+from cotide_operator.reporting.kueue_reporter import KueueReporter
+
+QUEUE, GROUP = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/pod-group-name"
+NEWER, OLDER = "kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1"
+
+
+class Scene:
+    """Stands in for client, lane and recorder; the operator's clock is the wall's, from 1970 on."""
+
+    def __init__(self, serves: str = NEWER) -> None:
+        self.work: dict[Hashable, Callable[[], Awaitable[None]]] = {}
+        self.serves = serves
+        self.error: ApiError | None = None
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.told: list[tuple[str, ...]] = []
+        self.mirror, self.board = ObjectCache(), DecisionStore()
+        stand_in: Any = self
+        clock = ScaledClock(origin_seconds=0.0, speed=1.0)
+        clock.to_wall = lambda seconds: seconds  # type: ignore[method-assign]  # times in messages are then the test's
+        KueueReporter(stand_in, stand_in, stand_in, self.mirror, self.board, clock)
+
+    def submit(self, key: Hashable, work: Callable[[], Awaitable[None]]) -> bool:
+        self.work[key] = work
+        return True
+
+    async def list(self, path: str, query: dict[str, str]) -> list[dict[str, Any]]:
+        self.asked.append((path, query))
+        if self.error is not None:
+            raise self.error
+        if self.serves not in path:
+            raise ApiError(404, "NotFound", "the server could not find the requested resource")
+        return [{"metadata": {"name": "wl", "uid": "u-wl"}}]
+
+    def kueue_workload(self, *said: str) -> None:
+        self.told.append(said)
+
+    def pod(self, name: str, **parts: Any) -> None:
+        self.mirror.apply("pods", "ADDED", pod_object(name, "1", **parts))
+
+    def decide(self, name: str, node: str | None = None, start: float | None = None, seconds: float = 60.0) -> None:
+        forecast = Forecast(seconds_p50=seconds)
+        self.board.publish(
+            Decision(f"ns/{name}", f"u-{name}", 100.0, node, "", "", forecast=forecast, predicted_start_seconds=start)
+        )
+
+    async def written(self) -> list[tuple[str, ...]]:
+        for work in self.work.values():
+            await work()
+        self.work.clear()
+        told, self.told = self.told, []
+        return told
+
+
+async def test_a_pod_that_waits_and_then_runs_is_told_of_on_its_own_workload() -> None:
+    scene = Scene()
+    scene.pod("p", labels={QUEUE: "team"})
+    scene.decide("p", start=160.0)
+    words = (
+        "1 of 1 pod waiting for a node, expected to start about 1970-01-01T00:02:40Z, done about 1970-01-01T00:03:40Z"
+    )
+    assert await scene.written() == [("ns/wl", "u-wl", "PredictedStart", words, NEWER)]
+    assert scene.asked == [(f"/apis/{NEWER}/namespaces/ns/workloads", {"labelSelector": "kueue.x-k8s.io/job-uid=u-p"})]
+    scene.decide("p", node="n")
+    words = "1 pod on nodes, expected to be done about 1970-01-01T00:02:40Z"  # decided at 100 s, 60 s long
+    assert await scene.written() == [("ns/wl", "u-wl", "PredictedFinish", words, NEWER)]
+    assert len(scene.asked) == 1
+
+
+async def test_a_group_is_told_of_by_its_last_pod() -> None:
+    scene = Scene()
+    for name, start in (("a", 160.0), ("b", 220.0)):
+        scene.pod(name, labels={QUEUE: "team", GROUP: "train"})
+        scene.decide(name, start=start)
+    ((key, _, _, words, _),) = await scene.written()
+    assert (key, scene.asked[0][1]) == ("ns/wl", {"fieldSelector": "metadata.name=train"})
+    assert words.startswith("2 of 2 pods waiting for a node, expected to start about 1970-01-01T00:03:40Z, done about")
+    scene.decide("a", node="n")
+    ((_, _, _, words, _),) = await scene.written()
+    assert words.startswith("1 of 2 pods waiting")
+
+
+async def test_an_older_kueue_is_asked_in_its_own_version() -> None:
+    scene = Scene(serves=OLDER)
+    scene.pod("p", labels={QUEUE: "team"})
+    scene.decide("p", node="n")
+    assert [said[-1] for said in await scene.written()] == [OLDER]
+
+
+async def test_nothing_is_asked_for_pods_of_no_queue_or_behind_its_gate() -> None:
+    scene = Scene()
+    scene.pod("plain")
+    scene.pod("gated", labels={QUEUE: "team"}, spec={"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]})
+    for name in ("plain", "gated"):
+        scene.decide(name, start=160.0)
+    assert await scene.written() == []
+    assert scene.asked == []
+
+
+async def test_without_the_right_to_read_workloads_it_asks_once() -> None:
+    scene = Scene()
+    scene.error = ApiError(403, "Forbidden", "workloads is forbidden")
+    for name in ("a", "b"):
+        scene.pod(name, labels={QUEUE: "team"})
+    scene.decide("a", node="n")
+    assert await scene.written() == []
+    scene.decide("b", node="n")
+    assert (await scene.written(), len(scene.asked)) == ([], 1)
