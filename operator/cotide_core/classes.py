@@ -24,13 +24,12 @@ class WorkloadClass(StrEnum):
     BATCH = "batch"
     GRATIS = "gratis"
 
-    @property
-    def rank(self) -> int:
-        """2 for online, 1 for batch, 0 for gratis: what a namespace's cap compares."""
-        return _RANK[self]
+    rank: int
+    """2 for online, 1 for batch, 0 for gratis: what a namespace's cap compares."""
 
 
-_RANK: Final = {WorkloadClass.ONLINE: 2, WorkloadClass.BATCH: 1, WorkloadClass.GRATIS: 0}
+for _rank, _class in enumerate((WorkloadClass.GRATIS, WorkloadClass.BATCH, WorkloadClass.ONLINE)):
+    _class.rank = _rank
 CLASSES: Final = {str(one): one for one in WorkloadClass}
 """Class by its word; an enum's own look-up by value costs ten times as much, and every pod is classified."""
 

@@ -13,7 +13,7 @@ instructions, byte for byte.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from cotide_core.config import SchedulerConfig
 from cotide_core.events import (
@@ -391,10 +391,9 @@ class Scheduler:
         full = len(self._shapes) > self._shapes_kept or len(matches) > self._matches_kept
         if full or self.state.columns.types_refused:
             self._prune(arrivals)
-        self._run_times.learn(entry.pod for entry in arrivals.values())
-        for entry in arrivals.values():
-            self._forecast(entry)
-            if self._follows_run_time and (shape := self._shape_of(entry.pod, entry)) is not entry.shape:
+        self._forecast(arrivals.values())
+        for entry in arrivals.values() if self._follows_run_time else ():
+            if (shape := self._shape_of(entry.pod, entry)) is not entry.shape:
                 self._queue.remove(entry.pod.key, now)
                 entry.shape = shape
         for entry in nominated:
@@ -416,11 +415,12 @@ class Scheduler:
                 message = f"the queue is full ({limit} {noun_of(limit, 'pod')}); it is kept and admitted in turn"
                 self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, message))
 
-    def _forecast(self, entry: QueuedPod) -> None:
-        """Write down a pod's lone run time."""
-        told = None if entry.shape.online else self._told.of(entry.pod)
-        entry.from_habits = told is not None
-        entry.seconds_p50, entry.seconds_p90 = self._run_times.untold(entry.pod) if told is None else told
+    def _forecast(self, entries: Collection[QueuedPod]) -> None:
+        """Write down pods' lone run times."""
+        for entry, lone in zip(entries, self._run_times.each([entry.pod for entry in entries]), strict=True):
+            told = self._told.of(entry.pod) if self._told and not entry.shape.online else None
+            entry.from_habits = told is not None
+            entry.seconds_p50, entry.seconds_p90 = lone if told is None else told
 
     def _shape_of(self, pod: Pod, known: QueuedPod | None) -> Shape:
         """Return a pod's shape, with its run time where that decides where it goes and is known already."""
@@ -603,9 +603,7 @@ class Scheduler:
         completion = completion_by_namespace(found.completion(event.completion), own_completion)
         self._run_times, self._estimates = RunTimes(completion, self._told), RunTimes(completion, self._told)
         self._placer.forget_answers()
-        self._run_times.learn(entry.pod for entry in self._queue)
-        for entry in self._queue:
-            self._forecast(entry)
+        self._forecast(list(self._queue))
         for entry in list(self._queue) if self._follows_run_time else ():
             self._admit(entry.pod, entry)
         self._queue.resort(now)

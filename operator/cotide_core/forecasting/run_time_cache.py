@@ -22,6 +22,7 @@ from cotide_core.state.remembered import Remembered
 REMEMBERED: Final = 16_384
 """Distinct jobs of a generation (chosen: as many run at once in a large cluster; 5 MB)."""
 _Job = tuple[str, int, float | None]
+_ONLINE: Final = (0.0, 0.0)
 
 
 class ToldRunTimes:
@@ -36,6 +37,9 @@ class ToldRunTimes:
         if possible:
             self._told[forecast.key] = forecast
         return possible
+
+    def __len__(self) -> int:
+        return len(self._told)
 
     def of(self, pod: Pod) -> tuple[float, float] | None:
         """Return (p50, p90) in seconds; None where nothing was told."""
@@ -63,14 +67,19 @@ class RunTimes:
 
     def learn(self, pods: Iterable[Pod]) -> None:
         """Ask the forecaster about the jobs among the pods that are new, in one call."""
-        self._known.make_room()  # once: what is found below is there when it is asked for
-        fresh = dict.fromkeys(
-            job
-            for pod in pods
-            if pod.workload_class is not WorkloadClass.ONLINE and self._known.get(job := self._job(pod)) is None
-        )
+        self.each(pods)
+
+    def each(self, pods: Iterable[Pod]) -> list[tuple[float, float]]:
+        """Return of each pod what `untold` does; asks in one call about the jobs that are new."""
+        self._known.make_room()
+        known, job_of = self._known.get, self._job
+        jobs = [None if pod.workload_class is WorkloadClass.ONLINE else job_of(pod) for pod in pods]
+        found = [_ONLINE if job is None else known(job) for job in jobs]
+        fresh = dict.fromkeys(job for job, one in zip(jobs, found, strict=True) if job is not None and one is None)
+        answers: dict[_Job | None, tuple[float, float]] = {}
         if fresh:
-            self._ask(list(fresh))
+            answers.update(zip(fresh, self._ask(list(fresh)), strict=True))
+        return [answers[job] if one is None else one for job, one in zip(jobs, found, strict=True)]
 
     def _ask(self, jobs: list[_Job]) -> list[tuple[float, float]]:
         sizes = np.array([size for _, size, _ in jobs], np.float64)
@@ -89,7 +98,7 @@ class RunTimes:
     def untold(self, pod: Pod) -> tuple[float, float]:
         """Return the same of a pod of which nothing was told."""
         if pod.workload_class is WorkloadClass.ONLINE:
-            return 0.0, 0.0
+            return _ONLINE
         job = self._job(pod)
         found = self._known.get(job)
         if found is None:

@@ -40,9 +40,10 @@ class Assumptions:
         entry.attempts += 1
         self._queue.placed(entry, now)
         self._in_flight[entry.pod.key] = entry
-        pressure = snapshot.batch_millicores.item(row) / max(1, snapshot.allocatable.item(CPU_COLUMN, row))
-        queued = max(0.0, now - entry.pod.created_seconds)
-        return DecidedBind(entry, node, placement, queued, snapshot.service_rates.item(row), pressure)
+        cells, waited = snapshot.cells, now - entry.pod.created_seconds
+        offered = cells.allocatable[CPU_COLUMN][row]
+        pressure = cells.batch_millicores[row] / (offered if offered > 1 else 1)
+        return DecidedBind(entry, node, placement, waited if waited > 0.0 else 0.0, cells.service_rates[row], pressure)
 
     def let_go(self, key: str) -> QueuedPod | None:
         """Forget a pod that was confirmed, refused or is gone; returns it where it was assumed."""

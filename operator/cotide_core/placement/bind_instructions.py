@@ -5,7 +5,7 @@ Called by `cycle.Scheduler` once per cycle, so that the slowdowns of all its bin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from cotide_core.forecasting.own_models import type_for
 from cotide_core.forecasts import HABITS, CompletionForecaster
 from cotide_core.instructions import NO_FORECAST, Bind, Forecast
 from cotide_core.placement.placer import Placement
-from cotide_core.qos.applicability import evidence_of, names_of, outside_of
+from cotide_core.placement.wait_instructions import risk_of
 from cotide_core.queueing.queued_pod import QueuedPod
 
 
@@ -37,38 +37,26 @@ def bind_instructions(
 ) -> list[Bind]:
     """Return the Binds, each with its predicted completion: lone run time times the slowdown on the chosen node."""
     jobs = [bind for bind in decided if not bind.entry.shape.online]
-    slowdowns: dict[int, float] = {}
+    factors: Iterator[float] = iter(())
     if jobs:
         rates = np.array([bind.service_rate for bind in jobs], np.float64)
         pressures = np.array([bind.cpu_pressure for bind in jobs], np.float64)
-        factors = forecaster.slowdown([type_for(forecaster, bind.entry.pod) for bind in jobs], rates, pressures)
-        slowdowns = {id(bind): factor for bind, factor in zip(jobs, factors.tolist(), strict=True)}
+        types = [type_for(forecaster, bind.entry.pod) for bind in jobs]
+        factors = iter(forecaster.slowdown(types, rates, pressures).tolist())
     out = []
     for bind in decided:
-        entry, probability = bind.entry, bind.placement.probability
-        factor = slowdowns.get(id(bind))
-        forecast = NO_FORECAST
-        if factor is not None or probability is not None:
-            forecast = Forecast(
-                qos_violation_probability=probability,
-                seconds_p50=None if factor is None else entry.seconds_p50 * factor,
-                seconds_p90=None if factor is None else entry.seconds_p90 * factor,
-                qos_model="" if probability is None else qos_model,
-                completion_model="" if factor is None else HABITS if entry.from_habits else forecaster.model_id,
-                qos_outside=() if probability is None else names_of(outside_of(bind.placement.basis)),
-                qos_evidence=None if probability is None else evidence_of(bind.placement.basis),
-            )
+        entry, placement = bind.entry, bind.placement
+        probability = placement.probability
+        forecast = NO_FORECAST if probability is None else risk_of(probability, placement.basis, qos_model)
+        if not entry.shape.online:
+            factor = next(factors)
+            model = HABITS if entry.from_habits else forecaster.model_id
+            risk, _, _, asked, _, outside, evidence = forecast
+            p50, p90 = entry.seconds_p50 * factor, entry.seconds_p90 * factor
+            forecast = Forecast(risk, p50, p90, asked, model, outside, evidence)
+        pod, reason = entry.pod, reason_of(placement, policy, threshold)
         out.append(
-            Bind(
-                key=entry.pod.key,
-                uid=entry.pod.uid,
-                node=bind.node,
-                reason=reason_of(bind.placement, policy, threshold),
-                forecast=forecast,
-                refused=bind.placement.refused,
-                attempts=entry.attempts,
-                queued_seconds=bind.queued_seconds,
-            )
+            Bind(pod.key, pod.uid, bind.node, reason, forecast, placement.refused, entry.attempts, bind.queued_seconds)
         )
     return out
 

@@ -19,6 +19,7 @@ from cotide_core.placement.constraints.image_locality import locality
 from cotide_core.placement.feasibility import FITS, GONE, Codes, Feasibility, NodeMatches, Stamp
 from cotide_core.placement.scoring import Rank
 from cotide_core.placement.top_rows import Ranking
+from cotide_core.state.cells import real_cells_of
 from cotide_core.state.shapes import FitShape
 from cotide_core.state.snapshot import Snapshot
 
@@ -48,12 +49,14 @@ class Candidates:
         self._rank = rank
         self._cached = rank.cacheable
         self._cursor = -1
+        self._alone = shape.peers is None and not shape.images
         self._stamp: Stamp = (0, (), 0)
         self._local: Floats | None = None
         """(N,) what its images add to the scores, as of the stamp; None: nothing."""
         self._ranking = Ranking()
         self.codes: Codes = np.zeros(0, np.int16)
         self.scores: Floats = np.zeros(0)
+        self._code_cells, self._score_cells = self.codes.data, real_cells_of(self.scores)
         self.tally: dict[int, int] = {}
         self.unfit: tuple[NodeVerdict, ...] | None = None
 
@@ -61,8 +64,7 @@ class Candidates:
         """Evaluate the rows that changed since the last call."""
         columns = snapshot.columns
         end = columns.journal_start + len(columns.journal)
-        alone = self._shape.peers is None and not self._shape.images
-        stamp = self._stamp if alone else self._feasibility.stamp(self._shape, snapshot)
+        stamp = self._stamp if self._alone else self._feasibility.stamp(self._shape, snapshot)
         if self._cursor == end and len(self.codes) == snapshot.size and stamp == self._stamp:
             return
         behind = self._cursor < columns.journal_start or len(self.codes) != snapshot.size
@@ -92,6 +94,7 @@ class Candidates:
         self._local = locality(self._shape, snapshot) if self._shape.images else None
         self.codes = self._feasibility.codes(self._shape, snapshot, everything)
         self.scores = self._scored(snapshot, everything, self.codes)
+        self._code_cells, self._score_cells = self.codes.data, real_cells_of(self.scores)
         self._ranking.reset()
         self.tally = {code: n for code, n in enumerate(np.bincount(self.codes).tolist()) if n and code != GONE}
 
@@ -110,7 +113,8 @@ class Candidates:
                 self._move(old_code, new_code)
 
     def _evaluate_one(self, snapshot: Snapshot, row: int, matches: NodeMatches) -> None:
-        code_before, before = self.codes.item(row), self.scores.item(row)
+        codes, scores = self._code_cells, self._score_cells
+        code_before, before = codes[row], scores[row]
         code = self._feasibility.code(self._shape, snapshot, row, matches)
         score = -math.inf
         if code == FITS:
@@ -119,8 +123,8 @@ class Candidates:
                 score -= SOFT_TAINT_PENALTY * matches.soft.item(row)
             if self._local is not None:
                 score += self._local.item(row)
-        self.codes[row] = code
-        self.scores[row] = score
+        codes[row] = code
+        scores[row] = score
         self._ranking.change(row, before, score)
         if code != FITS or code_before != FITS:
             self.unfit = None  # a row that stays refused may hold another node now, and be the one that is named

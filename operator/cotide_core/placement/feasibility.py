@@ -78,6 +78,8 @@ class NodeMatches:
         self._constraints = constraints
         self._seen = -1
         self.codes: Codes = np.full(0, GONE, np.int16)
+        self.cells = self.codes.data
+        """The same, one at a time."""
         self.soft: Integers = np.zeros(0, np.int64)
         """(N,) untolerated PreferNoSchedule taints."""
         self.any_soft = False
@@ -90,6 +92,7 @@ class NodeMatches:
         missing = snapshot.size - len(self.codes)
         if missing > 0:
             self.codes = np.concatenate([self.codes, np.full(missing, GONE, np.int16)])
+            self.cells = self.codes.data
             self.soft = np.concatenate([self.soft, np.zeros(missing, np.int64)])
         rows = np.flatnonzero(snapshot.spec_versions > self._seen).tolist()
         wished = self._constraints
@@ -211,19 +214,19 @@ class Feasibility:
 
         ``matches`` are those of the shape, up to date: asked for once for all rows.
         """
-        if shape.online or shape.host_ports or shape.physical is not None or shape.peers is not None:
+        if not shape.counts or shape.peers is not None:
             return int(self.codes(shape, snapshot, slice(row, row + 1))[0])
         closed = snapshot.state.refusals.closed
         if closed and snapshot.name(row) in closed:
             return int(self.codes(shape, snapshot, slice(row, row + 1))[0])
-        code = matches.codes.item(row)
+        code = matches.cells[row]
         if code != FITS:
-            return int(code)
-        free = snapshot.free
+            return code
+        free = snapshot.cells.free
         for index, (column, amount) in enumerate(shape.demanded):
             if index == shape.before:
                 break
-            if free.item(column, row) < amount:
+            if free[column][row] < amount:
                 return self._short_of(shape.resources[index])
         return self._short_of(shape.missing) if shape.missing else FITS
 

@@ -141,6 +141,7 @@ class Placer:
         self.exploration = exploration or Exploration(None)
         self.feasibility = Feasibility()
         self._candidates: dict[FitShape, Candidates] = {}
+        self._cacheable = policy.rank.cacheable
 
     def candidates(self, snapshot: Snapshot, shape: FitShape) -> Candidates:
         """Return the nodes as a shape sees them, up to date."""
@@ -186,7 +187,7 @@ class Placer:
         if not candidates.tally.get(FITS):
             return Placement(-1, None, unfit)
         guard, rank = self.policy.guard, self.policy.rank
-        if not rank.cacheable:
+        if not self._cacheable:
             drawn = candidates.scores + rank.scores(snapshot, shape.fit, slice(0, snapshot.size))
             if guard is None:
                 return Placement(int(drawn.argmax()), None, unfit)  # who does not fit scores -inf
@@ -196,14 +197,16 @@ class Placer:
         first = np.array(candidates.best(WIDTH), np.intp)
         if not guard.concerns(snapshot, shape, int(first[0])):
             return Placement(int(first[0]), None, unfit, guarded=True)
-        if not guard.knows(snapshot, shape, first):
+        probabilities = guard.known(snapshot, shape, first)
+        if probabilities is None:
             asked = first
             if candidates.tally[FITS] <= 4 * FEW_ROWS:
                 # On a full cluster few rows are left and most refuse: then one call asks about all of them.
                 open_rows = guard.not_refused(snapshot, shape, candidates.codes == FITS)
                 asked = np.union1d(first, open_rows) if len(open_rows) <= FEW_ROWS else first
             self._ask_ahead(snapshot, shape, forecaster, guard, asked, upcoming())
-        chosen = self._choose(snapshot, shape, guard, unfit, first, guard.known(snapshot, shape, first))
+            probabilities = guard.told(snapshot, shape, first)
+        chosen = self._choose(snapshot, shape, guard, unfit, first, probabilities)
         if chosen is not None:
             return chosen
         among = OpenNodes(candidates.codes == FITS, candidates.scores, unfit)
@@ -330,15 +333,15 @@ class Placer:
         chosen = least_risky(probabilities, guard.threshold, step)
         if chosen < 0:
             return None
-        row = int(rows[chosen])
-        refused = rows[probabilities > guard.threshold]
+        row, probability = rows.item(chosen), probabilities.item(chosen)
         verdicts = unfit
-        if len(refused):
+        if max(probabilities.tolist()) > guard.threshold:  # of the few that are asked about first, faster than an array
+            refused = rows[probabilities > guard.threshold]
             verdicts = (*risk_verdicts(snapshot, guard.by_service(shape, refused)), *verdicts)
         if not guard.concerns(snapshot, shape, row):
             return Placement(row, None, verdicts, guarded=True)
         self.exploration.accepted(snapshot, row)
-        return Placement(row, float(probabilities[chosen]), verdicts, guarded=True, basis=guard.basis(shape, row))
+        return Placement(row, probability, verdicts, guarded=True, basis=guard.basis(shape, row))
 
     def _ask_ahead(
         self,

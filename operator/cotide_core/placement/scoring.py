@@ -60,10 +60,11 @@ class LeastAllocated:
 
     def score(self, snapshot: Snapshot, shape: FitShape, row: int) -> float:
         """Return the same for one row."""
-        free, allocatable = snapshot.free, snapshot.allocatable
+        free, allocatable = snapshot.cells.free, snapshot.cells.allocatable
         total = 0.0
         for column, amount in shape.scored:
-            total += (free.item(column, row) - amount) / max(1, allocatable.item(column, row))
+            offered = allocatable[column][row]
+            total += (free[column][row] - amount) / (offered if offered > 1 else 1)
         return total / len(shape.scored)
 
 
@@ -81,7 +82,7 @@ class WithoutService:
     def score(self, snapshot: Snapshot, shape: FitShape, row: int) -> float:
         """Return the same for one row."""
         del shape
-        return float(snapshot.service_counts.item(row) == 0)
+        return 1.0 if snapshot.cells.service_counts[row] == 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class LowRate:
     def score(self, snapshot: Snapshot, shape: FitShape, row: int) -> float:
         """Return the same for one row."""
         del shape
-        return 1.0 / (1.0 + snapshot.service_rates.item(row) / RATE_SCALE)
+        return 1.0 / (1.0 + snapshot.cells.service_rates[row] / RATE_SCALE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +118,10 @@ class LowPressure:
 
     def score(self, snapshot: Snapshot, shape: FitShape, row: int) -> float:
         """Return the same for one row."""
-        millicores = snapshot.batch_millicores.item(row) + (0 if shape.online else shape.millicores)
-        return 1.0 / (1.0 + millicores / max(1, snapshot.allocatable.item(CPU_COLUMN, row)))
+        cells = snapshot.cells
+        millicores = cells.batch_millicores[row] + (0 if shape.online else shape.millicores)
+        offered = cells.allocatable[CPU_COLUMN][row]
+        return 1.0 / (1.0 + millicores / (offered if offered > 1 else 1))
 
 
 @dataclass(slots=True)

@@ -84,6 +84,7 @@ class QosGuard:
         self.calls = 0
         self._tables = AnswerTables()
         self._names: list[str] = []
+        self._one_index, self._one_end = np.zeros(1, np.int64), np.zeros(1, np.int64)
 
     def forget(self) -> None:
         """Drop all answers: another model answers otherwise."""
@@ -106,7 +107,7 @@ class QosGuard:
         """Return the same for one row."""
         if shape.online:
             return bool(self.concerned(snapshot, shape, np.array([row], np.intp))[0])
-        return snapshot.service_counts.item(row) > 0
+        return snapshot.cells.service_counts[row] > 0
 
     def not_refused(self, snapshot: Snapshot, shape: Shape, fits: Booleans) -> NDArray[np.intp]:
         """Return those of the rows where a shape fits that nothing remembered implies a refusal of, now."""
@@ -127,12 +128,6 @@ class QosGuard:
             snapshot.columns.relief_versions,
         )
 
-    def knows(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp]) -> bool:
-        """Whether `probabilities` of these rows would need no call."""
-        self._tables.fit(snapshot)
-        index = np.array([self._tables.index_of(snapshot, shape)], np.int64)
-        return not self._cache_misses(snapshot, index, np.array([len(rows)], np.int64), rows).shape[1]
-
     def probabilities(
         self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp], forecaster: QosForecaster
     ) -> Floats:
@@ -143,9 +138,19 @@ class QosGuard:
         self.prefetch(snapshot, [(shape, rows)], forecaster)
         return np.asarray(self._tables.probabilities[self._tables.known_index(shape), rows])
 
-    def known(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp]) -> Floats:
-        """Return the same for rows that it `knows`."""
-        return np.asarray(self._tables.probabilities[self._tables.index_of(snapshot, shape), rows])
+    def known(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp]) -> Floats | None:
+        """Return the same; None where it would need a call."""
+        tables = self._tables
+        tables.fit(snapshot)
+        index = tables.index_of(snapshot, shape)
+        self._one_index[0], self._one_end[0] = index, len(rows)
+        if self._cache_misses(snapshot, self._one_index, self._one_end, rows).shape[1]:
+            return None
+        return np.asarray(tables.probabilities[index].take(rows))
+
+    def told(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp]) -> Floats:
+        """Return the same for rows that were asked about just now."""
+        return np.asarray(self._tables.probabilities[self._tables.index_of(snapshot, shape)].take(rows))
 
     def prefetch(
         self, snapshot: Snapshot, wanted: Sequence[tuple[Shape, NDArray[np.intp]]], forecaster: QosForecaster

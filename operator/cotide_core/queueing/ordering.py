@@ -120,9 +120,10 @@ class PredictedShortestFirst:
 
     def next_change(self, entry: QueuedPod, now: float) -> float | None:
         """Return when it ages back or ages to the front, whichever is next."""
-        moments = [entry.pod.created_seconds + self.overtaking_seconds]
-        if entry.demoted_seconds is not None:
-            moments.append(entry.demoted_seconds + self.age_back_seconds)
+        ages = entry.pod.created_seconds + self.overtaking_seconds
+        if entry.demoted_seconds is None:
+            return ages if ages > now else None
+        moments = (ages, entry.demoted_seconds + self.age_back_seconds)
         return min((moment for moment in moments if moment > now), default=None)
 
     def _demoted(self, entry: QueuedPod, now: float) -> bool:

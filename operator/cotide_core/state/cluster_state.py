@@ -576,27 +576,32 @@ class ClusterState:
         pod, row = record.pod, record.row
         demand = self.demand(pod.requests)
         columns = self.columns
-        free = columns.free
+        # Before the cells are asked for: a type that is new moves the arrays. Taken off where it was put: in the
+        # meantime another column may have become the type's.
+        batch = pod.workload_class is not WorkloadClass.ONLINE
+        if batch and sign > 0:
+            record.type_column = columns.type_column(pod.type)
+        cells = columns.cells()
+        free = cells.free
         for resource, amount in demand.amounts:
-            free[resource, row] -= sign * amount
-        held = columns.held[pod.workload_class.rank]
-        held[0, row] += sign * demand.millicores
-        held[1, row] += sign * demand.memory_bytes
+            free[resource][row] -= sign * amount
+        cpu, memory = cells.held[pod.workload_class.rank]
+        cpu[row] += sign * demand.millicores
+        memory[row] += sign * demand.memory_bytes
         for port in pod.host_ports:
             taken = columns.ports[row]
             taken[port] = taken.get(port, 0) + sign
             if not taken[port]:
                 del taken[port]
-        if pod.workload_class is WorkloadClass.ONLINE:
+        if batch:
+            column = record.type_column
+            cells.type_counts[column][row] += sign
+            cells.type_bytes[column][row] += sign * pod.input_bytes
+            cells.batch_millicores[row] += sign * demand.millicores
+            self.namespaces.count(pod, demand, sign)
+        else:
             columns.online_counts[row] += sign
             self._count_service(record, sign)
-        else:
-            # Taken off where it was put: in the meantime another column may have become the type's.
-            column = record.type_column = columns.type_column(pod.type) if sign > 0 else record.type_column
-            columns.type_counts[column, row] += sign
-            columns.type_bytes[column, row] += sign * pod.input_bytes
-            columns.batch_millicores[row] += sign * demand.millicores
-            self.namespaces.count(pod, demand, sign)
 
     def _count_service(self, record: PodRecord, sign: int) -> None:
         pod, row, columns = record.pod, record.row, self.columns

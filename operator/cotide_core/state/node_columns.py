@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from cotide_core.events import HostPort, Node
 from cotide_core.kernels.array_types import Booleans, Floats, Integers
+from cotide_core.state.cells import Cells
 from cotide_core.units import CPU, MEMORY, PODS, RECLAIMED_CPU, RECLAIMED_MEMORY
 
 FIRST_CAPACITY: Final = 64
@@ -134,11 +135,18 @@ class NodeColumns:
         self.journal: list[int] = []
         self.journal_start = 0
         self._spare: list[int] = []
+        self._cells: Cells | None = None
         for resource in ALWAYS:
             self.resource_column(resource)
 
     def __len__(self) -> int:
         return len(self.row_of)
+
+    def cells(self) -> Cells:
+        """Return the cells of the arrays; good until `layout` rises."""
+        if self._cells is None:
+            self._cells = Cells.of(self)
+        return self._cells
 
     def resource_column(self, resource: str) -> int:
         """Return the column of a resource, made when it is new (amount 0 on every node)."""
@@ -151,6 +159,7 @@ class NodeColumns:
                 column = len(self.resources)
                 self.allocatable = _with_one_more(self.allocatable)
                 self.free = _with_one_more(self.free)
+                self._cells = None
             else:
                 column = self.resources.pop(spare)
                 self.allocatable[column] = 0
@@ -180,6 +189,7 @@ class NodeColumns:
                 self.type_names.append(job_type)
                 self.type_counts = _with_one_more(self.type_counts)
                 self.type_bytes = _with_one_more(self.type_bytes)
+                self._cells = None
             else:
                 self.types_refused = True
                 return self.type_column("")
@@ -337,6 +347,7 @@ class NodeColumns:
 
     def _grow(self) -> None:
         self.capacity *= 2
+        self._cells = None
         for name in (
             "allocatable", "free", "type_counts", "type_bytes", "promised_rates", "promised_limits", "promised_numbers",
             "rates_ahead",

@@ -74,6 +74,11 @@ class FitShape:
     """What its pods have to do with other pods; None of most, which depend on nothing but the node itself."""
     images: tuple[str, ...] = ()
     """Of each container of its pods, where some node has one of them."""
+    counts: bool = field(init=False)
+    """Whether of a node that matches nothing but free amounts decides, other pods left aside."""
+
+    def __post_init__(self) -> None:
+        self.counts = not (self.online or self.host_ports or self.physical is not None)
 
 
 @dataclass(eq=False, slots=True)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from cotide_core.events import HostPort, Node
 from cotide_core.kernels.array_types import Booleans, Floats, Integers
+from cotide_core.state.cells import Cells
 from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.node_columns import NodeColumns, ServicePod
 
@@ -44,6 +45,8 @@ class Snapshot:
     relief_versions: Integers
     spec_versions: Integers
     held: Integers
+    cells: Cells
+    """The same of single rows, in plain numbers; only read here."""
     columns: NodeColumns
     """The live table, for its clocks and its journal of changed rows."""
     layout: int
@@ -77,6 +80,7 @@ class Snapshot:
             relief_versions=_frozen(columns.relief_versions[:size]),
             spec_versions=_frozen(columns.spec_versions[:size]),
             held=_frozen(columns.held[:, :, :size]),
+            cells=columns.cells(),
             columns=columns,
             layout=columns.layout,
             state=state,

@@ -15,8 +15,10 @@ from aiohttp import web
 from manifests import our_pod_manifest
 from operator_world import ALONE, World
 
+from cotide_core.limits import SECONDS_MOST
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
+from cotide_kube.timestamps import parse_timestamp
 
 MINE, THEIRS = "team-a", "team-b"
 RATE, LATENCY = 700.0, 3.0
@@ -183,6 +185,49 @@ async def test_nothing_that_a_tenant_may_write_changes_what_another_sees(world: 
                 told = await seen(world.client, MINE)
                 for one in told.values():
                     assert THEIRS not in json.dumps(one)
+
+
+async def test_a_run_time_that_can_not_be_leaves_anothers_waiting_job_its_looks(world: World) -> None:
+    """A runs a pod that wants to run for 30,000 years where B's Job waits for the room."""
+    await world.nodes(1, cpu="4")
+    for namespace in (MINE, THEIRS):
+        with contextlib.suppress(ApiError):  # there already, of an earlier test
+            await world.client.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
+    await world.server.until_accounts(world.client, MINE, THEIRS)
+    async with world.operator():
+        mine = KubeClient(await world.server.tenant(world.client, MINE))
+        theirs = KubeClient(await world.server.tenant(world.client, THEIRS))
+        async with mine, theirs:
+            # 3 of 4 cores are A's, and each pod of B wants 2: B's next start is the end of A's pod.
+            forever = {"cotide.dev/requested-seconds": "1e12"}
+            body = pod("forever", "3", labels={"cotide.dev/class": "batch"}, annotations=forever)
+            await mine.create(path(MINE, "pods"), body)
+
+            async def runs() -> bool:
+                return bool((await world.client.get(f"{path(MINE, 'pods')}/forever"))["spec"].get("nodeName"))
+
+            await world.server.until("A's pod has the node", runs)
+            count = f"{path(THEIRS, 'jobs')}/count"
+            wanted = template()
+            wanted["spec"]["containers"] = [container("2")]
+            job = {"class": "batch", "completions": 2, "parallelism": 1, "type": "sort", "template": wanted}
+            await theirs.create(path(THEIRS, "jobs"), ours("Job", "count", **job))
+
+            async def told() -> float | None:
+                start = (await theirs.get(count)).get("status", {}).get("predictedStart")
+                return None if start is None else parse_timestamp(start)
+
+            start = await world.server.until("B's Job says when it may start", told)
+            # What is asked for beyond 10^9 seconds counts with them, from when A's pod got its node.
+            assert start <= time.time() + SECONDS_MOST
+            await theirs.patch(count, {"spec": {"parallelism": 2}})
+
+            async def looked_at() -> bool:
+                pods = [one["metadata"]["name"] for one in await theirs.list(path(THEIRS, "pods"))]
+                status = (await theirs.get(count))["status"]
+                return len(pods) == 2 and status["observedGeneration"] == 2
+
+            await world.server.until("B's Job is looked at again", looked_at)
 
 
 async def settled(world: World, theirs: KubeClient) -> Object | None:

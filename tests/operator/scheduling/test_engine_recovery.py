@@ -29,10 +29,10 @@ from cotide_operator.translation.event_source import EventSource
 class Fragile(Scheduler):
     """Fails in the midst of its work over pods of one name."""
 
-    def _take(self, event: Event, now: float) -> None:
+    def _apply(self, event: Event, now: float) -> None:
         if isinstance(event, PodUpserted) and event.pod.key == "shop/bad" and event.pod.priority == 0:
             raise OverflowError("too large for int64")
-        super()._take(event, now)
+        super()._apply(event, now)
 
 
 class Heard:
