@@ -35,7 +35,7 @@ class ConsolidationSettings(Section):
     keep_freed_seconds: float = Field(default=_WATCH.keep_freed_seconds, gt=0)
     """After it a freed node that nobody took is given back."""
     spare_nodes: int = Field(default=_WATCH.spare_nodes, ge=0, le=10_000)
-    """Empty nodes that stay open."""
+    """Empty nodes that stay open; with `packs`, freed ones are opened where fewer are empty."""
     reserve_share: float = Field(default=_MOVES.reserve_share, ge=0, le=0.9)
     pays_after_seconds: float = Field(default=_MOVES.pays_after_seconds, ge=0)
     empties_within_seconds: float = Field(default=_MOVES.empties_within_seconds, ge=0)
@@ -79,4 +79,5 @@ class ConsolidationSettings(Section):
             cooldown_seconds=self.cooldown_seconds,
             keep_freed_seconds=self.keep_freed_seconds,
             spare_nodes=self.spare_nodes,
+            opens_spares=self.packs,
         )

@@ -18,6 +18,7 @@ import orjson
 from aiohttp import web
 
 from cotide_core.errors import InputError
+from cotide_core.instructions import Forecast
 from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.observability.access import Access, AccessReviews
 from cotide_operator.observability.metrics import Metrics
@@ -163,4 +164,11 @@ def _board_order(decision: Decision) -> tuple[bool, int, str]:
 
 
 def _json(body: object) -> web.Response:
-    return web.Response(body=orjson.dumps(body), content_type="application/json")
+    return web.Response(body=orjson.dumps(body, default=_by_name), content_type="application/json")
+
+
+def _by_name(value: object) -> dict[str, object]:
+    """Return the fields of a forecast: what is a tuple in memory has names for readers."""
+    if isinstance(value, Forecast):
+        return value._asdict()
+    raise TypeError(f"{type(value).__name__} has no JSON")

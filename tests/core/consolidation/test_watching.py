@@ -85,6 +85,8 @@ def test_a_freed_node_is_opened_where_no_empty_one_is_and_only_then() -> None:
     assert Watch(rules).decide(look(NOW, plan(frees("empty", 0)), standings=held)).give_back == ()
     assert Watch(rules).decide(look(NOW, None, standings=held)).give_back == (), "pods wait: nobody knows what is open"
     assert Watch(RULES).decide(look(NOW, plan(frees("a", 2)), standings=held)).give_back == ()
+    spreads = Watch(replace(rules, opens_spares=False))
+    assert spreads.decide(look(NOW, plan(frees("a", 2)), standings=held)).give_back == (), "a's pods would go there"
 
 
 def test_empty_nodes_are_freed_but_for_the_spare_ones() -> None:

@@ -96,6 +96,8 @@ class WatchRules:
     cooldown_seconds : see the module.
     keep_freed_seconds : after it a freed node that nobody took is given back.
     spare_nodes : empty nodes that stay open: whoever comes next need not wait for one.
+    opens_spares : whether freed ones are opened where fewer are empty. Only where pods go to the fullest node: a
+        scheduler that spreads puts what is moved next on the one just opened, and so on without end.
     """
 
     moves_per_hour: int = 60
@@ -104,6 +106,7 @@ class WatchRules:
     cooldown_seconds: float = 3600.0
     keep_freed_seconds: float = 3600.0
     spare_nodes: int = 1
+    opens_spares: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +204,7 @@ class Watch:
 
         Without them the first pod that comes to a full cluster waits, and all that is being drained is undone for it.
         """
-        if look.plan is None or look.wanted:
+        if look.plan is None or look.wanted or not self._rules.opens_spares:
             return []
         lacking = self._rules.spare_nodes - sum(not one.moves for one in look.plan.freed)
         ours = [
