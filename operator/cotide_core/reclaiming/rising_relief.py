@@ -73,6 +73,7 @@ class RisingRelief:
         latency = event.latency_p95_milliseconds
         if promise is None or latency is None or latency > promise.latency_p95_milliseconds:
             self._holds.pop(event.pod, None)
+            self._judged.pop(event.pod, None)
         else:
             self._holds[event.pod] = now
 
@@ -106,6 +107,7 @@ class RisingRelief:
         if not state.rate_forecasts.horizons_seconds:
             return []
         stale = now - self._config.usage_stale_seconds
+        self._next = {node: until for node, until in self._next.items() if now < until}  # nodes come and go
         out: list[Option] = []
         for key, measured in list(self._holds.items()):
             record = state.record(key)
