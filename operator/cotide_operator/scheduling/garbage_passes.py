@@ -22,7 +22,7 @@ a full one. Chosen: while 10,000 pods come, all that is new stays, and a pass ta
 a busy machine; one over 25,000 takes 5 to 20 ms, and a full one, over 50,000, 20 to 50."""
 FULL_OBJECTS: Final = (THRESHOLDS[2] + 1) * (THRESHOLDS[1] + 1) * THRESHOLDS[0]
 THOROUGH_SECONDS: Final = 24 * 3600.0
-"""From one thorough pass to the next at least (chosen: `benchmarks/soak.py` finds a day's churn flat without any)."""
+"""From one thorough pass to the next at least (chosen: `benchmarks/days/soak.py` finds a day's churn flat without)."""
 LOOK_SECONDS: Final = 30.0
 """Between two looks for a calm moment (chosen)."""
 _LOG = logging.getLogger("cotide.garbage")
