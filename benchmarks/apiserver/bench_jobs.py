@@ -35,7 +35,7 @@ from cotide_sim.apiserver.testing import server_process
 JOBS = "/apis/cotide.dev/v1alpha1/namespaces/default/jobs"
 PODS = "/api/v1/namespaces/default/pods"
 IN_FLIGHT = 16
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 DEADLINE_SECONDS = 180.0
 CONFIG = """\
 apiVersion: cotide.dev/v1alpha1
@@ -87,7 +87,7 @@ async def one_round(client: KubeClient, operator: subprocess.Popen[bytes], optio
     made = time.perf_counter() - started
     bound = done = 0.0
     while not done:
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
         now = time.perf_counter() - started
         if now > DEADLINE_SECONDS:
             raise SystemExit("the Jobs were not done in time")
@@ -106,7 +106,7 @@ async def one_round(client: KubeClient, operator: subprocess.Popen[bytes], optio
     for name in names:
         await client.delete(f"{JOBS}/{name}")
     while await client.list(PODS) or await client.list(JOBS):
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
     return Round(made, bound, done, writes, spent)
 
 
@@ -127,7 +127,7 @@ async def ready(port: int) -> None:
                 async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
                     if answer.status == 200:
                         return
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
 
 async def run(options: argparse.Namespace) -> list[Round]:

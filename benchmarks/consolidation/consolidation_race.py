@@ -6,7 +6,7 @@ with a disruption budget (a quarter may be away), and workers without one. Pods 
 workers are scaled away, so that nodes stand half empty: on the real server every racer of a seed starts from the very
 same pods on the same nodes (`consolidation_start`). From then on the racer works for so many simulated minutes while
 workers come and go. Seen by a watch of all pods
-(`consolidation_witness`), so that no version is missed:
+(`consolidation_observer`), so that no version is missed:
 
 - pods by node at the start, and nodes with a pod at the end;
 - evictions, those of pods that came only since, replacements among them, and how many pods stood at the start on as
@@ -46,7 +46,7 @@ from typing import Any, Final
 
 import consolidation_start
 import karpenter_nodes
-from consolidation_witness import Witness
+from consolidation_observer import PodObserver
 
 sys.path.extend(
     str(Path(__file__).resolve().parents[2] / folder) for folder in ("benchmarks/shared", "tests/controlplane")
@@ -161,7 +161,7 @@ class Cluster:
         self.plane, self.client, self.options, self.racer = plane, client, options, racer
         self.origin = time.time()
         self._say_next = 0.0
-        self.sight = Witness(client, PODS)
+        self.sight = PodObserver(client, PODS)
         self.owners = DEPLOYMENTS if isinstance(plane, ControlPlane) else WORKLOADS
         self.kubeconfig = plane.folder / "admin.kubeconfig"
         each = options.pods // 100
@@ -327,9 +327,9 @@ async def cluster(plane: ControlPlane | Emulator, options: argparse.Namespace, r
             async with running.karpenters_nodes():
                 yield running
             return
-        told = ["--speed", str(options.speed), "--origin-seconds", repr(running.origin)]
+        clock = ["--speed", str(options.speed), "--origin-seconds", repr(running.origin)]
         shape = ["--cpu", str(NODE_CORES), "--memory", "32Gi", "--count", str(options.nodes)]
-        running.cotide("nodes", *shape, *told)
+        running.cotide("nodes", *shape, *clock)
         while sum(not one["spec"].get("taints") for one in await client.list("/api/v1/nodes")) < options.nodes:
             await asyncio.sleep(0.5)
         async with running.seen():
@@ -362,7 +362,7 @@ async def race(plane: ControlPlane | Emulator, options: argparse.Namespace, race
         used = between(cpu_before, cpu_seconds({"it": worker.pid}))["it"]
         await running.settle()
         nodes = await running.client.list("/api/v1/nodes")
-        told, figures = worker.text().splitlines(), running.sight.figures()
+        log, figures = worker.text().splitlines(), running.sight.figures()
         return {
             "racer": racer,
             "server": options.server,
@@ -377,7 +377,7 @@ async def race(plane: ControlPlane | Emulator, options: argparse.Namespace, race
             "cpu_seconds": used,
             "memory_bytes": memory_bytes(worker.pid) if worker.exit_code is None else None,
             "ended": worker.exit_code,
-            "log": told[-options.log_lines :] if options.log_lines else [],
+            "log": log[-options.log_lines :] if options.log_lines else [],
         }
 
 

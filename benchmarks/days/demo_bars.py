@@ -28,15 +28,15 @@ def run(seed: int, arguments: argparse.Namespace) -> int:
     if not done.stdout:
         print(f"seed {seed}: failed with exit code {done.returncode}: {done.stderr.strip()[-500:]}", flush=True)
         return done.returncode or 1
-    told = json.loads(done.stdout)
-    for name, figures in told["policies"].items():
+    printed = json.loads(done.stdout)
+    for name, figures in printed["policies"].items():
         late = figures["late_seconds"] / max(1.0, figures["waiting_seconds_total"])
         print(
             f"seed {seed:3}  {name:15} waiting {figures['waiting_seconds_total']:9,.0f} s  over limit "
             f"{figures['qos_violation_ratio']:6.2%}  jobs {figures['jobs_finished']:4}  late {late:5.1%}"
         )
-    missed = told["verdict"]["missed"]
-    print(f"seed {seed:3}  {told['verdict']['sentence']}")
+    missed = printed["verdict"]["missed"]
+    print(f"seed {seed:3}  {printed['verdict']['sentence']}")
     print(
         f"seed {seed:3}  {'; '.join(missed) or 'every objective met' if missed is not None else 'not judged'}",
         flush=True,

@@ -220,10 +220,10 @@ class Day:
 
     async def _start_nodes(self, client: KubeClient) -> str:
         options = self._options
-        told = ["--speed", str(options.speed), "--origin-seconds", repr(self._origin), "--metrics-port", "0"]
+        clock = ["--speed", str(options.speed), "--origin-seconds", repr(self._origin), "--metrics-port", "0"]
         shape = ["--count", str(options.nodes), "--cpu", str(CORES), "--memory", "32Gi"]
         physics = [] if options.data is None else ["--interference", f"measured:{options.data / 'colocation'}"]
-        command = [*self._command("nodes"), "--kubeconfig", self._kubeconfig, *shape, *told, *physics]
+        command = [*self._command("nodes"), "--kubeconfig", self._kubeconfig, *shape, *clock, *physics]
         nodes = self._pen.start("nodes", command)
         found = await self._said(nodes, r"(http://[0-9.:]+)/metrics")
         while sum(not one["spec"].get("taints") for one in await client.list("/api/v1/nodes")) < options.nodes:

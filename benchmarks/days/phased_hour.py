@@ -237,8 +237,8 @@ class Workers:
 
 
 def _held(pod: PodObject) -> int:
-    told = pod.status.container_statuses[0].resources or pod.spec.containers[0].resources
-    return resource_amount(CPU, told.requests.get(CPU, 0))
+    resources = pod.status.container_statuses[0].resources or pod.spec.containers[0].resources
+    return resource_amount(CPU, resources.requests.get(CPU, 0))
 
 
 def _job(number: int, planned: Planned, *, phased: bool) -> dict[str, Any]:
@@ -474,9 +474,9 @@ def main() -> int:
     found = [figures[rule] for rule in rules]
     broke = any(one["overfull"] or one["jobs_lost"] or one["jobs"] < len(jobs) for one in found)
     if asked.only is None and not broke:
-        told = figures["simulator"]
+        simulated = figures["simulator"]
         both = paired(*(one.pop("took_seconds") for one in found))
-        figures["over_task"] = {**both, "simulator": told["phases"] / told["task"]}
+        figures["over_task"] = {**both, "simulator": simulated["phases"] / simulated["task"]}
     print(json.dumps(figures, indent=1))
     return BROKE if broke else 0
 

@@ -130,9 +130,9 @@ async def day(plane: ControlPlane, options: argparse.Namespace, folder: Path) ->
         await client.create("/api/v1/namespaces", {"metadata": {"name": "cotide-system"}})
         for document in yaml.safe_load_all(ROLE.read_text(encoding="utf-8")):
             await client.create(COLLECTIONS[document["kind"]], document)
-        told = ["--speed", str(options.speed), "--origin-seconds", repr(origin), "--metrics-port", str(port)]
+        clock = ["--speed", str(options.speed), "--origin-seconds", repr(origin), "--metrics-port", str(port)]
         shape = ["--count", str(options.nodes), "--cpu", str(CORES), "--memory", "32Gi"]
-        command = [sys.executable, "-m", "cotide_cli", "nodes", "--kubeconfig", admin, *shape, *told]
+        command = [sys.executable, "-m", "cotide_cli", "nodes", "--kubeconfig", admin, *shape, *clock]
         nodes = plane.pen.start("nodes", command)
         while sum(not one["spec"].get("taints") for one in await client.list("/api/v1/nodes")) < options.nodes:
             await asyncio.sleep(0.5)

@@ -55,7 +55,7 @@ once a second for as long as pods wait."""
 PATIENCE_SECONDS: Final = 60.0
 """For that; what came up to then is the row."""
 SAMPLE_SECONDS: Final = 0.004
-TOLD_SECONDS: Final = 20.0
+PROGRESS_SECONDS: Final = 20.0
 """Between two lines that say what is waited for."""
 _CONFIG: Final = """\
 apiVersion: cotide.dev/v1alpha1
@@ -404,7 +404,7 @@ class Operated:
     def until_quiet(self, after: str) -> Block:
         """Wait until what was written is worked off; return the longest callback since the last reset."""
         time.sleep(0.3)
-        begun = told = time.monotonic()
+        begun = reported = time.monotonic()
         while True:
             block = self.ask("look")
             if block.share < QUIET_SHARE and block.cycles and time.monotonic() - begun > QUIET_SECONDS:
@@ -412,9 +412,9 @@ class Operated:
             if time.monotonic() - begun > PATIENCE_SECONDS:
                 print(f"gave up waiting {PATIENCE_SECONDS:.0f} s after {after}", file=sys.stderr, flush=True)
                 return block
-            if time.monotonic() - told > TOLD_SECONDS:
-                told = time.monotonic()
-                print(f"still busy {told - begun:.0f} s after {after}: {block.what}", file=sys.stderr, flush=True)
+            if time.monotonic() - reported > PROGRESS_SECONDS:
+                reported = time.monotonic()
+                print(f"still busy {reported - begun:.0f} s after {after}: {block.what}", file=sys.stderr, flush=True)
             time.sleep(0.1)
 
     def end(self) -> None:

@@ -325,7 +325,7 @@ class Stage:
         self._latency = report["p95_ms"]
         agent = await self._agent_says()
         path = self._cluster.path("workloads", "cotide.dev/v1alpha1")
-        told = (await self._cluster.client.get(f"{path}/memcached")).get("status", {})
+        status = (await self._cluster.client.get(f"{path}/memcached")).get("status", {})
         return {
             **report,
             "queued_us": 1e6 * queued / max(1, report["requests"]),
@@ -335,7 +335,7 @@ class Stage:
             "batch_changed": sorted(await self._running()) != sorted(uids),
             "refusals": sorted({_refusal(pod) for pod in await self._batch()} - {""}),
             "agent": {key: agent[key] for key in AGENT_FIGURES if key in agent},
-            "told": {key: told.get(key) for key in ("rps", "latencyP95Milliseconds", "violations")},
+            "told": {key: status.get(key) for key in ("rps", "latencyP95Milliseconds", "violations")},
             "load_average": os.getloadavg()[0],
         }
 

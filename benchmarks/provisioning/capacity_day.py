@@ -184,8 +184,8 @@ async def run(
         chances = Mishaps(120.0, fails=mishaps, late=mishaps / 2, silent=mishaps, twice=mishaps)
         room = MachineRoom(client, racks, ORDER_LABEL, rng=luck, mishaps=chances, speed=speed)
         url, ours = await stack.enter_async_context(room.serving()), racer == "cotide"
-        mode, told = ("act", "true") if ours else ("advice", "false")
-        config = _CONFIG.format(origin=origin, speed=speed, url=url, mode=mode, ours=told)
+        mode, enabled = ("act", "true") if ours else ("advice", "false")
+        config = _CONFIG.format(origin=origin, speed=speed, url=url, mode=mode, ours=enabled)
         config += "".join(
             _TYPE.format(
                 name=name, cores=cores, memory=memory, count=count, idle=idle_watts(cores), peak=peak_watts(cores)

@@ -22,8 +22,8 @@ from cotide_core.provisioning.rivals import Fleet, Order, for_waiting, reactive
 from cotide_kube.client import KubeClient
 from cotide_sim.kubelets.machine_room import MachineRoom
 
-LOOK_SECONDS: Final = 60.0
-LOOKS_A_STEP: Final = 5
+POLL_SECONDS: Final = 60.0
+POLLS_A_STEP: Final = 5
 ENDED: Final = ("Succeeded", "Failed")
 ENDS_BY_ITSELF: Final = "sim.cotide.dev/lone-seconds"
 GIB: Final = 2.0**30
@@ -63,14 +63,14 @@ class ReactiveMachines:
         self._asked: dict[str, str] = {}
         """Type of each order whose node has not been seen."""
         self._cordoned: dict[str, str] = {}
-        self._looks = 0
+        self._polls = 0
 
     async def run(self) -> None:
         """Work until cancelled."""
         while True:
             with contextlib.suppress(ClusterError):
                 await self.look()
-            await asyncio.sleep(LOOK_SECONDS / self._speed)
+            await asyncio.sleep(POLL_SECONDS / self._speed)
 
     async def look(self) -> None:
         """Look once."""
@@ -97,7 +97,7 @@ class ReactiveMachines:
                 for _, name in mine[:-change] if change else ():
                     await self._cordon(name, kind, closed=True)
         await self._empty(living)
-        self._looks += 1
+        self._polls += 1
 
     def _wanted(
         self, on: np.ndarray, coming: np.ndarray, held: Sequence[np.ndarray], living: Sequence[Json]
@@ -105,7 +105,7 @@ class ReactiveMachines:
         fleet = Fleet(self._capacity, self._there, on + coming, self._order)
         waiting = [need_of(pod) for pod in living if not pod["spec"].get("nodeName")]
         wanted = on + coming
-        if self._looks % LOOKS_A_STEP == 0:
+        if self._polls % POLLS_A_STEP == 0:
             wanted = reactive(fleet, np.sum(held, axis=0) if held else np.zeros(2), np.zeros(2))
         if waiting:
             missing = for_waiting(fleet, self._idle, np.array(waiting)) - coming

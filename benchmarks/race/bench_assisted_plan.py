@@ -52,7 +52,7 @@ Json = dict[str, Any]
 RACERS = {"qpsm": "cotide", "kube-scheduler": "default-scheduler", "assisted": "default-scheduler"}
 LEAD_SECONDS = 4.0
 """Of the wall: services start in it. Chosen."""
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 START_SECONDS = 120.0
 GO_ON_SECONDS = 300.0
 """Longest wait for the last pod to be bound after the last kill; chosen."""
@@ -181,7 +181,7 @@ async def act(stage: Stage, racer: str) -> Json:
                     if task.done():
                         task.result()
                 broken |= set(course.faults_of(await client.list(course.PODS), stage.zones))
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
         finally:
             for task in running:
                 task.cancel()

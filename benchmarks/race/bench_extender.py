@@ -122,7 +122,7 @@ async def calls(nodes: int, count: int, *, beside_services: bool) -> Json:
         kubeconfig.write_text(json.dumps(KUBECONFIG))
         credentials = load_credentials(str(kubeconfig))
         settings = ExtenderSettings(enabled=True, port=free_port(), certificate_directory=folder)
-        told: list[object] = []
+        outcomes: list[object] = []
         extender = Extender(
             settings,
             SchedulerConfig(policy="qpsm"),
@@ -132,7 +132,7 @@ async def calls(nodes: int, count: int, *, beside_services: bool) -> Json:
             mirror=mirror,
             clock=ScaledClock(),
             telemetry=Metrics(),
-            hand_over=told.append,
+            hand_over=outcomes.append,
         )
         extender.use(trained(2000).qos("trained"))
         for i in range(0, nodes, SERVICE_SHARE):
@@ -152,7 +152,7 @@ async def calls(nodes: int, count: int, *, beside_services: bool) -> Json:
         asker.join()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-    assert len(told) >= count
+    assert len(outcomes) >= count
     ordered = sorted(milliseconds)
     p50, p99 = (round(ordered[int(share * len(ordered))], 2) for share in (0.5, 0.99))
     return {"nodes": nodes, "asked_about": len(names), "calls": count, "p50_ms": p50, "p99_ms": p99,

@@ -42,9 +42,9 @@ class Counter:
 
 def world(plan: Plan, policy: str, nodes: int, models: TrainedModels | None, counter: Counter) -> World:
     config = SchedulerConfig(policy=policy, seed=1)
-    told = None if models is None else models.event
+    trained = None if models is None else models.event
     catalogue = HeuristicCatalogue() if models is None else models
-    return World(plan, GeneratedInterference(), config, catalogue, models=told, nodes=nodes, listener=counter)
+    return World(plan, GeneratedInterference(), config, catalogue, models=trained, nodes=nodes, listener=counter)
 
 
 def main() -> None:

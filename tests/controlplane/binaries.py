@@ -154,7 +154,7 @@ def _build(go: str, folder: Path, tell: Callable[[str], None]) -> None:
             ) as building,
         ):
             assert building.stderr is not None
-            for line in _told(building.stderr, begun, tell):
+            for line in _reported(building.stderr, begun, tell):
                 sink.write(line)
         if building.returncode != 0:
             raise NotToBeHad(f"go build failed: {_last_line(log.read_text(encoding='utf-8'))} (log in {log})")
@@ -163,7 +163,7 @@ def _build(go: str, folder: Path, tell: Callable[[str], None]) -> None:
     tell(f"built in {time.monotonic() - begun:.0f} s into {folder}")
 
 
-def _told(lines: Iterator[str], begun: float, tell: Callable[[str], None]) -> Iterator[str]:
+def _reported(lines: Iterator[str], begun: float, tell: Callable[[str], None]) -> Iterator[str]:
     """Pass the compiler's lines on and tell from time to time how far it is."""
     fetched, compiled, last = 0, 0, time.monotonic()
     for line in lines:

@@ -192,8 +192,8 @@ def test_a_gated_pod_waits_for_its_gates_and_an_unsupported_field_is_named() -> 
 def test_a_full_queue_says_so_and_loses_nobody() -> None:
     scheduler = engine(max_queue=1)
     out = scheduler.handle([pod_upserted("one"), pod_upserted("two", created_seconds=1.0)], 2.0)
-    told = {one.key: one for one in out if isinstance(one, Wait)}
-    assert told["d/two"].message == "the queue is full (1 pod); it is kept and admitted in turn"
+    waits = {one.key: one for one in out if isinstance(one, Wait)}
+    assert waits["d/two"].message == "the queue is full (1 pod); it is kept and admitted in turn"
     out = scheduler.handle([node_upserted(cpu=2000)], 3.0)
     assert scheduler.next_wakeup(3.0) == 3.0, "a place became free"
     out = out + scheduler.handle([], 3.0)

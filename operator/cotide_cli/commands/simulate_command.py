@@ -297,7 +297,7 @@ def _replay(
     with progress_bar(len(jobs) * len(policies), slow=runtime in SLOW or reliability == "trees") as tell:
         when_compiling(partial(_say_compiling, tell))
         for number, policy in enumerate(policies):
-            watch = None if tell is None else partial(_told, tell, number * len(jobs), policy.name)
+            watch = None if tell is None else partial(_report_progress, tell, number * len(jobs), policy.name)
             if isinstance(policy, UserPolicy):
                 schedule = run_user_policy(jobs, policy, runtime, seed=seed, rebuild_seconds=pause, watch=watch)
             else:
@@ -319,7 +319,7 @@ def _say_compiling(tell: Callable[[int, str], None] | None) -> None:
         click.echo(f"{words} ...", err=True)
 
 
-def _told(tell: Callable[[int, str], None], before: int, name: str, done: int) -> None:
+def _report_progress(tell: Callable[[int, str], None], before: int, name: str, done: int) -> None:
     tell(before + done, name)
 
 

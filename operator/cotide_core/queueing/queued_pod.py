@@ -50,5 +50,5 @@ class QueuedPod:
     """Only the heap entry that carries this number is valid."""
     ready_seconds: float = 0.0
     """When its back-off is over."""
-    told: tuple[WaitReason, str, str] | None = None
+    last_reason: tuple[WaitReason, str, str] | None = None
     """What the last Wait said: reason, sentence, nominated node."""

@@ -89,10 +89,10 @@ class Informers:
             await preflight.await_resources(client)
             self.stage = ""
             self.reached.set()
-            async with TaskSupervisor() as crew:
+            async with TaskSupervisor() as supervisor:
                 for kind in KINDS:
-                    crew.start(self._follow(kind), f"reflector of {kind}")
-                await crew.until(asyncio.get_running_loop().create_future())
+                    supervisor.start(self._follow(kind), f"reflector of {kind}")
+                await supervisor.until(asyncio.get_running_loop().create_future())
 
     async def _follow(self, kind: Kind) -> None:
         """Fill the mirror with one kind, for ever."""

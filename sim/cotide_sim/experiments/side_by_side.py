@@ -20,7 +20,7 @@ class Stopped(Exception):
 
 
 def side_by_side(
-    calls: Sequence[Callable[[Watch], T]], workers: int, told: Callable[[int, int], object] | None = None
+    calls: Sequence[Callable[[Watch], T]], workers: int, progress: Callable[[int, int], object] | None = None
 ) -> list[T]:
     """Return what the calls return.
 
@@ -41,8 +41,8 @@ def side_by_side(
         try:
             for done in as_completed(waiting):
                 answers[waiting[done]] = done.result()
-                if told is not None:
-                    told(waiting[done], len(answers))
+                if progress is not None:
+                    progress(waiting[done], len(answers))
         except BaseException:
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)

@@ -49,7 +49,7 @@ RULES: Final = {
     "platform": PLATFORM, "slack": SLACK,
 }  # fmt: skip
 MODES: Final[dict[Runtime, int]] = {"last-two": LAST_TWO, "learned": LEARNED}
-LOOK_SECONDS: Final = 0.1
+POLL_SECONDS: Final = 0.1
 """How often a watched replay tells of its progress; chosen."""
 
 
@@ -108,7 +108,7 @@ def run_on_machines(
     try:
         alive = True
         while alive:
-            worker.join(LOOK_SECONDS)
+            worker.join(POLL_SECONDS)
             alive = worker.is_alive()
             watch(int(progress[0]))
     finally:

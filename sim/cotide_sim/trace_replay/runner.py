@@ -59,7 +59,7 @@ trees. With the last two all jobs count alike, which tells what the distinction 
 THRESHOLDS: Final[dict[Reliability, float]] = {"nobody": math.inf, "everybody": -math.inf}
 """Accuracy from which a job is predictable, where it is not `PREDICTABLE`."""
 
-_LOOK_SECONDS: Final = 0.1
+_POLL_SECONDS: Final = 0.1
 """How often a watched replay tells of its progress; chosen."""
 
 
@@ -158,7 +158,7 @@ def run_policy(
     try:
         alive = True
         while alive:
-            worker.join(_LOOK_SECONDS)
+            worker.join(_POLL_SECONDS)
             alive = worker.is_alive()
             watch(int(progress[0]))
     finally:

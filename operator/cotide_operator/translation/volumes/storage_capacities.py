@@ -79,14 +79,14 @@ class StorageCapacities:
         return found
 
 
-def _capacity(told: StorageCapacityObject) -> _Capacity:
+def _capacity(published: StorageCapacityObject) -> _Capacity:
     """Return what a driver tells; an amount that can't be read, or no topology, suffices for nobody."""
-    amount = told.capacity if told.maximum_volume_size is None else told.maximum_volume_size
-    most, selector = -1, told.node_topology
+    amount = published.capacity if published.maximum_volume_size is None else published.maximum_volume_size
+    most, selector = -1, published.node_topology
     if amount is not None and selector is not None and entries_of_selector(selector) <= REQUIREMENTS_MOST:
         with contextlib.suppress(InputError):
             most = resource_amount("storage", amount)
-    return _Capacity(told.storage_class_name, most, NodeTerm() if selector is None else selected(selector))
+    return _Capacity(published.storage_class_name, most, NodeTerm() if selector is None else selected(selector))
 
 
 def _enough(capacities: list[_Capacity], asked: int) -> tuple[NodeTerm, ...]:

@@ -65,11 +65,11 @@ def run(
     """
     cells = [(jobs, share) for jobs in logs for share in shares]
 
-    def told(index: int, done: int) -> None:
+    def report(index: int, done: int) -> None:
         if progress is not None:
             progress(Path(cells[index][0].name).name, done / len(cells))
 
-    figures = side_by_side([partial(_figures, *cell) for cell in cells], workers, told)
+    figures = side_by_side([partial(_figures, *cell) for cell in cells], workers, report)
     width = len(shares)
     found = []
     for at, jobs in enumerate(logs):

@@ -105,12 +105,12 @@ def run(
     """
     cells = [(jobs, policy, accuracy) for jobs in logs for policy in CURVES for accuracy in accuracies]
 
-    def told(index: int, done: int) -> None:
+    def report(index: int, done: int) -> None:
         jobs, policy, accuracy = cells[index]
         if progress is not None:
             progress(f"{Path(jobs.name).name}: {policy}, {accuracy} %", done / len(cells))
 
-    points = side_by_side([partial(_point, *cell, seed) for cell in cells], workers, told)
+    points = side_by_side([partial(_point, *cell, seed) for cell in cells], workers, report)
     found = [_curves(jobs, [points[at] for at, cell in enumerate(cells) if cell[0] is jobs]) for jobs in logs]
     return Report(tuple(found), tuple(text for curves in found for text in _missed(curves)))
 

@@ -181,12 +181,12 @@ def run(
     """
     cells = [(jobs, *cell) for jobs in logs for cell in _cells(trees)]
 
-    def told(index: int, done: int) -> None:
+    def report(index: int, done: int) -> None:
         jobs, policy, source, _ = cells[index]
         if progress is not None:
             progress(f"{Path(jobs.name).name}: {policy}, {source}", done / len(cells))
 
-    rows = side_by_side([partial(_row, *cell, seed) for cell in cells], workers, told)
+    rows = side_by_side([partial(_row, *cell, seed) for cell in cells], workers, report)
     found = tuple(_result(jobs, [rows[index] for index, cell in enumerate(cells) if cell[0] is jobs]) for jobs in logs)
     return _report(found)
 

@@ -39,7 +39,7 @@ BROKEN: Final = SPARE + 4
 """Index of 1 where a job of this round outlived its forecast."""
 
 
-class Looks(NamedTuple):
+class Checks(NamedTuple):
     """When what was looked at.
 
     Attributes
@@ -51,7 +51,7 @@ class Looks(NamedTuple):
 
     moment: Integers
     opened: Integers
-    looked: Integers
+    checked: Integers
 
 
 class GangConservativeRule(NamedTuple):
@@ -65,22 +65,22 @@ class GangConservativeRule(NamedTuple):
 
     gangs: Gangs
     holding: Holding
-    looks: Looks
+    checks: Checks
 
 
 def gang_conservative_rule(gangs: Gangs) -> GangConservativeRule:
     """Return the rule on empty machines."""
-    opened, looked = np.zeros(len(gangs.kind), np.int64), np.zeros(len(gangs.pieces), np.int64)
-    return GangConservativeRule(gangs, holding_of(gangs), Looks(np.ones(1, np.int64), opened, looked))
+    opened, checked = np.zeros(len(gangs.kind), np.int64), np.zeros(len(gangs.pieces), np.int64)
+    return GangConservativeRule(gangs, holding_of(gangs), Checks(np.ones(1, np.int64), opened, checked))
 
 
 @inlined
 def open_machines(job: int, rule: GangConservativeRule) -> None:
     """Take note that a job gives back something on its machines."""
-    looks, held = rule.looks, rule.holding.held
-    looks.moment[0] += 1
+    checks, held = rule.checks, rule.holding.held
+    checks.moment[0] += 1
     for index in range(held.first[job], held.first[job] + held.used[job]):
-        looks.opened[held.placed[index]] = looks.moment[0]
+        checks.opened[held.placed[index]] = checks.moment[0]
 
 
 @inlined
@@ -126,20 +126,20 @@ def before_submissions(now: int, jobs: Jobs, kept: Kept, rule: GangConservativeR
             book_gang(now, start[job], start[job] + forecast[job], job, rule.gangs, kept, rule.holding, -1)
     elif kept.counts[GAINED] == 0:
         return rule
-    looks = rule.looks
+    checks = rule.checks
     for index in range(waiting):
         job = queue[index]
         limit = NEVER
         if not broken:
-            if not opened_for(looks.opened, looks.looked[job], job, rule.gangs):
+            if not opened_for(checks.opened, checks.checked[job], job, rule.gangs):
                 continue
             limit = start[job]
             book_gang(now, limit, limit + forecast[job], job, rule.gangs, kept, rule.holding, -1)
-        looks.looked[job] = looks.moment[0]
+        checks.checked[job] = checks.moment[0]
         begin = earliest_open(now, forecast[job], job, kept, rule, limit)
         if begin < limit:
             open_machines(job, rule)
-            looks.looked[job] = looks.moment[0]
+            checks.checked[job] = checks.moment[0]
             start[job] = begin
             lay_at(begin, forecast[job], job, rule.gangs, kept, rule.holding)
         book_gang(now, start[job], start[job] + forecast[job], job, rule.gangs, kept, rule.holding, 1)
@@ -153,7 +153,7 @@ def reserve_submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangCons
     rule.holding.held.used[job] = 0
     begin = earliest_open(now, forecast, job, kept, rule, NEVER)
     jobs.start[job] = begin
-    rule.looks.looked[job] = rule.looks.moment[0]
+    rule.checks.checked[job] = rule.checks.moment[0]
     lay_at(begin, forecast, job, rule.gangs, kept, rule.holding)
     kept.queues[0, 1, kept.counts[WAITING]] = job
     book_gang(now, begin, begin + forecast, job, rule.gangs, kept, rule.holding, 1)
@@ -175,10 +175,10 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> Gan
 
 
 @uncounted
-def opened_for(opened: Integers, looked: int, job: int, gangs: Gangs) -> bool:
+def opened_for(opened: Integers, checked: int, job: int, gangs: Gangs) -> bool:
     """Return whether something was given back since a job was looked at, on a machine that it may use."""
     at = 0
-    while at < opened.shape[0] and not (opened[at] > looked and may_use(gangs, job, at)):
+    while at < opened.shape[0] and not (opened[at] > checked and may_use(gangs, job, at)):
         at += 1
     found: bool = at < opened.shape[0]
     return found

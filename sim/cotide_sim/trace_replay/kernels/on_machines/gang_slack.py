@@ -196,10 +196,10 @@ def _try_now(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) ->
             _put_back(now, trial.moved[1, index], jobs, kept, rule)
         _put_back(now, job, jobs, kept, rule)
         return
-    looks = rule.base.looks
-    looks.moment[0] += 1
+    checks = rule.base.checks
+    checks.moment[0] += 1
     for index in range(size):
-        looks.opened[trial.placed[index]] = looks.moment[0]
+        checks.opened[trial.placed[index]] = checks.moment[0]
     start[job] = now
     take_now(job, 1, gangs, held, rule.present)
     for index in range(moved):

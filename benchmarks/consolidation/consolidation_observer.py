@@ -54,7 +54,7 @@ class Account:
     longest_wait: float = 0.0
 
 
-class Witness:
+class PodObserver:
     """Follows the pods of one collection.
 
     Attributes

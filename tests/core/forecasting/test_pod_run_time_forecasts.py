@@ -19,7 +19,7 @@ from cotide_core.recording.replay import replay
 FULL = pod_upserted("x", 1000, WorkloadClass.ONLINE, node="a")
 
 
-def told(*forecasts: tuple[str, float]) -> RunTimesForecasted:
+def forecasts_of(*forecasts: tuple[str, float]) -> RunTimesForecasted:
     """Told p50, and twice that as p90, by name of a pod of the builders."""
     return RunTimesForecasted(tuple(RunTimeForecast(f"d/{name}", f"u-{name}", p, 2 * p) for name, p in forecasts))
 
@@ -41,7 +41,7 @@ def test_the_shortest_told_run_is_first_whatever_its_user_said() -> None:
     """One core; p asks for 10 s and takes 500, q asks for 100 s and takes 5."""
     scheduler = engine()
     events = [node_upserted("a", 1000), asks("p", 10.0), asks("q", 100.0)]
-    (bind,) = bound(scheduler.handle([*events, told(("p", 500.0), ("q", 5.0))], 0.0))
+    (bind,) = bound(scheduler.handle([*events, forecasts_of(("p", 500.0), ("q", 5.0))], 0.0))
     assert bind.key == "d/q"
     assert (bind.forecast.seconds_p50, bind.forecast.seconds_p90) == (5.0, 10.0)
     assert bind.forecast.completion_model == "habits"
@@ -51,13 +51,13 @@ def test_a_pod_that_waits_already_is_queued_anew() -> None:
     scheduler = engine()
     scheduler.handle([node_upserted("a", 1000), FULL, asks("p", 10.0), asks("q", 100.0)], 0.0)
     assert scheduler.queue_positions()["d/p"] == 1
-    scheduler.handle([told(("q", 5.0))], 1.0)
+    scheduler.handle([forecasts_of(("q", 5.0))], 1.0)
     assert scheduler.queue_positions()["d/q"] == 1
 
 
 def test_other_models_do_not_take_back_what_was_told() -> None:
     scheduler = engine()
-    scheduler.handle([node_upserted("a", 1000), FULL, asks("p", 10.0), asks("q", 100.0), told(("q", 5.0))], 0.0)
+    scheduler.handle([node_upserted("a", 1000), FULL, asks("p", 10.0), asks("q", 100.0), forecasts_of(("q", 5.0))], 0.0)
     scheduler.handle([ModelsChanged()], 1.0)
     assert scheduler.queue_positions()["d/q"] == 1
 
@@ -81,7 +81,7 @@ def test_what_can_not_be_or_is_about_nobody_counts_as_not_told(forecast: RunTime
 
 def test_the_next_pod_of_the_same_name_is_another() -> None:
     scheduler = engine()
-    scheduler.handle([node_upserted("a", 1000), FULL, asks("p", 10.0), told(("p", 5.0))], 0.0)
+    scheduler.handle([node_upserted("a", 1000), FULL, asks("p", 10.0), forecasts_of(("p", 5.0))], 0.0)
     again = pod("p", 1000, requested_seconds=10.0)._replace(uid="second")
     events = [PodDeleted("d/p", "u-p"), pod_upserted("p", 1000, requested_seconds=10.0)]
     events[1] = type(events[1])(again)
@@ -95,8 +95,8 @@ def test_a_ledger_with_told_run_times_replays_to_the_byte(policy: str) -> None:
     writer = LedgerWriter(scheduler.config)
     lines = [writer.header()]
     calls: list[tuple[float, list[Event]]] = [
-        (0.0, [node_upserted("a", 1000), asks("p", 10.0), asks("q", 100.0), told(("p", 500.0), ("q", 5.0))]),
-        (1.0, [told(("p", 3.0))]),
+        (0.0, [node_upserted("a", 1000), asks("p", 10.0), asks("q", 100.0), forecasts_of(("p", 500.0), ("q", 5.0))]),
+        (1.0, [forecasts_of(("p", 3.0))]),
         (9.0, [PodDeleted("d/q", "u-q")]),
     ]
     for now, events in calls:
