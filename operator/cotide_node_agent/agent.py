@@ -116,8 +116,8 @@ class NodeAgent:
         is_due = now - self._measured_at >= POLL_SECONDS
         if is_due:
             self._measured_at = now
-            self._contention = self._meter.is_due(services, now)
-            self._cycles_ratio = self._cycles.is_due(services)
+            self._contention = self._meter.look(services, now)
+            self._cycles_ratio = self._cycles.look(services)
             self._let_go(pods, governed)
         # Where pods are held to some cpus, the others are not theirs to use.
         capacity = min(capacity_cpus, self._groups.cpus() or capacity_cpus)

@@ -320,9 +320,9 @@ class GangStarts:
         gang = standing.gang
         words = f"gang {gang.key}: waits until {gang.minimum} can start at once; {speaks.pod.key} says more"
         if (
-            entry.instruction is None
-            or entry.instruction[0] is not WaitReason.WAITING_FOR_GANG
-            or "says more" not in entry.instruction[1]
+            entry.last_reason is None
+            or entry.last_reason[0] is not WaitReason.WAITING_FOR_GANG
+            or "says more" not in entry.last_reason[1]
         ):
             attempt.tell(wait(entry, WaitReason.WAITING_FOR_GANG, words))
 

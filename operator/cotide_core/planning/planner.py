@@ -304,7 +304,7 @@ class Planner:
             if said is not None:
                 yield said
         for _, _, entry in self._line[self._depth :] if waiting else ():
-            if entry.said is None and entry.queue_state is QueueState.PLANNED:
+            if entry.last_reason is None and entry.queue_state is QueueState.PLANNED:
                 entry.attempts = max(1, entry.attempts)
                 first = f"{self._depth} {noun_of(self._depth, 'pod')}"
                 message = f"waits until it is among the first {first}, which are planned"

@@ -162,7 +162,7 @@ class PodRunTimes:
         forecasts = []
         for key in (*fresh, *again):
             known = self._followed[key]
-            known.forecasts = True
+            known.is_published = True
             if known.chosen is not None:
                 seconds, upper = known.chosen.seconds, known.chosen.upper
                 forecasts.append(RunTimeForecast(key, known.uid, float(seconds), float(upper)))
