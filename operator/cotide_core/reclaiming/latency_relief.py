@@ -69,6 +69,15 @@ class _Round:
     """Share of the breaks that is predicted to stay."""
 
 
+def latency_and_limit(event: ServiceSampled, state: ClusterState) -> tuple[float, float] | None:
+    """Return the p95 latency that was measured and the service's limit, in milliseconds; None without either."""
+    record = state.record(event.pod)
+    promise = None if record is None else state.workload(record.pod.workload)
+    if promise is None or event.latency_p95_milliseconds is None:
+        return None
+    return event.latency_p95_milliseconds, promise.latency_p95_milliseconds
+
+
 class LatencyRelief:
     """Watches the measured latencies of one engine.
 
@@ -85,16 +94,14 @@ class LatencyRelief:
 
     def sampled(self, event: ServiceSampled, state: ClusterState, now: float) -> None:
         """Take in a measurement."""
-        record = state.record(event.pod)
-        promise = None if record is None else state.workload(record.pod.workload)
-        latency = event.latency_p95_milliseconds
-        if latency is None or promise is None or latency <= promise.latency_p95_milliseconds:
+        measured = latency_and_limit(event, state)
+        if measured is None or measured[0] <= measured[1]:
             self._broken.pop(event.pod, None)
             return
         known = self._broken.get(event.pod)
         if known is None:
-            known = self._broken[event.pod] = _Broken(now, now, latency, promise.latency_p95_milliseconds)
-        known.measured, known.milliseconds = now, latency
+            known = self._broken[event.pod] = _Broken(now, now, *measured)
+        known.measured, known.milliseconds = now, measured[0]
 
     def relieve(
         self,

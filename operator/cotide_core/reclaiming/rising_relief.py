@@ -31,6 +31,7 @@ from cotide_core.reclaiming.latency_relief import (
     Option,
     Remaining,
     candidates_on,
+    latency_and_limit,
     options_of,
 )
 from cotide_core.reclaiming.victim_selection import Lost
@@ -68,10 +69,8 @@ class RisingRelief:
 
     def sampled(self, event: ServiceSampled, state: ClusterState, now: float) -> None:
         """Take in a measurement."""
-        record = state.record(event.pod)
-        promise = None if record is None else state.workload(record.pod.workload)
-        latency = event.latency_p95_milliseconds
-        if promise is None or latency is None or latency > promise.latency_p95_milliseconds:
+        measured = latency_and_limit(event, state)
+        if measured is None or measured[0] > measured[1]:
             self._holds.pop(event.pod, None)
             self._judged.pop(event.pod, None)
         else:

@@ -129,7 +129,7 @@ async def test_something_else_may_happen_in_the_middle(effect: Any, answered: st
     async with scene(Rule("bind", 1, 1, effect, what="x")) as (behind, proxy, session):
         answer = await session.post(proxy.url + BIND)
         assert (answer.status, await answer.read()) == (201, b"taken")
-    assert behind.answered == [answered]
+    assert behind.answers == [answered]
 
 
 async def test_a_storm_meets_its_kinds_only() -> None:

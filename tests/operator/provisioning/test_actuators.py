@@ -114,7 +114,7 @@ async def test_a_dry_run_tells_and_writes_nothing(cluster):
     _, client = cluster
     dry = DryRun()
     assert [one.subject for one in await turn(client, dry, {"a": 1}, dry_run=True)] == ["capacity-x-a-1"]
-    assert dry.file == []
+    assert dry.instructions == []
     assert await client.list("/api/v1/namespaces/default/configmaps") == []
 
 
