@@ -47,8 +47,6 @@ RULES: Final = {
     "platform": PLATFORM, "slack": SLACK,
 }  # fmt: skip
 MODES: Final[dict[Runtime, int]] = {"last-two": LAST_TWO, "learned": LEARNED}
-POLL_SECONDS: Final = 0.1
-"""How often a watched replay tells of its progress; chosen."""
 
 
 @dataclass(frozen=True, slots=True)
