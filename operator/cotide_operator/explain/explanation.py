@@ -102,6 +102,8 @@ def explain_pod(pod: Object, context: ClassContext, now_seconds: float) -> Expla
     }
     if not ours:
         facts.append(("Scheduler", f"{scheduler}: Cotide does not place this pod, it only counts what it uses"))
+    elif note is None and (gates := _gates(spec)):
+        facts.append(("Why it waits", f"SchedulingGated: held back until {gates} is taken off"))
     elif note is None:
         facts.append(("Decision", "none written yet; is the operator running?"))
     else:
@@ -233,6 +235,10 @@ def _state(pod: Object, now_seconds: float) -> str:
         return f"{phase} on {node}{since}{reason}"
     waited = _since(pod["metadata"].get("creationTimestamp"), now_seconds)
     return f"{phase}, waits for a node{waited}"
+
+
+def _gates(spec: Object) -> str:
+    return ", ".join(str(gate.get("name", "")) for gate in spec.get("schedulingGates") or ())
 
 
 def _since(text: str | None, now_seconds: float) -> str:

@@ -166,6 +166,13 @@ def test_a_pod_of_phases_says_which_one_it_is_in_and_which_it_waits_for() -> Non
     assert said == "read, since 5m 20s, 1m 20s longer than expected; it says count, and waits for that size"
 
 
+def test_a_pod_behind_gates_says_which_and_not_that_nobody_decides() -> None:
+    gates = [{"name": "kueue.x-k8s.io/admission"}, {"name": "a/b"}]
+    said = facts(explain_pod(pod(spec={"schedulingGates": gates}), ClassContext(), NOW))
+    assert said["Why it waits"] == "SchedulingGated: held back until kueue.x-k8s.io/admission, a/b is taken off"
+    assert "Decision" not in said
+
+
 def test_a_pod_without_a_note_says_so_and_a_foreign_one_is_not_ours_to_explain() -> None:
     assert "none written yet" in facts(explain_pod(pod(), ClassContext(), NOW))["Decision"]
     foreign = facts(explain_pod(pod(spec={"schedulerName": "default-scheduler"}), ClassContext(), NOW))
