@@ -22,6 +22,7 @@ from cotide_operator.explain.class_rule import ClassContext, class_and_reason
 from cotide_operator.explain.phases import phase_facts
 from cotide_operator.explain.reclaimed import reclaimed_facts
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, Note, decode
+from cotide_operator.translation.gangs import DEFAULT_TIMEOUT_SECONDS
 
 Object = Mapping[str, Any]
 Facts = list[tuple[str, str]]
@@ -149,6 +150,7 @@ def explain_job(job: Object, pods: Sequence[Object], events: Sequence[Object], n
     facts = [
         ("Class", f"{spec.get('class', 'batch')}, by spec.class"),
         ("Work", _told(unread, "Work", lambda: _work(spec), "not known")),
+        *_told(unread, "Gang", lambda: _gang(spec), _NO_FACTS),
         ("Phase", f"{status.get('phase') or 'not looked at yet; is the operator running?'}"),
         *_told(unread, "Status", lambda: _status_facts(status, now_seconds), _NO_FACTS),
     ]
@@ -372,6 +374,16 @@ def _work(spec: Object) -> str:
     pods = f"{_counted(spec.get('completions', 1), 'pod')}, {spec.get('parallelism', 1)} at a time"
     kind = spec.get("type") or "no type declared"
     return f"{kind}, input {written}, {pods}, priority {spec.get('priority', 100)}"
+
+
+def _gang(spec: Object) -> Facts:
+    """Return what a Job's gang asks for, nothing of a Job without one."""
+    gang = spec.get("gang")
+    if gang is None:
+        return []
+    least = gang.get("minMember") or min(int(spec.get("parallelism", 1)), int(spec.get("completions", 1)))
+    seconds = format_seconds(float(gang.get("timeoutSeconds", DEFAULT_TIMEOUT_SECONDS)))
+    return [("Gang", f"{_counted(least, 'pod')} at once or none; where fewer hold nodes for {seconds}, they leave")]
 
 
 def _foremost(pods: Sequence[Object], notes: Mapping[str, Note]) -> Note | None:
