@@ -56,6 +56,7 @@ CONTENDERS: Final[Mapping[str, Contender]] = {
         "predictive", AHEAD, None, {"victims": "cheapest", "gratis_subtracts": "highest"}
     ),
     **{f"predictive, rates p{level:.0%}"[:-1]: Contender("predictive", AHEAD, level) for level in (0.5, 0.6, 0.75)},
+    "predictive, relief of trends": Contender("predictive", AHEAD, None, {"relieves_trend": True}),
     "predictive, one slot": Contender("predictive", FORECAST),
     "predictive, 8 slots": Contender("predictive", PeakRule(horizon_slots=ALWAYS_SLOTS)),
     "qpsm": Contender("qpsm", FORECAST),
