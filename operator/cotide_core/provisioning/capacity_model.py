@@ -16,9 +16,8 @@ from cotide_core.errors import InputError
 from cotide_core.provisioning.power import PowerCurve
 from cotide_core.provisioning.programs import Booleans, Floats
 
-PROBABILITIES: Final = (0.05, 0.25, 0.5, 0.8, 0.95, 0.99)
-"""Quantiles of demand that a plan weighs (chosen; without the lowest ones a low service level would count what is all
-but certain as needed in three cases of four)."""
+PROBABILITIES: Final = (0.5, 0.8, 0.95, 0.99)
+"""Quantiles of demand that a plan weighs (chosen; with 0.05 and 0.25 besides, waits and energy of days grew)."""
 LARGEST: Final = 1e9
 """More machines, containers, money or resource units than this is a slip of the pen (chosen)."""
 

@@ -35,7 +35,7 @@ class Standing:
     ----------
     available : (M,) machines that could be on.
     free, kind : (N, R) free parts of the machines that take tasks or will, those that boot included, and their types.
-    busy : (N,) whether a task is on each.
+    busy : (N,) whether a task is on each, or was lately.
     waiting : (n, R) needs of the tasks that wait.
     takes : (n, M) whether a machine of a type takes the task, were it large enough; None for all.
     moves : whether somebody moves tasks off machines that are to go.

@@ -165,8 +165,8 @@ class Provisioning:
         self._demand = copy.deepcopy(learned.demand)
         self._factor = LearnedFactor.start(len(learned.classes.sizes_)) if learning else None
         self._started: list[Floats] = []
-        self._before = np.zeros(len(scene.machines))
         self._came = 0
+        self._idle_before = np.zeros(sum(kind.count for kind in scene.machines), dtype=np.bool_)
         self.plans: list[CapacityPlan] = []
         self.unplanned = 0
 
@@ -182,10 +182,23 @@ class Provisioning:
         outlook = Outlook(self._levels, wanted, self._scene.price_at(hours))
         plan = plan_capacity(self._program, self._solver, self._park(park), outlook)
         self.plans.append(plan)
-        standing = _standing(park)
+        standing = self._standing(park)
         now = first_step(plan, self._model, standing, float(outlook.price[0])).machines[0]
         self._started.append(np.maximum(now - park.counts(kernel.BOOTING, kernel.UP), 0.0))
         return now, self._weights(plan)
+
+    def _standing(self, park: MachinePark) -> Standing:
+        """Return the machines that take tasks or will, what is free on them, and what waits.
+
+        One that was busy a step ago counts as busy: what has just become idle may be needed in the next minute.
+        """
+        machines = park.machines
+        takes = (machines.state == kernel.UP) | (machines.state == kernel.BOOTING)
+        idle = (machines.state == kernel.UP) & (machines.held == 0)
+        before, self._idle_before = self._idle_before, idle
+        there = np.array([float(kind.count) for kind in park.types])
+        busy = takes & ~(idle & before) & (machines.state == kernel.UP)
+        return Standing(there, machines.free[takes], machines.kind[takes], busy[takes], _waiting_needs(park))
 
     def _take(self, park: MachinePark) -> None:
         classes = len(self._learned.classes.sizes_)
@@ -335,14 +348,6 @@ def _fleet(park: MachinePark) -> rivals.Fleet:
     capacity = np.array([kind.capacity for kind in park.types])
     count = np.array([float(kind.count) for kind in park.types])
     return rivals.Fleet(capacity, count, park.counts(kernel.BOOTING, kernel.UP), park.order_by_efficiency)
-
-
-def _standing(park: MachinePark) -> Standing:
-    """Return the machines that take tasks or will, what is free on them, and what waits."""
-    machines = park.machines
-    takes = (machines.state == kernel.UP) | (machines.state == kernel.BOOTING)
-    there = np.array([float(kind.count) for kind in park.types])
-    return Standing(there, machines.free[takes], machines.kind[takes], machines.held[takes] > 0, _waiting_needs(park))
 
 
 def _waiting_needs(park: MachinePark) -> Floats:
