@@ -31,7 +31,7 @@ from cotide_core.reclaiming.latency_relief import (
     Option,
     Remaining,
     candidates_on,
-    latency_and_limit,
+    measured_latency,
     options_of,
 )
 from cotide_core.reclaiming.victim_selection import Lost
@@ -69,12 +69,17 @@ class RisingRelief:
 
     def sampled(self, event: ServiceSampled, state: ClusterState, now: float) -> None:
         """Take in a measurement."""
-        measured = latency_and_limit(event, state)
+        measured = measured_latency(event, state)
         if measured is None or measured[0] > measured[1]:
             self._holds.pop(event.pod, None)
             self._judged.pop(event.pod, None)
         else:
             self._holds[event.pod] = now
+
+    @property
+    def remembered(self) -> int:
+        """How many pods and nodes something is kept of; none that went, from the next cycle after its pause on."""
+        return len(self._holds) + len(self._next) + len(self._judged)
 
     def relieve(
         self,
