@@ -100,7 +100,7 @@ def test_a_workload_of_the_server_makes_a_gang_of_each_replica_of_a_group_with_t
         "ns/b": Gang("ns/train/workers/two", 4, 300.0),
         "ns/c": None,
     }
-    assert not any(pod.unsupported for pod in told.values())
+    assert not any(pod.unsupported for pod in translated.values())
 
 
 @pytest.mark.parametrize("spec", [{}, {"podGroups": "x"}, {"podGroups": [7, {"name": "workers"}]}, {"podGroups": []}])
