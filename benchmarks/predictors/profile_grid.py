@@ -1,11 +1,11 @@
 """A campaign of `cotide profile` beside the measured grid of memcached and batch jobs: is it the same within noise?
 
-Run with ``python benchmarks/predictors/profile_grid.py CAMPAIGN GRID.csv``; CAMPAIGN is the ``--out`` of
-`cotide profile active`, its jobs named as the grid's types. Prints one row for each cell that both have (geometric means of the p95 in
-microseconds), then the median of |log ratio| over them: of the p95 itself, and of the p95 over that of the service
-alone at the same rate, which leaves out how fast the machines are. Beside both stands what the grid says of itself:
-the same figure between its own repetitions, and an interval of that figure's median over draws of as many cells. Ends
-with exit code 3 where the first median lies above that interval.
+Run with ``python benchmarks/predictors/profile_grid.py CAMPAIGN GRID.csv``; CAMPAIGN is the ``--out`` of `cotide
+profile active`, its jobs named as the grid's types. Prints one row for each cell that both have (geometric means of the
+p95 in microseconds), then the median of |log ratio| over them: of the p95 itself, and of the p95 over that of the
+service alone at the same rate, which leaves out how fast the machines are. Beside both stands what the grid says of
+itself: the same figure between its own repetitions, and an interval of that figure's median over draws of as many
+cells. Ends with exit code 3 where the first median lies above that interval.
 """
 
 from __future__ import annotations
