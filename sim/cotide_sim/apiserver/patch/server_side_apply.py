@@ -2,15 +2,16 @@
 
 Called by `dispatch`. What a manager applied is kept in `metadata.managedFields`; a field that it applied before and
 does not apply now is removed, unless another manager applies it too; a field that another manager applied with another
-value is a conflict (409) unless forced. Only managers that apply are tracked: plain updates and patches leave no mark,
-so they never cause a conflict here (a real server tracks them too).
+value is a conflict (409) unless forced. What other writes leave is in `field_owners`.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from cotide_sim.apiserver.cluster import Cluster, WriteOptions
+from cotide_sim.apiserver.patch.field_owners import first_owners
 from cotide_sim.apiserver.patch.field_sets import (
     Fields,
     Path,
@@ -64,7 +65,9 @@ def apply(
         return writing.create(cluster, resource, version, namespace, body, options), 201
 
     def merged(live: Json) -> Json:
-        managers = live["metadata"].get("managedFields") or []
+        managers = live["metadata"].get("managedFields")
+        if not managers:
+            managers = first_owners(live, schema, mark["apiVersion"], mark["time"], custom=resource.custom)
         mine = [one for one in managers if _is(one, options.manager, subresource)]
         others = [one for one in managers if not _is(one, options.manager, subresource)]
         before = {path for one in mine for path in decode_fields(one.get("fieldsV1") or {})}
@@ -78,7 +81,9 @@ def apply(
         result["metadata"]["managedFields"] = [*others, mine[0] if unchanged else mark]
         return result
 
-    return writing.patch(cluster, resource, version, namespace, name, merged, subresource, options), 200
+    return writing.patch(
+        cluster, resource, version, namespace, name, merged, subresource, replace(options, applies=True)
+    ), 200
 
 
 def _is(one: Json, manager: str, subresource: str) -> bool:
@@ -93,9 +98,6 @@ def _without_conflicts(
     actual = fields_of(live, schema, custom=resource.custom)
     kept, conflicts = [], []
     for one in others:
-        if one.get("operation") != "Apply":
-            kept.append(one)
-            continue
         held = decode_fields(one.get("fieldsV1") or {})
         taken = {path for path in held if path in applied and actual.get(path) != applied[path]}
         conflicts += [(str(one.get("manager")), path) for path in sorted(taken)]
