@@ -53,9 +53,10 @@ def apply(
     served = resource.served(version)
     schema = served.schema if served is not None else None
     applied = fields_of(body, schema, custom=resource.custom)
+    said, at = resource.api_version(version), cluster.timestamp()
     mark = {
-        "manager": options.manager, "operation": "Apply", "apiVersion": resource.api_version(version),
-        "time": cluster.timestamp(), "fieldsType": "FieldsV1", "fieldsV1": encode_fields(set(applied)),
+        "manager": options.manager, "operation": "Apply", "apiVersion": said, "time": at,
+        "fieldsType": "FieldsV1", "fieldsV1": encode_fields(set(applied)),
     } | ({"subresource": subresource} if subresource else {})  # fmt: skip
     entry = cluster.store.collection(resource).get(namespace, name)
     if entry is None:
@@ -67,15 +68,17 @@ def apply(
     def merged(live: Json) -> Json:
         managers = live["metadata"].get("managedFields")
         if not managers:
-            managers = first_owners(live, schema, mark["apiVersion"], mark["time"], custom=resource.custom)
+            managers = first_owners(live, schema, said, at, custom=resource.custom)
         mine = [one for one in managers if _is(one, options.manager, subresource)]
         others = [one for one in managers if not _is(one, options.manager, subresource)]
         before = {path for one in mine for path in decode_fields(one.get("fieldsV1") or {})}
         others = _without_conflicts(live, others, applied, schema, resource, options)
         held = {path for one in others for path in decode_fields(one.get("fieldsV1") or {})}
         result: Json = _merge(live, body, schema, custom=resource.custom)
+        # An empty object that was applied is no claim to what is in it by now.
+        within = {path[:length] for path in applied.keys() | held for length in range(1, len(path) + 1)}
         # Whole list items go first: without its key field an item could not be found any more.
-        for path in sorted(before - set(applied) - held, key=lambda one: (one[-1] != ".", -len(one))):
+        for path in sorted(before - within, key=lambda one: (one[-1] != ".", -len(one))):
             _remove(result, path)
         unchanged = mine and mine[0].get("fieldsV1") == mark["fieldsV1"]
         result["metadata"]["managedFields"] = [*others, mine[0] if unchanged else mark]
