@@ -157,7 +157,7 @@ async def test_the_engine_hears_of_a_size_before_it_is_asked_for_and_when_it_is_
 
 async def test_a_kubelet_that_has_told_nothing_yet_has_set_nothing() -> None:
     scene = Scene()
-    scene.see("500m", annotations_of=False)
+    scene.see("500m", annotated=False)
     assert await scene.after(0) == []
     scene.see("500m")
     assert [annotations_of(one)[GRANTED] for one in await scene.after(1)] == ["read"]
