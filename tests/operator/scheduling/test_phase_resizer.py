@@ -69,7 +69,7 @@ class Scene:
         notes: dict[str, str] | None = None,
         memory: str = "",
         restarts: int = 0,
-        annotated: bool = True,
+        has_statuses: bool = True,
         ready: tuple[bool, float] | None = None,
         probe: bool = True,
         state: dict[str, Any] = RUNS,
@@ -95,7 +95,7 @@ class Scene:
             "status": {
                 "phase": "Running",
                 "conditions": conditions,
-                "containerStatuses": statuses if annotated else [],
+                "containerStatuses": statuses if has_statuses else [],
             },
         }
         self.mirror.apply("pods", "MODIFIED", msgspec.convert(pod, PodObject))
@@ -157,7 +157,7 @@ async def test_the_engine_hears_of_a_size_before_it_is_asked_for_and_when_it_is_
 
 async def test_a_kubelet_that_has_told_nothing_yet_has_set_nothing() -> None:
     scene = Scene()
-    scene.see("500m", annotated=False)
+    scene.see("500m", has_statuses=False)
     assert await scene.after(0) == []
     scene.see("500m")
     assert [annotations_of(one)[GRANTED] for one in await scene.after(1)] == ["read"]
