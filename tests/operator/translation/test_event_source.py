@@ -320,3 +320,17 @@ def test_what_comes_while_parts_are_told_does_not_hold_up_the_end(
     scene.pod(name="late", uid="l")
     scene.intake.collect_part()
     assert (scene.intake.has_more, scene.intake.waiting) == (False, True)
+
+
+def test_a_job_that_changes_class_while_parts_are_told_takes_along_the_pods_that_were_told(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_source, "CHANGES_AT_ONCE", 1)
+    scene.job("batch")
+    for number in range(2):
+        scene.pod(name=f"p{number}", uid=f"u{number}", ownerReferences=BY_JOB)
+    scene.intake.collect_part()
+    scene.job("gratis")
+    while scene.intake.waiting:
+        scene.intake.collect_part()
+    assert {pod.workload_class for pod in scene.intake.pods.values()} == {WorkloadClass.GRATIS}
