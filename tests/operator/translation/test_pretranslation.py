@@ -84,7 +84,7 @@ def test_the_first_collection_tells_the_same_whatever_was_translated_ahead(steps
 
 
 def known(steps: list[Any], *, parts: bool) -> dict[str, Any]:
-    """What is known of pods that have not ended, but for labels and times, once all was told; an integer is one part."""
+    """What is known of pods that have not ended once all was told, but for labels and times; an integer is a part."""
     mirror = ObjectCache()
     intake = EventSource(mirror, StoppedClock(), "cotide")
     for kind in KINDS:
