@@ -108,9 +108,9 @@ class Scheduler:
         self._follows_run_time = policy.follows_run_time
         self._qos = catalogue.qos("")
         self._told = ToldRunTimes()
-        self._run_times = RunTimes(catalogue.completion(""), self._told)
+        self._run_times = RunTimes(catalogue.completion(""), self._told, self.state.pod_count)
         # Estimates for statuses have a memory of their own: asking for them must not change what decisions see.
-        self._estimates = RunTimes(self._run_times.forecaster, self._told)
+        self._estimates = RunTimes(self._run_times.forecaster, self._told, self.state.pod_count)
         self._stretched: dict[str, float] = {}
         self.gangs = Gangs(self.state, self._queue)
         self._capacity = capacity_of(config, self.state, self._placer, self._stretched, self.gangs.mates)
@@ -616,7 +616,8 @@ class Scheduler:
         if event.decides_for is not None:
             self._qos = SharedDecision(self._qos, event.decides_for)
         completion = completion_by_namespace(found.completion(event.completion), own_completion)
-        self._run_times, self._estimates = RunTimes(completion, self._told), RunTimes(completion, self._told)
+        pods = self.state.pod_count
+        self._run_times, self._estimates = (RunTimes(completion, self._told, pods) for _ in range(2))
         self._placer.forget_answers()
         self._forecast(list(self._queue))
         for entry in list(self._queue) if self._follows_run_time else ():
