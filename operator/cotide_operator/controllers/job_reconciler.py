@@ -92,6 +92,8 @@ class JobPlan:
     delete: tuple[SeenPod, ...] = ()
     release: tuple[SeenPod, ...] = ()
     """Pods whose finalizer is of no use once the progress is written."""
+    unfollowed: frozenset[str] = frozenset()
+    """Uids of those of ``release`` that no other pod follows for now: who keeps them for one need not."""
     recheck_seconds: float | None = None
     """Clock second at which a back-off runs out."""
 
@@ -124,7 +126,9 @@ def plan_job(
         alive = [pod for pod in pods if pod.alive]
         return JobPlan(progress, delete=_unwanted(alive), release=tuple(pod for pod in pods if pod.tracked))
     plan = _filled(spec, progress, pods, memory, now_seconds)
-    return replace(plan, release=_counted(spec, progress, pods, memory))
+    counted = _counted(spec, progress, pods, memory)
+    withdrawn = frozenset(pod.uid for pod in counted if (pod.index, pod.retry) in memory.withdrawn)
+    return replace(plan, release=counted, unfollowed=withdrawn)
 
 
 def _accounted(
