@@ -5,23 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from containers import batch_pod, shell
-from control_plane import free_port
 from image_build import python_archive
-from manifests import job_manifest
 from node_programs import NodePrograms
-from prometheus_server import PROMETHEUS, needs_prometheus
 from real_cluster import ALONE, RealCluster
 from real_nodes import NodeCluster, RealNode
 from repository import ROOT
 
-from cotide_core.units import resource_amount
+from cotide_kube.answers import ApiError
 
 EXAMPLE = ROOT / "examples" / "phases"
 IMAGE = "docker.io/library/python:3.11-slim"
@@ -30,7 +26,6 @@ TEXT = "the cat and the dog and the bird\n"
 MOST = "1"
 """Cores of the example's second phase here: its own two are more than these nodes have."""
 QUICK = ALONE + "queue: {backoffInitialSeconds: 0.5, backoffMaxSeconds: 2, unschedulableFlushSeconds: 5}\n"
-MIB = 1 << 20
 
 
 def cpu_weight(node: RealNode, pod: dict[str, Any]) -> int:
@@ -50,7 +45,7 @@ async def until_held(cluster: RealCluster, name: str, granted: str, **amounts: s
     """Wait until a kubelet has given a pod these amounts, and a phase is granted to it."""
 
     async def held() -> dict[str, Any] | None:
-        with contextlib.suppress(KeyError, IndexError):  # not there yet
+        with contextlib.suppress(ApiError, KeyError, IndexError):  # not there yet
             pod = await pod_of(cluster, name)
             requests = pod["status"]["containerStatuses"][0]["resources"]["requests"]
             phase = pod["metadata"]["annotations"]["cotide.dev/granted-phase"]
@@ -115,64 +110,3 @@ async def test_the_word_count_gives_cpu_back_while_it_reads_and_gets_it_again_to
         last = await pod_of(cluster, "word-count-0")
         assert last["status"]["containerStatuses"][0]["restartCount"] == 0
         assert cluster.kubectl("logs", "word-count-0").splitlines()[:2] == ["3 the", "2 and"]
-
-
-@contextlib.asynccontextmanager
-async def prometheus_of(cluster: RealCluster, node: RealNode, folder: Path) -> AsyncIterator[str]:
-    """A Prometheus that reads what the node's kubelet measures; yields its url."""
-    plane, port = cluster.plane, free_port()
-    certificate, key = plane.authority.client("prometheus", "system:masters")
-    tls = {"ca_file": str(plane.authority.path), "cert_file": str(certificate), "key_file": str(key)}
-    kubelet = {
-        "job_name": "kubelet", "honor_labels": True, "scheme": "https", "metrics_path": "/metrics/cadvisor",
-        "tls_config": tls, "static_configs": [{"targets": [f"{node.address}:10250"]}],
-    }  # fmt: skip
-    pace = {"scrape_interval": "2s", "scrape_timeout": "2s"}
-    (folder / "prometheus.yaml").write_text(yaml.safe_dump({"global": pace, "scrape_configs": [kubelet]}), "utf-8")
-    options = [f"--config.file={folder}/prometheus.yaml", f"--storage.tsdb.path={folder}/data"]
-    process = plane.pen.start("prometheus", [str(PROMETHEUS), *options, f"--web.listen-address=127.0.0.1:{port}"])
-    try:
-        await cluster.until("Prometheus is ready", lambda: "ready to receive web requests" in process.text())
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.end()
-
-
-@needs_prometheus
-async def test_memory_that_no_later_phase_needs_is_given_back_once_it_is_measured_to_be_free(
-    cluster: RealCluster, node_cluster: NodeCluster, tmp_path: Path
-) -> None:
-    node = node_cluster.nodes[0]
-    there = {"nodeSelector": {"kubernetes.io/hostname": node.name}}
-    phases = [
-        {"name": "load", "resources": {"cpu": "300m", "memory": "400Mi"}},
-        {"name": "work", "resources": {"cpu": "100m", "memory": "64Mi"}},
-    ]
-    template = {"spec": {"terminationGracePeriodSeconds": 1, "containers": [shell("sleep 3600")], **there}}
-    async with prometheus_of(cluster, node, tmp_path) as url:
-        source = f"metricsSource: {{prometheus: {{url: '{url}'}}, intervalSeconds: 1, staleAfterSeconds: 60}}\n"
-        async with cluster.operator(QUICK + source):
-            await cluster.client.create(cluster.jobs, job_manifest("loads", template=template, phases=phases))
-            first = await until_held(cluster, "loads-0", "load", cpu="300m", memory="400Mi")
-            offered = (await cluster.client.get(f"/api/v1/nodes/{node.name}"))["status"]["allocatable"]["memory"]
-            # All of the node but what the second phase needs, and half of what the first one has beyond that.
-            rest = resource_amount("memory", offered) // MIB - 64 - 168
-            other = batch_pod("other", shell("exit 0", requests={"cpu": "50m", "memory": f"{rest}Mi"}), **there)
-            await cluster.client.create(cluster.pods, other)
-
-            async def waits() -> bool:
-                conditions = (await pod_of(cluster, "other"))["status"].get("conditions", ())
-                return any("Insufficient memory" in one.get("message", "") for one in conditions)
-
-            await cluster.until("there is no memory for the other pod", waits)
-            said = {"metadata": {"annotations": {"cotide.dev/phase": "work"}}}
-            await cluster.client.patch(f"{cluster.pods}/loads-0", said)
-            last = await until_held(cluster, "loads-0", "work", cpu="100m", memory="64Mi")
-
-            async def done() -> bool:
-                return bool((await pod_of(cluster, "other"))["status"].get("phase") == "Succeeded")
-
-            await cluster.until("the other pod had its memory", done)
-            before, after = (one["status"]["containerStatuses"][0] for one in (first, last))
-            assert after["containerID"] == before["containerID"]
-            assert after["restartCount"] == 0
