@@ -212,6 +212,14 @@ class PodResourceClaim(ApiStruct, frozen=True):
     name: str = ""
 
 
+class WorkloadReference(ApiStruct, frozen=True):
+    """``spec.workloadRef`` of a pod (1.35, alpha): its group in a Workload of ``scheduling.k8s.io``."""
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str = ""
+
+
 class PodSpec(ApiStruct, frozen=True):
     """``spec`` of a pod."""
 
@@ -229,6 +237,7 @@ class PodSpec(ApiStruct, frozen=True):
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     volumes: tuple[Volume, ...] = ()
     resource_claims: tuple[PodResourceClaim, ...] = ()
+    workload_ref: WorkloadReference | None = None
     priority: int | None = None
     priority_class_name: str = ""
     preemption_policy: str = ""

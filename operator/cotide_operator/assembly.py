@@ -35,7 +35,7 @@ from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials, load_credentials
 from cotide_operator.cache import preflight
 from cotide_operator.cache.decision_store import Decision, DecisionStore
-from cotide_operator.cache.object_cache import KINDS
+from cotide_operator.cache.object_cache import KINDS, OPTIONAL_KINDS
 from cotide_operator.cache.reflectors import TIMEOUT_SECONDS, Informers
 from cotide_operator.clock import ScaledClock
 from cotide_operator.config.provisioning_settings import ProvisioningSettings
@@ -746,7 +746,8 @@ class Operator:
         return [self._ledger.trouble] if self._ledger is not None and self._ledger.trouble else []
 
     def _refresh(self) -> None:
-        for kind in KINDS:
+        kinds = (*KINDS, *OPTIONAL_KINDS)
+        for kind in kinds:
             self.telemetry.mirror_objects.labels(kind).set(len(self.mirror.objects(kind)))
-        self._aside.refresh(KINDS)
+        self._aside.refresh(kinds)
         self.telemetry.longest_block.set(self._blocks.longest_seconds())

@@ -55,15 +55,20 @@ Kind = Literal[
     "csistoragecapacities",
     "volumeattachments",
     "pods",
+    "podgroups",
+    "gangworkloads",
 ]
-KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+OPTIONAL_KINDS: Final[tuple[Kind, ...]] = ("podgroups", "gangworkloads")
+"""What a server need not serve: PodGroups of coscheduling, and Workloads of ``scheduling.k8s.io`` (1.35, alpha), which
+say how large a gang is. Nobody waits for their first list: until then a pod that names one waits."""
+KINDS: Final[tuple[Kind, ...]] = tuple(kind for kind in get_args(Kind) if kind not in OPTIONAL_KINDS)
 SETTLE_SECONDS: Final = 0.01
 """Of one call of `settle`; chosen: a fifth of what one piece of work may take."""
 Listener = Callable[[Kind, str], None]
 
 
 class CustomObject(ApiStruct, frozen=True):
-    """A Workload or a Job of ours; its spec is plain data that the schema has checked."""
+    """A Workload or a Job of ours, or what others say of their gangs; its spec is data that a schema has checked."""
 
     metadata: Metadata
     api_version: str = ""
@@ -102,6 +107,8 @@ PATHS: Final[dict[Kind, str]] = {
     "csistoragecapacities": "/apis/storage.k8s.io/v1/csistoragecapacities",
     "volumeattachments": "/apis/storage.k8s.io/v1/volumeattachments",
     "pods": "/api/v1/pods",
+    "podgroups": "/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
+    "gangworkloads": "/apis/scheduling.k8s.io/v1alpha1/workloads",
 }
 KEPT_AS: Final[dict[Kind, Callable[[], Callable[[Any], Any]]]] = {"pods": PodKeeping, "nodes": NodeKeeping}
 """Makers of what turns a decoded object into the one that is kept."""
@@ -120,6 +127,8 @@ TYPES: Final[dict[Kind, type[Any]]] = {
     "csistoragecapacities": StorageCapacityObject,
     "volumeattachments": AttachmentObject,
     "pods": PodObject,
+    "podgroups": CustomObject,
+    "gangworkloads": CustomObject,
 }
 
 
@@ -162,7 +171,8 @@ class ObjectCache:
     Attributes
     ----------
     pods, nodes, priorityclasses, poddisruptionbudgets, namespaces, workloads, jobs, persistentvolumeclaims,
-    persistentvolumes, storageclasses, csinodes, csidrivers, csistoragecapacities, volumeattachments :
+    persistentvolumes, storageclasses, csinodes, csidrivers, csistoragecapacities, volumeattachments, podgroups,
+    gangworkloads :
         latest object by ``namespace/name`` (or name): views, which only `apply` changes.
     quarantine :
         what made a part of the operator raise; see its module.
@@ -174,7 +184,7 @@ class ObjectCache:
 
     def __init__(self) -> None:
         self.max_class_without_label = UNRAISED
-        self._objects: dict[Kind, dict[str, Any]] = {kind: {} for kind in KINDS}
+        self._objects: dict[Kind, dict[str, Any]] = {kind: {} for kind in (*KINDS, *OPTIONAL_KINDS)}
         self._views: dict[Kind, Mapping[str, Any]] = {
             kind: MappingProxyType(objects) for kind, objects in self._objects.items()
         }
@@ -192,6 +202,8 @@ class ObjectCache:
         self.csidrivers: Mapping[str, CsiDriverObject] = self._views["csidrivers"]
         self.csistoragecapacities: Mapping[str, StorageCapacityObject] = self._views["csistoragecapacities"]
         self.volumeattachments: Mapping[str, AttachmentObject] = self._views["volumeattachments"]
+        self.podgroups: Mapping[str, CustomObject] = self._views["podgroups"]
+        self.gangworkloads: Mapping[str, CustomObject] = self._views["gangworkloads"]
         self.pods_version = ""
         self.quarantine = Quarantine()
         self._synced: set[Kind] = set()
@@ -229,12 +241,13 @@ class ObjectCache:
         if not self.synced:
             while self.settle():
                 pass
-        self._synced.add(kind)
+        if kind not in OPTIONAL_KINDS:
+            self._synced.add(kind)
         self._tell(kind, "")
 
     def objects(self, kind: Kind) -> Mapping[str, Any]:
         """Return the latest objects of a kind by key."""
-        if kind not in KINDS:
+        if kind not in self._views:
             raise InputError(f"the mirror holds no {kind!r}")
         return self._views[kind]
 

@@ -15,13 +15,23 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from cotide_core.limits import CUSTOM_OBJECT_BYTES
+from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
 from cotide_kube.decoding import Malformed
 from cotide_kube.reflector import Reflector
 from cotide_kube.turns import Turn
 from cotide_operator.cache import preflight
-from cotide_operator.cache.object_cache import KEPT_AS, KINDS, PATHS, TYPES, CustomObject, Kind, ObjectCache
+from cotide_operator.cache.object_cache import (
+    KEPT_AS,
+    KINDS,
+    OPTIONAL_KINDS,
+    PATHS,
+    TYPES,
+    CustomObject,
+    Kind,
+    ObjectCache,
+)
 from cotide_operator.task_supervisor import TaskSupervisor
 
 _LOG = logging.getLogger(__name__)
@@ -29,6 +39,11 @@ _LOG = logging.getLogger(__name__)
 TIMEOUT_SECONDS: Final = 15.0
 """For one try of any request, a page of a list included; five of them with their pauses take 78 s at most: then the
 log tells of an outage. Chosen."""
+
+AGAIN_SECONDS: Final = 60.0
+"""Before a kind that a server need not serve is asked for again; chosen: a definition is installed once."""
+NOT_SERVED: Final = frozenset({403, 404})
+"""No definition, or no right to read it."""
 
 
 class Informers:
@@ -64,7 +79,9 @@ class Informers:
         self._install_crds = install_crds
         self._listed = listed
         # Of its own: lists begin before it is known how many connections everything else may have.
-        self._client = KubeClient(credentials, max_connections=len(KINDS), timeout_seconds=timeout_seconds)
+        self._client = KubeClient(
+            credentials, max_connections=len(KINDS) + len(OPTIONAL_KINDS), timeout_seconds=timeout_seconds
+        )
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> asyncio.Task[None]:
@@ -92,7 +109,20 @@ class Informers:
             async with TaskSupervisor() as crew:
                 for kind in KINDS:
                     crew.start(self._follow(kind), f"reflector of {kind}")
+                for kind in OPTIONAL_KINDS:
+                    crew.start(self._follow_if_served(kind), f"reflector of {kind}")
                 await crew.until(asyncio.get_running_loop().create_future())
+
+    async def _follow_if_served(self, kind: Kind) -> None:
+        """Follow a kind from when the server serves it and lets us read it; it may come later, or never."""
+        while True:
+            try:
+                await self._follow(kind)
+            except ApiError as error:
+                if error.status not in NOT_SERVED:
+                    raise
+                _LOG.debug("%s are not followed: %s", kind, error)
+            await asyncio.sleep(AGAIN_SECONDS)
 
     async def _follow(self, kind: Kind) -> None:
         """Fill the mirror with one kind, for ever."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -23,7 +23,7 @@ from cotide_core.units import counted
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
-from cotide_operator.apis.names import TRACKING_FINALIZER
+from cotide_operator.apis.names import KUEUE_FINALIZER, KUEUE_RETRIABLE_ANNOTATION, TRACKING_FINALIZER
 from cotide_operator.apis.types import WORKLOAD_LABEL
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.controllers.child_pods import Manifest, SeenPod
@@ -41,6 +41,11 @@ R = TypeVar("R")
 
 _RELEASED: Final = {"$deleteFromPrimitiveList/finalizers": [TRACKING_FINALIZER]}
 """Strategic merge: whatever else is in the list stays, and doing it twice does nothing."""
+_UNFOLLOWED: Final = {"$deleteFromPrimitiveList/finalizers": [TRACKING_FINALIZER, KUEUE_FINALIZER]}
+"""For a pod of a group of Kueue's that nobody follows: Kueue would keep it, and the quota of the whole group, until one
+does. It takes its own finalizer off the pods of a StatefulSet in the same place."""
+_OVER: Final = {**_UNFOLLOWED, "annotations": {KUEUE_RETRIABLE_ANNOTATION: "false"}}
+"""Where the Job is over: else a group of which a pod failed would never be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +153,24 @@ class ChildPodWriter:
 
         return await _past_refusals(one, list(pods))
 
-    async def release(self, namespace: str, pods: Iterable[SeenPod]) -> dict[str, str]:
-        """Take our finalizer off pods, and nobody else's; return by uid what the API server has against it.
+    async def release(
+        self, namespace: str, pods: Iterable[SeenPod], unfollowed: Container[str] = (), *, over: bool = False
+    ) -> dict[str, str]:
+        """Take our finalizer off pods; return by uid what the API server has against it.
 
         Whoever the server refuses is tried again by a later look; a pod that is gone is a success.
+
+        Parameters
+        ----------
+        unfollowed : uids of those that no other pod follows for now; those of a group of Kueue's are let go of for it.
+        over : whether no pod of this Job is ever made again.
         """
 
         async def one(pod: SeenPod) -> None:
-            patch = {"metadata": {"uid": pod.uid, **_RELEASED}}  # another pod of the name is refused with 409
+            marks: Mapping[str, object] = _RELEASED
+            if pod.kueue_group and (over or pod.uid in unfollowed):
+                marks = _OVER if over else _UNFOLLOWED
+            patch = {"metadata": {"uid": pod.uid, **marks}}  # another pod of the name is refused with 409
             try:
                 await self._client.patch(f"/api/v1/namespaces/{namespace}/pods/{pod.name}", patch, "strategic")
             except ApiError as error:

@@ -92,6 +92,10 @@ class SeenPod:
     cannot_start: str = ""
     """Why its kubelet can't start one of its containers, in the kubelet's words."""
     ready: bool = False
+    gates: tuple[str, ...] = ()
+    """Names of its scheduling gates: until they are gone nobody decides about it."""
+    kueue_group: bool = False
+    """Whether it is of a group of Kueue's, which keeps its quota until the group is over or all of it is gone."""
     template: str = ""
     started_seconds: float | None = None
     finished_seconds: float | None = None
@@ -167,6 +171,8 @@ def see(pod: PodObject) -> SeenPod:
         own_limit=exceeded_its_own_limit(status),
         cannot_start=_cannot_start(status),
         ready=conditions.get("Ready") == "True",
+        gates=tuple(gate.name for gate in pod.spec.scheduling_gates),
+        kueue_group=KUEUE_GROUP_LABEL in metadata.labels,
         template=metadata.annotations.get(TEMPLATE_ANNOTATION, ""),
         started_seconds=min(started) if started else _seconds(status.start_time),
         finished_seconds=max(finished) if finished else None,

@@ -176,7 +176,12 @@ class JobController:
             await self._make(job, known, known.spec, plan, pods)
         await turn.give_way()
         undeleted = await self._children.delete(job.metadata.namespace, plan.delete)
-        held = await self._tracking.release(job.metadata.namespace, [pod for pod in plan.release if pod.uid in there])
+        held = await self._tracking.release(
+            job.metadata.namespace,
+            [pod for pod in plan.release if pod.uid in there],
+            plan.unfollowed,
+            over=plan.progress.outcome is not None,
+        )
         await turn.give_way()
         strays = await self._tracking.release_strays(key, job)
         unwritten = summary(undeleted, "deleted") or summary({**held.refused, **strays.refused}, "released")

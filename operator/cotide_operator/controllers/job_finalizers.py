@@ -61,8 +61,11 @@ class JobFinalizers:
         self._released: dict[str, float] = {}
         """Uid to the monotonic second at which its finalizer was taken off, oldest first."""
 
-    async def release(self, namespace: str, pods: Sequence[SeenPod]) -> Released:
-        """Take the finalizer off pods whose ends are in the status that the API server has."""
+    async def release(
+        self, namespace: str, pods: Sequence[SeenPod], unfollowed: frozenset[str] = frozenset(), *, over: bool = False
+    ) -> Released:
+        """Take the finalizer off pods whose ends are in the status that the API server has; for the rest of the
+        parameters see `ChildPodWriter.release`."""
         now = time.monotonic()
         turn = Turn()
         while self._released and now - next(iter(self._released.values())) >= RELEASED_SECONDS:
@@ -81,7 +84,7 @@ class JobFinalizers:
                 due.append(pod)
         refused: dict[str, str] = {}
         if due:
-            refused = await self._children.release(namespace, due)
+            refused = await self._children.release(namespace, due, unfollowed, over=over)
             self._released.update((pod.uid, now) for pod in due if pod.uid not in refused)
         return Released(again, refused)
 
@@ -114,7 +117,9 @@ class JobFinalizers:
                 foreign.append(pod)
         living = await self._living(key) if foreign else ""
         strays += [pod for pod in foreign if owner_uid(pod) != living]
-        held = await self.release(key.partition("/")[0], await in_turns(see, strays))
+        # Those that name an owner go with it; one whose owner was taken off it lives on by itself.
+        going = frozenset(pod.metadata.uid for pod in strays if owner_uid(pod))
+        held = await self.release(key.partition("/")[0], await in_turns(see, strays), going)
         unreadable = self._mirror.quarantine.get("jobs", key) is not None
         lagging = (
             (UNREADABLE_SECONDS if unreadable else LAGGING_SECONDS)

@@ -101,6 +101,8 @@ class JobPlan:
     delete: tuple[SeenPod, ...] = ()
     release: tuple[SeenPod, ...] = ()
     """Pods whose finalizer is of no use once the progress is written."""
+    unfollowed: frozenset[str] = frozenset()
+    """Uids of those of ``release`` that no other pod follows for now: who keeps them for one need not."""
     recheck_seconds: float | None = None
     """Clock second at which a back-off runs out, or a kubelet's time to start a pod."""
 
@@ -142,8 +144,10 @@ def plan_job(
         return JobPlan(progress, delete=_unwanted(alive), release=tuple(pod for pod in pods if pod.tracked))
     plan = _filled(spec, progress, pods, memory, now_seconds)
     rechecks = [seconds for seconds in (plan.recheck_seconds, next_late) if seconds is not None]
-    release = _counted(spec, progress, pods, memory)
-    return replace(plan, release=release, recheck_seconds=min(rechecks, default=None))
+    counted = _counted(spec, progress, pods, memory)
+    withdrawn = frozenset(pod.uid for pod in counted if (pod.index, pod.retry) in memory.withdrawn)
+    recheck = min(rechecks, default=None)
+    return replace(plan, release=counted, unfollowed=withdrawn, recheck_seconds=recheck)
 
 
 def _cannot_start(

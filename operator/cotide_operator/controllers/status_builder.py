@@ -28,6 +28,8 @@ Status = dict[str, Any]
 
 NODES_SHOWN: Final = 64
 """Names of nodes in a status, at most; chosen."""
+GATED: Final = "SchedulingGated"
+"""kube-scheduler's reason for a pod that has gates."""
 RELEASED: Final = "PodsReleased"
 """Condition of a Job: False while the API server refuses to delete or release some of its pods."""
 STARTED: Final = "PodsStarted"
@@ -170,7 +172,7 @@ def workload_status(
     reason = "AllPodsReady" if is_ready else ("NoPods" if not alive else "PodsNotReady")
     conditions = with_condition(conditions, _condition("Ready", is_ready, reason, sentence), look)
     foremost = _foremost(waiting, decisions)
-    placement = _placement(len(alive) - len(waiting), len(waiting), foremost, trouble)
+    placement = _placement(len(alive) - len(waiting), waiting, foremost, trouble)
     return {**status, "conditions": with_condition(conditions, placement, look)}
 
 
@@ -280,19 +282,29 @@ def _job_conditions(
         if progress.failures:
             sentence = f"the next pod is made when the back-off after {counted(progress.failures, 'failure')} is over"
         return [_condition("Scheduled", False, WaitReason.WAITING_FOR_TURN.value, sentence)]
-    return [_placement(len(placed), len(waiting), foremost, trouble)]
+    return [_placement(len(placed), waiting, foremost, trouble)]
 
 
-def _placement(placed: int, waiting: int, foremost: Decision | None, trouble: str | None) -> Status:
+def _placement(placed: int, waiting: Sequence[SeenPod], foremost: Decision | None, trouble: str | None) -> Status:
     """Return the condition ``Scheduled``, in the reason's words of the pod that is tried next."""
     if trouble:
         return _condition("Scheduled", False, WaitReason.MISCONFIGURED.value, trouble)
     if not waiting:
         return _condition("Scheduled", True, "Scheduled", f"{counted(placed, 'pod is', 'pods are')} on a node")
+    gated = [pod for pod in waiting if pod.gates]
+    if foremost is None and gated:
+        sentence = f"{counted(len(gated), 'pod is', 'pods are')} held back by {gated_by(gated[0].gates)}"
+        return _condition("Scheduled", False, GATED, sentence)
     if foremost is None:
-        sentence = f"{counted(waiting, 'pod waits', 'pods wait')} for a first turn"
+        sentence = f"{counted(len(waiting), 'pod waits', 'pods wait')} for a first turn"
         return _condition("Scheduled", False, WaitReason.WAITING_FOR_TURN.value, sentence)
     return _condition("Scheduled", False, foremost.reason, foremost.message)
+
+
+def gated_by(gates: Sequence[str]) -> str:
+    """Return who holds a pod back, by its first gate: with many there is no need to read them all."""
+    more = f" and {len(gates) - 1} more" if len(gates) > 1 else ""
+    return f"scheduling gate {gates[0]}{more}"
 
 
 def _condition(kind: str, holds: bool, reason: str, message: str) -> Status:

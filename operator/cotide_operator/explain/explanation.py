@@ -22,6 +22,7 @@ from cotide_operator.explain.class_rule import ClassContext, class_and_reason
 from cotide_operator.explain.phases import phase_facts
 from cotide_operator.explain.reclaimed import reclaimed_facts
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, Note, decode
+from cotide_operator.translation.gangs import DEFAULT_TIMEOUT_SECONDS
 
 Object = Mapping[str, Any]
 Facts = list[tuple[str, str]]
@@ -102,6 +103,8 @@ def explain_pod(pod: Object, context: ClassContext, now_seconds: float) -> Expla
     }
     if not ours:
         facts.append(("Scheduler", f"{scheduler}: Cotide does not place this pod, it only counts what it uses"))
+    elif note is None and (gates := _gates(spec)):
+        facts.append(("Why it waits", f"SchedulingGated: held back until {gates} is taken off"))
     elif note is None:
         facts.append(("Decision", "none written yet; is the operator running?"))
     else:
@@ -147,6 +150,7 @@ def explain_job(job: Object, pods: Sequence[Object], events: Sequence[Object], n
     facts = [
         ("Class", f"{spec.get('class', 'batch')}, by spec.class"),
         ("Work", _told(unread, "Work", lambda: _work(spec), "not known")),
+        *_told(unread, "Gang", lambda: _gang(spec), _NO_FACTS),
         ("Phase", f"{status.get('phase') or 'not looked at yet; is the operator running?'}"),
         *_told(unread, "Status", lambda: _status_facts(status, now_seconds), _NO_FACTS),
     ]
@@ -233,6 +237,10 @@ def _state(pod: Object, now_seconds: float) -> str:
         return f"{phase} on {node}{since}{reason}"
     waited = _since(pod["metadata"].get("creationTimestamp"), now_seconds)
     return f"{phase}, waits for a node{waited}"
+
+
+def _gates(spec: Object) -> str:
+    return ", ".join(str(gate.get("name", "")) for gate in spec.get("schedulingGates") or ())
 
 
 def _since(text: str | None, now_seconds: float) -> str:
@@ -366,6 +374,16 @@ def _work(spec: Object) -> str:
     pods = f"{_counted(spec.get('completions', 1), 'pod')}, {spec.get('parallelism', 1)} at a time"
     kind = spec.get("type") or "no type declared"
     return f"{kind}, input {written}, {pods}, priority {spec.get('priority', 100)}"
+
+
+def _gang(spec: Object) -> Facts:
+    """Return what a Job's gang asks for, nothing of a Job without one."""
+    gang = spec.get("gang")
+    if gang is None:
+        return []
+    least = gang.get("minMember") or min(int(spec.get("parallelism", 1)), int(spec.get("completions", 1)))
+    seconds = format_seconds(float(gang.get("timeoutSeconds", DEFAULT_TIMEOUT_SECONDS)))
+    return [("Gang", f"{_counted(least, 'pod')} at once or none; where fewer hold nodes for {seconds}, they leave")]
 
 
 def _foremost(pods: Sequence[Object], notes: Mapping[str, Note]) -> Note | None:

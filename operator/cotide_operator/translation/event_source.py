@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final
@@ -37,11 +37,12 @@ from cotide_core.events import (
 from cotide_core.phases.growth import Amounts
 from cotide_kube.objects import NamespaceObject, PodObject
 from cotide_kube.turns import Turn
-from cotide_operator.cache.object_cache import KINDS, Kind, ObjectCache, key_of
+from cotide_operator.cache.object_cache import KINDS, OPTIONAL_KINDS, Kind, ObjectCache, key_of
 from cotide_operator.clock import Clock
 from cotide_operator.translation.eviction_annotations import faults
 from cotide_operator.translation.kubelet_refusals import refusal_of
 from cotide_operator.translation.namespace_limits import limit_faults, max_priorities, translate_namespace
+from cotide_operator.translation.pod_groups import PodGroupIndex
 from cotide_operator.translation.pod_phases import asked_by, with_size
 from cotide_operator.translation.pod_rules import selects_namespaces
 from cotide_operator.translation.pod_times import PodObservations, PodTimes
@@ -109,6 +110,7 @@ class EventSource:
         self._changed: dict[Kind, dict[str, None]] = {"nodes": {}, "workloads": {}, "namespaces": {}, "pods": {}}
         self._dependencies: dict[tuple[Kind, str], Any] = {}
         self.volumes = VolumeReader(mirror)
+        self._groups = PodGroupIndex()
         self._ahead: Pretranslator | None = Pretranslator(self._glance)
         """Until the first collection."""
         self._pods: dict[str, Pod] = {}
@@ -125,7 +127,7 @@ class EventSource:
         """Whether a pod selects namespaces by label: from then on labels of namespaces are told."""
         self._asked_sizes: dict[str, tuple[str, Amounts]] = {}
         """Sizes that were asked for and are not shown yet, with the pod's uid."""
-        for kind in KINDS:  # the lists may have begun before we were there
+        for kind in (*KINDS, *OPTIONAL_KINDS):  # the lists may have begun before we were there
             for key in list(mirror.objects(kind)):
                 self.mark(kind, key)
         if subscribe:
@@ -266,7 +268,9 @@ class EventSource:
         if not key:
             return
         if kind == "pods":
-            if self._live and (pod := self._mirror.pods.get(key)) is not None:
+            pod = self._mirror.pods.get(key)
+            self._groups.note(key, pod)
+            if self._live and pod is not None:
                 self._observe(pod, key)
             self._changed["pods"][key] = None
             if self._ahead is not None:
@@ -275,6 +279,8 @@ class EventSource:
             self._changed[kind][key] = None
         elif kind in VOLUME_KINDS:
             self._mark_volumes(kind, key)
+        elif kind in OPTIONAL_KINDS:
+            self._mark_pods(self._groups.concerned(kind, key))
         elif kind != "poddisruptionbudgets":
             self._mark_surrounded(kind, key)
 
@@ -282,7 +288,10 @@ class EventSource:
         """A claim, a volume or what they depend on changed: pods that name it may go elsewhere now."""
         for node in self.volumes.nodes_concerned(kind, key):
             self._changed["nodes"][node] = None
-        for pod in self.volumes.concerned(kind, key):
+        self._mark_pods(self.volumes.concerned(kind, key))
+
+    def _mark_pods(self, keys: Iterable[str]) -> None:
+        for pod in keys:
             self._changed["pods"][pod] = None
             if self._ahead is not None:
                 self._ahead.repeat(pod)

@@ -1,4 +1,4 @@
-"""The gang of a pod: from annotations, as pods of a Job carry them, or the label of coscheduling beside them.
+"""The gang of a pod: from annotations, as pods of a Job carry them, or from an object that others define.
 
 Called by `pods_and_nodes` for each pod of ours. Pure. A gang lives in its namespace, so that nobody joins another
 tenant's. Invariant: a pod that names a gang whose size can't be read starts never alone: it is Misconfigured.
@@ -12,38 +12,55 @@ from typing import Final
 
 from cotide_core.events import Gang
 from cotide_core.limits import GANG_MOST, NAME_CHARACTERS, NUMBER_CHARACTERS, SECONDS_MOST
+from cotide_kube.objects import WorkloadReference
+from cotide_operator.translation.pod_groups import POD_GROUP_LABEL, SINGLE, DeclaredGang
 
 GANG_ANNOTATION: Final = "cotide.dev/gang"
 MIN_MEMBER_ANNOTATION: Final = "cotide.dev/gang-min-member"
 TIMEOUT_ANNOTATION: Final = "cotide.dev/gang-timeout-seconds"
-POD_GROUP_LABEL: Final = "scheduling.x-k8s.io/pod-group"
-"""Of scheduler-plugins' coscheduling; its PodGroup is not read, so the size is asked for beside it."""
 DEFAULT_TIMEOUT_SECONDS: Final = 300.0
 """Chosen: longer than it takes to pull a large image again, short beside what a gang holds meanwhile."""
 
 
 def gang_of(
-    namespace: str, labels: Mapping[str, str], annotations: Mapping[str, str], succeeded: int = 0
+    namespace: str,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+    succeeded: int = 0,
+    said: DeclaredGang | None = None,
+    reference: WorkloadReference | None = None,
 ) -> tuple[Gang | None, tuple[str, ...]]:
     """Return the gang that a pod names, and the field at fault where it can't be followed.
 
     Parameters
     ----------
     succeeded : members that the status of their Job counts as succeeded.
+    said : what the object says that its label or its ``spec.workloadRef`` names; annotations come before it.
+    reference : its ``spec.workloadRef``.
     """
-    name = annotations.get(GANG_ANNOTATION) or labels.get(POD_GROUP_LABEL)
-    if not name:
+    name = annotations.get(GANG_ANNOTATION) or (_group(reference) if reference else labels.get(POD_GROUP_LABEL))
+    if not name or (said == SINGLE and GANG_ANNOTATION not in annotations):
         return None, ()
     if len(name) > NAME_CHARACTERS:
         return None, (f"metadata.annotations[{GANG_ANNOTATION}] of more than {NAME_CHARACTERS} characters",)
-    minimum = _number(annotations.get(MIN_MEMBER_ANNOTATION))
-    if minimum is None:
-        named = f"metadata.annotations[{GANG_ANNOTATION}]"
-        if GANG_ANNOTATION not in annotations:
-            named = f"metadata.labels[{POD_GROUP_LABEL}]"
-        return None, (f"{named} without a number from 1 to {GANG_MOST} in annotation {MIN_MEMBER_ANNOTATION}",)
+    minimum = _number(annotations.get(MIN_MEMBER_ANNOTATION)) or (said.minimum if said else None)
+    if not minimum:
+        lacks = f"without a number from 1 to {GANG_MOST} in annotation {MIN_MEMBER_ANNOTATION}"
+        if GANG_ANNOTATION in annotations:
+            return None, (f"metadata.annotations[{GANG_ANNOTATION}] {lacks}",)
+        if reference is not None:
+            return None, (f"spec.workloadRef {name} {lacks} or in a gang policy of that Workload",)
+        return None, (f"metadata.labels[{POD_GROUP_LABEL}] {lacks} or in a PodGroup {name}",)
     seconds = _seconds(annotations.get(TIMEOUT_ANNOTATION))
+    if said is not None and said.timeout_seconds is not None and TIMEOUT_ANNOTATION not in annotations:
+        seconds = said.timeout_seconds
     return Gang(f"{namespace}/{name}", minimum, seconds, succeeded), ()
+
+
+def _group(reference: WorkloadReference) -> str:
+    """Name a group of a Workload, and which of its replicas: each is a gang of its own."""
+    parts = (reference.name, reference.pod_group, reference.pod_group_replica_key)
+    return "/".join(part for part in parts if part)
 
 
 def _number(text: str | None) -> int | None:

@@ -51,6 +51,7 @@ from cotide_operator.translation.eviction_annotations import is_mirror, preferen
 from cotide_operator.translation.gangs import gang_of
 from cotide_operator.translation.kubelet_refusals import pressures
 from cotide_operator.translation.namespace_limits import max_priorities
+from cotide_operator.translation.pod_groups import DeclaredGang, declared
 from cotide_operator.translation.pod_spec import SpecReader
 from cotide_operator.translation.pod_times import PodTimes
 from cotide_operator.translation.volumes.claims import VolumeFacts
@@ -97,6 +98,8 @@ class PodOwnership:
     max_job_priority: int | None = None
     job_succeeded: int = 0
     """Pods that succeeded of the Job that owns the pod, where it is a gang; 0 for all others."""
+    gang: DeclaredGang | None = None
+    """What a PodGroup or a Workload of ``scheduling.k8s.io`` says of its gang; None for a pod that names neither."""
 
 
 def ownership_of(pod: PodObject, mirror: ObjectCache) -> PodOwnership:
@@ -134,6 +137,7 @@ def _ownership(pod: PodObject, mirror: ObjectCache, job_key: str | None, workloa
         job_priority,
         *(max_priorities(namespace) if namespace is not None else (None, None)),
         succeeded,
+        declared(pod, mirror),
     )
 
 
@@ -225,7 +229,9 @@ def translate_pod(
     to_place = ours and node is None
     claims = facts.claims if volumes is None else ()
     held = volumes or NO_VOLUMES
-    gang, lacks = gang_of(metadata.namespace, metadata.labels, annotations, ownership.job_succeeded)
+    gang, lacks = gang_of(
+        metadata.namespace, metadata.labels, annotations, ownership.job_succeeded, ownership.gang, spec.workload_ref
+    )
     return Pod(
         key=key_of(metadata),
         uid=metadata.uid,

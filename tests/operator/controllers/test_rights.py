@@ -38,6 +38,8 @@ NOT_EXERCISED: Final = {
     ("", "events", "patch"),  # a repeated event
     ("", "persistentvolumeclaims", "patch"),  # claims that wait for their pod; so is the next
     ("", "persistentvolumes", "patch"),
+    ("scheduling.x-k8s.io", "podgroups", "watch"),  # nobody serves them there; so is the next
+    ("scheduling.k8s.io", "workloads", "watch"),
     ("cotide.dev", "jobs/finalizers", "update"),
     ("cotide.dev", "workloads/finalizers", "update"),  # asked for by an admission plugin, never called
 }

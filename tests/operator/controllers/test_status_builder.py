@@ -83,6 +83,16 @@ def test_the_foremost_waiting_pod_speaks_for_its_job() -> None:
     )
 
 
+def test_a_job_whose_pods_are_gated_says_by_what_until_one_of_them_is_decided_about() -> None:
+    pods = [pod(0, gates=("kueue.x-k8s.io/admission",)), pod(1, gates=("kueue.x-k8s.io/admission", "a/b"))]
+    status = job_status(spec(2, 2), Progress(), pods, {}, {}, look())
+    condition = status["conditions"][0]
+    assert (condition["status"], condition["reason"]) == ("False", "SchedulingGated")
+    assert condition["message"] == "2 pods are held back by scheduling gate kueue.x-k8s.io/admission"
+    waits = job_status(spec(2, 2), Progress(), [pods[0], pod(1)], {"count-1": decision(1)}, {}, look())
+    assert waits["conditions"][0]["reason"] == "InsufficientSlack"
+
+
 def test_a_job_finishes_when_its_slowest_pod_does() -> None:
     running = pod(0, "a", started_seconds=NOW - 30)
     forecast = Forecast(seconds_p50=100.0, seconds_p90=150.0)

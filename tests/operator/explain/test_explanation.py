@@ -166,6 +166,28 @@ def test_a_pod_of_phases_says_which_one_it_is_in_and_which_it_waits_for() -> Non
     assert said == "read, since 5m 20s, 1m 20s longer than expected; it says count, and waits for that size"
 
 
+@pytest.mark.parametrize(
+    ("gang", "said"),
+    [
+        (None, None),
+        ({}, "1 pod at once or none; where fewer hold nodes for 5m, they leave"),
+        ({"minMember": 2, "timeoutSeconds": 30}, "2 pods at once or none; where fewer hold nodes for 30s, they leave"),
+        ("odd", None),
+    ],
+)
+def test_a_job_says_what_its_gang_asks_for(gang: Any, said: str | None) -> None:
+    told = facts(explain_job({**JOB, "spec": {**JOB["spec"], "gang": gang}}, [], [], NOW))
+    assert told.get("Gang") == said
+    assert ("Not read" in told) == (gang == "odd")
+
+
+def test_a_pod_behind_gates_says_which_and_not_that_nobody_decides() -> None:
+    gates = [{"name": "kueue.x-k8s.io/admission"}, {"name": "a/b"}]
+    said = facts(explain_pod(pod(spec={"schedulingGates": gates}), ClassContext(), NOW))
+    assert said["Why it waits"] == "SchedulingGated: held back until kueue.x-k8s.io/admission, a/b is taken off"
+    assert "Decision" not in said
+
+
 def test_a_pod_without_a_note_says_so_and_a_foreign_one_is_not_ours_to_explain() -> None:
     assert "none written yet" in facts(explain_pod(pod(), ClassContext(), NOW))["Decision"]
     foreign = facts(explain_pod(pod(spec={"schedulerName": "default-scheduler"}), ClassContext(), NOW))

@@ -27,6 +27,8 @@ ELSEWHERE: Final[dict[Right, str]] = {
     ("cotide.dev", "jobs/finalizers", "update", ""): "test_rights_one_by_one.py: an admission plugin asks for it",
     ("cotide.dev", "workloads/finalizers", "update", ""): "test_rights_one_by_one.py, likewise",
     ("", "secrets", "update", "cotide-admission-certificate"): "test_admission_certificates.py: after two months",
+    ("scheduling.x-k8s.io", "podgroups", "watch", ""): "test_pod_groups.py: on a server that serves them",
+    ("scheduling.k8s.io", "workloads", "watch", ""): "test_pod_groups.py, likewise",
     **{
         ("", "configmaps", verb, ""): "test_rights_one_by_one.py: what was learned in hours outlives the pod"
         for verb in ("get", "list", "create", "update", "delete")

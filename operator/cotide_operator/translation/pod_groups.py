@@ -1,0 +1,103 @@
+"""What others say of a gang: a PodGroup of coscheduling, or a Workload of ``scheduling.k8s.io`` (1.35, alpha).
+
+Called by `pods_and_nodes` for the rule of one pod, and by `event_source`, which tells it of pods and asks whom a change
+of such an object concerns. Invariant: nobody but the pods that name an object is looked at for its sake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from cotide_core.limits import GANG_MOST, SECONDS_MOST
+from cotide_kube.objects import PodObject
+from cotide_operator.cache.object_cache import CustomObject, Kind, ObjectCache
+
+POD_GROUP_LABEL: Final = "scheduling.x-k8s.io/pod-group"
+"""Of scheduler-plugins' coscheduling."""
+
+
+class DeclaredGang(NamedTuple):
+    """What an object says of the gang of a pod that names it.
+
+    Attributes
+    ----------
+    minimum : pods that it asks for; 0 where that can't be read or nothing is there, None where it asks for no gang.
+    timeout_seconds : None where it says none.
+    """
+
+    minimum: int | None
+    timeout_seconds: float | None = None
+
+
+UNKNOWN: Final = DeclaredGang(0)
+SINGLE: Final = DeclaredGang(None)
+
+
+def named_by(pod: PodObject) -> tuple[Kind, str] | None:
+    """Return kind and key of the object that says how large a pod's gang is, None for a pod that names none."""
+    reference, namespace = pod.spec.workload_ref, pod.metadata.namespace
+    if reference is not None:
+        return "gangworkloads", f"{namespace}/{reference.name}"
+    group = pod.metadata.labels.get(POD_GROUP_LABEL)
+    return ("podgroups", f"{namespace}/{group}") if group else None
+
+
+def declared(pod: PodObject, mirror: ObjectCache) -> DeclaredGang | None:
+    """Return what is said of a pod's gang; None for a pod that names no such object."""
+    named = named_by(pod)
+    if named is None:
+        return None
+    found: CustomObject | None = mirror.objects(named[0]).get(named[1])
+    if found is None:
+        return UNKNOWN
+    if pod.spec.workload_ref is None:
+        return DeclaredGang(_size(found.spec.get("minMember")), _seconds(found.spec.get("scheduleTimeoutSeconds")))
+    groups = found.spec.get("podGroups")
+    for group in groups if isinstance(groups, list) else ():
+        if isinstance(group, dict) and group.get("name") == pod.spec.workload_ref.pod_group:
+            return _by_policy(group.get("policy"))
+    return UNKNOWN
+
+
+def _by_policy(policy: Any) -> DeclaredGang:
+    if not isinstance(policy, dict) or "gang" not in policy:
+        return SINGLE if isinstance(policy, dict) and "basic" in policy else UNKNOWN
+    gang = policy["gang"]
+    return DeclaredGang(_size(gang.get("minCount") if isinstance(gang, dict) else None))
+
+
+def _size(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= GANG_MOST else 0
+
+
+def _seconds(value: Any) -> float | None:
+    right = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    return min(float(value), float(SECONDS_MOST)) if right else None
+
+
+class PodGroupIndex:
+    """Pods by the object that says how large their gang is."""
+
+    def __init__(self) -> None:
+        self._pods: dict[tuple[Kind, str], dict[str, None]] = {}
+        self._named: dict[str, tuple[Kind, str]] = {}
+
+    def note(self, key: str, pod: PodObject | None) -> None:
+        """Take in a pod as it is now, None for one that is gone."""
+        named = named_by(pod) if pod is not None else None
+        before = self._named.get(key)
+        if named == before:
+            return
+        if before is not None:
+            del self._named[key]
+            del self._pods[before][key]
+            if not self._pods[before]:
+                del self._pods[before]
+        if named is not None:
+            self._named[key] = named
+            self._pods.setdefault(named, {})[key] = None
+
+    def concerned(self, kind: Kind, key: str) -> Iterable[str]:
+        """Return the pods that name an object."""
+        return tuple(self._pods.get((kind, key), ()))
