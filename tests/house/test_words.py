@@ -21,7 +21,7 @@ NOUNS = {
 """What to say instead. To place a pod, to look at one and to be told are verbs, and stay."""
 FORMS = {
     "places": "place",
-    "uncollected": "told",
+    "untold": "told",
     "looks": "look",
     "looked": "look",
     "looking": "look",
