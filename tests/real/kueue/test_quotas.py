@@ -71,7 +71,7 @@ async def test_half_of_a_group_waits_for_the_other_half(cluster: RealCluster, qu
 
     async with scheduling(cluster):
         first = await cluster.client.create(cluster.pods, member("first"))
-        assert first["spec"]["schedulingGates"] == [{"name": GATE}]
+        assert {"name": GATE} in first["spec"]["schedulingGates"]
         await quotas.job("beside", "blue-a", 1)
         await quotas.until("beside", running=1, gated=0)
         assert await cluster.placed("kueue.x-k8s.io/pod-group-name=pair") == {}
@@ -153,20 +153,21 @@ async def test_kueues_users_read_when_their_pods_should_start_and_be_done(cluste
     async with cluster.nodes(1, "--cpu", "4"), cluster.operator(f"policy: easy\n{ALONE}"):
         await quotas.job("first", "red-a", 4, requestedSeconds=600)
         await quotas.until("first", running=4, gated=0)
+        await told(quotas, "PredictedFinish", "4 pods on nodes, expected to be done about ")
         await quotas.job("second", "red-b", 2, requestedSeconds=300)
-
-        async def starts() -> bool:
-            return any("2 of 2 pods waiting for a node" in one for one in await quotas.told("PredictedStart"))
-
-        await cluster.until("the Workload says when its pods should start", starts)
+        await told(quotas, "PredictedStart", "2 of 2 pods waiting for a node, expected to start about ")
         assert await quotas.gated("second") == 0  # Kueue let them pass: it is the node that they wait for
-        assert any("4 pods on nodes, expected to be done" in one for one in await quotas.told("PredictedFinish"))
         await cluster.client.delete(f"{cluster.jobs}/first")
+        await told(quotas, "PredictedFinish", "2 pods on nodes, expected to be done about ")
 
-        async def finishes() -> bool:
-            return any("2 pods on nodes, expected to be done" in one for one in await quotas.told("PredictedFinish"))
 
-        await cluster.until("the Workload says when its pods should be done", finishes)
+async def told(quotas: Quotas, reason: str, words: str) -> None:
+    """Wait until a Workload of Kueue's has an event that begins so."""
+
+    async def so() -> bool:
+        return any(one.startswith(words) for one in await quotas.told(reason))
+
+    await quotas.cluster.until(f"a Workload says {words}", so)
 
 
 def _finished(workload: dict[str, object]) -> bool:
