@@ -55,6 +55,72 @@ async def test_collection_delete_takes_the_selected() -> None:
         assert [item["metadata"]["name"] for item in (await call("GET", PODS))[1]["items"]] == ["b"]
 
 
+async def test_a_deleted_collection_is_answered_as_it_was_before() -> None:
+    async with serving() as (_, call):
+        made = (await call("POST", PODS, pod("a")))[1]
+        answer = (await call("DELETE", PODS))[1]
+    assert [item["metadata"] for item in answer["items"]] == [made["metadata"]]
+
+
+@pytest.mark.parametrize(("plural", "kind"), [("resourcequotas", "ResourceQuota"), ("configmaps", "Status")])
+async def test_what_a_deletion_answers_depends_on_the_kind(plural: str, kind: str) -> None:
+    async with serving() as (_, call):
+        path = f"/api/v1/namespaces/default/{plural}"
+        await call("POST", path, {"metadata": {"name": "a"}})
+        assert (await call("DELETE", f"{path}/a"))[1]["kind"] == kind
+
+
+async def test_a_pod_that_is_going_is_made_to_go_sooner_and_never_later() -> None:
+    async with serving() as (_, call):
+        await call("POST", PODS, pod("a"))
+        await call("POST", f"{PODS}/a/binding", {"target": {"name": "n"}})
+        graces = []
+        for asked in (60, None, 90, 20, -3):
+            options = {} if asked is None else {"gracePeriodSeconds": asked}
+            graces.append((await call("DELETE", f"{PODS}/a", options))[1]["metadata"]["deletionGracePeriodSeconds"])
+    assert graces == [60, 60, 60, 20, 1]
+
+
+async def test_a_pod_whose_shorter_grace_is_over_already_has_a_second() -> None:
+    async with serving() as (server, call):
+        await call("POST", PODS, pod("a"))
+        await call("POST", f"{PODS}/a/binding", {"target": {"name": "n"}})
+        await call("DELETE", f"{PODS}/a")
+        pods = server.cluster.collection("pods")
+        entry = pods.get("default", "a")
+        assert entry is not None
+        going = entry.decode()
+        going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:30Z"  # asked for long ago
+        server.cluster.store.put(pods, going, entry)
+        left = (await call("DELETE", f"{PODS}/a", {"gracePeriodSeconds": 5}))[1]["metadata"]
+    assert left["deletionGracePeriodSeconds"] == 1
+    assert left["deletionTimestamp"] > "2026-01-01T00:01:00Z"
+
+
+@pytest.mark.parametrize(
+    ("policy", "left"),
+    [(None, ["a/b", "orphan"]), ("Foreground", ["a/b", "foregroundDeletion"]), ("Background", ["a/b"])],
+)
+async def test_a_deletion_says_anew_what_becomes_of_dependents(policy: str | None, left: list[str]) -> None:
+    async with serving() as (_, call):
+        path = "/api/v1/namespaces/default/configmaps"
+        await call("POST", path, {"metadata": {"name": "held", "finalizers": ["a/b"]}})
+        options = {"propagationPolicy": policy} if policy else {}
+        await call("PATCH", f"{path}/held", {"metadata": {"finalizers": ["a/b", "orphan"]}}, MERGE)
+        assert (await call("DELETE", f"{path}/held", options))[1]["metadata"]["finalizers"] == left
+
+
+async def test_a_second_eviction_writes_nothing() -> None:
+    async with serving() as (_, call):
+        await call("POST", PODS, pod("a"))
+        await call("POST", f"{PODS}/a/binding", {"target": {"name": "n"}})
+        versions = []
+        for _ in range(2):
+            assert (await call("POST", f"{PODS}/a/eviction", {"metadata": {"name": "a"}}))[0] == 201
+            versions.append((await call("GET", f"{PODS}/a"))[1]["metadata"]["resourceVersion"])
+    assert versions[0] == versions[1]
+
+
 async def test_deleting_a_namespace_takes_what_it_holds() -> None:
     async with serving() as (_, call):
         await call("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})

@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 import pytest
+from emulator_client import MERGE, PODS, pod, serving
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -159,3 +160,38 @@ def test_strategic_patch_refuses_what_it_can_not_place() -> None:
 def test_field_sets_survive_their_encoding(obj: dict[str, Any]) -> None:
     fields = set(fields_of({"spec": obj}, None, custom=True))
     assert decode_fields(encode_fields(fields)) == fields
+
+
+async def test_an_apply_heeds_what_others_wrote_without_applying() -> None:
+    async with serving() as (_, call):
+        path = "/api/v1/namespaces/default/configmaps"
+
+        async def apply(query: str = "", **labels: str) -> tuple[int, dict[str, str]]:
+            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": labels}}
+            code, answer = await call("PATCH", f"{path}/a?fieldManager=m{query}", body, "application/apply-patch+yaml")
+            return code, answer["metadata"].get("labels", {})
+
+        async def merge(**labels: str | None) -> None:
+            assert (await call("PATCH", f"{path}/a", {"metadata": {"labels": labels}}, MERGE))[0] == 200
+
+        await call("POST", path, {"metadata": {"name": "a", "labels": {"made": "1"}}})
+        assert await apply(made="1", own="1") == (200, {"made": "1", "own": "1"})
+        assert await apply() == (200, {"made": "1"}), "what its maker wrote is not the applier's to take away"
+        assert (await apply(made="2"))[0] == 409
+        assert await apply("&force=true", made="2") == (200, {"made": "2"})
+        await merge(made="3")
+        assert (await apply(made="2"))[0] == 409, "an update took the label over"
+        assert await apply() == (200, {"made": "3"})
+        await merge(made=None)
+        assert await apply(made="2") == (200, {"made": "2"})
+        assert await apply() == (200, {})
+
+
+async def test_finalizers_of_leases_need_no_domain_and_those_of_pods_do() -> None:
+    async with serving() as (_, call):
+        leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+        for path, finalizer, code in (
+            (leases, "nodomain", 201), (leases, "no name!", 422), (PODS, "nodomain", 422), (PODS, "a.b/c", 201),
+        ):  # fmt: skip
+            body = {**(pod() if path == PODS else {}), "metadata": {"generateName": "a-", "finalizers": [finalizer]}}
+            assert (await call("POST", path, body))[0] == code

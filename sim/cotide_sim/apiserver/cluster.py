@@ -62,6 +62,8 @@ class WriteOptions:
     dry_run: bool = False
     manager: str = "unknown"
     force: bool = False
+    applies: bool = False
+    """Whether it is a server-side apply, which says itself who holds which field."""
     strictness: str = "Warn"
     warnings: list[str] = field(default_factory=list)
     reviews: Reviews | None = None

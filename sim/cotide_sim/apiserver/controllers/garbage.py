@@ -81,7 +81,7 @@ class Garbage:
             if dangling:  # it lives on, without those who are gone
                 self._disown(collection, entry, dangling)
             return
-        delete(self._cluster, collection.resource, entry, DeleteOptions(propagation="Background"))
+        delete(self._cluster, collection.resource, entry, DeleteOptions())
 
     def _release(self, uid: str) -> None:
         found = self._cluster.store.entry_of(uid)
@@ -114,7 +114,7 @@ class Garbage:
                     continue
                 gone = False
                 if "deletionTimestamp" not in obj["metadata"]:
-                    policy = "Foreground" if dependent.uid in self._cluster.store.dependents else "Background"
+                    policy = "Foreground" if dependent.uid in self._cluster.store.dependents else ""
                     _, gone = delete(self._cluster, of.resource, dependent, DeleteOptions(propagation=policy))
                 blocking = blocking or (blocks and not gone)
             if not blocking:

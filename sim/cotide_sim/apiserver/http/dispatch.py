@@ -57,6 +57,13 @@ log = logging.getLogger(__name__)
 
 REVIEW_ROUNDS: Final = 100
 """Times that a request may wait for webhooks; chosen far above the number of webhooks that anybody has."""
+SHOWN_WHEN_GONE: Final = frozenset(
+    {"pods", "resourcequotas", "serviceaccounts", "services", "persistentvolumes", "persistentvolumeclaims"}
+    | {"podtemplates", "storageclasses.storage.k8s.io", "csinodes.storage.k8s.io", "csidrivers.storage.k8s.io"}
+    | {"volumeattachments.storage.k8s.io"}
+)
+"""Kinds whose deletion is answered with the object, where others' is with a Status (ReturnDeletedObject of Kubernetes'
+registries)."""
 Fixed = Callable[[Request], Answer | None]
 """Answers the paths that are no resources (discovery, health, OpenAPI); None for paths that it does not know."""
 
@@ -348,7 +355,7 @@ class Dispatcher:
         entry = cluster.find(resource, target.space, target.name)
         self._release(request, target, [entry], dry_run=options.dry_run)
         raw, gone_now = deleting.delete(cluster, resource, entry, options)
-        if gone_now and resource.key != "pods":
+        if gone_now and resource.key not in SHOWN_WHEN_GONE:
             details = {"name": entry.name, "kind": resource.plural, "uid": entry.uid}
             return _json(success(details=details | ({"group": resource.group} if resource.group else {})))
         return self._shown(request, target, raw)

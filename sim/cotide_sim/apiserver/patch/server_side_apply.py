@@ -2,15 +2,16 @@
 
 Called by `dispatch`. What a manager applied is kept in `metadata.managedFields`; a field that it applied before and
 does not apply now is removed, unless another manager applies it too; a field that another manager applied with another
-value is a conflict (409) unless forced. Only managers that apply are tracked: plain updates and patches leave no mark,
-so they never cause a conflict here (a real server tracks them too).
+value is a conflict (409) unless forced. What other writes leave is in `field_owners`.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from cotide_sim.apiserver.cluster import Cluster, WriteOptions
+from cotide_sim.apiserver.patch.field_owners import first_owners
 from cotide_sim.apiserver.patch.field_sets import (
     Fields,
     Path,
@@ -52,9 +53,10 @@ def apply(
     served = resource.served(version)
     schema = served.schema if served is not None else None
     applied = fields_of(body, schema, custom=resource.custom)
+    said, at = resource.api_version(version), cluster.timestamp()
     mark = {
-        "manager": options.manager, "operation": "Apply", "apiVersion": resource.api_version(version),
-        "time": cluster.timestamp(), "fieldsType": "FieldsV1", "fieldsV1": encode_fields(set(applied)),
+        "manager": options.manager, "operation": "Apply", "apiVersion": said, "time": at,
+        "fieldsType": "FieldsV1", "fieldsV1": encode_fields(set(applied)),
     } | ({"subresource": subresource} if subresource else {})  # fmt: skip
     entry = cluster.store.collection(resource).get(namespace, name)
     if entry is None:
@@ -64,21 +66,27 @@ def apply(
         return writing.create(cluster, resource, version, namespace, body, options), 201
 
     def merged(live: Json) -> Json:
-        managers = live["metadata"].get("managedFields") or []
+        managers = live["metadata"].get("managedFields")
+        if not managers:
+            managers = first_owners(live, schema, said, at, custom=resource.custom)
         mine = [one for one in managers if _is(one, options.manager, subresource)]
         others = [one for one in managers if not _is(one, options.manager, subresource)]
         before = {path for one in mine for path in decode_fields(one.get("fieldsV1") or {})}
         others = _without_conflicts(live, others, applied, schema, resource, options)
         held = {path for one in others for path in decode_fields(one.get("fieldsV1") or {})}
         result: Json = _merge(live, body, schema, custom=resource.custom)
+        # An empty object that was applied is no claim to what is in it by now.
+        within = {path[:length] for path in applied.keys() | held for length in range(1, len(path) + 1)}
         # Whole list items go first: without its key field an item could not be found any more.
-        for path in sorted(before - set(applied) - held, key=lambda one: (one[-1] != ".", -len(one))):
+        for path in sorted(before - within, key=lambda one: (one[-1] != ".", -len(one))):
             _remove(result, path)
         unchanged = mine and mine[0].get("fieldsV1") == mark["fieldsV1"]
         result["metadata"]["managedFields"] = [*others, mine[0] if unchanged else mark]
         return result
 
-    return writing.patch(cluster, resource, version, namespace, name, merged, subresource, options), 200
+    return writing.patch(
+        cluster, resource, version, namespace, name, merged, subresource, replace(options, applies=True)
+    ), 200
 
 
 def _is(one: Json, manager: str, subresource: str) -> bool:
@@ -93,9 +101,6 @@ def _without_conflicts(
     actual = fields_of(live, schema, custom=resource.custom)
     kept, conflicts = [], []
     for one in others:
-        if one.get("operation") != "Apply":
-            kept.append(one)
-            continue
         held = decode_fields(one.get("fieldsV1") or {})
         taken = {path for path in held if path in applied and actual.get(path) != applied[path]}
         conflicts += [(str(one.get("manager")), path) for path in sorted(taken)]

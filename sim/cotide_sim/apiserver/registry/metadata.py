@@ -25,6 +25,11 @@ _ANNOTATIONS_LIMIT: Final = 256 * 1024
 """Bytes of all annotations of an object, as Kubernetes limits them."""
 
 _STANDARD_FINALIZERS: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
+_FREE_FINALIZERS: Final = frozenset(
+    {"leases.coordination.k8s.io", "poddisruptionbudgets.policy", "customresourcedefinitions.apiextensions.k8s.io"}
+    | {f"{kind}webhookconfigurations.admissionregistration.k8s.io" for kind in ("mutating", "validating")}
+)
+"""Built-in kinds whose finalizers need no domain, as those of custom kinds."""
 _LOOSE_NAMES: Final = frozenset({"roles", "rolebindings", "clusterroles", "clusterrolebindings"})
 _LABEL_NAMES: Final = frozenset({"namespaces", "services"})
 _UNCOUNTED: Final = frozenset(
@@ -137,16 +142,17 @@ def check(resource: Resource, obj: Json) -> list[Cause]:
     finalizers = metadata.get("finalizers") or []
     if not isinstance(finalizers, list) or not all(isinstance(one, str) for one in finalizers):
         causes.append(Cause("metadata.finalizers", "Invalid value: must be a list of strings"))
-    elif not resource.custom:
+    else:
+        needs_domain = not resource.custom and resource.key not in _FREE_FINALIZERS
         causes += [
             Cause(
                 f"metadata.finalizers[{index}]",
                 f'Invalid value: "{one}": name is neither a standard finalizer name nor is it fully qualified',
             )
             for index, one in enumerate(finalizers)
-            if "/" not in one and one not in _STANDARD_FINALIZERS
+            if not _LABEL_KEY.match(one) or (needs_domain and "/" not in one and one not in _STANDARD_FINALIZERS)
         ]
-    return causes  # fmt: skip
+    return causes
 
 
 def _check_name(resource: Resource, name: Any) -> list[Cause]:

@@ -57,7 +57,7 @@ class DeleteOptions:
         if orphan is not None:
             propagation = "Orphan" if orphan in (True, "true") else "Background"
         try:
-            seconds = None if grace is None else max(0, int(grace))
+            seconds = None if grace is None else int(grace)
         except (TypeError, ValueError):
             raise bad_request(f"gracePeriodSeconds: {grace!r} is no whole number of seconds") from None
         return cls(
@@ -88,12 +88,10 @@ def delete(cluster: Cluster, resource: Resource, entry: Entry, options: DeleteOp
             raise conflict(resource, entry.name, why)
     obj = entry.decode()
     metadata = obj["metadata"]
+    if resource.key == "pods" and _is_awaited(metadata, options):
+        return entry.raw, False
     grace = _grace(resource, obj, options)
-    finalizers = list(metadata.get("finalizers") or ())
-    if options.propagation == "Foreground" and FOREGROUND not in finalizers:
-        finalizers.append(FOREGROUND)
-    elif options.propagation == "Orphan" and ORPHAN not in finalizers:
-        finalizers.append(ORPHAN)
+    finalizers = _finalizers_by(options, list(metadata.get("finalizers") or ()))
     emptying = resource.key == "namespaces"
     if not grace and not finalizers and not emptying:
         if resource.key == "pods":
@@ -102,17 +100,32 @@ def delete(cluster: Cluster, resource: Resource, entry: Entry, options: DeleteOp
             return entry.raw, True
         version = cluster.store.remove(cluster.store.collection(resource), entry)
         return at_version(entry, version), True
-    known = "deletionTimestamp" in metadata and finalizers == list(metadata.get("finalizers") or ())
-    if known and grace >= metadata.get("deletionGracePeriodSeconds", 0):
-        return entry.raw, False
     if finalizers:
         metadata["finalizers"] = finalizers
     _mark(obj, grace)
     if emptying:
         obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+    if obj == entry.decode():
+        return entry.raw, False
     if options.dry_run:
         return encode(obj), False
     return cluster.write(resource, obj, entry).raw, False
+
+
+def _is_awaited(metadata: Json, options: DeleteOptions) -> bool:
+    """Whether a pod is going already, and is not asked to go sooner: then even its finalizers stay as they are."""
+    left = metadata.get("deletionGracePeriodSeconds", 0)
+    return left > 0 and (options.grace_seconds is None or options.grace_seconds >= left)
+
+
+def _finalizers_by(options: DeleteOptions, finalizers: list[str]) -> list[str]:
+    """Return an object's finalizers as a deletion leaves them: of the two for its dependents, the one that is asked for
+    or, where nothing is, that it has."""
+    ours = [one for one in finalizers if one in (ORPHAN, FOREGROUND)]
+    kept = {"Orphan": [ORPHAN], "Foreground": [FOREGROUND], "Background": []}.get(options.propagation, ours[:1])
+    if sorted(ours) == kept:
+        return finalizers
+    return [one for one in finalizers if one not in ours] + kept
 
 
 def _mark(obj: Json, grace: int) -> None:
@@ -120,11 +133,14 @@ def _mark(obj: Json, grace: int) -> None:
     metadata = obj["metadata"]
     first = "deletionTimestamp" not in metadata
     if first or grace < metadata.get("deletionGracePeriodSeconds", 0):
-        asked = datetime.now(UTC)
+        now = asked = datetime.now(UTC)
         if not first:  # a shorter grace counts from when the deletion was asked for, as on a real server
             due = datetime.strptime(metadata["deletionTimestamp"], _TIME).replace(tzinfo=UTC)
             asked = due - timedelta(seconds=metadata.get("deletionGracePeriodSeconds", 0))
-        metadata["deletionTimestamp"] = (asked + timedelta(seconds=grace)).strftime(_TIME)
+        ends = asked + timedelta(seconds=grace)
+        if ends < now:  # over already: the kubelet still has to see it, and gets the least grace there is
+            ends, grace = now, min(grace, 1)
+        metadata["deletionTimestamp"] = ends.strftime(_TIME)
         metadata["deletionGracePeriodSeconds"] = grace
         if first and "generation" in metadata:
             metadata["generation"] += 1
@@ -156,7 +172,7 @@ def _grace(resource: Resource, obj: Json, options: DeleteOptions) -> int:
         wanted = int(spec.get("terminationGracePeriodSeconds", 30))
     if "deletionTimestamp" in obj["metadata"]:
         wanted = min(wanted, int(obj["metadata"].get("deletionGracePeriodSeconds", wanted)))
-    return max(0, wanted)
+    return wanted if wanted >= 0 else 1
 
 
 def finish_deletion(cluster: Cluster, resource: Resource, entry: Entry, new: Json) -> bool:
@@ -177,9 +193,12 @@ def finish_deletion(cluster: Cluster, resource: Resource, entry: Entry, new: Jso
 def delete_collection(
     cluster: Cluster, resource: Resource, namespace: str | None, selection: Selection, options: DeleteOptions
 ) -> list[bytes]:
-    """Delete every selected object and return their last JSON."""
+    """Delete every selected object and return their JSON as it was before, as a real server does."""
     entries = cluster.store.collection(resource).entries(namespace, node=selection.node)
-    return [delete(cluster, resource, entry, options)[0] for entry in entries if selection.matches(entry)]
+    selected = [entry for entry in entries if selection.matches(entry)]
+    for entry in selected:
+        delete(cluster, resource, entry, options)
+    return [entry.raw for entry in selected]
 
 
 def empty_namespace(cluster: Cluster, name: str) -> bool:
@@ -189,7 +208,7 @@ def empty_namespace(cluster: Cluster, name: str) -> bool:
         if not collection.resource.namespaced:
             continue
         for entry in collection.entries(name):
-            _, gone = delete(cluster, collection.resource, entry, DeleteOptions())
+            _, gone = delete(cluster, collection.resource, entry, DeleteOptions(propagation="Background"))
             left = left or not gone
     spaces = cluster.collection("namespaces")
     space = spaces.get("", name)

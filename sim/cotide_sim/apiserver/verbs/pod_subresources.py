@@ -82,12 +82,20 @@ def evict(cluster: Cluster, resource: Resource, namespace: str, name: str, evict
     if holds and not options.dry_run:
         obj = entry.decode()
         set_condition(obj.setdefault("status", {}), "DisruptionTarget", cluster.timestamp(), **BY_EVICTION)
-        entry, options = cluster.write(resource, obj, entry), replace(options, version="")
+        if obj != entry.decode():
+            entry = cluster.write(resource, obj, entry)
+        options = replace(options, version="")
     delete(cluster, resource, entry, options)
 
 
 def set_condition(status: Json, kind: str, at: str, **words: str) -> None:
-    """Make a condition of a pod hold since ``at``, with a reason and a message if there are any."""
-    others = [one for one in status.get("conditions") or () if one.get("type") != kind]
+    """Make a condition of a pod hold, with a reason and a message if there are any: since ``at`` if it did not."""
+    conditions = status.get("conditions") or []
+    others = [one for one in conditions if one.get("type") != kind]
+    holds = [one for one in conditions if one.get("type") == kind and one.get("status") == "True"]
+    if any(words.items() <= one.items() for one in holds):
+        return
+    if holds:
+        at = holds[0].get("lastTransitionTime", at)
     condition = {"type": kind, "status": "True", "lastProbeTime": None, "lastTransitionTime": at, **words}
     status["conditions"] = [*others, condition]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from cotide_sim.apiserver.cluster import Cluster, Write, WriteOptions
+from cotide_sim.apiserver.patch.field_owners import Writer, owners_after
 from cotide_sim.apiserver.refusals import (
     Cause,
     Refusal,
@@ -202,6 +203,8 @@ def change(
         cluster.admission.validate(write, subresource)
     if meta.counts_generations(resource) and subresource in ("", "resize") and _specified(new) != _specified(old):
         new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
+    if not options.applies:
+        _note_owners(cluster, resource, version, new, old, subresource, options)
     if new == old:
         return entry.raw
     if options.dry_run:
@@ -209,6 +212,20 @@ def change(
     if finish_deletion(cluster, resource, entry, new):
         return encode(new)
     return cluster.write(resource, new, entry).raw  # fmt: skip
+
+
+def _note_owners(
+    cluster: Cluster, resource: Resource, version: str, new: Json, old: Json, subresource: str, options: WriteOptions
+) -> None:
+    """Note who holds what an update changed, where the object was applied once and the update leaves that to us."""
+    managers = old["metadata"].get("managedFields")
+    if not managers or new["metadata"].get("managedFields") != managers:
+        return
+    served = resource.served(version)
+    schema = served.schema if served is not None else None
+    writer = Writer(options.manager, resource.api_version(version), subresource, cluster.timestamp())
+    after = owners_after(old, new, schema, writer, custom=resource.custom)
+    new["metadata"]["managedFields"] = after
 
 
 def _split(resource: Resource, new: Json, old: Json, subresource: str) -> Json:

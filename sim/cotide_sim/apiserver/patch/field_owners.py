@@ -1,0 +1,68 @@
+"""Who wrote which field of an object: kept from its first server-side apply on.
+
+Called by `server_side_apply` for what is applied first, and by `writing` for every other change of an object that was
+applied once. Pure. A real server keeps this from an object's creation on; here an object that nobody applied says
+nothing of managers, which costs nothing, and at its first apply all of it counts as written by one manager with the
+name that a real server uses for such objects. Status is left out: it is another endpoint's, and written often.
+
+Source: https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from cotide_sim.apiserver.patch.field_sets import Fields, decode_fields, encode_fields, fields_of
+from cotide_sim.apiserver.registry.resources import Json
+
+BEFORE_FIRST_APPLY: Final = "before-first-apply"
+
+
+class Writer(NamedTuple):
+    """Who updates, in what version, by which subresource, and when."""
+
+    manager: str
+    api_version: str
+    subresource: str
+    at: str
+
+
+def first_owners(live: Json, schema: Json | None, api_version: str, at: str, *, custom: bool) -> list[Json]:
+    """Return the managers of an object that nobody has applied yet: one that wrote all of it."""
+    return [_mark(Writer(BEFORE_FIRST_APPLY, api_version, "", at), set(_written(live, schema, custom=custom)))]
+
+
+def owners_after(old: Json, new: Json, schema: Json | None, writer: Writer, *, custom: bool) -> list[Json]:
+    """Return the managers of an object after an update: what it changed is the writer's alone, what it took away
+    nobody's."""
+    before, after = _written(old, schema, custom=custom), _written(new, schema, custom=custom)
+    changed = {path for path, value in after.items() if path not in before or before[path] != value}
+    gone = before.keys() - after.keys()
+    managers: list[Json] = old["metadata"]["managedFields"]
+    if not changed and not gone:
+        return managers
+    kept, own = [], set(changed)
+    for one in managers:
+        held = decode_fields(one.get("fieldsV1") or {})
+        if _is(one, writer):
+            own |= held - gone
+        elif left := held - gone - changed:
+            kept.append(one if left == held else {**one, "fieldsV1": encode_fields(left)})
+    return [*kept, _mark(writer, own)] if own else kept
+
+
+def _written(obj: Json, schema: Json | None, *, custom: bool) -> Fields:
+    return fields_of({key: value for key, value in obj.items() if key != "status"}, schema, custom=custom)
+
+
+def _is(one: Json, writer: Writer) -> bool:
+    same = one.get("manager") == writer.manager and one.get("operation") == "Update"
+    return same and (one.get("subresource") or "") == writer.subresource
+
+
+def _mark(writer: Writer, paths: set[tuple[str, ...]]) -> Json:
+    mark = {
+        "manager": writer.manager, "operation": "Update", "apiVersion": writer.api_version, "time": writer.at,
+        "fieldsType": "FieldsV1", "fieldsV1": encode_fields(paths),
+    }  # fmt: skip
+    return mark | ({"subresource": writer.subresource} if writer.subresource else {})
