@@ -49,6 +49,8 @@ class HierarchicalConfig:
         budget says no: else one tenant's word sends the pods of others away in their place.
     relieves_rising : whether pods leave a node also where a service holds its limit and is forecast to break it (see
         `rising_relief`); for policies that relieve latencies, where request rates are forecast.
+    relieves_trend : whether pods leave a node also where the measured p95 of a service rises towards its limit (see
+        `latency_trend`); for policies that relieve latencies.
     """
 
     victims: str = "cheapest"
@@ -68,6 +70,7 @@ class HierarchicalConfig:
     cordon_seconds: float = 600.0
     overload_overrides_owners: bool = False
     relieves_rising: bool = False
+    relieves_trend: bool = False
 
     def __post_init__(self) -> None:
         if self.victims not in ("cheapest", "random", "none"):

@@ -21,6 +21,7 @@ from cotide_core.events import (
     Event,
     EvictRefused,
     ModelsChanged,
+    MoreToCome,
     NamespaceDeleted,
     NamespaceUpserted,
     NodeUpserted,
@@ -107,9 +108,9 @@ class Scheduler:
         self._follows_run_time = policy.follows_run_time
         self._qos = catalogue.qos("")
         self._told = ToldRunTimes()
-        self._run_times = RunTimes(catalogue.completion(""), self._told)
+        self._run_times = RunTimes(catalogue.completion(""), self._told, self.state.pod_count)
         # Estimates for statuses have a memory of their own: asking for them must not change what decisions see.
-        self._estimates = RunTimes(self._run_times.forecaster, self._told)
+        self._estimates = RunTimes(self._run_times.forecaster, self._told, self.state.pod_count)
         self._stretched: dict[str, float] = {}
         self.gangs = Gangs(self.state, self._queue)
         self._capacity = capacity_of(config, self.state, self._placer, self._stretched, self.gangs.mates)
@@ -126,6 +127,8 @@ class Scheduler:
         self._arrivals: dict[str, QueuedPod] = {}
         self._nominated: list[QueuedPod] = []
         """Arrivals that an earlier run made room for."""
+        self._is_part = False
+        """Whether more is to come before anything is decided."""
         self._resources_seen = self.state.columns.resource_generation
         self._keepers_seen = self.state.matches.generation
         self._matches_kept = COUNTERS_KEPT
@@ -150,9 +153,11 @@ class Scheduler:
         Returns
         -------
         list of Instruction
-            Evicts, Waits and Binds (already assumed), each pod at most once.
+            Evicts, Waits and Binds (already assumed), each pod at most once. After `MoreToCome` Waits of pods that
+            can't be tried.
         """
         self._out = []
+        self._is_part = False
         self._now = now
         self._handling = None
         self._placer.renew()
@@ -179,6 +184,12 @@ class Scheduler:
         if reopened:
             self._planner.reopen()
         self._enqueue(now)
+        if not self._is_part:
+            self._decide_all(now)
+        return self._out
+
+    def _decide_all(self, now: float) -> None:
+        """Decide what can be decided, once everything that happened is taken in."""
         self._queue.advance(now)
         self._tell_displaced()
         self._out.extend(self._capacity.begin(now, self._qos))
@@ -199,7 +210,6 @@ class Scheduler:
         if self.gangs.members:
             self._evict_whole_gangs(now)
         self._out.extend(made)
-        return self._out
 
     @property
     def qos_forecaster(self) -> QosForecaster:
@@ -306,6 +316,7 @@ class Scheduler:
                 self._admit_concerned(event)
             case _:
                 self.state.apply(event)
+                self._is_part = self._is_part or isinstance(event, MoreToCome)
 
     def _admit_concerned(
         self, event: WorkloadUpserted | WorkloadDeleted | NamespaceUpserted | NamespaceDeleted
@@ -387,6 +398,10 @@ class Scheduler:
     def _enqueue(self, now: float) -> None:
         arrivals, self._arrivals = self._arrivals, {}
         nominated, self._nominated = self._nominated, []
+        if self._is_part:  # who is on the way out of their nodes may be told with the rest
+            self._nominated, nominated = nominated, []
+            keys = [entry.pod.key for entry in self._nominated]
+            self._arrivals = {key: arrivals.pop(key) for key in keys if key in arrivals}
         matches = self.state.matches
         full = len(self._shapes) > self._shapes_kept or len(matches) > self._matches_kept
         if full or self.state.columns.types_refused:
@@ -601,7 +616,8 @@ class Scheduler:
         if event.decides_for is not None:
             self._qos = SharedDecision(self._qos, event.decides_for)
         completion = completion_by_namespace(found.completion(event.completion), own_completion)
-        self._run_times, self._estimates = RunTimes(completion, self._told), RunTimes(completion, self._told)
+        pods = self.state.pod_count
+        self._run_times, self._estimates = (RunTimes(completion, self._told, pods) for _ in range(2))
         self._placer.forget_answers()
         self._forecast(list(self._queue))
         for entry in list(self._queue) if self._follows_run_time else ():

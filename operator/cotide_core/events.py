@@ -564,6 +564,11 @@ class Tick:
     """Time passed and nothing else: back-offs may have run out."""
 
 
+@dataclass(frozen=True, slots=True)
+class MoreToCome:
+    """More of what is there comes with the next call: nothing may be decided on a part of it."""
+
+
 Event = (
     NodeUpserted
     | NodeDeleted
@@ -586,6 +591,7 @@ Event = (
     | RunTimesForecasted
     | NodeBackoffRestored
     | RatesForecasted
+    | MoreToCome
 )
 
 EVENT_TYPES: tuple[type[Event], ...] = (
@@ -610,4 +616,5 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     RunTimesForecasted,
     NodeBackoffRestored,
     RatesForecasted,
+    MoreToCome,
 )

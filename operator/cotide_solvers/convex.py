@@ -2,7 +2,7 @@
 
 Made by whoever plans placement. With linear penalties the program is linear, and the simplex method goes on from the
 last basis (a step of 10 data centres, 100 networks and 24 steps: about 0.1 s); with quadratic ones an interior-point
-method is needed, which can't (about 0.5 s). Invariant: both give the same cost on the same linear program.
+method is needed, which can't (about 0.2 s). Invariant: both give the same cost on the same linear program.
 """
 
 from __future__ import annotations

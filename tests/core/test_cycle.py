@@ -13,6 +13,7 @@ from cotide_core.events import (
     BindRefused,
     Event,
     ModelsChanged,
+    MoreToCome,
     NodeDeleted,
     PodDeleted,
     PodPhase,
@@ -342,3 +343,19 @@ def test_every_instruction_names_its_pod_once_per_cycle() -> None:
     scheduler = engine(*(node_upserted(f"n{number}") for number in range(3)))
     out: list[Instruction] = scheduler.handle([pod_upserted(f"p{number}") for number in range(9)], 0.0)
     assert len(out) == len({one.key for one in out}) == 9
+
+
+def test_nothing_is_decided_while_more_is_to_come_and_then_the_same_as_at_once() -> None:
+    listed = [node_upserted(cpu=100), *(pod_upserted(f"p{number}", cpu=60) for number in range(3))]
+    runs = pod_upserted("runs", cpu=60, node="a", phase=PodPhase.RUNNING)
+    parts = engine()
+    assert [parts.handle([event, MoreToCome()], 1.0) for event in listed] == [[]] * 4
+    at_once = engine().handle([*listed, runs], 1.0)
+    assert parts.handle([runs], 1.0) == at_once
+    assert {type(one) for one in at_once} == {Wait}
+
+
+def test_of_pods_that_can_not_be_tried_it_is_told_while_more_is_to_come() -> None:
+    (told,) = engine().handle([pod_upserted(unsupported=("spec.x",)), MoreToCome()], 1.0)
+    assert isinstance(told, Wait)
+    assert told.reason is WaitReason.MISCONFIGURED

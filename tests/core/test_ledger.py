@@ -21,6 +21,7 @@ from cotide_core.events import (
     ForecastScored,
     HostPort,
     ModelsChanged,
+    MoreToCome,
     Namespace,
     NamespaceDeleted,
     NamespaceUpserted,
@@ -100,6 +101,7 @@ VALUES: tuple[Event | Instruction, ...] = (
     PodAssumed("d/p", "u", "a", 1 / 3),
     NodeBackoffRestored("a", "OutOfcpu", 1 / 3, 2, (("cpu", 7), ("pods", 1)), "d/p"),
     RunTimesForecasted((RunTimeForecast("d/p", "u", 1 / 3, 2.0), RunTimeForecast("d/q", "v", 5.0, 5.0))),
+    MoreToCome(),
     RatesForecasted((60.0, 1 / 3), 900.0, (RateForecast("d/p", (1e22, 0.1)), RateForecast("d/q", ()))),
     Bind(
         "d/p",

@@ -49,9 +49,9 @@ class Scene:
         body = {"metadata": metadata, "spec": {"schedulerName": "cotide", **parts}, "status": status}
         self.mirror.apply("pods", change, msgspec.convert(body, PodObject))
 
-    def node(self, change: str = "ADDED", cpu: str = "4", heartbeat: str = "1") -> None:
+    def node(self, change: str = "ADDED", cpu: str = "4", heartbeat: str = "1", name: str = "n") -> None:
         conditions = [{"type": "Ready", "status": "True", "lastHeartbeatTime": heartbeat}]
-        body = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": cpu}, "conditions": conditions}}
+        body = {"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu}, "conditions": conditions}}
         self.mirror.apply("nodes", change, msgspec.convert(body, NodeObject))
 
     def job(self, job_class: str, **status: Any) -> None:

@@ -90,7 +90,11 @@ def _print(report: PlacementReport) -> None:
             ]
             lines.append([*cells, _spread(row.own_cost_over_it, ".3f"), f"{row.decision_seconds.mean:.3f}"])
         print_lines(lines)
-        click.echo(f"  our reconfigurations over greedy's: {_spread(week.own_reconfigurations_over_greedy, '.2f')}\n")
+        click.echo(f"  our reconfigurations over greedy's: {_spread(week.own_reconfigurations_over_greedy, '.2f')}")
+        click.echo(
+            f"  of greedy's cost: {_spread(week.greedy_unmoved, '.3f')} without its reconfigurations, which nobody goes"
+            f" below who provides for the same; the oracle {_spread(week.oracle_over_greedy, '.3f')}\n"
+        )
     gap = report.rounded_over_integral
     click.echo(f"rounding up on small instances costs {_spread(gap, '.3f')} of the integral optimum")
     click.echo(f"means over {len(report.seeds)} seed(s), in brackets the least and the most")

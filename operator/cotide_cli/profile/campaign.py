@@ -33,6 +33,9 @@ class Jobs(Protocol):
     def take(self) -> tuple[tuple[tuple[str, float], ...], float]:
         """Return the jobs that ended in it with their seconds, and their cpu seconds."""
 
+    def failed(self) -> tuple[tuple[str, int], ...]:
+        """Return how many jobs of each name failed in it."""
+
 
 class Machine(Protocol):
     """Where jobs run (`LocalMachine`, `ClusterMachine`)."""
@@ -90,6 +93,7 @@ def run_campaign(
             )
             lasted = time.monotonic() - began
             ended, cpu_seconds = jobs.take()
+            failed = jobs.failed()
             fault = jobs.fault
         if fault:
             raise ClusterError(fault)
@@ -105,6 +109,7 @@ def run_campaign(
                 job_seconds=ended,
                 # Jobs run through connecting and warm-up, too.
                 job_core_seconds=cpu_seconds * reading.seconds / max(lasted, reading.seconds),
+                failed_jobs=failed,
                 at_seconds=time.time(),
             )
         )

@@ -47,6 +47,10 @@ class PodMix:
         with self._lock:
             return tuple(self._ended), float("nan")
 
+    def failed(self) -> tuple[tuple[str, int], ...]:
+        """Return nothing: a pod that fails ends the campaign."""
+        return ()
+
     def ended(self, name: str, seconds: float) -> None:
         """Note a pod that succeeded."""
         with self._lock:

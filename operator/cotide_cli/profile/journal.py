@@ -125,6 +125,12 @@ def _window(document: dict[str, Any]) -> Window:
     if not numbers["p95_milliseconds"] > 0 or not numbers["seconds"] > 0:
         raise ValueError("a p95 and a window's length are above 0")
     ended = tuple((str(name), float(seconds)) for name, seconds in document["job_seconds"])
+    failed = tuple((str(name), int(count)) for name, count in document.get("failed_jobs", ()))
     return Window(
-        cell=cell, requests=int(document["requests"]), cut=bool(document["cut"]), job_seconds=ended, **numbers
+        cell=cell,
+        requests=int(document["requests"]),
+        cut=bool(document["cut"]),
+        job_seconds=ended,
+        failed_jobs=failed,
+        **numbers,
     )

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -28,6 +29,8 @@ from cotide_predictors.profiling.design import Mix
 START_SECONDS: Final = 20.0
 """How long a service may take until it accepts connections (chosen)."""
 STOP_SECONDS: Final = 5.0
+LEAVE_SECONDS: Final = 0.5
+"""How long jobs have to end by themselves when a window is over (chosen: `sort` removes gigabytes in less)."""
 FAILURES: Final = 3
 """Jobs that fail one after the other before the campaign ends: a mistyped command measures nothing (chosen)."""
 
@@ -38,6 +41,7 @@ class RunningMix:
     def __init__(self) -> None:
         self.fault: str = ""
         self._ended: list[tuple[str, float]] = []
+        self._failed: Counter[str] = Counter()
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._cpu_of_ended = 0.0
         self._cpu_before = 0.0
@@ -47,11 +51,17 @@ class RunningMix:
         """Begin the window: forget what ended so far."""
         with self._lock:
             self._ended, self._cpu_before = [], self._cpu()
+            self._failed = Counter()
 
     def take(self) -> tuple[tuple[tuple[str, float], ...], float]:
         """Return jobs that ended well since the mark, with their seconds, and cpu seconds of all jobs since then."""
         with self._lock:
             return tuple(self._ended), max(0.0, self._cpu() - self._cpu_before)
+
+    def failed(self) -> tuple[tuple[str, int], ...]:
+        """Return how many jobs of each name failed since the mark."""
+        with self._lock:
+            return tuple(sorted(self._failed.items()))
 
     def began(self, process: subprocess.Popen[bytes]) -> None:
         """Note a job that runs."""
@@ -65,13 +75,15 @@ class RunningMix:
             self._cpu_of_ended += cpu_seconds
             if process.returncode == 0:
                 self._ended.append((name, seconds))
+            else:
+                self._failed[name] += 1
 
-    def stop(self) -> None:
-        """Ask every job to end, with its children."""
+    def stop(self, how: signal.Signals) -> None:
+        """Send every job a signal, and its children."""
         with self._lock:
             for pid in self._running:
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(pid, signal.SIGKILL)
+                    os.killpg(pid, how)
 
     def _cpu(self) -> float:
         return self._cpu_of_ended + (cpu_seconds_of(self._running.keys()) if self._running else 0.0)
@@ -163,8 +175,12 @@ class LocalMachine:
                 yield found
             finally:
                 stop.set()
+                asked = time.monotonic()
                 while any(thread.is_alive() for thread in threads):
-                    found.stop()  # again: one may have been begun just before
+                    # Asked first, so that a job removes its temporary files; again, since one may have been begun just
+                    # before.
+                    patient = time.monotonic() < asked + LEAVE_SECONDS
+                    found.stop(signal.SIGTERM if patient else signal.SIGKILL)
                     threads[0].join(0.05)
                     threads = [thread for thread in threads if thread.is_alive()]
 

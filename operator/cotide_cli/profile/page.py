@@ -97,6 +97,7 @@ def _sections(journal: Journal, results: Results) -> list[str]:
 def _notes(journal: Journal, results: Results) -> list[str]:
     """Return what a reader must know before believing the figures."""
     found = [f"Ended early: {results.note}."] if results.note else []
+    found += [f"Warning: {warning}." for warning in results.warnings]
     for standing, words in (
         (Standing.SKIPPED, "left out, because something easier was above the harm"),
         (Standing.HARMFUL, "above the harm, and not repeated"),

@@ -279,6 +279,8 @@ def _finish(out: Path, journal: Journal, note: str, output: str) -> int:
         ]  # fmt: skip
         print_lines([heads, *rows])
         click.echo(f"{described(journal)}; page {out / PAGE}, samples {out / 'samples.csv'}")
+        for warning in results.warnings:
+            click.echo(f"warning: {warning}")
         if results.refused:
             click.echo(f"no model: {results.refused}")
     if note:

@@ -28,6 +28,7 @@ from cotide_predictors.profiling.findings import (
     costs,
     fits,
     held_out_p95,
+    job_warnings,
     log_error,
     train,
 )
@@ -44,7 +45,7 @@ THRESHOLD: Final = SchedulerConfig().qos_risk_threshold
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What was found; ``refused`` says why there is no model."""
+    """What was found; ``refused`` says why there is no model, ``warnings`` what jobs did not do."""
 
     cells: list[CellFinding]
     where: dict[Cell, Standing]
@@ -55,6 +56,7 @@ class Results:
     model_metrics: dict[str, float]
     refused: str
     note: str
+    warnings: list[str]
 
     def as_document(self, journal: Journal) -> dict[str, Any]:
         """Return everything as JSON would have it."""
@@ -63,6 +65,7 @@ class Results:
             "limit_milliseconds": plan.limit_milliseconds,
             "windows": len(journal.windows),
             "ended_early": self.note,
+            "warnings": self.warnings,
             "cells": [
                 {
                     "requests_per_second": one.cell.rate,
@@ -142,6 +145,7 @@ def make_results(directory: Path, journal: Journal, note: str, progress: Callabl
         model_metrics={} if model is None else dict(model.metrics_),
         refused=refused,
         note=note,
+        warnings=job_warnings(windows),
     )
 
 

@@ -120,7 +120,7 @@ async def _run(
         now = time.time()
         kinds = [kind.name for kind in settings.machine_types]
         view = view_of(nodes, pods, settings.node_type_label, kinds, now)
-        advice = advise(settings, view, history, price=await _prices(settings, prometheus, now))
+        advice = advise(settings, view, history, price=await _prices(settings, prometheus, now), moves=False)
         if not apply_it or settings.actuator is None:
             return advice, view, None
         where = namespace or credentials.namespace

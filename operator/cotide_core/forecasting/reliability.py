@@ -13,12 +13,16 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Final
 
+from cotide_core.state.remembered import Remembered
+
 SPREAD_COUNTS: Final = 3.0
 """Ends that what a forecast says of itself stands for (chosen: a few ends say more)."""
 RECENT_ENDS: Final = 50.0
 """Reliability follows about so many ends of a type (chosen)."""
 DIGITS: Final = 9
 """Rounded to so many digits (chosen): the last bits of a logarithm differ between machines' libraries."""
+TYPES_KEPT: Final = 4096
+"""Types of a generation (chosen: 2 MB in both; a type that comes back after so many others begins anew)."""
 _NORMAL: Final = NormalDist()
 _Z90: Final = _NORMAL.inv_cdf(0.9)
 
@@ -52,11 +56,15 @@ class Reliability:
     """Expected accuracy by type of job."""
 
     def __init__(self) -> None:
-        self._ends: dict[str, _Ends] = {}
+        self._ends: Remembered[str, _Ends] = Remembered(TYPES_KEPT)
 
     def learn(self, job_type: str, forecast_seconds: float, run_seconds: float) -> None:
         """Take in a run that has ended."""
-        ends = self._ends.setdefault(job_type, _Ends())
+        ends = self._ends.get(job_type)
+        if ends is None:
+            ends = _Ends()
+            self._ends.make_room()
+            self._ends.keep(job_type, ends)
         fades = 1.0 - 1.0 / RECENT_ENDS
         ends.count = fades * ends.count + 1.0
         ends.sum = fades * ends.sum + accuracy(forecast_seconds, run_seconds)

@@ -8,7 +8,7 @@ new. Invariant: an answer is what was told of the pod, else what the present com
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import numpy as np
@@ -19,8 +19,8 @@ from cotide_core.forecasting.own_models import CompletionByNamespace, type_for
 from cotide_core.forecasts import CompletionForecaster
 from cotide_core.state.remembered import Remembered
 
-REMEMBERED: Final = 16_384
-"""Distinct jobs of a generation (chosen: as many run at once in a large cluster; 5 MB)."""
+REMEMBERED: Final = 1024
+"""Distinct jobs of a generation, or as many as there are pods (chosen: 1 MB in both; a large cluster has more pods)."""
 _Job = tuple[str, int, float | None]
 _ONLINE: Final = (0.0, 0.0)
 
@@ -57,12 +57,16 @@ class RunTimes:
     Parameters
     ----------
     told : None where no driver tells any.
+    pods : how many pods there are now: of so many jobs the answers are kept.
     """
 
-    def __init__(self, forecaster: CompletionForecaster, told: ToldRunTimes | None = None) -> None:
+    def __init__(
+        self, forecaster: CompletionForecaster, told: ToldRunTimes | None = None, pods: Callable[[], int] = lambda: 0
+    ) -> None:
         self.forecaster = forecaster
         self.told = ToldRunTimes() if told is None else told
         self._pooled = not isinstance(forecaster, CompletionByNamespace)
+        self._pods = pods
         self._known: Remembered[_Job, tuple[float, float]] = Remembered(REMEMBERED)
 
     def learn(self, pods: Iterable[Pod]) -> None:
@@ -71,7 +75,7 @@ class RunTimes:
 
     def each(self, pods: Iterable[Pod]) -> list[tuple[float, float]]:
         """Return of each pod what `untold` does; asks in one call about the jobs that are new."""
-        self._known.make_room()
+        self._known.make_room(max(REMEMBERED, self._pods()))
         known, job_of = self._known.get, self._job
         jobs = [None if pod.workload_class is WorkloadClass.ONLINE else job_of(pod) for pod in pods]
         found = [_ONLINE if job is None else known(job) for job in jobs]
@@ -102,7 +106,7 @@ class RunTimes:
         job = self._job(pod)
         found = self._known.get(job)
         if found is None:
-            self._known.make_room()
+            self._known.make_room(max(REMEMBERED, self._pods()))
             return self._ask([job])[0]
         return found
 

@@ -18,11 +18,14 @@ from cotide_core.events import Pod
 from cotide_core.forecasting.own_models import type_for
 from cotide_core.forecasts import CompletionForecaster
 from cotide_core.kernels.array_types import Floats
+from cotide_core.state.remembered import Remembered
 
 QUARTER: Final = 1.189207115002721
 """Rates are rounded up to the next of four steps to its double (chosen: at most 19 % too high)."""
 STEPS: Final = tuple(accumulate(repeat(QUARTER, 120), mul, initial=1.0))
 """From 1 to 1e9 requests per second, by products only, so that plans are the same on every machine."""
+REMEMBERED: Final = 4096
+"""Factors of a generation (chosen: of 256 types beside 16 steps of rates; 2 MB in both)."""
 FULL: Final = 1.0
 """Cpu pressure of a node whose cpu is all asked for by jobs: no plan fills it further."""
 
@@ -32,7 +35,7 @@ class SlowdownCache:
 
     def __init__(self, forecaster: CompletionForecaster) -> None:
         self._forecaster = forecaster
-        self._known: dict[tuple[str, int], float] = {}
+        self._known: Remembered[tuple[str, int], float] = Remembered(REMEMBERED)
 
     def type_of(self, pod: Pod) -> str:
         """Return the type under which to ask about a pod."""
@@ -54,7 +57,9 @@ class SlowdownCache:
         if found is None:
             rate = 0.0 if step == 0 else STEPS[step - 1]
             answer = self._forecaster.slowdown([job_type], np.array([rate]), np.array([FULL]))
-            found = self._known[job_type, step] = max(1.0, float(answer[0]))
+            found = max(1.0, float(answer[0]))
+            self._known.make_room()
+            self._known.keep((job_type, step), found)
         return found
 
 

@@ -8,13 +8,23 @@ Deterministic: it counts, and draws nothing, so that a ledger replays.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from cotide_core.config import ExplorationConfig
+from cotide_core.state.remembered import Remembered
 from cotide_core.state.snapshot import Snapshot
 
 LEAST_ACCEPTED: Final = 20
 """Accepted placements beside a service before anything is tried there (chosen: one in the first twenty is too many)."""
+SERVICES_KEPT: Final = 4096
+"""Services of a generation (chosen: more than a large cluster has; who comes back after so many others begins anew)."""
+
+
+@dataclass(slots=True)
+class _Placements:
+    accepted: int = 0
+    tried: int = 0
 
 
 class Exploration:
@@ -27,14 +37,13 @@ class Exploration:
 
     def __init__(self, config: ExplorationConfig | None) -> None:
         self._config = config or ExplorationConfig(0.0, 0.0)
-        self._accepted: dict[str, int] = {}
-        self._tried: dict[str, int] = {}
+        self._counts: Remembered[str, _Placements] = Remembered(SERVICES_KEPT)
 
     def accepted(self, snapshot: Snapshot, row: int) -> None:
         """Count a placement that the guard let pass beside the services of a row."""
         if self._config.share:
             for service in _services(snapshot, row):
-                self._accepted[service] = self._accepted.get(service, 0) + 1
+                self._of(service).accepted += 1
 
     def allows(self, snapshot: Snapshot, row: int, probability: float) -> bool:
         """Whether a refused placement on a row may be tried now."""
@@ -46,11 +55,19 @@ class Exploration:
     def tried(self, snapshot: Snapshot, row: int) -> None:
         """Count a trial."""
         for service in _services(snapshot, row):
-            self._tried[service] = self._tried.get(service, 0) + 1
+            self._of(service).tried += 1
 
     def _left(self, service: str) -> bool:
-        accepted = self._accepted.get(service, 0)
-        return accepted >= LEAST_ACCEPTED and self._tried.get(service, 0) + 1 <= self._config.share * accepted
+        counted = self._of(service)
+        return counted.accepted >= LEAST_ACCEPTED and counted.tried + 1 <= self._config.share * counted.accepted
+
+    def _of(self, service: str) -> _Placements:
+        found = self._counts.get(service)
+        if found is None:
+            found = _Placements()
+            self._counts.make_room()
+            self._counts.keep(service, found)
+        return found
 
 
 def _services(snapshot: Snapshot, row: int) -> set[str]:

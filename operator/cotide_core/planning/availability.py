@@ -26,12 +26,15 @@ from cotide_core.kernels.machines import NEVER
 from cotide_core.placement.capacity import PlannedCapacity
 from cotide_core.state.cluster_state import ClusterState, PodRecord
 from cotide_core.state.host_load import ONLINE_RANK
+from cotide_core.state.remembered import Remembered
 
 MICROSECONDS: Final = 1e6
 LONGEST_SECONDS: Final = 1e8
 """Longer forecasts count as this, three years, so that no sum overflows."""
 SEGMENTS: Final = 16
 """Segments a machine has room for at first (chosen; doubled when one needs more)."""
+VECTORS_KEPT: Final = 1024
+"""What requests occupy, of a generation (chosen: as many as demands of the state)."""
 PHYSICAL: Final = 2
 """Further resources of a plan: cpu and memory physically there for batch and gratis pods (see `feasibility`)."""
 
@@ -86,7 +89,7 @@ class Availability:
         self._seen = self._spec = -1
         self._runs: dict[int, dict[str, _Run]] = {}
         self._ends: dict[int, list[int]] = {}
-        self._vectors: dict[tuple[tuple[str, int], ...], Integers] = {}
+        self._vectors: Remembered[tuple[tuple[str, int], ...], Integers] = Remembered(VECTORS_KEPT)
         self.outlived: set[int] = set()
         self._make(0, 0)
 
@@ -153,10 +156,12 @@ class Availability:
         found = self._vectors.get(requests)
         if found is None:
             demand = self._state.demand(requests)
-            found = self._vectors[requests] = np.zeros(self.free.shape[2], np.int64)
+            found = np.zeros(self.free.shape[2], np.int64)
             for column, amount in demand.amounts:
                 found[column] += amount
             found[-PHYSICAL:] = demand.millicores, demand.memory_bytes
+            self._vectors.make_room()
+            self._vectors.keep(requests, found)
         return found
 
     def _running(self, row: int) -> list[PodRecord]:

@@ -16,6 +16,8 @@ from cotide_core.errors import InputError
 from cotide_core.provisioning.power import PowerCurve
 from cotide_core.provisioning.programs import Booleans, Floats
 
+PROBABILITIES: Final = (0.5, 0.8, 0.95, 0.99)
+"""Quantiles of demand that a plan weighs (chosen; with 0.05 and 0.25 besides, waits and energy of days grew)."""
 LARGEST: Final = 1e9
 """More machines, containers, money or resource units than this is a slip of the pen (chosen)."""
 
@@ -57,12 +59,14 @@ class ContainerClass:
     size : by resource.
     overprovisioning : the omega of eq. 13, >= 1; the paper found 1.2.
     value : money for an hour in which one container that is needed is there; None for what the service level asks.
+    service_level : the model's for this class; None for that of the model.
     """
 
     name: str
     size: tuple[float, ...]
     overprovisioning: float = 1.2
     value: float | None = None
+    service_level: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +78,8 @@ class CapacityModel:
     machines, classes : M kinds and K classes with the same R resources.
     step_seconds : length of a step.
     horizon : W, steps planned ahead.
-    service_level : share of the demand's distribution that is worth serving where a class states no value: a container
-        is worth its cheapest cost over (1 - level), as in the newsvendor problem.
+    service_level : share of the demand's distribution that is worth serving where a class states neither value nor
+        level: a container is worth its cheapest cost over (1 - level), as in the newsvendor problem.
     allowed : (M, K) the psi of eq. 8 beside what sizes forbid; None for all.
     """
 
@@ -107,8 +111,9 @@ class CapacityModel:
                 _check_numbers(f"classes[{wanted.name}].value", (wanted.value,), 1)
         if not (1 <= self.horizon <= 1000 and 0.0 < self.step_seconds <= 86_400.0):
             raise InputError("the horizon must be 1 to 1000 steps of at most a day", field="horizon")
-        if not 0.0 < self.service_level < 1.0:
-            raise InputError(f"{self.service_level:g} is not in (0, 1)", field="service_level")
+        for level in (self.service_level, *(wanted.service_level for wanted in self.classes)):
+            if level is not None and not 0.0 < level < 1.0:
+                raise InputError(f"{level:g} is not in (0, 1)", field="service_level")
 
     @property
     def capacity(self) -> Floats:
@@ -152,7 +157,10 @@ class CapacityModel:
         cheapest = np.where(np.isfinite(cheapest), np.maximum(cheapest, 1e-9), 0.0)
         stated = [wanted.value for wanted in self.classes]
         own = np.array([np.nan if value is None else value for value in stated])
-        result: Floats = np.where(np.isnan(own), cheapest / (1.0 - self.service_level), own)
+        levels = [
+            self.service_level if wanted.service_level is None else wanted.service_level for wanted in self.classes
+        ]
+        result: Floats = np.where(np.isnan(own), cheapest / (1.0 - np.array(levels)), own)
         return result
 
 

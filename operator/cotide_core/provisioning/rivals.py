@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cotide_core.provisioning.first_step import pack_waiting
 from cotide_core.provisioning.programs import Floats
 
 Order = NDArray[np.int64]
@@ -73,33 +74,14 @@ def reactive(fleet: Fleet, used: Floats, waiting: Floats, reserve: float = 1.0) 
 
 
 def for_waiting(fleet: Fleet, power: Floats, tasks: Floats) -> Floats:
-    """Return (M,) further machines that hold waiting tasks, packed first-fit in decreasing size.
-
-    A new machine is of the type that holds the task at the least idle power, as power-aware packing would start it.
+    """Return (M,) further machines that hold waiting tasks, as power-aware packing would start them.
 
     Parameters
     ----------
-    power : (M,) idle watts.
+    power : (M,) idle watts; the type that holds a task at the least is started.
     tasks : (n, R) needs of the tasks that wait.
     """
-    more = np.zeros(len(fleet.there))
-    bins: list[tuple[int, Floats]] = []
-    for need in tasks[np.argsort(-tasks.max(axis=1), kind="stable")]:
-        for _, free in bins:
-            if (need <= free + 1e-9).all():
-                np.subtract(free, need, out=free)
-                break
-        else:
-            able = [
-                kind
-                for kind in np.argsort(power, kind="stable")
-                if (need <= fleet.capacity[kind] + 1e-9).all() and fleet.on[kind] + more[kind] < fleet.there[kind]
-            ]
-            if able:
-                kind = int(able[0])
-                more[kind] += 1
-                bins.append((kind, fleet.capacity[kind] - need))
-    return more
+    return pack_waiting(fleet.capacity, power, np.maximum(fleet.there - fleet.on, 0.0), tasks).more
 
 
 def _shifted(fleet: Fleet, change: float) -> Floats:

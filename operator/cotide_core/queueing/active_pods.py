@@ -7,9 +7,9 @@ Invariant: `pop` gives the first of all that were pushed and are still valid.
 
 from __future__ import annotations
 
-import heapq
 from typing import Final, Protocol
 
+from cotide_core.queueing.lazy_heap import LazyHeap
 from cotide_core.queueing.ordering import Key
 from cotide_core.queueing.queued_pod import QueuedPod
 from cotide_core.state.fair_usage import FairUsage
@@ -19,6 +19,11 @@ Item = tuple[Key, int, QueuedPod]
 """Key, the ticket that the pod must still carry, and the pod."""
 _LEVEL: Final = 2
 """Parts of a full key before the order's own: class and priority."""
+
+
+def carries_ticket(item: tuple[object, int, QueuedPod]) -> bool:
+    """Whether a pod still stands where it stood when an item was made of it."""
+    return item[2].ticket == item[1]
 
 
 class ActivePods(Protocol):
@@ -37,19 +42,15 @@ class OneHeap:
     """All pods in one order."""
 
     def __init__(self) -> None:
-        self._heap: list[Item] = []
+        self._heap: LazyHeap[Item] = LazyHeap(carries_ticket)
 
     def push(self, item: Item) -> None:
         """Put a pod in: O(log n)."""
-        heapq.heappush(self._heap, item)
+        self._heap.push(item)
 
     def pop(self) -> Item | None:
         """Take the first valid pod out."""
-        while self._heap:
-            item = heapq.heappop(self._heap)
-            if item[2].ticket == item[1]:
-                return item
-        return None
+        return self._heap.pop()
 
 
 class HeapByNamespace:
@@ -60,25 +61,27 @@ class HeapByNamespace:
 
     def __init__(self, usage: FairUsage) -> None:
         self._usage = usage
-        self._heaps: dict[str, list[Item]] = {}
+        self._heaps: dict[str, LazyHeap[Item]] = {}
 
     def push(self, item: Item) -> None:
         """Put a pod in."""
-        heapq.heappush(self._heaps.setdefault(namespace_of(item[2].pod), []), item)
+        name = namespace_of(item[2].pod)
+        heap = self._heaps.get(name)
+        if heap is None:
+            heap = self._heaps[name] = LazyHeap(carries_ticket)
+        heap.push(item)
 
     def pop(self) -> Item | None:
         """Take the first valid pod out."""
         best: tuple[Key, float, Key] | None = None
         chosen = ""
         for name in list(self._heaps):
-            heap = self._heaps[name]
-            while heap and heap[0][2].ticket != heap[0][1]:
-                heapq.heappop(heap)
-            if not heap:
+            first = self._heaps[name].first()
+            if first is None:
                 del self._heaps[name]
                 continue
-            key = heap[0][0]
+            key = first[0]
             rank = (key[:_LEVEL], self._usage.share(name), key[_LEVEL:])
             if best is None or rank < best:
                 best, chosen = rank, name
-        return None if best is None else heapq.heappop(self._heaps[chosen])
+        return None if best is None else self._heaps[chosen].pop()

@@ -9,12 +9,13 @@ counted. Invariant: no pod that was let pass takes its namespace above its limit
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
 from typing import Final
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import Namespace
+from cotide_core.queueing.active_pods import Item, carries_ticket
+from cotide_core.queueing.lazy_heap import LazyHeap
 from cotide_core.queueing.ordering import Key
 from cotide_core.queueing.queued_pod import QueuedPod, QueueState
 from cotide_core.state.namespace_use import (
@@ -62,7 +63,7 @@ class CappedPods:
 
     def __init__(self, use: NamespaceUse) -> None:
         self._use = use
-        self._heaps: dict[str, list[tuple[Key, int, QueuedPod]]] = {}
+        self._heaps: dict[str, LazyHeap[Item]] = {}
         self._waiting: dict[str, _Waiting] = {}
         self.counted: dict[QueuedPod, tuple[str, int, int]] = {}
 
@@ -84,7 +85,11 @@ class CappedPods:
 
     def keep(self, entry: QueuedPod, key: Key) -> None:
         """Take a pod that stands capped, with its key in the policy's order."""
-        heapq.heappush(self._heaps.setdefault(namespace_of(entry.pod), []), (key, entry.ticket, entry))
+        name = namespace_of(entry.pod)
+        heap = self._heaps.get(name)
+        if heap is None:
+            heap = self._heaps[name] = LazyHeap(carries_ticket)
+        heap.push((key, entry.ticket, entry))
 
     def over_queued(self, entry: QueuedPod) -> Capped | None:
         """Return the limit on waiting pods, where one more pod would break it."""
@@ -135,17 +140,14 @@ class CappedPods:
         return out
 
     def _released_of(self, name: str) -> list[QueuedPod]:
-        heap, out, kept = self._heaps[name], list[QueuedPod](), list[tuple[Key, int, QueuedPod]]()
+        heap, out, kept = self._heaps[name], list[QueuedPod](), list[Item]()
         limits, waiting = self._use.limits.get(name), self._waiting.get(name)
         room = None if limits is None or limits.queued_pods is None else limits.queued_pods
         if room is not None and waiting is not None:
             room -= waiting.queued
         beside = (0, 0)
-        while heap and len(kept) < LOOKED_AT and (room is None or len(out) < room):
-            item = heapq.heappop(heap)
+        while len(kept) < LOOKED_AT and (room is None or len(out) < room) and (item := heap.pop()) is not None:
             entry = item[2]
-            if entry.ticket != item[1]:
-                continue
             if self.over_held(entry, beside) is not None:
                 kept.append(item)
                 continue
@@ -153,8 +155,8 @@ class CappedPods:
             beside = (beside[0] + asked[0], beside[1] + asked[1])
             out.append(entry)
         for item in kept:
-            heapq.heappush(heap, item)
-        if not heap:
+            heap.push(item)
+        if heap.first() is None:
             del self._heaps[name]
         return out
 

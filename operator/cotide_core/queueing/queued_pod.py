@@ -48,6 +48,8 @@ class QueuedPod:
     queue_state: QueueState = QueueState.IN_HAND
     ticket: int = -1
     """Only the heap entry that carries this number is valid."""
+    announced: int = -1
+    """The same of when its key changes by itself."""
     ready_seconds: float = 0.0
     """When its back-off is over."""
     told: tuple[WaitReason, str, str] | None = None

@@ -24,15 +24,15 @@ exactly one queue state until it is removed or placed.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
 from cotide_core.config import SchedulerConfig
-from cotide_core.queueing.active_pods import ActivePods, HeapByNamespace, OneHeap
+from cotide_core.queueing.active_pods import ActivePods, HeapByNamespace, Item, OneHeap, carries_ticket
 from cotide_core.queueing.capped_pods import Capped, CappedPods
+from cotide_core.queueing.lazy_heap import LazyHeap
 from cotide_core.queueing.ordering import Key, Order, full_key
 from cotide_core.queueing.queued_pod import QueuedPod, QueueState
 from cotide_core.state.namespace_use import NamespaceUse, namespace_of
@@ -40,12 +40,15 @@ from cotide_core.state.shapes import Shape
 
 LOOKED_AT: Final = 64
 """Pods that are looked at for one that may stand aside; chosen: the latest are hardly ever all in hand or planned."""
-_Heap = list[tuple[Key, int, QueuedPod]]
+
+
+def _by_key() -> LazyHeap[Item]:
+    return LazyHeap(carries_ticket)
 
 
 @dataclass(eq=False, slots=True)
 class _Parked:
-    heap: _Heap = field(default_factory=list)
+    heap: LazyHeap[Item] = field(default_factory=_by_key)
     scout: QueuedPod | None = None
     """The one that was woken and is not decided yet."""
     flush_seconds: float = -1.0
@@ -65,9 +68,9 @@ class SchedulingQueue:
         self._entries: dict[str, QueuedPod] = {}
         self._usage = namespaces.usage if namespaces is not None else None
         self._active: ActivePods = OneHeap() if self._usage is None else HeapByNamespace(self._usage)
-        self._backoff: list[tuple[float, int, QueuedPod]] = []
-        self._changes: list[tuple[float, int, QueuedPod]] = []
-        self._flushes: list[tuple[float, int, Shape]] = []
+        self._backoff: LazyHeap[tuple[float, int, QueuedPod]] = LazyHeap(carries_ticket)
+        self._changes: LazyHeap[tuple[float, int, QueuedPod]] = LazyHeap(self._is_announced)
+        self._flushes: LazyHeap[tuple[float, int, Shape]] = LazyHeap(self._is_flush)
         self._parked: dict[Shape, _Parked] = {}
         self._limits = namespaces.limits if namespaces is not None else {}
         self._capped = CappedPods(namespaces or NamespaceUse())
@@ -187,7 +190,7 @@ class SchedulingQueue:
     def ahead(self, count: int) -> list[QueuedPod]:
         """Return the next pods that `pop` would give, without taking them: so that one model call can serve them
         all."""
-        taken: _Heap = []
+        taken: list[Item] = []
         while len(taken) < count and (item := self._active.pop()) is not None:
             taken.append(item)
         for item in taken:
@@ -249,7 +252,7 @@ class SchedulingQueue:
         if group.scout is entry:
             group.scout = None
         self._stand(entry, QueueState.PARKED)
-        heapq.heappush(group.heap, (full_key(self._order, entry, now), entry.ticket, entry))
+        group.heap.push((full_key(self._order, entry, now), entry.ticket, entry))
         self._schedule_flush(entry.shape, group, now)
 
     def backs_off(self, shape: Shape) -> bool:
@@ -260,10 +263,9 @@ class SchedulingQueue:
     def refused(self, shape: Shape, now: float) -> None:
         """Count an attempt of a parked shape that was seen to fail without waking anybody."""
         group = self._parked[shape]
-        while group.heap and group.heap[0][2].ticket != group.heap[0][1]:
-            heapq.heappop(group.heap)
-        if group.heap:
-            entry = group.heap[0][2]
+        first = group.heap.first()
+        if first is not None:
+            entry = first[2]
             entry.attempts += 1
             entry.ready_seconds = now + self.backoff_seconds(entry.attempts)
             self._schedule_flush(shape, group, now)
@@ -273,7 +275,7 @@ class SchedulingQueue:
         self._entries[entry.pod.key] = entry
         entry.ready_seconds = now + self.backoff_seconds(entry.attempts)
         self._stand(entry, QueueState.BACKOFF)
-        heapq.heappush(self._backoff, (entry.ready_seconds, entry.ticket, entry))
+        self._backoff.push((entry.ready_seconds, entry.ticket, entry))
         return entry.ready_seconds
 
     def backoff_seconds(self, attempts: int) -> float:
@@ -297,16 +299,14 @@ class SchedulingQueue:
             if urgent and group.scout.queue_state is QueueState.BACKOFF:
                 self._activate(group.scout, now)
             return
-        while group.heap:
-            _, ticket, entry = heapq.heappop(group.heap)
-            if entry.ticket != ticket:
-                continue
-            group.scout = entry
+        item = group.heap.pop()
+        if item is not None:
+            group.scout = entry = item[2]
             if urgent or entry.ready_seconds <= now:
                 self._activate(entry, now)
             else:
                 self._stand(entry, QueueState.BACKOFF)
-                heapq.heappush(self._backoff, (entry.ready_seconds, entry.ticket, entry))
+                self._backoff.push((entry.ready_seconds, entry.ticket, entry))
             return
         del self._parked[shape]
 
@@ -315,20 +315,15 @@ class SchedulingQueue:
 
         The admitted are pods that stood aside because the queue was full.
         """
-        while self._backoff and self._backoff[0][0] <= now:
-            _, ticket, entry = heapq.heappop(self._backoff)
-            if entry.ticket == ticket:
-                self._activate(entry, now)
-        while self._flushes and self._flushes[0][0] <= now:
-            due, _, shape = heapq.heappop(self._flushes)
-            group = self._parked.get(shape)
-            if group is not None and group.flush_seconds == due:
-                self.wake(shape, now, urgent=False)
-        while self._changes and self._changes[0][0] <= now:
-            _, _, entry = heapq.heappop(self._changes)
-            if self._entries.get(entry.pod.key) is entry:
-                self._resort(entry, now)
-                self._announce(entry, now)
+        while (ready := self._backoff.first()) is not None and ready[0] <= now:
+            self._activate(ready[2], now)
+        while (flush := self._flushes.first()) is not None and flush[0] <= now:
+            self._flushes.pop()
+            self.wake(flush[2], now, urgent=False)
+        while (change := self._changes.first()) is not None and change[0] <= now:
+            self._changes.pop()
+            self._resort(change[2], now)
+            self._announce(change[2], now)
         for entry in self._capped.released():
             self._activate(entry, now)
             self._announce(entry, now)
@@ -351,14 +346,13 @@ class SchedulingQueue:
 
     def next_wakeup(self, now: float) -> float | None:
         """Return when `advance` or `pop` has something to do next: now, a time to come, or None for never."""
-        ready = self._count[QueueState.ACTIVE] or self._capped.due
-        if ready or (self._count[QueueState.ASIDE] and not self.is_full()):
+        has_work = self._count[QueueState.ACTIVE] or self._capped.due
+        if has_work or (self._count[QueueState.ASIDE] and not self.is_full()):
             return now
-        while self._backoff and self._backoff[0][2].ticket != self._backoff[0][1]:
-            heapq.heappop(self._backoff)
-        while self._flushes and not self._flush_is_due_for(*self._flushes[0]):
-            heapq.heappop(self._flushes)
-        times = [heap[0][0] for heap in (self._backoff, self._flushes) if heap]
+        ready = self._backoff.first()
+        while (flush := self._flushes.first()) is not None and not self._may_flush(flush[2]):
+            self._flushes.pop()
+        times = [item[0] for item in (ready, flush) if item is not None]
         return max(now, min(times)) if times else None
 
     def in_order(self, now: float) -> list[QueuedPod]:
@@ -379,15 +373,25 @@ class SchedulingQueue:
         waiting.sort(key=rank)
         return waiting
 
-    def _flush_is_due_for(self, due: float, _: int, shape: Shape) -> bool:
+    def _is_flush(self, item: tuple[float, int, Shape]) -> bool:
+        """Whether a parked shape is still to be flushed when an item says so."""
+        group = self._parked.get(item[2])
+        return group is not None and group.flush_seconds == item[0]
+
+    def _may_flush(self, shape: Shape) -> bool:
         group = self._parked.get(shape)
-        return group is not None and group.flush_seconds == due and group.scout is None and bool(group.heap)
+        return group is not None and group.scout is None and bool(group.heap)
+
+    def _is_announced(self, item: tuple[float, int, QueuedPod]) -> bool:
+        """Whether a pod is still here, and its key changes by itself when an item says so."""
+        entry = item[2]
+        return entry.announced == item[1] and self._entries.get(entry.pod.key) is entry
 
     def _schedule_flush(self, shape: Shape, group: _Parked, now: float) -> None:
         due = now + self._config.unschedulable_flush_seconds
         if group.flush_seconds != due:
             group.flush_seconds = due
-            heapq.heappush(self._flushes, (due, self._ticket(), shape))
+            self._flushes.push((due, self._ticket(), shape))
 
     def _keep_capped(self, entry: QueuedPod, now: float) -> None:
         self._stand(entry, QueueState.CAPPED)
@@ -409,13 +413,13 @@ class SchedulingQueue:
             self._activate(entry, now)
         elif entry.queue_state is QueueState.PARKED:
             self._stand(entry, QueueState.PARKED)
-            heap = self._parked[entry.shape].heap
-            heapq.heappush(heap, (full_key(self._order, entry, now), entry.ticket, entry))
+            self._parked[entry.shape].heap.push((full_key(self._order, entry, now), entry.ticket, entry))
 
     def _announce(self, entry: QueuedPod, now: float) -> None:
         due = self._order.next_change(entry, now)
         if due is not None:
-            heapq.heappush(self._changes, (due, self._ticket(), entry))
+            entry.announced = self._ticket()
+            self._changes.push((due, entry.announced, entry))
 
     def _stand(self, entry: QueuedPod, queue_state: QueueState) -> None:
         count = self._count

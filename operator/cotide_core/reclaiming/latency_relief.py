@@ -38,6 +38,9 @@ from cotide_core.state.cluster_state import ClusterState, PodRecord
 
 Remaining = Callable[[PodRecord], float]
 """Tells for how many seconds a pod is still expected to run."""
+Gain = Callable[["Option", float, float, float], float]
+"""Tells the worth in core seconds of an option: of the seconds that its last pod would still run, of the share of the
+breaks that stays without its pods, and of the work that is lost with them."""
 WORTH: Final = 2.0
 """Core seconds of batch work that a second over the limit is worth (chosen by an experiment: docs/policies.md)."""
 ROUND_OPTIONS: Final = 4096
@@ -63,7 +66,9 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class _Round:
+class Round:
+    """The pods that leave."""
+
     victims: tuple[Candidate, ...]
     stays: float
     """Share of the breaks that is predicted to stay."""
@@ -85,15 +90,14 @@ class LatencyRelief:
 
     def sampled(self, event: ServiceSampled, state: ClusterState, now: float) -> None:
         """Take in a measurement."""
-        record = state.record(event.pod)
-        promise = None if record is None else state.workload(record.pod.workload)
-        latency = event.latency_p95_milliseconds
-        if latency is None or promise is None or latency <= promise.latency_p95_milliseconds:
+        measured = measured_latency(event, state)
+        if measured is None or measured[0] <= measured[1]:
             self._broken.pop(event.pod, None)
             return
+        latency, limit = measured
         known = self._broken.get(event.pod)
         if known is None:
-            known = self._broken[event.pod] = _Broken(now, now, latency, promise.latency_p95_milliseconds)
+            known = self._broken[event.pod] = _Broken(now, now, latency, limit)
         known.measured, known.milliseconds = now, latency
 
     def relieve(
@@ -109,7 +113,7 @@ class LatencyRelief:
         options = self._options(state, evictions, lost, now)
         if not options:
             return []
-        rounds = _best_rounds(options, state, remaining, forecaster)
+        rounds = best_rounds(options, state, remaining, forecaster, _worth_of_a_break)
         out: list[Evict] = []
         for key in dict.fromkeys(option.service for option in options):
             broken = self._broken[key]
@@ -150,7 +154,7 @@ class LatencyRelief:
 
     @staticmethod
     def _play(
-        chosen: _Round, record: PodRecord | None, broken: _Broken, evictions: Evictions, now: float
+        chosen: Round, record: PodRecord | None, broken: _Broken, evictions: Evictions, now: float
     ) -> list[Evict]:
         out = []
         service = "" if record is None else record.pod.workload
@@ -166,6 +170,14 @@ class LatencyRelief:
             )
             out.append(Evict(pod.key, pod.uid, node, reason, EvictCause.LATENCY))
         return out
+
+
+def measured_latency(event: ServiceSampled, state: ClusterState) -> tuple[float, float] | None:
+    """Return the p95 of a sample and the limit of its service, in ms; None where either is not known."""
+    record = state.record(event.pod)
+    promise = None if record is None else state.workload(record.pod.workload)
+    latency = event.latency_p95_milliseconds
+    return None if promise is None or latency is None else (latency, promise.latency_p95_milliseconds)
 
 
 def candidates_on(state: ClusterState, evictions: Evictions, lost: Lost, row: int, now: float) -> list[Candidate]:
@@ -194,22 +206,27 @@ def options_of(service: str, ordered: Sequence[Candidate], most: int) -> list[Op
     ]
 
 
-def _best_rounds(
-    options: Sequence[Option], state: ClusterState, remaining: Remaining, forecaster: QosForecaster
-) -> dict[str, _Round]:
+def _worth_of_a_break(option: Option, seconds: float, stays: float, lost: float) -> float:
+    del option
+    return WORTH * seconds * (1.0 - stays) - lost
+
+
+def best_rounds(
+    options: Sequence[Option], state: ClusterState, remaining: Remaining, forecaster: QosForecaster, worth: Gain
+) -> dict[str, Round]:
     """Return the round of each service that is worth it; one call of the forecaster for all."""
     services = list(dict.fromkeys(option.service for option in options))
     departures = [Departure(key, ()) for key in services]
     departures += [Departure(option.service, tuple(one.record for one in option.victims)) for option in options]
     told: Floats = forecaster.answer(mixes_without(state, departures)).probability
     present = dict(zip(services, told.tolist(), strict=False))
-    best: dict[str, tuple[bool, float, _Round]] = {}
+    best: dict[str, tuple[bool, float, Round]] = {}
     for option, without in zip(options, told[len(services) :].tolist(), strict=True):
         before = present[option.service]
         stays = without / before if before > 0 else 1.0
         seconds = max(remaining(one.record) for one in option.victims)
-        gain = WORTH * seconds * (1.0 - stays) - sum(one.lost for one in option.victims)
+        gain = worth(option, seconds, stays, sum(one.lost for one in option.victims))
         known = best.get(option.service)
         if gain > 0 and (known is None or (option.gratis, gain) > known[:2]):
-            best[option.service] = option.gratis, gain, _Round(option.victims, stays)
+            best[option.service] = option.gratis, gain, Round(option.victims, stays)
     return {key: found[2] for key, found in best.items()}

@@ -22,6 +22,7 @@ from cotide_core.placement.wait_instructions import Room
 from cotide_core.queueing.queued_pod import QueuedPod
 from cotide_core.reclaiming.evictions_in_flight import Evictions
 from cotide_core.reclaiming.latency_relief import LatencyRelief
+from cotide_core.reclaiming.latency_trend import TrendRelief
 from cotide_core.reclaiming.overload_monitor import Alarms, NoMonitor, OverloadMonitor
 from cotide_core.reclaiming.rising_relief import RisingRelief
 from cotide_core.state.cluster_state import ClusterState, PodRecord
@@ -57,8 +58,9 @@ class RequestedCapacity:
         watches = placer.policy.monitor
         self._monitor = OverloadMonitor(self._config, self._generator) if watches else NoMonitor()
         self._latencies = LatencyRelief(self._config) if placer.policy.relieves_latency else None
-        rises = self._latencies is not None and self._config.relieves_rising
-        self._rising = RisingRelief(self._config) if rises else None
+        watched = self._latencies is not None
+        self._rising = RisingRelief(self._config) if watched and self._config.relieves_rising else None
+        self._trend = TrendRelief(self._config) if watched and self._config.relieves_trend else None
         self._now = 0.0
         self._eased = False
         self._mates = mates
@@ -81,6 +83,8 @@ class RequestedCapacity:
             self._latencies.sampled(event, self._state, now)
         if self._rising is not None:
             self._rising.sampled(event, self._state, now)
+        if self._trend is not None:
+            self._trend.sampled(event, self._state, now)
 
     def _relieve_nodes(self, now: float, forecaster: QosForecaster) -> list[Evict]:
         """Return whom monitor and latencies send away; nobody twice, since each notes whom it asks to go."""
@@ -90,6 +94,8 @@ class RequestedCapacity:
             out += self._latencies.relieve(state, evictions, self._lost, self._remaining, forecaster, now)
             if self._rising is not None:
                 out += self._rising.relieve(state, evictions, self._lost, self._remaining, forecaster, now)
+            if self._trend is not None:
+                out += self._trend.relieve(state, evictions, self._lost, self._remaining, forecaster, now)
         return out
 
     def _next_relief(self, now: float) -> float:

@@ -31,6 +31,7 @@ from cotide_core.reclaiming.latency_relief import (
     Option,
     Remaining,
     candidates_on,
+    measured_latency,
     options_of,
 )
 from cotide_core.reclaiming.victim_selection import Lost
@@ -68,14 +69,17 @@ class RisingRelief:
 
     def sampled(self, event: ServiceSampled, state: ClusterState, now: float) -> None:
         """Take in a measurement."""
-        record = state.record(event.pod)
-        promise = None if record is None else state.workload(record.pod.workload)
-        latency = event.latency_p95_milliseconds
-        if promise is None or latency is None or latency > promise.latency_p95_milliseconds:
+        measured = measured_latency(event, state)
+        if measured is None or measured[0] > measured[1]:
             self._holds.pop(event.pod, None)
             self._judged.pop(event.pod, None)
         else:
             self._holds[event.pod] = now
+
+    @property
+    def remembered(self) -> int:
+        """How many pods and nodes something is kept of; none that went, from the next cycle after its pause on."""
+        return len(self._holds) + len(self._next) + len(self._judged)
 
     def relieve(
         self,

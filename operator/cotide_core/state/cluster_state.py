@@ -130,6 +130,10 @@ class ClusterState:
         """Return all pods, in order of first appearance."""
         return list(self._pods.values())
 
+    def pod_count(self) -> int:
+        """Return how many pods there are."""
+        return len(self._pods)
+
     def records_on(self, row: int) -> list[PodRecord]:
         """Return the pods counted on a row."""
         return list(self._on_row.get(row, {}).values())

@@ -3,7 +3,7 @@
 Used where an answer costs more than a look, and what is asked about comes and goes for ever: requests, jobs, parts of
 pods. Invariants: nothing is forgotten but in `make_room`, which takes the same time however much is kept; between two
 calls of it that forget, ``most`` answers are added or met again; where it is called before each new answer, no more
-than twice ``most`` are held, however long it lasts.
+than twice the largest ``most`` are held, however long it lasts.
 """
 
 from __future__ import annotations
@@ -49,8 +49,15 @@ class Remembered(Generic[K, V]):
         self._young[key] = value, size
         self._size += size
 
-    def make_room(self) -> None:
-        """Let the older generation go if the younger one is full."""
+    def make_room(self, most: int | None = None) -> None:
+        """Let the older generation go if the younger one is full.
+
+        Parameters
+        ----------
+        most : answers of a generation from now on, where that changes with what is there.
+        """
+        if most is not None:
+            self._most = most
         if self._full():
             self._old, self._young, self._size = self._young, {}, 0
 

@@ -116,6 +116,9 @@ class OverloadSettings(Section):
     relieves_rising: bool = False
     """Whether pods also leave a node whose service holds its limit and is forecast to break it, under a policy that
     relieves latencies, where ``requestRates.quantile`` is set."""
+    relieves_trend: bool = False
+    """Whether pods also leave a node on which the measured p95 of a service rises towards its limit, under a policy
+    that relieves latencies."""
 
     @model_validator(mode="after")
     def _ordered(self) -> OverloadSettings:

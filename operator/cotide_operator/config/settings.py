@@ -481,6 +481,7 @@ def _hierarchical(settings: Settings) -> HierarchicalConfig:
         cordon_seconds=overload.cordon_seconds,
         overload_overrides_owners=overload.overrides_owners,
         relieves_rising=overload.relieves_rising,
+        relieves_trend=overload.relieves_trend,
     )
 
 

@@ -17,10 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.errors import InputError
-from cotide_core.provisioning.capacity_model import CapacityModel, ContainerClass, MachineType, Outlook, Park
+from cotide_core.provisioning.capacity_model import (
+    PROBABILITIES,
+    CapacityModel,
+    ContainerClass,
+    MachineType,
+    Outlook,
+    Park,
+)
 from cotide_core.provisioning.capacity_plan import CapacityPlan, plan_capacity
 from cotide_core.provisioning.capacity_program import CapacityProgram
 from cotide_core.provisioning.containers import container_sizes, groups_per_machine
+from cotide_core.provisioning.first_step import Standing, first_step
 from cotide_core.provisioning.overprovisioning import PAPER
 from cotide_core.provisioning.power import PowerCurve
 from cotide_core.units import CPU, MEMORY, resource_amount
@@ -33,8 +41,10 @@ from cotide_solvers.highs import HighsSolver
 
 Floats = NDArray[np.float64]
 
-PROBABILITIES: Final = (0.5, 0.8, 0.95, 0.99)
 FIT_PROBABILITY: Final = 0.9
+ONLINE_LEVEL: Final = 0.95
+"""Share of what online pods need that is worth serving, whatever ``serviceLevel`` says (chosen): they are there, and a
+level at which it is cheaper to let tasks wait is not theirs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,12 +106,16 @@ class Advice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Needs:
-    """Classes of containers, in shares of the largest machine: names, sizes, demand and pods that are there."""
+    """Classes of containers, in shares of the largest machine: names, sizes, demand and pods that are there.
+
+    ``levels``: service levels, None for the configured one.
+    """
 
     names: tuple[str, ...]
     sizes: Floats
     demand: Floats
     present: Floats
+    levels: tuple[float | None, ...]
 
 
 def advise(
@@ -113,11 +127,13 @@ def advise(
     overprovisioning: float = PAPER,
     time_limit_seconds: float = 60.0,
     price: Floats | None = None,
+    moves: bool = True,
 ) -> Advice:
     """Return a plan for the next hours.
 
     Parameters
     ----------
+    moves : whether somebody moves pods off nodes that are to go; else only idle ones are let go.
     overprovisioning : the factor of Zhang and Boutaba 2014, eq. 13, as far as it was learned.
     time_limit_seconds : for the solver, in seconds of the wall.
     price : (W,) money for a kWh at each step, carbon included where it is priced; None for the configured constant.
@@ -135,8 +151,8 @@ def advise(
     capacity = np.array([kind.capacity for kind in shares])
     needs = _both(_tasks(settings, view, history, capacity, scale), _services(settings, view, capacity, scale))
     classes = tuple(
-        ContainerClass(name, tuple(size), overprovisioning)
-        for name, size in zip(needs.names, needs.sizes.tolist(), strict=True)
+        ContainerClass(name, tuple(size), overprovisioning, service_level=level)
+        for name, size, level in zip(needs.names, needs.sizes.tolist(), needs.levels, strict=True)
     )
     model = CapacityModel(shares, classes, settings.step_seconds, settings.horizon_steps, settings.service_level)
     on = np.array([float(sum(node.kind == kind.name for node in view.nodes)) for kind in machines])
@@ -144,16 +160,21 @@ def advise(
     outlook = Outlook(PROBABILITIES, needs.demand, constant if price is None else price)
     program, solver = CapacityProgram(model, len(PROBABILITIES)), HighsSolver(time_limit_seconds=time_limit_seconds)
     underway = underway or Underway()
-    plan = plan_capacity(program, solver, _park(model, on, underway), outlook)
+    park = _park(model, on, underway)
+    planned = plan_capacity(program, solver, park, outlook)
+    now = float(outlook.price[0])
+    standing = _standing(model, view, underway, park.available, scale, moves)
+    plan = first_step(planned, model, standing, now)
+    raised_by = plan.machines[0] - planned.machines[0]
     besides = np.zeros(len(machines))
     if underway.barred:
         free = _park(model, on, replace(underway, barred=frozenset()))
-        besides = _would_want(program, solver, free, outlook, plan, underway.barred)
+        besides = _would_want(program, solver, free, outlook, planned, underway.barred)
     minimum = np.array([kind.minimum_on for kind in settings.machine_types], dtype=np.float64)
     raised = replace(plan, machines=np.maximum(plan.machines, minimum[None]))
     besides = np.maximum(besides - (raised.machines[0] - plan.machines[0]), 0.0)
     names = tuple(kind.name for kind in machines)
-    reasons = np.column_stack((_reasons(model, raised, needs.present), besides))
+    reasons = np.column_stack((_reasons(model, raised, needs.present, raised_by), besides))
     return Advice(names, on, raised, needs.demand, PROBABILITIES, needs.names, needs.present, reasons)
 
 
@@ -221,7 +242,7 @@ def _tasks(
     names = tuple(
         f"{_words(size, scale)}{' long' if tall else ''}" for size, (_, tall) in zip(sizes, demand.labels_, strict=True)
     )
-    return _Needs(names, sizes, wanted, present)
+    return _Needs(names, sizes, wanted, present, (None,) * len(names))
 
 
 def _services(settings: ProvisioningSettings, view: ClusterView, capacity: Floats, scale: Floats) -> _Needs | None:
@@ -234,7 +255,8 @@ def _services(settings: ProvisioningSettings, view: ClusterView, capacity: Float
     sizes = _sizes(classes.sizes_, [False] * len(classes.sizes_), capacity)
     shape = (settings.horizon_steps, len(present), len(PROBABILITIES))
     demand = np.broadcast_to(present[None, :, None], shape)
-    return _Needs(tuple(f"{_words(size, scale)} online" for size in sizes), sizes, demand, present)
+    names = tuple(f"{_words(size, scale)} online" for size in sizes)
+    return _Needs(names, sizes, demand, present, (ONLINE_LEVEL,) * len(names))
 
 
 def _both(tasks: _Needs | None, services: _Needs | None) -> _Needs:
@@ -246,6 +268,7 @@ def _both(tasks: _Needs | None, services: _Needs | None) -> _Needs:
         np.concatenate([one.sizes for one in found]),
         np.concatenate([one.demand for one in found], axis=1),
         np.concatenate([one.present for one in found]),
+        tuple(level for one in found for level in one.levels),
     )
 
 
@@ -282,8 +305,35 @@ def _park(model: CapacityModel, on: Floats, underway: Underway) -> Park:
     )
 
 
-def _reasons(model: CapacityModel, plan: CapacityPlan, present: Floats) -> Floats:
-    """Return (M, 3), the first of `Advice`: as of the step at which what is ordered now is up."""
+def _standing(
+    model: CapacityModel, view: ClusterView, underway: Underway, available: Floats, scale: Floats, moves: bool
+) -> Standing:
+    """Return the nodes that take pods or will, what is free on them, and the pods that wait."""
+    index = {kind.name: number for number, kind in enumerate(model.machines)}
+    rows = [row for row, node in enumerate(view.nodes) if not node.cordoned]
+    kind = [index[view.nodes[row].kind] for row in rows]
+    coming = [index[name] for name, seconds in underway.coming.items() for _ in seconds if name in index]
+    types = np.array(kind + coming, dtype=np.int64)
+    whole = model.capacity[types].reshape(-1, 2)
+    free = np.concatenate((view.free[rows] / scale, whole[len(rows) :]))
+    free = np.maximum(np.where(np.isnan(free), whole, free), 0.0)
+    busy = [bool(view.nodes[row].pods) for row in rows] + [False] * len(coming)
+    return Standing(
+        available=available,
+        free=free,
+        kind=types,
+        busy=np.array(busy, dtype=np.bool_),
+        waiting=view.need[view.waiting] / scale,
+        takes=None if view.takes is None else view.takes[view.waiting],
+        moves=moves,
+    )
+
+
+def _reasons(model: CapacityModel, plan: CapacityPlan, present: Floats, raised_by: Floats) -> Floats:
+    """Return (M, 3), the first of `Advice`: as of the step at which what is ordered now is up.
+
+    ``raised_by``: (M,) machines that `first_step` added to the plan, for pods that wait or run.
+    """
     step = min(model.horizon - 1, max(kind.boot_steps for kind in model.machines))
     containers, wanted = plan.containers[step], plan.machines[0]
     total = containers.sum(axis=0)
@@ -294,6 +344,6 @@ def _reasons(model: CapacityModel, plan: CapacityPlan, present: Floats) -> Float
             np.nan_to_num(((containers * share * omega) @ model.sizes) / model.capacity).max(axis=1)
             for share in (here, np.ones_like(here))
         ]
-    pods, filled = (np.minimum(np.ceil(part - 1e-6), wanted) for part in parts)
+    pods, filled = (np.minimum(np.ceil(part - 1e-6) + raised_by, wanted) for part in parts)
     reasons: Floats = np.stack((pods, filled - pods, wanted - filled), axis=1)
     return reasons

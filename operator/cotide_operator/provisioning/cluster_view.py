@@ -7,7 +7,7 @@ type are told of and left alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cotide_core.classes import CLASS_LABEL
 from cotide_core.provisioning.node_orders import NodeView
-from cotide_core.units import CPU, MEMORY
+from cotide_core.units import CPU, MEMORY, resource_amount
 from cotide_kube.objects import PodSpec
 from cotide_operator.translation.pod_requests import effective_requests
 
@@ -41,6 +41,8 @@ class ClusterView:
     priority, age : (n,) the pod's priority, and seconds since its start; 0 for one that waits.
     waiting : (n,) whether it waits.
     online : (n,) whether it is an online service's, which ends for nobody's forecast.
+    free : (nodes, 2) millicores and bytes that no pod on a node asks for; NaN where a node does not say what it has.
+    takes : (n, types) whether a machine of a type would take the pod; None where sizes alone tell.
     """
 
     nodes: tuple[NodeView, ...]
@@ -50,6 +52,8 @@ class ClusterView:
     age: Floats
     waiting: NDArray[np.bool_]
     online: NDArray[np.bool_]
+    free: Floats
+    takes: NDArray[np.bool_] | None = None
 
 
 def view_of(
@@ -59,7 +63,7 @@ def view_of(
     on_node: dict[str, list[Mapping[str, Any]]] = {}
     for pod in pods:
         on_node.setdefault(pod.get("spec", {}).get("nodeName") or "", []).append(pod)
-    views, unknown = [], []
+    views, unknown, free = [], [], []
     for node in nodes:
         meta = node["metadata"]
         labels = meta.get("labels") or {}
@@ -71,6 +75,7 @@ def view_of(
         online = sum(_is_online(pod) for pod in there)
         cordoned = bool(node.get("spec", {}).get("unschedulable"))
         views.append(NodeView(meta["name"], kind, labels.get(ORDER_LABEL), cordoned, len(there), online))
+        free.append(_free(node, on_node.get(meta["name"], ())))
     known = {view.name for view in views} | {""}
     rows = [
         (
@@ -85,11 +90,20 @@ def view_of(
         for pod in found
         if _counts(pod)
     ]
-    return made_view(views, unknown, rows)
+    return made_view(views, unknown, rows, free)
 
 
-def made_view(nodes: Sequence[NodeView], unknown: Sequence[str], rows: Sequence[tuple[float, ...]]) -> ClusterView:
-    """Return a view of rows of millicores, bytes, priority, age, and whether a pod waits and is online."""
+def made_view(
+    nodes: Sequence[NodeView],
+    unknown: Sequence[str],
+    rows: Sequence[tuple[float, ...]],
+    free: Sequence[tuple[float, float]],
+    takes: Sequence[Sequence[bool]] | None = None,
+) -> ClusterView:
+    """Return a view of rows of millicores, bytes, priority, age, and whether a pod waits and is online.
+
+    ``free``: of each node. ``takes``: of each row.
+    """
     table = np.array(rows, dtype=np.float64).reshape(-1, 6)
     return ClusterView(
         tuple(nodes),
@@ -99,6 +113,8 @@ def made_view(nodes: Sequence[NodeView], unknown: Sequence[str], rows: Sequence[
         table[:, 3],
         table[:, 4] > 0.5,
         table[:, 5] > 0.5,
+        np.array(free, dtype=np.float64).reshape(-1, 2),
+        np.array(takes, dtype=np.bool_) if takes else None,
     )
 
 
@@ -110,6 +126,15 @@ def _counts(pod: Mapping[str, Any]) -> bool:
     if pod.get("spec", {}).get("schedulingGates"):
         return False
     return (pod.get("status") or {}).get("phase") not in _OVER
+
+
+def _free(node: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> tuple[float, float]:
+    has = (node.get("status") or {}).get("allocatable") or {}
+    used = [_need(pod) for pod in pods if (pod.get("status") or {}).get("phase") not in _OVER]
+    return (
+        resource_amount(CPU, has[CPU]) - sum(cpu for cpu, _ in used) if CPU in has else np.nan,
+        resource_amount(MEMORY, has[MEMORY]) - sum(memory for _, memory in used) if MEMORY in has else np.nan,
+    )
 
 
 def _is_online(pod: Mapping[str, Any]) -> bool:

@@ -9,8 +9,10 @@ than a boot may take counts as lost, and not before: one that boots must not be 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import nan
 from typing import Final
 
 from cotide_core.classes import WorkloadClass
@@ -117,35 +119,59 @@ def live_view(
     cache : a copy that nobody changes. known : pods as the engine was told of them, by key.
     nodes : that count. slack : reclaimed millicores and bytes that are free on each open node.
     """
-    there = {node.name for node in nodes}
+    held = Counter({node.name: 0 for node in nodes})
     samples = _samples(cache, settings)
-    takes: dict[tuple[object, ...], bool] = {}
-    rows: list[tuple[float, ...]] = []
+    takes: dict[tuple[object, ...], tuple[bool, ...]] = {}
+    rows: list[tuple[tuple[float, ...], tuple[bool, ...]]] = []
     hopeless, wanting, longest = [], [], 0.0
     for key, pod in known.items():
         found = cache.pods.get(key)
         if found is None or pod.phase in OVER or pod.gates or comes_with_node(found):
             continue
         if pod.node is not None:
-            if pod.node in there:
-                rows.append(_row(pod, dict(pod.requests), now))
+            if pod.node in held:
+                held[pod.node] += 1
+                rows.append((_row(pod, dict(pod.requests), now), (True,) * len(samples)))
             continue
         if pod.terminating:
             continue
         shape = (pod.requests, pod.node_selector, pod.node_terms, pod.tolerations, pod.volume_terms)
         if shape not in takes:
-            takes[shape] = any(_takes(sample, pod) for sample in samples)
-        if not takes[shape]:
+            takes[shape] = tuple(sample is not None and _takes(sample, pod) for sample in samples)
+        if not any(takes[shape]):
             hopeless.append(key)
             continue
         longest = max(longest, now - pod.created_seconds)
         if any(amount for name, amount in pod.requests if name in (RECLAIMED_CPU, RECLAIMED_MEMORY)):
-            wanting.append(pod)
+            wanting.append((pod, takes[shape]))
         else:
-            rows.append(_row(pod, dict(pod.requests), now))
-    rows += [_row(pod, _as_plain(pod), now) for pod in beyond_slack(wanting, slack)]
-    needing = [row for row in rows if row[0] or row[1]]
-    return LiveView(made_view(nodes, unknown, needing), tuple(hopeless), longest)
+            rows.append((_row(pod, dict(pod.requests), now), takes[shape]))
+    beyond = {pod.key for pod in beyond_slack((pod for pod, _ in wanting), slack)}
+    rows += [(_row(pod, _as_plain(pod), now), able) for pod, able in wanting if pod.key in beyond]
+    needing = [(row, able) for row, able in rows if row[0] or row[1]]
+    free = _free(cache, known.values(), nodes)
+    views = [replace(node, pods=held[node.name]) for node in nodes]
+    view = made_view(views, unknown, [row for row, _ in needing], free, [able for _, able in needing])
+    return LiveView(view, tuple(hopeless), longest)
+
+
+def _free(cache: ObjectCache, pods: Iterable[Pod], nodes: Sequence[NodeView]) -> list[tuple[float, float]]:
+    """Return the millicores and bytes of each node that no pod on it asks for, those of DaemonSets included."""
+    used: dict[str, list[float]] = {node.name: [0.0, 0.0] for node in nodes}
+    for pod in pods:
+        if pod.node in used and pod.phase not in OVER:
+            asked = dict(pod.requests)
+            used[pod.node][0] += asked.get(CPU, 0)
+            used[pod.node][1] += asked.get(MEMORY, 0)
+    found = []
+    for node in nodes:
+        try:
+            has: Mapping[str, float] = dict(translate_node(cache.nodes[node.name]).allocatable)
+        except (InputError, KeyError):
+            has = {}
+        cpu, memory = used[node.name]
+        found.append((has.get(CPU, nan) - cpu, has.get(MEMORY, nan) - memory))
+    return found
 
 
 def beyond_slack(waiting: Iterable[Pod], slack: Iterable[tuple[int, int]]) -> list[Pod]:
@@ -176,8 +202,11 @@ def _row(pod: Pod, asked: Mapping[str, int], now: float) -> tuple[float, ...]:
     return float(asked.get(CPU, 0)), float(asked.get(MEMORY, 0)), float(pod.priority), age, float(waits), float(online)
 
 
-def _samples(cache: ObjectCache, settings: ProvisioningSettings) -> list[tuple[Node, dict[str, int]]]:
-    """Return a machine of each type as it would come: like one that is there, else bare but for its label."""
+def _samples(cache: ObjectCache, settings: ProvisioningSettings) -> list[tuple[Node, dict[str, int]] | None]:
+    """Return a machine of each type as it would come: like one that is there, else bare but for its label.
+
+    None for a type of which there is no machine.
+    """
     seen: dict[str, Node] = {}
     for one in cache.nodes.values():
         name = one.metadata.labels.get(settings.node_type_label, "")
@@ -186,9 +215,10 @@ def _samples(cache: ObjectCache, settings: ProvisioningSettings) -> list[tuple[N
                 seen[name] = _another(translate_node(one))
             except InputError:
                 continue
-    found = []
+    found: list[tuple[Node, dict[str, int]] | None] = []
     for kind in settings.machine_types:
         if not kind.count:
+            found.append(None)
             continue
         amounts = {CPU: resource_amount(CPU, kind.cpu), MEMORY: resource_amount(MEMORY, kind.memory)}
         node = seen.get(kind.name)

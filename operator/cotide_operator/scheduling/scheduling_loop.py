@@ -28,6 +28,7 @@ from cotide_core.events import (
     Event,
     EvictRefused,
     ModelsChanged,
+    MoreToCome,
     NodeBackoffRestored,
     Pod,
     Tick,
@@ -251,6 +252,9 @@ class SchedulingLoop:
         while not self._stopped:
             if self._due():
                 await self._cycle(binder)
+                while self._intake.has_more and not self._stopped:  # all that is there, before anything is decided
+                    await asyncio.sleep(0)
+                    await self._cycle(binder)
             if self.cycles == 1 and self.started_monotonic is None:
                 self.started_monotonic = time.monotonic()
                 await self._resume()
@@ -294,19 +298,25 @@ class SchedulingLoop:
     async def _cycle(self, binder: Binder) -> None:
         """One call of the engine, and what follows from it; the loop's other work has its turn between the parts.
 
+        A call that tells an engine that knows nothing a part of what there is counts as no cycle: nothing is decided.
         Nothing but this task reads what is in between: what was collected is told, and what was decided is published
         and handed over, before anything more is collected.
         """
         turn = Turn()
         self._in_hand = True
-        events = self._intake.collect()
+        events = self._intake.collect_part()
+        is_part = self._intake.has_more
         await turn.give_way()
         if self._stopped:
             return
         events += self._intake.take_asked_sizes()
         events += self._inbox
         self._inbox = []
-        awaited, self._awaited = self._awaited, []
+        awaited: list[asyncio.Future[None]] = []
+        if is_part:
+            events.append(MoreToCome())
+        else:
+            awaited, self._awaited = self._awaited, awaited
         self._now = now = max(self._now, self._clock.now())
         if self._foresight is not None:
             events += self._foresight.ahead(events, self.scheduler.completion_forecaster)
@@ -327,7 +337,8 @@ class SchedulingLoop:
             self._watcher.feed(self.scheduler.state, events, now)
         if self._foresight is not None:
             self._foresight.decided(instructions)
-        self.cycles += 1
+        if not is_part:
+            self.cycles += 1
         await turn.give_way()
         self._outcomes.events(events, self._intake.take_arrivals())
         await turn.give_way()

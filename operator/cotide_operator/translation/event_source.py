@@ -108,11 +108,13 @@ class EventSource:
         self._observations = PodObservations(clock)
         self._scheduler_name = scheduler_name
         self._changed: dict[Kind, dict[str, None]] = {"nodes": {}, "workloads": {}, "namespaces": {}, "pods": {}}
+        self._untold: dict[Kind, int] | None = None
+        """How much is left of what was there when an engine that knew nothing was first told; None before that."""
         self._dependencies: dict[tuple[Kind, str], Any] = {}
         self.volumes = VolumeReader(mirror)
         self._groups = PodGroupIndex()
         self._ahead: Pretranslator | None = Pretranslator(self._glance)
-        """Until the first collection."""
+        """Until all that was there at the start is told."""
         self._pods: dict[str, Pod] = {}
         self.pods: Mapping[str, Pod] = MappingProxyType(self._pods)
         self._nodes: dict[str, Node] = {}
@@ -142,6 +144,11 @@ class EventSource:
         """Whether there is anything to collect."""
         return any(self._changed.values())
 
+    @property
+    def has_more(self) -> bool:
+        """Whether an engine that knew nothing was told a part of what there is: nothing may be decided on that."""
+        return self._untold is not None and any(self._untold.values())
+
     def translate_ahead(self, most: int) -> bool:
         """Translate up to so many pods for the first collection; False when there is nothing to do, now or any more."""
         if self._ahead is None or not _AROUND_PODS.isdisjoint(self._mirror.missing()):
@@ -152,28 +159,43 @@ class EventSource:
     def collect(self) -> list[Event]:
         """Return the events of changes since the last call: nodes, Workloads, limits of namespaces, then pods.
 
-        The first call takes all, since nothing may be decided on a part of what there is; later ones take
-        `CHANGES_AT_ONCE` of each kind at most and what `COLLECT_SECONDS` allow, in their order and at least one of
-        each; `waiting` tells of the rest.
+        The first call takes all, since nothing may be decided on a part of what there is; later ones a part.
+        """
+        events = self.collect_part()
+        while self.has_more:
+            events += self.collect_part()
+        return events
+
+    def collect_part(self) -> list[Event]:
+        """Return the events of some changes: `CHANGES_AT_ONCE` of each kind at most, and what `COLLECT_SECONDS` allow.
+
+        In their order and at least one of each; `waiting` tells of the rest, and `has_more` of what was there at first.
         """
         events: list[Event] = []
         if not self._live:
             self._observations.refresh()
-        turn = self._turn()
+        if self._untold is None:
+            # A list comes by name; who came first is before who came later, as when they came one by one.
+            self._changed["pods"] = dict.fromkeys(sorted(self._changed["pods"], key=self._created))
+            self._untold = {kind: len(changed) for kind, changed in self._changed.items()}
+        turn = Turn(COLLECT_SECONDS, time.thread_time)
         self._collect("nodes", self._tell_node, events, turn)
         self._collect("workloads", self._tell_workload, events, turn)
         self._collect("namespaces", self._tell_namespace, events, turn)
-        if not self._live:
-            # A list comes by name; who came first is before who came later, as when they came one by one.
-            self._changed["pods"] = dict.fromkeys(sorted(self._changed["pods"], key=self._created))
+        if any(left for kind, left in self._untold.items() if kind != "pods"):
+            return events
         knew = self._selects_namespaces
-        self._collect("pods", self._tell_pod, events, self._turn())
+        self._collect_pods(events)
+        if not self._untold["pods"]:
+            self._ahead = None
+        return events if knew or not self._selects_namespaces else self._labels_of_namespaces() + events
+
+    def _collect_pods(self, events: list[Event]) -> None:
+        self._collect("pods", self._tell_pod, events, Turn(COLLECT_SECONDS, time.thread_time))
         if self._rules_seen and self._relabelled:  # those that don't fit into a turn are told in the next cycles
             self._changed["pods"].update(self._relabelled)
             self._relabelled.clear()
-            self._collect("pods", self._tell_pod, events, self._turn())
-        self._ahead = None
-        return events if knew or not self._selects_namespaces else self._labels_of_namespaces() + events
+            self._collect("pods", self._tell_pod, events, Turn(COLLECT_SECONDS, time.thread_time))
 
     def _labels_of_namespaces(self) -> list[Event]:
         """Tell of all namespaces, to an engine that shall know their labels before it hears of the first selector."""
@@ -182,18 +204,15 @@ class EventSource:
             self._guarded("namespaces", name, self._tell_namespace, events)
         return events
 
-    def _turn(self) -> Turn | None:
-        return Turn(COLLECT_SECONDS, time.thread_time) if self._live else None
-
-    def _collect(
-        self, kind: Kind, tell: Callable[[str, list[Event]], None], events: list[Event], turn: Turn | None
-    ) -> None:
-        """Take changes of one kind while their turn lasts, all of them without one."""
-        changed = self._changed[kind]
-        for number, key in enumerate(list(islice(changed, CHANGES_AT_ONCE if turn is not None else None))):
-            if turn is not None and number and turn.is_over:
+    def _collect(self, kind: Kind, tell: Callable[[str, list[Event]], None], events: list[Event], turn: Turn) -> None:
+        """Take changes of one kind while their turn lasts."""
+        changed, untold = self._changed[kind], self._untold
+        for number, key in enumerate(list(islice(changed, CHANGES_AT_ONCE))):
+            if number and turn.is_over:
                 return
             del changed[key]
+            if untold is not None and untold[kind]:  # they are the first in order
+                untold[kind] -= 1
             self._guarded(kind, key, tell, events)
 
     def expect_size(self, key: str, uid: str, size: Amounts | None) -> None:
@@ -246,6 +265,7 @@ class EventSource:
         self._namespaces.clear()
         for kind in ("nodes", "workloads", "namespaces", "pods"):
             self._changed[kind].update(dict.fromkeys(self._mirror.objects(kind)))
+        self._untold = None
 
     def _left_out(self, kind: Kind, key: str) -> bool:
         """Whether the engine fails over an object, and so shall not hear of it."""
@@ -332,9 +352,9 @@ class EventSource:
             del self._dependencies[kind, key]
         else:
             self._dependencies[kind, key] = matter
-        if self._ahead is not None:  # all pods are still to be told
-            if kind != "jobs":
-                self._ahead.repeat_all()
+        if self._ahead is not None and kind != "jobs":
+            self._ahead.repeat_all()
+        if self._untold is None:  # all pods are still to be told
             return
         if kind == "jobs":
             pods = [key_of(pod.metadata) for pod in self._mirror.pods_of_job(key)]

@@ -2,7 +2,8 @@
 
 Called in a process of its own (see the operator's `training_process`). A challenger that loses is trained once more
 without the samples of earlier times: where that one is better beyond noise, what was kept contradicts what is measured
-now (a service has changed, or somebody wrote the store), and it has to go. Invariant: what is promoted was judged as it
+now (a service has changed, or somebody wrote the store), and it has to go. Where it says other latencies than now, it
+goes before anything learns from it (`contradiction`). Invariant: what is promoted was judged as it
 is, on samples that it did not see.
 """
 
@@ -26,6 +27,7 @@ from cotide_predictors.learning.challenge import (
     split_latest,
     worse_beyond_noise,
 )
+from cotide_predictors.learning.contradiction import contradicts
 from cotide_predictors.qos.qos_model import train_qos
 
 Files = dict[str, bytes]
@@ -66,6 +68,8 @@ def renew(
     champion = None if champion_files is None else serialisation.from_files(dict(champion_files))
     if champion is not None and not isinstance(champion, QosForecaster):
         raise ModelError("the model in use is no QoS model")
+    if older and contradicts(older, latest):
+        return _without_contradicting(earlier, held_out, champion, seed)
     try:
         challenger = train_qos(qos_samples([*older, *earlier]), random_state=seed)
     except ModelError as error:
@@ -82,6 +86,21 @@ def renew(
     if not older:
         return Renewal(None, sentence)
     return _without_older(earlier, held_out, champion, challenger, seed, sentence)
+
+
+def _without_contradicting(
+    earlier: Sequence[MeasuredMix],
+    held_out: Mapping[str, Sequence[MeasuredMix]],
+    champion: QosForecaster | None,
+    seed: int,
+) -> Renewal:
+    """Return what may be promoted where the older samples have to go: nothing where the recent ones do not suffice."""
+    try:
+        fresh = train_qos(qos_samples(list(earlier)), random_state=seed)
+    except ModelError as error:
+        return Renewal(None, f"without kept samples, which say other latencies than now, {error}", True)
+    sentence = None if champion is None else _loses(judge(fresh, champion, held_out))
+    return Renewal(None if sentence else serialisation.to_files(fresh), sentence or "", True)
 
 
 def _without_older(

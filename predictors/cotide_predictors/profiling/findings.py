@@ -7,6 +7,7 @@ that were measured only, and only when the upper end of the p95's interval is wi
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -30,6 +31,8 @@ LIMITS_ASKED: Final = 121
 """Limits between which a model's p95 is found: 5 % apart over two and a half decades (chosen)."""
 LEARNT_QUANTILES: Final = tuple(np.linspace(0.05, 0.95, 10).tolist())
 """Of the measured p95: limits that a tenth of the windows lie between teach all alike (chosen)."""
+QUICK_SECONDS: Final = 0.05
+"""A job that takes no longer is hardly more than the start of a program (chosen)."""
 COST_LIMITS: Final = (0.25, 0.5, 1.0, 2.0, 4.0, math.inf)
 """Multiples of the limit for which the cost in capacity is told; infinite: without one (chosen)."""
 
@@ -87,6 +90,29 @@ def cell_findings(windows: Sequence[Window], limit_milliseconds: float) -> list[
                 any(one.cut for one in own),
             )
         )
+    return found
+
+
+def job_warnings(windows: Sequence[Window]) -> list[str]:
+    """Return a sentence for each job that did not do what its name says, as far as that can be seen: it failed, or it
+    ended at once, more often than not."""
+    failed: Counter[str] = Counter()
+    seconds: dict[str, list[float]] = {}
+    for window in windows:
+        failed.update(dict(window.failed_jobs))
+        for name, lasted in window.job_seconds:
+            seconds.setdefault(name, []).append(lasted)
+    found = []
+    for name, count in sorted(failed.items()):
+        of = count + len(seconds.get(name, ()))
+        found.append(f"{count} of {of} runs of {name} ended with another exit code than 0: they may not have worked")
+    for name, lasting in sorted(seconds.items()):
+        typical = float(np.median(lasting))
+        if typical <= QUICK_SECONDS:
+            found.append(
+                f"{name} ended within {1000 * typical:.0f} ms in the median: that is hardly more than its start; "
+                "look whether its command does its work"
+            )
     return found
 
 

@@ -45,6 +45,7 @@ class Window:
     lag_milliseconds : how late the generator itself was in the mean; nan where nobody knows.
     job_seconds : run times of jobs that ended in it, by name.
     job_core_seconds : cpu that the jobs had in it, nan where nobody knows.
+    failed_jobs : jobs that ended in it with another exit code than 0, by name.
     """
 
     cell: Cell
@@ -56,6 +57,7 @@ class Window:
     lag_milliseconds: float = float("nan")
     job_seconds: tuple[tuple[str, float], ...] = ()
     job_core_seconds: float = float("nan")
+    failed_jobs: tuple[tuple[str, int], ...] = ()
     at_seconds: float = field(default=0.0, compare=False)
 
 

@@ -50,6 +50,7 @@ def test_placement_prints_a_week_and_its_rivals(tmp_path):
     assert done.return_value in (0, 3)
     assert (done.return_value == 3) == ("missed:" in done.stdout)
     assert all(name in done.stdout for name in ("mpc", "greedy", "last value", "yesterday", "nearest", "oracle"))
+    assert "of greedy's cost:" in done.stdout
     assert (tmp_path / "placement.png").stat().st_size > 1000
 
 

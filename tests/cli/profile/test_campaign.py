@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,6 +39,9 @@ class Machine:
 
     def take(self) -> tuple[tuple[tuple[str, float], ...], float]:
         return (), 0.0
+
+    def failed(self) -> tuple[tuple[str, int], ...]:
+        return (("sort", 1),) if self.mixes[-1] else ()
 
 
 class Meter:
@@ -85,6 +89,14 @@ def test_a_campaign_that_failed_goes_on_as_if_it_had_not(tmp_path: Path) -> None
     run(again, Machine(), meter)
     assert [one.cell for one in again.windows] == [one.cell for one in whole.windows]
     assert meter.seeds == [3, 4, 5, 6, 7]
+
+
+def test_a_job_that_fails_now_and_then_is_in_the_journal_and_a_journal_without_such_is_read(tmp_path: Path) -> None:
+    run(Journal(tmp_path, plan()), Machine(), Meter())
+    assert {one.failed_jobs for one in Journal(tmp_path, None).windows if one.cell.mix} == {(("sort", 1),)}
+    path = tmp_path / NAME
+    path.write_text(re.sub(r', "failed_jobs": [][", a-z0-9]*(?=, "at)', "", path.read_text()))
+    assert {one.failed_jobs for one in Journal(tmp_path, None).windows} == {()}
 
 
 def test_a_torn_line_is_a_window_less(tmp_path: Path) -> None:

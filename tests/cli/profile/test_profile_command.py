@@ -111,6 +111,38 @@ def test_a_mistyped_job_ends_the_campaign(service: tuple[str, str], tmp_path: Pa
     assert "failed 3 times in a row, with exit code 127" in str(done.exception)
 
 
+def test_jobs_that_do_not_do_their_work_are_warned_of_in_table_page_and_json(
+    service: tuple[str, str], tmp_path: Path
+) -> None:
+    """One fails each second time, one ends at once."""
+    flips = f"cd {tmp_path}; if [ -e flip ]; then rm flip; exit 1; fi; touch flip; sleep 0.1"
+    done = campaign(service, tmp_path / "out", "--job", f"flips={flips}", "--job", "nothing=true")
+    assert done.exception is None
+    failed, quick = [one for one in json.loads(done.stdout)["warnings"] if not one.startswith("sleep")]
+    assert "runs of flips ended with another exit code than 0" in failed
+    assert quick.startswith("nothing ended within ")
+    assert quick in (tmp_path / "out" / "profile.html").read_text()
+    assert f"warning: {quick}" in profile("page", str(tmp_path / "out")).stdout
+
+
+def test_a_job_that_is_ended_may_remove_its_temporary_files(tmp_path: Path) -> None:
+    job = BatchJob(
+        SLEEPER, f"trap 'rm {tmp_path}/part; exit 1' TERM; touch {tmp_path}/part; while :; do sleep 0.01; done"
+    )
+    with LocalMachine((), 1000) as machine, machine.running((("sleep", 1),), [job]):
+        while not (tmp_path / "part").exists():
+            time.sleep(0.01)
+    assert not (tmp_path / "part").exists()
+
+
+def test_a_job_that_does_not_want_to_end_is_killed() -> None:
+    job = BatchJob(SLEEPER, "trap '' TERM; while :; do sleep 0.01; done")
+    began = time.monotonic()
+    with LocalMachine((), 1000) as machine, machine.running((("sleep", 1),), [job]):
+        pass
+    assert time.monotonic() - began < 20.0
+
+
 def test_jobs_that_run_are_ended_with_all_their_children() -> None:
     job = BatchJob(SLEEPER, "sleep 30 & sleep 30")
     with LocalMachine((), 1000) as machine, machine.running((("sleep", 2),), [job]) as jobs:

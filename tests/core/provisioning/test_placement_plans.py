@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -98,6 +100,38 @@ def test_both_solvers_find_the_same_cost_and_a_quadratic_penalty_shifts_what_is_
     # A server an hour costs 1 and serves 25: the last 25 x 1e-3 s missing per server equal its price at s = 40.
     plan = planned(model(centres=1, horizon=1, level=level), [[200.0]], [[1.0]])
     assert plan.unserved[0, 0] == pytest.approx(40, rel=1e-3)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_what_the_interior_point_method_answers_is_feasible_and_its_duals_prove_it_the_optimum(seed):
+    rng = np.random.default_rng(seed)
+    level = ServiceLevel(0.1, 50.0, 1.0, penalty=1e-4, quadratic_penalty=1e-4)
+    what = model(centres=4, networks=8, horizon=6, delays=rng.uniform(0.01, 0.12, (4, 8)), on_cost=0.3, level=level)
+    program = PlacementProgram(what)
+    outlook = PlacementOutlook(rng.uniform(0, 200, (6, 8)), rng.uniform(0.5, 2, (6, 4)))
+    filled = program.fill(rng.uniform(0, 9, 4), outlook)
+    solved = ClarabelSolver().solve(filled)
+    over = filled.matrix.dense() @ solved.x - filled.bound
+    assert np.abs(over[: filled.equalities]).max() < 1e-5
+    assert max(over[filled.equalities :].max(), -solved.x.min()) < 1e-5
+    # Weak duality: b . y - x Q x / 2 bounds the cost from below.
+    below = filled.bound @ solved.row_duals - filled.quadratic @ solved.x**2 / 2
+    assert solved.cost == pytest.approx(below, rel=1e-5, abs=1e-5)
+
+
+def test_a_program_that_fails_without_refinement_is_solved_with_it(monkeypatch):
+    tried = []
+    set_up = ClarabelSolver._set_up
+
+    def told(self, program, *, refined):
+        tried.append(refined)
+        made = set_up(self, program, refined=refined)
+        return made if refined else SimpleNamespace(solve=lambda: SimpleNamespace(status="InsufficientProgress"))
+
+    monkeypatch.setattr(ClarabelSolver, "_set_up", told)
+    plan = planned(model(horizon=1), [[300.0]], [[1.0, 4.0]], solver=ClarabelSolver())
+    assert (tried, plan.servers[0].tolist()) == ([False, True], [10, 2])
 
 
 def test_small_changes_are_left_alone_unless_requests_would_wait():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import HierarchicalConfig, SchedulerConfig
 from cotide_core.cycle import Scheduler
-from cotide_core.events import Event, EvictRefused, Pod, PodDeleted, PodPhase, PodUpserted
+from cotide_core.events import Event, EvictRefused, MoreToCome, Pod, PodDeleted, PodPhase, PodUpserted
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind, Evict, Instruction, Wait
 
@@ -58,6 +58,15 @@ def test_who_is_on_the_way_out_is_counted_on_and_nobody_else_asked() -> None:
     assert (wait.nominated_node, wait.victims) == ("a", ("d/g",))
     assert wait.message.endswith("preemption: 1 gratis pod leaves a for it")
     assert binds(scheduler.handle([gone("g")], 1.0)) == {"x": "a"}
+
+
+def test_who_is_on_the_way_out_may_be_told_of_last() -> None:
+    scheduler, out = restarted(node_upserted(), waits("x", BATCH, 400, nominated_node="a"), MoreToCome())
+    assert out == []
+    out = scheduler.handle([runs("g", GRATIS, 500, terminating=True), runs("h", GRATIS, 500)], 0.0)
+    (wait,) = out
+    assert isinstance(wait, Wait)
+    assert (wait.nominated_node, wait.victims) == ("a", ("d/g",))
 
 
 def test_space_that_is_free_already_goes_to_the_pod_that_it_was_freed_for() -> None:

@@ -6,11 +6,25 @@ one. The service has 100 requests a second, and holds its limit.
 
 from __future__ import annotations
 
-import pytest
-from latency_scene import BROKEN, GRATIS, HELD, Scene
+from dataclasses import replace
 
-from cotide_core.events import RateForecast, RatesForecasted, ServiceSampled
+import pytest
+from engine_objects import running_pod
+from latency_scene import BROKEN, GRATIS, HELD, KNOBS, NODE, Scene
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.events import (
+    NodeDeleted,
+    NodeUpserted,
+    PodDeleted,
+    PodUpserted,
+    RateForecast,
+    RatesForecasted,
+    ServiceSampled,
+)
 from cotide_core.instructions import EvictCause
+from cotide_core.reclaiming.evictions_in_flight import Evictions
+from cotide_core.reclaiming.rising_relief import RisingRelief
 
 
 def rises_to(rate: float, until: float = 1000.0) -> RatesForecasted:
@@ -70,3 +84,30 @@ def test_gratis_goes_first_where_it_helps_at_all() -> None:
     found.starts("loud", 90.0, 200.0, "loud").starts("free", 95.0, 200.0, cls=GRATIS)
     found.handle(96.0, ServiceSampled("d/web", 100.0, HELD))
     assert found.handle(100.0, rises_to(1000.0)) == ["free"]
+
+
+def test_nothing_is_remembered_of_pods_and_nodes_that_went() -> None:
+    """Two services hold and are looked at. One goes with its node, on which there was a round; the other breaks."""
+    found = scene()
+    second = NodeUpserted(replace(NODE.node, name="m"))
+    other = running_pod("other", "m", cls=WorkloadClass.ONLINE, workload="d/web", ours=False)
+    rising = RatesForecasted(
+        (50.0, 100.0), 1000.0, tuple(RateForecast(f"d/{name}", (1000.0, 1000.0)) for name in ("web", "other"))
+    )
+    state, relief = found.scheduler.state, RisingRelief(KNOBS)
+    for event in (second, PodUpserted(other), rising):
+        state.apply(event)
+
+    def take(now: float, *samples: ServiceSampled) -> int:
+        for one in samples:
+            state.apply(one)
+            relief.sampled(one, state, now)
+        law = found.scheduler.qos_forecaster
+        return len(relief.relieve(state, Evictions(KNOBS), lambda _: 0.0, lambda _: 100.0, law, now))
+
+    assert take(100.0, *(ServiceSampled(key, 100.0, HELD) for key in ("d/web", "d/other"))) == 2
+    assert relief.remembered == 5  # two services hold, both were looked at, and one node pauses
+    state.apply(PodDeleted("d/web", "u-web"))
+    state.apply(NodeDeleted("n"))
+    take(131.0, ServiceSampled("d/other", 100.0, BROKEN))
+    assert relief.remembered == 0

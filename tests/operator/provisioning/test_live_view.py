@@ -163,3 +163,23 @@ def test_a_task_that_was_deleted_while_it_ran_had_run_until_then() -> None:
     mirror.apply("pods", "DELETED", pod_object("job", namespace="d"))
     history.follow(NOW + 77.0)
     assert history.read(NOW + 77.0, 3600.0).seconds.tolist() == [77.0]
+
+
+def test_what_is_free_on_a_node_is_what_no_pod_on_it_asks_for_that_has_not_ended() -> None:
+    runs = running_pod("runs", "n")._replace(requests=(("cpu", 1500), ("memory", GIB)))
+    done = running_pod("done", "n", phase=PodPhase.SUCCEEDED)
+    found = viewed(runs, done, nodes=(machine("n"), machine("m")))
+    assert found.view.free.tolist() == [[2500.0, 7.0 * GIB], [4000.0, 8.0 * GIB]]
+
+
+def test_a_pod_tells_which_machine_types_would_take_it() -> None:
+    two = SETTINGS.model_copy(update={"machine_types": (*SETTINGS.machine_types, _named("b"), _named("none", 0))})
+    anywhere, pinned = pod("anywhere"), pod("pinned", node_selector=((LABEL, "b"),))
+    shown = cache_of(pod_object("anywhere", namespace="d"), pod_object("pinned", namespace="d"))
+    view = live_view(shown, {one.key: one for one in (anywhere, pinned)}, (), (), (), two, NOW).view
+    assert view.takes is not None
+    assert view.takes.tolist() == [[True, True, False], [False, True, False]]
+
+
+def _named(name: str, count: int = 9) -> Any:
+    return SETTINGS.machine_types[0].model_copy(update={"name": name, "count": count})

@@ -143,6 +143,19 @@ async def test_machines_are_ordered_for_what_is_missing_and_no_more() -> None:
     assert scene.asks() == [(Action.START, "capacity-a-1")]
 
 
+async def test_a_pod_that_waits_beside_parts_that_are_each_too_small_has_a_machine_ordered_once() -> None:
+    scene = Scene()
+    scene.has("n", "m")
+    scene.runs(2)
+    scene.runs(2, "m")
+    wide = running_pod("wide", "n", cls=WorkloadClass.ONLINE)._replace(node=None, requests=(("cpu", 2500),))
+    scene.pods[wide.key] = wide
+    scene.mirror.apply("pods", "ADDED", pod_object("wide", namespace="d"))
+    await scene.look(3)  # two cores are free on each, and eight would do for six and a half and a fifth
+    assert scene.asks() == [(Action.START, "capacity-a-1")]
+    assert scene.wanted("pods") + scene.wanted("kept") == 3.0
+
+
 async def test_what_is_wanted_of_a_type_that_rests_after_a_failed_boot_is_still_shown() -> None:
     scene = Scene()
     scene.answer = Answer.FAILED

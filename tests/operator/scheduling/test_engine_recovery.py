@@ -23,6 +23,7 @@ from cotide_kube.objects import NodeObject, PodObject
 from cotide_operator.cache.object_cache import KINDS, ObjectCache
 from cotide_operator.clock import ScaledClock
 from cotide_operator.scheduling.scheduling_loop import SchedulingLoop
+from cotide_operator.translation import event_source
 from cotide_operator.translation.event_source import EventSource
 
 
@@ -134,6 +135,50 @@ def test_what_the_last_leader_told_of_nodes_outlasts_a_failure_of_the_first_cycl
     found.cycle()
     assert found.heard.bound == []
     assert [one.node for one in found.loop.backoffs()] == ["n1"]
+
+
+def asking(name: str, cpu: str, **status: str) -> PodObject:
+    """A pod of some cpu, on the node if it has a phase."""
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+    spec = {"containers": [container], **({"nodeName": "n1"} if status else {})}
+    return pod_object(name, namespace="shop", spec=spec, status=status)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_is_decided_on_a_part_of_what_there_is(*, fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node is full, as an engine knows only that was told of the last pod."""
+    monkeypatch.setattr(event_source, "CHANGES_AT_ONCE", 1)
+    found = operator()
+    for one in (asking("a", "1"), asking("runs", "8", phase="Running")):
+        found.mirror.apply("pods", "ADDED", one)
+    if fails:  # a new engine follows, to which everything is new
+        while found.loop._intake.waiting:
+            found.cycle()
+        found.mirror.apply("pods", "ADDED", pod("bad"))
+        found.cycle()
+        assert found.heard.records == 1
+    while found.loop._intake.waiting:
+        found.cycle()
+    assert found.heard.bound == []
+    assert found.loop.scheduler.pending()["unschedulable"] == 1
+
+
+def test_who_waits_for_the_first_cycle_waits_for_all_parts_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_source, "CHANGES_AT_ONCE", 1)
+    found = operator()
+    for one in (pod("a"), pod("b")):
+        found.mirror.apply("pods", "ADDED", one)
+
+    async def both() -> None:
+        waiting = asyncio.create_task(found.loop.caught_up())
+        await asyncio.sleep(0)
+        await found.loop._cycle(found.heard)
+        assert (found.loop.cycles, found.heard.bound, waiting.done()) == (0, [], False)
+        await found.loop._cycle(found.heard)
+        await waiting
+
+    asyncio.run(both())
+    assert (found.loop.cycles, found.heard.bound) == (1, ["shop/a", "shop/b"])
 
 
 def test_a_failure_that_names_no_object_is_the_operators(monkeypatch: pytest.MonkeyPatch) -> None:

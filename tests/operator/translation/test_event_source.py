@@ -289,3 +289,48 @@ def test_a_cycle_takes_what_its_time_allows_and_at_least_one_of_each_kind(monkey
     while scene.intake.waiting:
         told.append([type(event).__name__ for event in scene.intake.collect()])
     assert told == [["NodeUpserted", "PodUpserted"], ["PodUpserted"], ["PodUpserted"]]
+
+
+def test_what_is_there_at_the_start_is_told_in_parts_that_say_that_more_is_to_come(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_source, "CHANGES_AT_ONCE", 2)
+    for number in range(3):
+        scene.node(name=f"n{number}")
+        scene.pod(name=f"p{number}", uid=f"u{number}", created=1000.0 - number)
+    told = []
+    for _ in range(2):  # the second time to a new engine, which knows nothing
+        found = [(scene.intake.collect_part(), scene.intake.has_more)]
+        while scene.intake.has_more:
+            found.append((scene.intake.collect_part(), scene.intake.has_more))
+        told.append([([getattr(one, "node", getattr(one, "pod", None)) for one in part], more) for part, more in found])
+        scene.intake.restart()
+    names = [([getattr(one, "key", getattr(one, "name", "")) for one in part], more) for part, more in told[0]]
+    assert names == [(["n0", "n1"], True), (["n2", "ns/p2", "ns/p1"], True), (["ns/p0"], False)]
+    assert told[1] == told[0]
+
+
+def test_what_comes_while_parts_are_told_does_not_hold_up_the_end(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_source, "CHANGES_AT_ONCE", 1)
+    for number in range(2):
+        scene.pod(name=f"p{number}", uid=f"u{number}")
+    scene.intake.collect_part()
+    scene.pod(name="late", uid="l")
+    scene.intake.collect_part()
+    assert (scene.intake.has_more, scene.intake.waiting) == (False, True)
+
+
+def test_a_job_that_changes_class_while_parts_are_told_takes_along_the_pods_that_were_told(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_source, "CHANGES_AT_ONCE", 1)
+    scene.job("batch")
+    for number in range(2):
+        scene.pod(name=f"p{number}", uid=f"u{number}", ownerReferences=BY_JOB)
+    scene.intake.collect_part()
+    scene.job("gratis")
+    while scene.intake.waiting:
+        scene.intake.collect_part()
+    assert {pod.workload_class for pod in scene.intake.pods.values()} == {WorkloadClass.GRATIS}

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.provisioning import rivals
-from cotide_core.provisioning.capacity_model import CapacityModel, ContainerClass, Outlook, Park
+from cotide_core.provisioning.capacity_model import PROBABILITIES, CapacityModel, ContainerClass, Outlook, Park
 from cotide_core.provisioning.capacity_plan import CapacityPlan, plan_capacity
 from cotide_core.provisioning.capacity_program import CapacityProgram
 from cotide_core.provisioning.containers import container_sizes, groups_per_machine
+from cotide_core.provisioning.first_step import Standing, first_step
 from cotide_core.provisioning.overprovisioning import PAPER, LearnedFactor
 from cotide_predictors.capacity.calibration import calibrated_demand, occupancy_peaks
 from cotide_predictors.capacity.container_demand import ContainerDemand
@@ -29,8 +30,6 @@ from cotide_solvers.highs import HighsSolver
 
 Floats = NDArray[np.float64]
 
-PROBABILITIES: Final = (0.5, 0.8, 0.95, 0.99)
-"""Quantiles of demand that a plan weighs (chosen)."""
 HORIZON: Final = 12
 """Steps: an hour of five-minute steps (chosen)."""
 FIT_PROBABILITY: Final = 0.9
@@ -166,8 +165,8 @@ class Provisioning:
         self._demand = copy.deepcopy(learned.demand)
         self._factor = LearnedFactor.start(len(learned.classes.sizes_)) if learning else None
         self._started: list[Floats] = []
-        self._before = np.zeros(len(scene.machines))
         self._came = 0
+        self._idle_before = np.zeros(sum(kind.count for kind in scene.machines), dtype=np.bool_)
         self.plans: list[CapacityPlan] = []
         self.unplanned = 0
 
@@ -183,17 +182,23 @@ class Provisioning:
         outlook = Outlook(self._levels, wanted, self._scene.price_at(hours))
         plan = plan_capacity(self._program, self._solver, self._park(park), outlook)
         self.plans.append(plan)
-        fleet = _fleet(park)
-        # One that is told to go with tasks on it takes no more, and idles for its last one: only idle ones go.
-        now = np.maximum(plan.machines[0], fleet.on - _idle(park))
-        waiting = _waiting_needs(park)
-        if len(waiting):
-            # What waits, its class did not tell of, or free parts are too small for it.
-            idle_watts = np.array([kind.power.idle for kind in self._model.machines])
-            now = np.maximum(now, fleet.on + rivals.for_waiting(fleet, idle_watts, waiting))
-        now = np.minimum(now, fleet.there)
-        self._started.append(np.maximum(now - fleet.on, 0.0))
+        standing = self._standing(park)
+        now = first_step(plan, self._model, standing, float(outlook.price[0])).machines[0]
+        self._started.append(np.maximum(now - park.counts(kernel.BOOTING, kernel.UP), 0.0))
         return now, self._weights(plan)
+
+    def _standing(self, park: MachinePark) -> Standing:
+        """Return the machines that take tasks or will, what is free on them, and what waits.
+
+        One that was busy a step ago counts as busy: what has just become idle may be needed in the next minute.
+        """
+        machines = park.machines
+        takes = (machines.state == kernel.UP) | (machines.state == kernel.BOOTING)
+        idle = (machines.state == kernel.UP) & (machines.held == 0)
+        before, self._idle_before = self._idle_before, idle
+        there = np.array([float(kind.count) for kind in park.types])
+        busy = takes & ~(idle & before) & (machines.state == kernel.UP)
+        return Standing(there, machines.free[takes], machines.kind[takes], busy[takes], _waiting_needs(park))
 
     def _take(self, park: MachinePark) -> None:
         classes = len(self._learned.classes.sizes_)
@@ -272,7 +277,7 @@ class Oblivious:
     def decide(self, park: MachinePark, step: int) -> tuple[Floats, Floats | None]:
         """Return machines for the highest 95 % quantile until a machine started now is up."""
         self._own._take(park)
-        soon = self._own._containers(park, step)[:2, :, 2].max(axis=0)
+        soon = self._own._containers(park, step)[:2, :, PROBABILITIES.index(0.95)].max(axis=0)
         sizes = np.array([self._learned.sizes[group] for group, _ in self._learned.demand.labels_])
         return rivals.oblivious(_fleet(park), self._reserve * (soon @ sizes)), None
 
@@ -343,13 +348,6 @@ def _fleet(park: MachinePark) -> rivals.Fleet:
     capacity = np.array([kind.capacity for kind in park.types])
     count = np.array([float(kind.count) for kind in park.types])
     return rivals.Fleet(capacity, count, park.counts(kernel.BOOTING, kernel.UP), park.order_by_efficiency)
-
-
-def _idle(park: MachinePark) -> Floats:
-    """Return (M,) machines that are up with no task on them."""
-    machines = park.machines
-    rows = (machines.state == kernel.UP) & (machines.held == 0)
-    return np.bincount(machines.kind[rows], minlength=len(park.types)).astype(np.float64)
 
 
 def _waiting_needs(park: MachinePark) -> Floats:

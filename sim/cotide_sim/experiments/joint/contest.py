@@ -9,7 +9,7 @@ use now plus a fixed share of the node, and asks no forecast. Invariant: same se
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -18,10 +18,11 @@ import numpy as np
 
 from cotide_core.config import SchedulerConfig
 from cotide_predictors.request_rates.service_rates import ServiceRates
-from cotide_sim.cluster.comparison import config_of, prepare
-from cotide_sim.cluster.scorecard import Summary
+from cotide_sim.cluster.comparison import TrainedModels, config_of, prepare
 from cotide_sim.cluster.slot_forecasts import PeakRule
 from cotide_sim.cluster.world import World
+from cotide_sim.interference.model import Interference
+from cotide_sim.workloads.plan import Plan
 from cotide_sim.workloads.scenarios import SLOT_SECONDS, Scenario, plan_of
 
 OURS: Final = "predictive"
@@ -55,6 +56,7 @@ CONTENDERS: Final[Mapping[str, Contender]] = {
         "predictive", AHEAD, None, {"victims": "cheapest", "gratis_subtracts": "highest"}
     ),
     **{f"predictive, rates p{level:.0%}"[:-1]: Contender("predictive", AHEAD, level) for level in (0.5, 0.6, 0.75)},
+    "predictive, relief of trends": Contender("predictive", AHEAD, None, {"relieves_trend": True}),
     "predictive, one slot": Contender("predictive", FORECAST),
     "predictive, 8 slots": Contender("predictive", PeakRule(horizon_slots=ALWAYS_SLOTS)),
     "qpsm": Contender("qpsm", FORECAST),
@@ -68,7 +70,7 @@ CONTENDERS: Final[Mapping[str, Contender]] = {
     },
     **{
         f"guarded reserve {share:.0%}": Contender("predictive", PeakRule(reserve_share=share))
-        for share in (0.05, 0.1, 0.2)
+        for share in (0.05, 0.1, 0.15, 0.2)
     },
 }
 """Name of a row: policy and what it plans with. The guarded reserves differ from `predictive` by the forecast alone."""
@@ -99,6 +101,10 @@ class Report:
     missed: tuple[str, ...]
 
 
+Figures = dict[str, float]
+"""One run's figures, by name."""
+
+
 def run(
     data: Path | None,
     *,
@@ -107,6 +113,7 @@ def run(
     seconds: float = 900.0,
     scenario: Scenario = "slack",
     contenders: Mapping[str, Contender] = CONTENDERS,
+    kept: MutableMapping[tuple[int, str], Figures] | None = None,
     progress: Callable[[str, float], object] = lambda _what, _share: None,
 ) -> Report:
     """Play every contender with every seed.
@@ -115,35 +122,46 @@ def run(
     ----------
     data : the public traces; None for generated services, jobs and interference.
     seconds : simulated, of each run.
+    kept : figures by seed and name: those that are there are not played again, and those that were played are added.
     """
-    figures: dict[str, list[Summary]] = {name: [] for name in contenders}
+    kept = {} if kept is None else kept
     for index, seed in enumerate(seeds):
+        missing = [name for name in contenders if (seed, name) not in kept]
+        if not missing:
+            continue
+        progress(f"seed {seed}, models", index / len(seeds))
         interference, models = prepare(data, seed)
         plan = plan_of(scenario, seed, nodes, seconds, data=data, interference=interference)
-        for step, (name, one) in enumerate(contenders.items()):
-            progress(f"seed {seed}, {name}", (index + step / len(contenders)) / len(seeds))
-            config = config_of(one.policy, SchedulerConfig(seed=seed))
-            if config.hierarchical is not None:
-                config = replace(config, hierarchical=replace(config.hierarchical, **one.knobs))
-            rates = None if one.rates is None else ServiceRates(SLOT_SECONDS, AHEAD_SLOTS, one.rates)
-            world = World(
-                plan,
-                interference,
-                config,
-                models,
-                models=models.event,
-                nodes=nodes,
-                slot_seconds=SLOT_SECONDS,
-                peak=one.peak,
-                rates=rates,
-            )
-            figures[name].append(world.run().summary)
-    rows = tuple(_row(name, contenders[name].policy, found) for name, found in figures.items())
+        for step, name in enumerate(missing):
+            progress(f"seed {seed}, {name}", (index + step / len(missing)) / len(seeds))
+            kept[seed, name] = _play(contenders[name], seed, nodes, plan, interference, models)
+    rows = tuple(_row(name, one.policy, [kept[seed, name] for seed in seeds]) for name, one in contenders.items())
     return Report(rows, tuple(seeds), tuple(missed(rows)))
 
 
-def _row(name: str, policy: str, summaries: Sequence[Summary]) -> Row:
-    by_seed = tuple({figure: float(one[figure]) for figure in FIGURES} for one in summaries)
+def _play(
+    one: Contender, seed: int, nodes: int, plan: Plan, interference: Interference, models: TrainedModels
+) -> Figures:
+    """Return the figures of one run."""
+    config = config_of(one.policy, SchedulerConfig(seed=seed))
+    if config.hierarchical is not None:
+        config = replace(config, hierarchical=replace(config.hierarchical, **one.knobs))
+    world = World(
+        plan,
+        interference,
+        config,
+        models,
+        models=models.event,
+        nodes=nodes,
+        slot_seconds=SLOT_SECONDS,
+        peak=one.peak,
+        rates=None if one.rates is None else ServiceRates(SLOT_SECONDS, AHEAD_SLOTS, one.rates),
+    )
+    summary = world.run().summary
+    return {figure: float(summary[figure]) for figure in FIGURES}
+
+
+def _row(name: str, policy: str, by_seed: Sequence[Figures]) -> Row:
     means, intervals = {}, {}
     for figure in FIGURES:
         values = np.array([one[figure] for one in by_seed])
@@ -151,7 +169,7 @@ def _row(name: str, policy: str, summaries: Sequence[Summary]) -> Row:
         freedom = len(values) - 1
         t = T_95[freedom] if freedom < len(T_95) else 1.96
         intervals[figure] = t * float(values.std(ddof=1)) / math.sqrt(len(values)) if freedom else math.nan
-    return Row(name, policy, means, intervals, by_seed)
+    return Row(name, policy, means, intervals, tuple(by_seed))
 
 
 def missed(rows: Sequence[Row]) -> list[str]:

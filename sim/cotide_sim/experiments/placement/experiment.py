@@ -94,13 +94,20 @@ class PolicyWeek:
 
 @dataclass(frozen=True, slots=True)
 class WeekReport:
-    """One week at one factor of reconfiguration costs."""
+    """One week at one factor of reconfiguration costs.
+
+    ``greedy_unmoved``: greedy's cost without its reconfigurations, over its cost. Greedy takes in each step the
+    cheapest servers for what is foreseen, so that no controller which provides for the same can cost less, but for
+    what rounding up leaves open. ``oracle_over_greedy``: what knowing the future would reach.
+    """
 
     week: str
     reading: str
     reconfiguration: float
     policies: tuple[PolicyWeek, ...]
     own_reconfigurations_over_greedy: Spread
+    greedy_unmoved: Spread
+    oracle_over_greedy: Spread
     centres: tuple[str, ...]
     demand: tuple[float, ...]
     prices: tuple[tuple[float, ...], ...]
@@ -249,10 +256,13 @@ def _week_report(factor: float, runs: Sequence[tuple[PlacementScenario, list[Wee
             )
         )
     moved = [outcomes[OWN].reconfigurations / max(outcomes[GREEDY].reconfigurations, 1.0) for outcomes in by_seed]
+    greedy = [outcomes[GREEDY] for outcomes in by_seed]
+    unmoved = Spread.of([1.0 - one.reconfiguration_cost / one.cost for one in greedy])
+    known = Spread.of([outcomes[ORACLE].cost / one.cost for outcomes, one in zip(by_seed, greedy, strict=True)])
     shown = {name: by_seed[0][name].servers for name in SHOWN}
     steps = len(shown[OWN])
     return WeekReport(
-        scene.name, scene.reading, factor, tuple(rows), Spread.of(moved),
+        scene.name, scene.reading, factor, tuple(rows), Spread.of(moved), unmoved, known,
         tuple(centre.name for centre in scene.model.centres), tuple(scene.demand[:steps].sum(axis=1)),
         tuple(map(tuple, scene.price[:steps])), shown,
     )  # fmt: skip

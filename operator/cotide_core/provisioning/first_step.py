@@ -1,0 +1,150 @@
+"""The first step of a plan on the machines as they are: two rules beyond the paper.
+
+Called by whoever carries a plan out, in the experiment and in the operator, after `plan_capacity`. A plan counts
+containers of classes; it can't see that a task waits beside free parts that are each too small, and at a low service
+level it provides for no more than is likely. So what waits and fits nothing that is up or on its way has a machine at
+once, whatever the plan says; and where nobody moves tasks, only idle machines go, since one that is told to go with
+tasks on it takes no more and idles for its last. Invariants: no more machines are wanted than are available; no fewer
+than the plan wants.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from cotide_core.provisioning.capacity_model import CapacityModel
+from cotide_core.provisioning.capacity_plan import CapacityPlan
+from cotide_core.provisioning.programs import Booleans, Floats, Integers
+
+ROUNDING: Final = 1e-9
+MANY: Final = 1e9
+"""Tasks that ask for nothing which a machine holds."""
+LARGEST_SHAPES: Final = 2000
+"""Different needs of waiting tasks that are looked at in one step, the largest ones (chosen: the next step looks at
+those that are left)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Standing:
+    """Machines and waiting tasks at the moment of a plan.
+
+    Attributes
+    ----------
+    available : (M,) machines that could be on.
+    free, kind : (N, R) free parts of the machines that take tasks or will, those that boot included, and their types.
+    busy : (N,) whether a task is on each, or was lately.
+    waiting : (n, R) needs of the tasks that wait.
+    takes : (n, M) whether a machine of a type takes the task, were it large enough; None for all.
+    moves : whether somebody moves tasks off machines that are to go.
+    """
+
+    available: Floats
+    free: Floats
+    kind: Integers
+    busy: Booleans
+    waiting: Floats
+    takes: Booleans | None = None
+    moves: bool = False
+
+
+def first_step(plan: CapacityPlan, model: CapacityModel, standing: Standing, price: float) -> CapacityPlan:
+    """Return the plan with its first step raised by both rules.
+
+    Parameters
+    ----------
+    price : money for a kWh now; among types that take a task the one that is cheapest idle is started.
+    """
+    kinds = len(model.machines)
+    on, busy = (np.bincount(rows, minlength=kinds) for rows in (standing.kind, standing.kind[standing.busy]))
+    now = plan.machines[0] if standing.moves else np.maximum(plan.machines[0], busy)
+    if len(standing.waiting):
+        power = np.array([kind.power.idle for kind in model.machines])
+        rent = np.array([kind.hourly_cost for kind in model.machines])
+        # Where energy costs nothing, the one that draws least.
+        cost = max(price, ROUNDING) * power / 1000.0 + rent
+        left = np.maximum(standing.available - on, 0.0)
+        # Parts of machines that stay on anyway are filled first.
+        order = np.argsort(~standing.busy, kind="stable")
+        packed = pack_waiting(
+            model.capacity, cost, left, standing.waiting,
+            free=standing.free[order], kind=standing.kind[order], takes=standing.takes,
+        )  # fmt: skip
+        unused = order[packed.used & ~standing.busy[order]]
+        more = np.bincount(standing.kind[unused], minlength=kinds) + packed.more
+        # Of a type that helps nobody who waits, what the plan does without may go.
+        now = np.where(more > 0, np.maximum(now, busy + more), now)
+    # What is on and not available is the plan's matter: nothing is started of it here.
+    now = np.maximum(np.minimum(now, np.floor(standing.available)), plan.machines[0])
+    return replace(plan, machines=np.concatenate((now[None], plan.machines[1:])))
+
+
+class Packed(NamedTuple):
+    """Waiting tasks on machines: (M,) further machines by type, and (N,) whether a free part is used."""
+
+    more: Floats
+    used: Booleans
+
+
+def pack_waiting(
+    capacity: Floats,
+    cost: Floats,
+    left: Floats,
+    waiting: Floats,
+    *,
+    free: Floats | None = None,
+    kind: Integers | None = None,
+    takes: Booleans | None = None,
+) -> Packed:
+    """Return where waiting tasks go, packed first-fit in decreasing size.
+
+    Parameters
+    ----------
+    capacity : (M, R). cost : (M,), by which the type of a new machine is chosen, the cheapest that holds the task.
+    left : (M,) machines of each type that are off.
+    waiting, takes : as in `Standing`; so are free and kind, None for no machine that is up.
+    """
+    room = np.zeros((0, capacity.shape[1])) if free is None else free.astype(np.float64)
+    of = np.zeros(0, dtype=np.int64) if kind is None else kind
+    able = np.ones((len(waiting), len(capacity)), dtype=np.bool_) if takes is None else takes
+    more, used = np.zeros(len(left)), np.zeros(len(room), dtype=np.bool_)
+    by_cost = np.argsort(cost, kind="stable")
+    for need, types, count in _shapes(waiting, able):
+        fits = np.where(types[of], _times(room, need), 0.0)
+        here = np.clip(count - np.concatenate(([0.0], np.cumsum(fits)[:-1])), 0.0, fits) if len(fits) else fits
+        room = room - here[:, None] * need[None]
+        used |= here[: len(used)] > 0
+        missing = count - here.sum()
+        for type_ in by_cost[types[by_cost]]:
+            held = float(_times(capacity[type_][None], need)[0])
+            new = min(np.ceil(missing / held), left[type_] - more[type_]) if held and missing > 0 else 0.0
+            if new <= 0:
+                continue
+            more[type_] += new
+            tasks = np.full(int(new), held)
+            tasks[-1] = min(held, missing - held * (new - 1))
+            missing -= tasks.sum()
+            room = np.concatenate((room, capacity[type_][None] - tasks[:, None] * need[None]))
+            of = np.concatenate((of, np.full(int(new), type_)))
+    return Packed(more, used)
+
+
+def _shapes(waiting: Floats, takes: Booleans) -> list[tuple[Floats, Booleans, int]]:
+    """Return different needs with the types that take them and how many tasks have them, the largest first."""
+    if not len(waiting):
+        return []
+    joined = np.column_stack((waiting, takes))
+    _, first, counts = np.unique(joined, axis=0, return_index=True, return_counts=True)
+    order = np.lexsort((first, -waiting[first].max(axis=1)))[:LARGEST_SHAPES]
+    return [(waiting[row], takes[row], int(count)) for row, count in zip(first[order], counts[order], strict=True)]
+
+
+def _times(room: Floats, need: Floats) -> Floats:
+    """Return (N,) how many tasks of one need each free part holds."""
+    asked = need > 0
+    if not asked.any():
+        return np.full(len(room), MANY)
+    found: Floats = np.floor(((room[:, asked] + ROUNDING) / need[asked]).min(axis=1))
+    return np.maximum(found, 0.0)

@@ -1,0 +1,61 @@
+"""A heap whose items go stale in place, since their pods went or moved on: dropped when they come up, or are too many.
+
+Owned by `scheduling_queue`, `active_pods` and `capped_pods`. Without the second a pod that stays at the top keeps all
+in memory that ever came and went below it. Invariants: what is given out is valid, and in order; at most as many stale
+items are held as there were valid ones at the last clearing, and `SPARE` more; pushing is O(log n) in the mean.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any, Final, Generic, TypeVar
+
+SPARE: Final = 64
+"""Stale items that are not worth a clearing (chosen: 64 KB of pods)."""
+T = TypeVar("T", bound=tuple[Any, ...])
+"""Tuples that tell themselves apart before what has no order in them: by a ticket."""
+
+
+class LazyHeap(Generic[T]):
+    """Items in order.
+
+    Parameters
+    ----------
+    is_valid : whether an item is not stale; none that was stale ever is valid again.
+    """
+
+    __slots__ = ("_is_valid", "_items", "_most")
+
+    def __init__(self, is_valid: Callable[[T], bool]) -> None:
+        self._is_valid = is_valid
+        self._items: list[T] = []
+        self._most = SPARE
+
+    def push(self, item: T) -> None:
+        """Put an item in."""
+        heapq.heappush(self._items, item)
+        if len(self._items) > self._most:
+            self._items = [one for one in self._items if self._is_valid(one)]
+            heapq.heapify(self._items)
+            self._most = 2 * len(self._items) + SPARE
+
+    def first(self) -> T | None:
+        """Return the first valid item; None where there is none."""
+        while self._items:
+            if self._is_valid(self._items[0]):
+                return self._items[0]
+            heapq.heappop(self._items)
+        return None
+
+    def pop(self) -> T | None:
+        """Take the first valid item out."""
+        while self._items:
+            item = heapq.heappop(self._items)
+            if self._is_valid(item):
+                return item
+        return None
+
+    def __len__(self) -> int:
+        """Return how many items are held, stale ones too."""
+        return len(self._items)

@@ -1,0 +1,201 @@
+"""Takes batch work off a node whose service still holds its limit and whose measured p95 is on its way above it.
+
+Owned by the capacity of a policy that relieves latencies, where `relieves_trend` is set; given each measured p95, asked
+in every cycle. What is extrapolated is the log of the p95 over its limit, by a straight line through the latest samples
+of one mix: a sample beside other batch work says nothing of the line.
+
+What acting before the break is worth. P is the probability that the next sample is above the limit (normal, by the
+line's own error of prediction). A break would be relieved by `latency_relief` anyway, once it was measured and observed
+for D seconds, at the price L of the same pods' work. So waiting costs ``P (1 - q/p) D`` seconds over the limit, with p
+and q the model's forecasts with and without the pods, and acting now throws away L where nothing would have broken:
+``(1 - P) L``. A round is played where the first is worth more (`latency_relief.WORTH`), and only with pods that
+`latency_relief` would send away after the break, too: gratis pods where these gain anything, the least work lost first.
+
+Invariants: as of `latency_relief`; a service with fewer than `LEAST_SAMPLES`, or whose line does not rise, is left
+alone; a sample is judged once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from cotide_core.config import HierarchicalConfig
+from cotide_core.events import ServiceSampled
+from cotide_core.forecasts import QosForecaster
+from cotide_core.instructions import Evict, EvictCause
+from cotide_core.reclaiming.evictions_in_flight import Evictions
+from cotide_core.reclaiming.latency_relief import (
+    ROUND_OPTIONS,
+    WORTH,
+    Option,
+    Remaining,
+    Round,
+    best_rounds,
+    candidates_on,
+    measured_latency,
+    options_of,
+)
+from cotide_core.reclaiming.victim_selection import Lost
+from cotide_core.state.cluster_state import ClusterState
+
+LEAST_SAMPLES: Final = 5
+MOST_SAMPLES: Final = 8
+"""Of a line (chosen: two to four minutes of a scrape each 15 or 30 s)."""
+
+
+@dataclass(slots=True)
+class _Course:
+    """The latest samples of one service beside one mix."""
+
+    batch_millicores: int
+    times: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_SAMPLES))
+    logs: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_SAMPLES))
+    """Of p95 over limit."""
+
+
+class TrendRelief:
+    """Watches the measured latencies of one engine that hold their limits.
+
+    Parameters
+    ----------
+    config : its observation time, pause, age of a measurement and most victims are those of the overload monitor.
+    """
+
+    def __init__(self, config: HierarchicalConfig) -> None:
+        self._config = config
+        self._courses: dict[str, _Course] = {}
+        """By pod of a service."""
+        self._sampled: dict[str, None] = {}
+        """Pods whose latest sample was not judged yet, in order."""
+        self._next: dict[str, float] = {}
+        """By node: before that it gets no other round."""
+
+    def sampled(self, event: ServiceSampled, state: ClusterState, now: float) -> None:
+        """Take in a measurement."""
+        record, measured = state.record(event.pod), measured_latency(event, state)
+        if measured is None or record is None or record.row < 0 or not 0.0 < measured[0] <= measured[1]:
+            self._forget(event.pod)
+            return
+        there = int(state.columns.batch_millicores[record.row])
+        course = self._courses.get(event.pod)
+        stale = self._config.usage_stale_seconds
+        if course is None or course.batch_millicores != there or now - course.times[-1] > stale:
+            course = self._courses[event.pod] = _Course(there)
+        course.times.append(now)
+        course.logs.append(math.log(measured[0] / measured[1]))
+        self._sampled[event.pod] = None
+
+    @property
+    def remembered(self) -> int:
+        """How many pods and nodes something is kept of; none that went, from the next cycle after its pause on."""
+        return len(self._courses) + len(self._sampled) + len(self._next)
+
+    def relieve(
+        self,
+        state: ClusterState,
+        evictions: Evictions,
+        lost: Lost,
+        remaining: Remaining,
+        forecaster: QosForecaster,
+        now: float,
+    ) -> list[Evict]:
+        """Return whom to evict now, one round a node at most; each is noted in `evictions`."""
+        self._next = {node: until for node, until in self._next.items() if now < until}  # nodes come and go
+        options, risks = self._options(state, evictions, lost, now)
+        if not options:
+            return []
+        delay = self._config.overload_observation_seconds
+
+        def gain(option: Option, seconds: float, stays: float, work: float) -> float:
+            after_break = WORTH * seconds * (1.0 - stays) - work
+            risk, interval = risks[option.service]
+            now_rather = risk * WORTH * min(seconds, delay + interval) * (1.0 - stays) - (1.0 - risk) * work
+            return min(after_break, now_rather)
+
+        out: list[Evict] = []
+        for key, chosen in best_rounds(options, state, remaining, forecaster, gain).items():
+            out += self._play(key, chosen, risks[key][0], state, evictions, now)
+        return out
+
+    def _options(
+        self, state: ClusterState, evictions: Evictions, lost: Lost, now: float
+    ) -> tuple[list[Option], dict[str, tuple[float, float]]]:
+        """Return who might leave for which service, one service a node, and by service the probability that the next
+        sample breaks its limit, with the seconds between two samples."""
+        sampled, self._sampled = self._sampled, {}
+        if not sampled:
+            return [], {}
+        for key in [key for key in self._courses if state.record(key) is None]:
+            self._forget(key)
+            sampled.pop(key, None)
+        out: list[Option] = []
+        risks: dict[str, tuple[float, float]] = {}
+        rows: set[int] = set()
+        for key in sampled:
+            record, course = state.record(key), self._courses[key]
+            if record is None or record.row < 0:
+                continue
+            waits = (record.node or "") in self._next or record.row in rows or len(out) >= ROUND_OPTIONS
+            if waits or len(course.times) < LEAST_SAMPLES:
+                continue
+            interval = (course.times[-1] - course.times[0]) / (len(course.times) - 1)
+            risk = crossing_probability(list(course.times), list(course.logs), course.times[-1] + interval)
+            if risk <= 0.0:
+                continue
+            risks[key] = risk, interval
+            rows.add(record.row)
+            there = candidates_on(state, evictions, lost, record.row, now)
+            out += options_of(key, there, self._config.overload_evictions)
+        return out, risks
+
+    def _play(
+        self, key: str, chosen: Round, risk: float, state: ClusterState, evictions: Evictions, now: float
+    ) -> list[Evict]:
+        record = state.record(key)
+        service = "" if record is None else record.pod.workload
+        out = []
+        for one in chosen.victims:
+            pod, node = one.record.pod, one.record.node or ""
+            self._next[node] = now + self._config.overload_pause_seconds
+            evictions.ask(one.record, now)
+            others = len(chosen.victims) - 1
+            with_others = f" and {others} more" if others else ""
+            reason = (
+                f"the p95 of {service} on {node} rises towards its limit, and is above it at the next measurement with"
+                f" {100 * risk:.0f} %; without this pod{with_others} {100 * chosen.stays:.0f} % of that risk would"
+                f" stay; a {pod.workload_class} pod with {one.lost:.0f} core s done"
+            )
+            out.append(Evict(pod.key, pod.uid, node, reason, EvictCause.LATENCY_RISES))
+        return out
+
+    def _forget(self, key: str) -> None:
+        self._courses.pop(key, None)
+        self._sampled.pop(key, None)
+
+
+def crossing_probability(times: list[float], logs: list[float], at: float) -> float:
+    """Return the probability that a straight line through samples, with their noise about it, is above 0 at a moment.
+
+    0 where the line does not rise. Least squares; the error of prediction of one more sample is taken as normal.
+
+    Parameters
+    ----------
+    times, logs : n > 2 samples, not all at one time.
+    """
+    count = len(times)
+    middle, level = math.fsum(times) / count, math.fsum(logs) / count
+    spread = math.fsum((time - middle) ** 2 for time in times)
+    if spread <= 0.0:
+        return 0.0
+    slope = math.fsum((time - middle) * log for time, log in zip(times, logs, strict=True)) / spread
+    if slope <= 0.0:
+        return 0.0
+    left = math.fsum((log - level - slope * (time - middle)) ** 2 for time, log in zip(times, logs, strict=True))
+    error = math.sqrt(left / (count - 2) * (1.0 + 1.0 / count + (at - middle) ** 2 / spread))
+    ahead = level + slope * (at - middle)
+    if error <= 0.0:
+        return 1.0 if ahead > 0.0 else 0.0
+    return 0.5 * math.erfc(-ahead / error / math.sqrt(2.0))
