@@ -214,8 +214,10 @@ async def test_a_replaced_budget_or_lease_says_which_version_it_replaces_and_a_c
         assert (await call("PUT", f"{leases}/b?dryRun=All", lease))[0] == 400, "even where it would make one for show"
 
 
-async def test_an_event_may_have_a_name_that_other_kinds_may_not() -> None:
+async def test_an_event_and_a_budget_may_have_a_name_that_a_pod_may_not() -> None:
     event = {"metadata": {"name": "Bad_Name"}, "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}}
     async with serving() as (_, call):
         assert (await call("POST", "/api/v1/namespaces/default/events", event))[0] == 201
+        budget = {"metadata": {"name": "Bad_Name"}, "spec": {"minAvailable": 1}}
+        assert (await call("POST", "/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget))[0] == 201
         assert (await call("POST", PODS, pod("Bad_Name")))[0] == 422

@@ -129,6 +129,7 @@ def pair(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @example(calls=[Call("create", "leases"), Call("replace", "leases", how="labelled")])
 @example(calls=[Call("create", "jobs"), Call("replace", "leases", version="nonsense", extra="dryRun=All")])
 @example(calls=[Call("create", "events", how="bad name")])
+@example(calls=[Call("create", "poddisruptionbudgets", how="bad name")])
 @example(calls=[Call("create", "resourcequotas"), Call("delete", "resourcequotas", how="plainly")])
 def test_both_answer_alike(pair: Pair, calls: list[Call]) -> None:
     real, emulated = pair.fresh()
