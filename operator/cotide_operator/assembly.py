@@ -42,8 +42,9 @@ from cotide_operator.config.provisioning_settings import ProvisioningSettings
 from cotide_operator.config.settings import Settings, engine_config
 from cotide_operator.consolidation.node_record import left_behind
 from cotide_operator.consolidation.outcome_file import PROVISIONING, OutcomeFile
+from cotide_operator.controllers.job_controller import ReconcileOptions
 from cotide_operator.controllers.kopf_thread import KopfSupervisor, quiet_kopf
-from cotide_operator.controllers.reconciliation import Controllers, ReconcileOptions
+from cotide_operator.controllers.reconciliation import Controllers
 from cotide_operator.host_load.metrics_feed import metrics_feed
 from cotide_operator.leaderelection import node_backoffs
 from cotide_operator.leaderelection.handover import Handover
@@ -395,7 +396,11 @@ class Operator:
     @contextlib.asynccontextmanager
     async def _controlling(self, crew: TaskSupervisor, feed: UsageFeed | None) -> AsyncIterator[None]:
         """Run the controllers of our resources, and kopf in its thread."""
-        options = ReconcileOptions(self.settings.scheduler_name, reclaim=self.settings.job_pods_reclaim)
+        options = ReconcileOptions(
+            self.settings.scheduler_name,
+            reclaim=self.settings.job_pods_reclaim,
+            start_seconds=self.settings.jobs.start_seconds,
+        )
         if self._phase_learning is not None:
             options = replace(options, learned=self._phase_learning.phases_for)
         controllers = Controllers(

@@ -24,8 +24,9 @@ from cotide_operator.apis.crd_generation import RESOURCES, definition
 from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.cache.object_cache import KINDS, PATHS, TYPES, CustomObject, ObjectCache, key_of
 from cotide_operator.clock import ScaledClock
+from cotide_operator.controllers.job_controller import ReconcileOptions
 from cotide_operator.controllers.kopf_handlers import retry_seconds
-from cotide_operator.controllers.reconciliation import Controllers, ReconcileOptions
+from cotide_operator.controllers.reconciliation import Controllers
 from cotide_operator.usage.service_readings import QueryFault, ServiceReading
 from cotide_sim.apiserver.server import ApiServer
 from cotide_sim.apiserver.testing import running_server

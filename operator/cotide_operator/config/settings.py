@@ -224,6 +224,14 @@ class LedgerSettings(Section):
     directory: Path
 
 
+class JobSettings(Section):
+    """What is done about pods of Jobs."""
+
+    start_seconds: float = Field(default=600.0, gt=0)
+    """That a kubelet has to start a pod which it can't start at once; then the pod counts as failed and goes.
+    As `job_reconciler.START_SECONDS`."""
+
+
 class VolumeSettings(Section):
     """What is done about claims that wait for their pod's node."""
 
@@ -274,6 +282,7 @@ class Settings(Section):
     admission: AdmissionSettings = AdmissionSettings()
     extender: ExtenderSettings = ExtenderSettings()
     tenancy: TenancySettings = TenancySettings()
+    jobs: JobSettings = JobSettings()
     volumes: VolumeSettings = VolumeSettings()
     provisioning: ProvisioningSettings | None = None
     consolidation: ConsolidationSettings = ConsolidationSettings()

@@ -16,7 +16,7 @@ from typing import Any, Final
 from cotide_core.classes import CLASS_LABEL, WorkloadClass
 from cotide_core.errors import InputError
 from cotide_core.units import CPU, MEMORY, format_amount
-from cotide_kube.objects import Metadata, PodObject
+from cotide_kube.objects import Metadata, PodObject, PodStatus
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.apis.names import (
     JOB_LABEL,
@@ -53,6 +53,14 @@ REFUSED_BY_NODE: Final = frozenset(
     | {"UnexpectedAdmissionError", "TopologyAffinityError", "TaintToleration", "DeadNode", "Terminating"}
 )
 """Reasons of a failed pod that say nothing about its work; ``OutOf...`` (OutOfcpu, OutOfpods) comes to them."""
+CANNOT_START: Final = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"}
+    | {"SignatureValidationFailed", "RegistryUnavailable", "CreateContainerConfigError", "CreateContainerError"}
+)
+"""Reasons for which a kubelet lets a container wait that never ran, and tries again for ever. Source: kubelet 1.35,
+``pkg/kubelet/images/types.go`` and ``kuberuntime_container.go``."""
+MESSAGE_CHARACTERS: Final = 300
+"""Of a kubelet's message in a status of ours; chosen."""
 CLOCKS_APART_SECONDS: Final = 5.0
 """A pod that ended so long before its deletion was asked for was not ended by it; chosen: a node's clock and the API
 server's are compared, and they are closer together than that."""
@@ -81,6 +89,8 @@ class SeenPod:
     """Whether its condition DisruptionTarget holds: somebody took it off its node."""
     own_limit: bool = False
     """Whether its kubelet evicted it for exceeding its own storage limit: a failure like any other."""
+    cannot_start: str = ""
+    """Why its kubelet can't start one of its containers, in the kubelet's words."""
     ready: bool = False
     gates: tuple[str, ...] = ()
     """Names of its scheduling gates: until they are gone nobody decides about it."""
@@ -159,6 +169,7 @@ def see(pod: PodObject) -> SeenPod:
         let_go=metadata.deletion_timestamp is not None and not grace,
         disrupted=conditions.get("DisruptionTarget") == "True",
         own_limit=exceeded_its_own_limit(status),
+        cannot_start=_cannot_start(status),
         ready=conditions.get("Ready") == "True",
         gates=tuple(gate.name for gate in pod.spec.scheduling_gates),
         kueue_group=KUEUE_GROUP_LABEL in metadata.labels,
@@ -167,6 +178,16 @@ def see(pod: PodObject) -> SeenPod:
         finished_seconds=max(finished) if finished else None,
         doomed_seconds=due - grace if due is not None else None,
     )
+
+
+def _cannot_start(status: PodStatus) -> str:
+    if status.phase != "Pending":
+        return ""
+    for one in (*status.init_container_statuses, *status.container_statuses):
+        waiting = one.state.waiting
+        if waiting is not None and waiting.reason in CANNOT_START:
+            return f"{waiting.reason}: {waiting.message}"[:MESSAGE_CHARACTERS].removesuffix(": ")
+    return ""
 
 
 def job_pod_name(job: str, index: int, retry: int) -> str:

@@ -21,7 +21,7 @@ from cotide_core.errors import InputError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
 from cotide_kube.turns import Turn, in_turns
-from cotide_operator.apis.types import JobSpec, read_job
+from cotide_operator.apis.types import DEFAULT_SCHEDULER_NAME, JobSpec, read_job
 from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache, key_of
 from cotide_operator.clock import Clock
@@ -31,7 +31,7 @@ from cotide_operator.controllers.child_pods import Manifest, SeenPod, by_index, 
 from cotide_operator.controllers.job_finalizers import LAGGING_SECONDS, JobFinalizers, Released
 from cotide_operator.controllers.job_status_reader import JobStatusReader
 from cotide_operator.controllers.status_builder import ReconcileContext, job_status, misconfigured, with_released
-from cotide_operator.controllers.status_writer import LastWritten, StatusWriter
+from cotide_operator.controllers.status_writer import REFRESH_SECONDS, LastWritten, StatusWriter
 from cotide_operator.reporting.tenant_view import TenantView
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, decode
 from cotide_operator.translation.pod_phases import NO_PHASES, Phases
@@ -70,6 +70,29 @@ class _JobEntry:
     """What the last look saw, by uid."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReconcileOptions:
+    """What may be set of how Jobs and Workloads are reconciled.
+
+    Attributes
+    ----------
+    scheduler_name : goes into every child pod.
+    refresh_seconds : wall seconds between two refreshes of one object's numbers.
+    reclaim : whether the pods of Jobs ask for reclaimed capacity.
+    start_seconds : see `job_reconciler.START_SECONDS`.
+    learned : a Job to the phases that its next pods should have; none where none are learned.
+    """
+
+    scheduler_name: str = DEFAULT_SCHEDULER_NAME
+    refresh_seconds: float = REFRESH_SECONDS
+    reclaim: bool = False
+    start_seconds: float = jobs.START_SECONDS
+    learned: Callable[[CustomObject, JobSpec], Phases] = lambda *_: NO_PHASES
+
+
+DEFAULT_OPTIONS: Final = ReconcileOptions()
+
+
 class JobController:
     """Keeps Jobs and their pods in step."""
 
@@ -79,23 +102,17 @@ class JobController:
         mirror: ObjectCache,
         board: DecisionStore,
         clock: Clock,
-        *,
-        scheduler_name: str,
-        refresh_seconds: float,
-        reclaim: bool = False,
-        learned: Callable[[CustomObject, JobSpec], Phases] = lambda *_: NO_PHASES,
+        options: ReconcileOptions = DEFAULT_OPTIONS,
     ) -> None:
         self._mirror = mirror
         self._board = board
         self._view = TenantView(mirror)
         self._clock = clock
-        self._scheduler_name = scheduler_name
-        self._reclaim = reclaim
-        self._learned = learned
+        self._options = options
         self._children = ChildPodWriter(client, mirror)
         self._tracking = JobFinalizers(client, mirror, self._children)
         self._record = JobStatusReader(client)
-        self.statuses = StatusWriter(client, "jobs", refresh_seconds)
+        self.statuses = StatusWriter(client, "jobs", options.refresh_seconds)
         self._known: dict[str, _JobEntry] = {}
         self._ended: dict[str, dict[str, PodObject]] = {}
         """By Job and by uid: pods that ended and are perhaps not counted yet. While the API server refuses the count,
@@ -215,7 +232,7 @@ class JobController:
             return False
         workload_class = self._children.class_in(job.metadata.namespace, WorkloadClass(spec.class_))
 
-        learned = self._learned(job, spec)
+        learned = self._options.learned(job, spec)
 
         def manifest(index: int, retry: int) -> Manifest:
             return job_pod(
@@ -224,8 +241,8 @@ class JobController:
                 index=index,
                 retry=retry,
                 workload_class=workload_class,
-                scheduler_name=self._scheduler_name,
-                reclaim=self._reclaim,
+                scheduler_name=self._options.scheduler_name,
+                reclaim=self._options.reclaim,
                 learned=learned,
             )
 
@@ -255,10 +272,11 @@ class JobController:
         Before anything is counted or made for the first time in this term, the status is read from the API server.
         """
         memory = None if known.read else known.memory.copy()
+        start_seconds = self._options.start_seconds
         turn = Turn()
         progress = jobs.read_progress(known.kept.status)
         await turn.give_way()
-        plan = jobs.plan_job(spec, progress, pods, known.memory, self._clock.now())
+        plan = jobs.plan_job(spec, progress, pods, known.memory, self._clock.now(), start_seconds)
         await turn.give_way()
         if memory is not None and (plan.make or plan.progress != progress):
             kept = await self._record.read(job, known.kept)
@@ -267,7 +285,7 @@ class JobController:
             known.kept, known.read, known.memory = kept, True, memory
             progress = jobs.read_progress(kept.status)
             await turn.give_way()
-            plan = jobs.plan_job(spec, progress, pods, known.memory, self._clock.now())
+            plan = jobs.plan_job(spec, progress, pods, known.memory, self._clock.now(), start_seconds)
         return plan, plan.progress == progress
 
     def _recall(self, key: str, job: CustomObject) -> _JobEntry:

@@ -6,6 +6,7 @@ Life of one index (``a`` counts the pods that it needed before)::
 
     (nothing) --make--> alive a --Succeeded--> completed          for ever, even when the pod is deleted later
                           |  |---Failed-------> failures + 1,  a + 1 --(back-off)--> make
+                          |  |-can't start----> failures + 1,  a + 1, deleted --(gone, back-off)--> make
                           |--- lost its node -> evictions + 1, a + 1 ------------> make
 
 Life of one pod, which our finalizer keeps in the API whoever deletes it::
@@ -23,6 +24,9 @@ is over: unbound, or deleted by force).
 As batch/v1 does, a pod whose containers all exited with 0 counts as complete whoever ended it (an eviction that
 let it finish wasted nothing), and one that failed with the condition DisruptionTarget, or that its kubelet refused,
 counts as an eviction and not towards ``backoffLimit`` (there: ``podFailurePolicy`` with ``Ignore``).
+
+Unlike batch/v1, a pod that its kubelet can't start (its image is missing, say) does not keep its node for ever: once it
+was seen so for `START_SECONDS` on end it counts as a failure and is deleted.
 """
 
 from __future__ import annotations
@@ -41,6 +45,9 @@ _INDEX_DIGITS: Final = 9
 BACKOFF_BASE_SECONDS: Final = 10.0
 """First wait after a failure. Source: the batch/v1 Job controller (10 s, doubled each time, six minutes at most)."""
 BACKOFF_MAX_SECONDS: Final = 360.0
+START_SECONDS: Final = 600.0
+"""That a kubelet has to start a pod which it can't start at once. Chosen: after as long a Deployment says that it
+doesn't progress (``progressDeadlineSeconds``)."""
 
 
 class Outcome(StrEnum):
@@ -76,10 +83,12 @@ class ReconcilerCache:
     """Pods that we deleted ourselves, for a smaller parallelism."""
     not_before: dict[int, float] = field(default_factory=dict)
     """Index to the clock second before which no further pod is made."""
+    stuck: dict[tuple[int, int], float] = field(default_factory=dict)
+    """Pods that a kubelet can't start to the clock second since when: a restart gives them their time anew."""
 
     def copy(self) -> ReconcilerCache:
         """Return a copy that changes by itself."""
-        return ReconcilerCache(set(self.met), set(self.withdrawn), dict(self.not_before))
+        return ReconcilerCache(set(self.met), set(self.withdrawn), dict(self.not_before), dict(self.stuck))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +104,16 @@ class JobPlan:
     unfollowed: frozenset[str] = frozenset()
     """Uids of those of ``release`` that no other pod follows for now: who keeps them for one need not."""
     recheck_seconds: float | None = None
-    """Clock second at which a back-off runs out."""
+    """Clock second at which a back-off runs out, or a kubelet's time to start a pod."""
 
 
 def plan_job(
-    spec: JobSpec, progress: Progress, pods: Sequence[SeenPod], memory: ReconcilerCache, now_seconds: float
+    spec: JobSpec,
+    progress: Progress,
+    pods: Sequence[SeenPod],
+    memory: ReconcilerCache,
+    now_seconds: float,
+    start_seconds: float = START_SECONDS,
 ) -> JobPlan:
     """Return the next steps of a Job.
 
@@ -115,9 +129,12 @@ def plan_job(
         Of this Job; changed in place.
     now_seconds : float
         The operator's clock.
+    start_seconds : float
+        See `START_SECONDS`.
     """
     if progress.outcome is None:
-        progress = _accounted(spec, progress, pods, memory, now_seconds)
+        late, next_late = _cannot_start(pods, memory, now_seconds, start_seconds)
+        progress = _accounted(spec, progress, pods, memory, now_seconds, late)
         if len(progress.completed) >= spec.completions:
             progress = replace(progress, outcome=Outcome.SUCCEEDED)
         elif progress.failures > spec.backoff_limit:
@@ -126,15 +143,33 @@ def plan_job(
         alive = [pod for pod in pods if pod.alive]
         return JobPlan(progress, delete=_unwanted(alive), release=tuple(pod for pod in pods if pod.tracked))
     plan = _filled(spec, progress, pods, memory, now_seconds)
+    rechecks = [seconds for seconds in (plan.recheck_seconds, next_late) if seconds is not None]
     counted = _counted(spec, progress, pods, memory)
     withdrawn = frozenset(pod.uid for pod in counted if (pod.index, pod.retry) in memory.withdrawn)
-    return replace(plan, release=counted, unfollowed=withdrawn)
+    recheck = min(rechecks, default=None)
+    return replace(plan, release=counted, unfollowed=withdrawn, recheck_seconds=recheck)
+
+
+def _cannot_start(
+    pods: Sequence[SeenPod], memory: ReconcilerCache, now_seconds: float, start_seconds: float
+) -> tuple[frozenset[tuple[int, int]], float | None]:
+    """Return the pods that were not started in time, and when the next one's time is over."""
+    stuck = [(pod.index, pod.retry) for pod in pods if pod.alive and pod.cannot_start and not pod.deleting]
+    memory.stuck = {attempt: memory.stuck.get(attempt, now_seconds) for attempt in stuck}
+    ends = {attempt: since + start_seconds for attempt, since in memory.stuck.items()}
+    late = frozenset(attempt for attempt, end in ends.items() if end <= now_seconds)
+    return late, min((end for attempt, end in ends.items() if attempt not in late), default=None)
 
 
 def _accounted(
-    spec: JobSpec, progress: Progress, pods: Sequence[SeenPod], memory: ReconcilerCache, now_seconds: float
+    spec: JobSpec,
+    progress: Progress,
+    pods: Sequence[SeenPod],
+    memory: ReconcilerCache,
+    now_seconds: float,
+    late: frozenset[tuple[int, int]],
 ) -> Progress:
-    """Count every pod that ended since the last look."""
+    """Count every pod that ended since the last look, or was not started in time."""
     by_attempt = {(pod.index, pod.retry): pod for pod in pods}
     highest: dict[int, int] = {}
     for index, retry in by_attempt:
@@ -149,7 +184,8 @@ def _accounted(
             if pod is not None and pod.phase == "Succeeded":
                 completed.add(index)
                 break
-            if pod is not None and (pod.alive or (pod.deleting and attempt in memory.withdrawn)):
+            overdue = pod is not None and pod.alive and attempt in late
+            if pod is not None and not overdue and (pod.alive or (pod.deleting and attempt in memory.withdrawn)):
                 memory.met.add(attempt)
                 break
             if pod is None and attempt in memory.withdrawn:
@@ -159,7 +195,7 @@ def _accounted(
             # A missing pod was taken away if we met it, or if a later pod of its index shows that it was there.
             if pod is None and attempt not in memory.met and highest.get(index, -1) < attempt[1]:
                 break
-            if pod is None or pod.lost_its_node:
+            if pod is None or (pod.lost_its_node and not overdue):
                 evictions += 1
             else:
                 failures += 1
@@ -200,8 +236,15 @@ def _filled(
     alive = [pod for pod in pods if pod.alive]
     stray: list[SeenPod] = []
     current: list[SeenPod] = []
+    overdue: list[SeenPod] = []
     for pod in alive:
-        (stray if pod.index >= spec.completions or pod.index in progress.completed else current).append(pod)
+        if pod.index >= spec.completions or pod.index in progress.completed:
+            stray.append(pod)
+        elif pod.cannot_start and pod.retry < progress.retry(pod.index):
+            overdue.append(pod)  # counted before it ended: it is deleted, and waited for
+        else:
+            current.append(pod)
+    stray += overdue
     wanted = 0 if spec.suspend else min(spec.parallelism, spec.completions - len(progress.completed))
     if len(current) > wanted:
         # Those that wait go first, then the last indexes: the least work is lost.
@@ -214,7 +257,7 @@ def _filled(
     make: list[tuple[int, int]] = []
     waits: list[float] = []
     for index in range(spec.completions):
-        if len(current) + len(make) >= wanted:
+        if len(current) + len(overdue) + len(make) >= wanted:
             break
         if index in taken or index in progress.completed:
             continue

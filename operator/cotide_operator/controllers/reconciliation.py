@@ -24,21 +24,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from cotide_core.errors import CotideError
 from cotide_kube.client import KubeClient
-from cotide_operator.apis.types import DEFAULT_SCHEDULER_NAME, JobSpec
 from cotide_operator.cache.decision_store import DecisionStore
-from cotide_operator.cache.object_cache import CustomObject, Kind, ObjectCache
+from cotide_operator.cache.object_cache import Kind, ObjectCache
 from cotide_operator.clock import Clock
-from cotide_operator.controllers.job_controller import JobController
-from cotide_operator.controllers.status_writer import REFRESH_SECONDS, version_of
+from cotide_operator.controllers.job_controller import DEFAULT_OPTIONS, JobController, ReconcileOptions
+from cotide_operator.controllers.status_writer import version_of
 from cotide_operator.controllers.work_queue import WorkQueue
 from cotide_operator.controllers.workload_controller import Applicability, WorkloadController
-from cotide_operator.translation.pod_phases import NO_PHASES, Phases
 from cotide_operator.usage.service_readings import NoReadings, ServiceReadings
 
 _LOG = logging.getLogger(__name__)
@@ -54,24 +50,6 @@ WORKERS: Final = 8
 
 Ours = Literal["jobs", "workloads"]
 WorkKey = tuple[Ours, str]
-
-
-@dataclass(frozen=True, slots=True)
-class ReconcileOptions:
-    """What may be set of it.
-
-    Attributes
-    ----------
-    scheduler_name : goes into every child pod.
-    refresh_seconds : wall seconds between two refreshes of one object's numbers.
-    reclaim : whether the pods of Jobs ask for reclaimed capacity.
-    learned : a Job to the phases that its next pods should have; none where none are learned.
-    """
-
-    scheduler_name: str = DEFAULT_SCHEDULER_NAME
-    refresh_seconds: float = REFRESH_SECONDS
-    reclaim: bool = False
-    learned: Callable[[CustomObject, JobSpec], Phases] = lambda *_: NO_PHASES
 
 
 class Controllers:
@@ -97,20 +75,11 @@ class Controllers:
         *,
         readings: ServiceReadings | None = None,
         applicability: Applicability | None = None,
-        options: ReconcileOptions = ReconcileOptions(),
+        options: ReconcileOptions = DEFAULT_OPTIONS,
     ) -> None:
         self._mirror = mirror
         self._refresh_seconds = options.refresh_seconds
-        self.jobs = JobController(
-            client,
-            mirror,
-            board,
-            clock,
-            scheduler_name=options.scheduler_name,
-            refresh_seconds=options.refresh_seconds,
-            reclaim=options.reclaim,
-            learned=options.learned,
-        )
+        self.jobs = JobController(client, mirror, board, clock, options)
         self.workloads = WorkloadController(
             client,
             mirror,

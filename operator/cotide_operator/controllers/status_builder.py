@@ -32,6 +32,8 @@ GATED: Final = "SchedulingGated"
 """kube-scheduler's reason for a pod that has gates."""
 RELEASED: Final = "PodsReleased"
 """Condition of a Job: False while the API server refuses to delete or release some of its pods."""
+STARTED: Final = "PodsStarted"
+"""Condition of a Job: False from when a kubelet can't start one of its pods until a pod runs."""
 SETTLED_SECONDS: Final = 2.0
 """A predicted time that moved by no more than this, or by a tenth of what is left, stays; chosen."""
 REFRESHED: Final = frozenset(
@@ -114,7 +116,7 @@ def job_status(
     conditions = list(before.get("conditions") or ())
     for condition in _job_conditions(progress, spec, placed, waiting, foremost, trouble, conditions):
         conditions = with_condition(conditions, condition, look)
-    return {**status, "conditions": conditions}
+    return {**status, "conditions": _with_started(conditions, pods, look)}
 
 
 def misconfigured(
@@ -212,6 +214,19 @@ def with_released(conditions: Sequence[Status], refused: str | None, look: Recon
         return list(conditions)
     released = _condition(RELEASED, refused is None, "Refused" if refused else "Released", refused or "")
     return with_condition(conditions, released, look)
+
+
+def _with_started(conditions: Sequence[Status], pods: Sequence[SeenPod], look: ReconcileContext) -> list[Status]:
+    """Return the conditions with what keeps kubelets from starting pods, or kept them."""
+    stuck = [pod for pod in pods if pod.alive and pod.cannot_start]
+    if stuck:
+        first = f"{stuck[0].name} on {stuck[0].node}: {stuck[0].cannot_start}"
+        sentence = f"{counted(len(stuck), 'pod')} can't be started: {first}"
+        return with_condition(conditions, _condition(STARTED, False, "CannotStart", sentence), look)
+    refused = any(one.get("type") == STARTED and one.get("status") == "False" for one in conditions)
+    if refused and any(pod.phase in ("Running", "Succeeded") for pod in pods):
+        return with_condition(conditions, _condition(STARTED, True, "Started", "pods are started"), look)
+    return list(conditions)
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Difference | None:

@@ -55,6 +55,16 @@ async def serve(world: World, name: str, replicas: int) -> None:
     await world.client.create(WORKLOADS, workload_manifest(name, replicas=replicas, template=body))
 
 
+async def serve_undisturbed(world: World, clock: str, name: str, replicas: int) -> None:
+    """Run a service, and nothing that consolidates until its pods run.
+
+    An empty node would be freed before the first pod comes, be given back, and rest for the cool-down.
+    """
+    async with world.operator(watching(clock).replace("enabled: true", "enabled: false")):
+        await serve(world, name, replicas)
+        await until_ready(world, replicas)
+
+
 async def marks(world: World) -> dict[str, str]:
     """Mark of each node that is cordoned, empty where it carries none."""
     found = await world.client.list("/api/v1/nodes")
@@ -99,10 +109,7 @@ async def cordoned(world: World, name: str, mark: str, *, record: bool) -> None:
 
 async def test_nodes_are_freed_and_given_back_to_pods_that_wait(world: World, tmp_path: Path) -> None:
     async with nodes(world, 4) as clock:
-        # An empty node would be freed before the first pod comes, be given back, and rest for the cool-down.
-        async with world.operator(watching(clock).replace("enabled: true", "enabled: false")):
-            await serve(world, "web", 6)
-            await until_ready(world, 6)
+        await serve_undisturbed(world, clock, "web", 6)
         async with world.operator(watching(clock, "", f"ledger: {{directory: {tmp_path}}}\n")):
             # Six pods of one core: three fit on a node of four with its reserve of a tenth.
             await until_marks(world, FREED, FREED)
@@ -117,9 +124,8 @@ async def test_nodes_are_freed_and_given_back_to_pods_that_wait(world: World, tm
 
 async def test_the_budget_of_an_hour_outlives_a_restart(world: World) -> None:
     async with nodes(world, 3) as clock:
+        await serve_undisturbed(world, clock, "a", 3)
         async with world.operator(watching(clock, ", movesPerHour: 1")):
-            await serve(world, "a", 3)
-            await until_ready(world, 3)
             on = list((await world.placed()).values())
             if len(set(on)) < 2:  # whoever placed them left nothing to move
                 return
@@ -159,11 +165,10 @@ async def test_an_operator_that_does_not_consolidate_gives_back_what_another_hel
 
 async def test_a_stopped_operator_leaves_nothing_draining(world: World) -> None:
     async with nodes(world, 3) as clock:
+        await serve_undisturbed(world, clock, "a", 5)
+        # No pod is evicted: the drain hangs until it is stopped.
+        world.server.strike(status=429, method="POST", path="/eviction$", count=-1)
         async with world.operator(watching(clock)):
-            await serve(world, "a", 5)
-            await until_ready(world, 5)
-            # No pod is ready again: the drain hangs until it is stopped.
-            world.server.strike(status=429, method="POST", path="/eviction$", count=-1)
 
             async def draining() -> bool:
                 return DRAINING in (await marks(world)).values()

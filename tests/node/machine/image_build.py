@@ -74,7 +74,7 @@ def find_or_build() -> Path:
         work = Path(scratch)
         base = re.findall(r"^ARG PYTHON=(\S+)$", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)[0]
         name = f"docker.io/library/python:{base}"
-        content = images.oci_archive(name, _python(programs), ["python"], ["SSL_CERT_FILE=/etc/ssl/certs/ca.crt"])
+        content = python_archive(name, programs)
         (work / "base.tar").write_bytes(content)
         (work / "policy.json").write_text(json.dumps({"default": [{"type": "insecureAcceptAnything"}]}), "utf-8")
         policy = ["--signature-policy", str(work / "policy.json")]
@@ -108,8 +108,12 @@ class _Buildah:
             raise NotToBeHad(f"buildah {arguments[0]} failed: {' / '.join(lines)}")
 
 
+def python_archive(name: str, programs: NodePrograms) -> bytes:
+    """Return an archive of an image that stands in for python:...-slim."""
+    return images.oci_archive(name, _python(programs), ["python"], ["SSL_CERT_FILE=/etc/ssl/certs/ca.crt"])
+
+
 def _python(programs: NodePrograms) -> dict[str, bytes | str]:
-    """Return the files of an image that stands in for python:...-slim."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     base = Path(sys.base_prefix)
     program, library = base / "bin" / version, base / "lib" / version

@@ -21,7 +21,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -53,8 +53,9 @@ def main(command: Sequence[str]) -> int:
     if lacking:
         sys.stderr.write(f"the tests on real nodes are skipped: {lacking}\n")
         return 1 if os.environ.get(REQUIRED) == "required" else SKIP_CODE
-    for stale in _stale():
-        remove_groups(stale)
+    with _alone():
+        for one in stale():
+            remove_groups(one)
     name = f"{PREFIX}{secrets.token_hex(4)}"
     guard_command = [sys.executable, __file__, "--guard", name]
     with subprocess.Popen(
@@ -79,10 +80,11 @@ def guard(name: str) -> int:
     """Make control groups for our starter, wait until it is gone, and remove them."""
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
-    make_groups(name)
-    held = [os.open(folder, os.O_RDONLY) for folder in _folders(name)]
-    for folder in held:
-        fcntl.flock(folder, fcntl.LOCK_EX)  # says to others that these are in use
+    with _alone():
+        make_groups(name)
+        held = [os.open(folder, os.O_RDONLY) for folder in _folders(name)]
+        for folder in held:
+            fcntl.flock(folder, fcntl.LOCK_EX)  # says to others that these are in use
     os.write(1, b".")
     sys.stdin.buffer.read()
     return 0 if remove_groups(name) else 1
@@ -142,7 +144,18 @@ def _folders(name: str) -> list[Path]:
     return [one / name if name else one for one in sorted(found)]
 
 
-def _stale() -> set[str]:
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Hold other machines off: groups that were just made are not in use yet, and look like those of a dead one."""
+    opened = os.open(GROUPS, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
+
+
+def stale() -> set[str]:
     """Return the groups of machines whose guard is gone, too."""
     found = set()
     for folder in {one for hierarchy in _folders("") for one in hierarchy.glob(f"{PREFIX}*")}:

@@ -14,7 +14,7 @@ from cotide_operator.cache.object_cache import CustomObject, ObjectCache
 from cotide_operator.clock import ScaledClock
 from cotide_operator.controllers import child_pod_writer as child_writer
 from cotide_operator.controllers.child_pod_writer import ChildPodWriter
-from cotide_operator.controllers.job_controller import JobController
+from cotide_operator.controllers.job_controller import JobController, ReconcileOptions
 from cotide_operator.controllers.job_finalizers import JobFinalizers
 from cotide_sim.apiserver.http.faults import Fault
 
@@ -221,7 +221,7 @@ async def test_a_new_leader_whose_watch_of_jobs_lags_behind_asks_what_the_last_o
         lagging.apply("jobs", "ADDED", msgspec.convert(before, CustomObject))
         lagging.apply("pods", "ADDED", msgspec.convert(left["count-1"], PodObject))
         next_one = JobController(
-            one.client, lagging, DecisionStore(), ScaledClock(), scheduler_name="cotide", refresh_seconds=0.05
+            one.client, lagging, DecisionStore(), ScaledClock(), ReconcileOptions(refresh_seconds=0.05)
         )
         await next_one.look("default/count")
         assert set(await one.pods()) == {"count-1"}
