@@ -49,11 +49,13 @@ import karpenter_nodes
 from consolidation_observer import PodObserver
 
 sys.path.extend(
-    str(Path(__file__).resolve().parents[2] / folder) for folder in ("benchmarks/shared", "tests/controlplane")
+    str(Path(__file__).resolve().parents[2] / folder)
+    for folder in ("benchmarks/shared", "benchmarks/days", "tests/controlplane")
 )
 
 from binaries import find_or_build, tell_on_stderr
 from control_plane import ControlPlane, control_plane, free_port
+from phased_hour import STILL
 from processes import Pen, Process
 from race_watcher import between, cpu_seconds, memory_bytes
 
@@ -390,7 +392,8 @@ def server(name: str) -> Iterator[ControlPlane | Emulator]:
                 yield Emulator(Path(folder), pen)
             return
         with control_plane(find_or_build(tell_on_stderr), Path(folder)) as plane:
-            plane.start_controller_manager()
+            # A busy machine makes nodes seem dead for a moment; pods would not be ready again, as no kubelet says so.
+            plane.start_controller_manager(STILL)
             plane.wait_for_accounts()
             yield plane
 
