@@ -89,6 +89,22 @@ async def test_after_a_restart_it_decides_for_whom_it_did(tmp_path: Path) -> Non
     assert len(after.learning.reservoir) == len(before.learning.reservoir)
 
 
+async def test_killed_right_after_it_was_trusted_it_still_decides_though_the_disk_of_its_pod_is_gone(
+    tmp_path: Path,
+) -> None:
+    """Nothing is kept at the end, and no interval has passed: the look that found the trust kept it, and the model."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    before = await learned(first)
+    await before.learning.look()
+    after = Cluster(second, seed=1, kept=DirectoryStore(first / ".learned"))
+    await after.store.look()
+    await after.learning.restore()
+    assert after.store.decides_for == SERVICES
+    assert after.store.current[QOS].model_id == before.store.current[QOS].model_id
+
+
 async def test_another_model_than_the_one_that_earned_it_has_no_trust(tmp_path: Path) -> None:
     before = await learned(tmp_path)
     await before.learning.keep()
