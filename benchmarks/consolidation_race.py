@@ -44,6 +44,7 @@ from typing import Any, Final
 import consolidation_start
 import karpenter_nodes
 from consolidation_witness import Witness
+from phased_hour import STILL
 from race_watcher import between, cpu_seconds, memory_bytes
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "controlplane"))
@@ -385,7 +386,8 @@ def server(name: str) -> Iterator[ControlPlane | Emulator]:
                 yield Emulator(Path(folder), pen)
             return
         with control_plane(find_or_build(tell_on_stderr), Path(folder)) as plane:
-            plane.start_controller_manager()
+            # A busy machine makes nodes seem dead for a moment; pods would not be ready again, as no kubelet says so.
+            plane.start_controller_manager(STILL)
             plane.wait_for_accounts()
             yield plane
 

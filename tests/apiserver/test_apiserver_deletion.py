@@ -39,6 +39,15 @@ async def test_finalizer_holds_an_object_until_it_is_taken_off() -> None:
         assert (await call("GET", f"{GADGETS}/a"))[0] == 404
 
 
+async def test_a_watch_from_the_answer_that_took_the_last_finalizer_off_sees_the_object_go() -> None:
+    async with serving() as (_, call):
+        await call("POST", PODS, {**pod("a"), "metadata": {"name": "a", "finalizers": ["a/b"]}})
+        await call("DELETE", f"{PODS}/a")
+        last = (await call("PATCH", f"{PODS}/a", {"metadata": {"finalizers": None}}, MERGE))[1]["metadata"]
+        async with call.watch(f"{PODS}?watch=1&resourceVersion={last['resourceVersion']}") as events:
+            assert (await anext(events))[0] == "DELETED"
+
+
 async def test_delete_preconditions_are_checked() -> None:
     async with serving() as (_, call):
         made = (await call("POST", PODS, pod()))[1]["metadata"]

@@ -195,3 +195,29 @@ async def test_finalizers_of_leases_need_no_domain_and_those_of_pods_do() -> Non
         ):  # fmt: skip
             body = {**(pod() if path == PODS else {}), "metadata": {"generateName": "a-", "finalizers": [finalizer]}}
             assert (await call("POST", path, body))[0] == code
+
+
+async def test_a_replaced_budget_or_lease_says_which_version_it_replaces_and_a_config_map_need_not() -> None:
+    space = "namespaces/default"
+    kinds = {
+        f"/apis/policy/v1/{space}/poddisruptionbudgets": (422, {"minAvailable": 1}),
+        f"/apis/coordination.k8s.io/v1/{space}/leases": (422, {"holderIdentity": "me", "leaseDurationSeconds": 15}),
+        f"/api/v1/{space}/configmaps": (200, {}),
+    }
+    async with serving() as (_, call):
+        for path, (code, spec) in kinds.items():
+            body = {"metadata": {"name": "a"}, **({"spec": spec} if spec else {})}
+            assert (await call("POST", path, body))[0] == 201
+            assert (await call("PUT", f"{path}/a", body))[0] == code, path
+        lease = {"metadata": {"name": "b", "resourceVersion": "nonsense"}, "spec": {"holderIdentity": "me"}}
+        leases = f"/apis/coordination.k8s.io/v1/{space}/leases"
+        assert (await call("PUT", f"{leases}/b?dryRun=All", lease))[0] == 400, "even where it would make one for show"
+
+
+async def test_an_event_and_a_budget_may_have_a_name_that_a_pod_may_not() -> None:
+    event = {"metadata": {"name": "Bad_Name"}, "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}}
+    async with serving() as (_, call):
+        assert (await call("POST", "/api/v1/namespaces/default/events", event))[0] == 201
+        budget = {"metadata": {"name": "Bad_Name"}, "spec": {"minAvailable": 1}}
+        assert (await call("POST", "/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget))[0] == 201
+        assert (await call("POST", PODS, pod("Bad_Name")))[0] == 422

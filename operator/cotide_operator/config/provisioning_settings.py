@@ -104,8 +104,8 @@ class ProvisioningSettings(Section):
     machine_types: tuple[MachineTypeSettings, ...] = Field(min_length=1, max_length=1000)
     step_seconds: float = Field(default=300.0, ge=10, le=86_400)
     horizon_steps: int = Field(default=12, ge=1, le=288)
-    service_level: float = Field(default=0.75, gt=0, lt=1)
-    """Chosen: as in the capacity experiment (docs/capacity.md has what others cost)."""
+    service_level: float = Field(default=0.25, gt=0, lt=1)
+    """Chosen: as in the capacity experiment (docs/capacity.md has what others cost). Online pods have their own."""
     price_per_kilowatt_hour: float = Field(default=0.1, ge=PRICE_LEAST, le=PRICE_MOST)
     carbon_grams_per_kilowatt_hour: float = Field(default=0.0, ge=0, le=CARBON_MOST)
     carbon_price_per_tonne: float = Field(default=0.0, ge=0, le=1e6)

@@ -89,7 +89,8 @@ def test_apply_once_orders_each_node_once_whatever_the_command_answers(scene, tm
 
 
 def test_a_history_teaches_what_will_come(scene, tmp_path):
-    run, _, _ = scene
+    run, _, config = scene
+    config.write_text(CONFIG + "  serviceLevel: 0.75\n")
     rows = [f"{at},600,1000,{20 * 2**30},0" for at in range(0, 6 * 3600, 300)]
     history = tmp_path / "tasks.csv"
     history.write_text("arrival_seconds,run_seconds,cpu_millicores,memory_bytes,priority\n" + "\n".join(rows) + "\n")

@@ -115,6 +115,22 @@ def pair(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     ]
 )
 @example(calls=[Call("create", "jobs"), Call("merge", "jobs", how="label"), Call("replace", "jobs", version="first")])
+# What random calls have found.
+@example(calls=[Call("create", "pods", how="labelled"), Call("collection", "pods", how="app=x")])
+@example(
+    calls=[
+        Call("create", "poddisruptionbudgets", how="labelled"),
+        Call("apply", "poddisruptionbudgets", how="labelled", extra="two"),
+        Call("apply", "poddisruptionbudgets", extra="two"),
+    ]
+)
+@example(calls=[Call("create", "leases", how="bad finalizer")])
+@example(calls=[Call("create", "poddisruptionbudgets"), Call("replace", "poddisruptionbudgets", extra="dryRun=All")])
+@example(calls=[Call("create", "leases"), Call("replace", "leases", how="labelled")])
+@example(calls=[Call("create", "jobs"), Call("replace", "leases", version="nonsense", extra="dryRun=All")])
+@example(calls=[Call("create", "events", how="bad name")])
+@example(calls=[Call("create", "poddisruptionbudgets", how="bad name")])
+@example(calls=[Call("create", "resourcequotas"), Call("delete", "resourcequotas", how="plainly")])
 def test_both_answer_alike(pair: Pair, calls: list[Call]) -> None:
     real, emulated = pair.fresh()
     pair.made[real.namespace] = calls

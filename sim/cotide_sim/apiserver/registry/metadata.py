@@ -30,7 +30,9 @@ _FREE_FINALIZERS: Final = frozenset(
     | {f"{kind}webhookconfigurations.admissionregistration.k8s.io" for kind in ("mutating", "validating")}
 )
 """Built-in kinds whose finalizers need no domain, as those of custom kinds."""
-_LOOSE_NAMES: Final = frozenset({"roles", "rolebindings", "clusterroles", "clusterrolebindings"})
+_LOOSE_NAMES: Final = frozenset(
+    {"roles", "rolebindings", "clusterroles", "clusterrolebindings", "events", "poddisruptionbudgets"}
+)
 _LABEL_NAMES: Final = frozenset({"namespaces", "services"})
 _UNCOUNTED: Final = frozenset(
     {"nodes", "namespaces", "services", "persistentvolumes", "persistentvolumeclaims", "resourcequotas"}

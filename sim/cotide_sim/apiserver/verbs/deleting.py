@@ -184,9 +184,10 @@ def finish_deletion(cluster: Cluster, resource: Resource, entry: Entry, new: Jso
         return False
     if resource.key == "pods" and metadata.get("deletionGracePeriodSeconds", 0) > 0:  # its kubelet has not let go
         return False
-    # Watchers see the object as it was stored last, its last finalizer included, as those of a real server do.
+    # As on a real server, watchers see the object as it was stored last, its last finalizer included, and the answer
+    # has the version from before, so that whoever watches from there on sees it go.
     cluster.store.remove(cluster.store.collection(resource), entry)
-    metadata["resourceVersion"] = str(cluster.store.version)
+    metadata["resourceVersion"] = str(entry.version)
     return True
 
 

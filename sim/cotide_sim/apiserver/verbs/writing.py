@@ -33,6 +33,14 @@ from cotide_sim.apiserver.storage import deep_json
 from cotide_sim.apiserver.storage.store import Entry, encode
 from cotide_sim.apiserver.verbs.deleting import finish_deletion
 
+_NAMES_ITS_VERSION: Final = frozenset(
+    {"poddisruptionbudgets.policy", "leases.coordination.k8s.io", "runtimeclasses.node.k8s.io"}
+    | {f"{kind}.storage.k8s.io" for kind in ("csidrivers", "csinodes", "csistoragecapacities", "volumeattachments")}
+    | {f"{kind}webhookconfigurations.admissionregistration.k8s.io" for kind in ("mutating", "validating")}
+)
+"""Built-in kinds whose replacement names the version that it replaces, as custom kinds' does
+(no AllowUnconditionalUpdate)."""
+
 Patch = Callable[[Json], Any]
 """Returns the patched form of a decoded object that it may change in place."""
 
@@ -113,14 +121,14 @@ def replace(
         raise bad_request(f"the name of the object ({given['name']}) does not match the name on the URL ({name})")
     if given.get("namespace") and given["namespace"] != namespace:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
-    if not subresource and made_by_replacing(cluster, resource, namespace, name):
-        if str(given.get("resourceVersion") or "0").isdigit():
-            given.pop("resourceVersion", None)
-        return create(cluster, resource, version, namespace, obj, options)
-    entry = cluster.find(resource, namespace, name)
+    makes = not subresource and made_by_replacing(cluster, resource, namespace, name)
+    entry = None if makes else cluster.find(resource, namespace, name)
     if given.get("resourceVersion") and not str(given["resourceVersion"]).isdigit():
         raise bad_request(f'strconv.ParseUint: parsing "{given["resourceVersion"]}": invalid syntax')
-    if resource.custom and not given.get("resourceVersion"):
+    if entry is None:
+        given.pop("resourceVersion", None)
+        return create(cluster, resource, version, namespace, obj, options)
+    if (resource.custom or resource.key in _NAMES_ITS_VERSION) and not given.get("resourceVersion"):
         text = "Invalid value: 0: must be specified for an update"
         raise invalid(resource, name, [Cause("metadata.resourceVersion", text)])
     obj["apiVersion"] = resource.storage_version
