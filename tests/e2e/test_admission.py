@@ -43,15 +43,13 @@ async def client(server: Server) -> AsyncIterator[KubeClient]:
             await one.patch(f"/api/v1/namespaces/{space}", body, "apply")
         await server.until_accounts(one, "asks", "quiet")
         await one.create(WEBHOOKS, yaml.safe_load((ADMISSION / "webhook.yaml").read_text(encoding="utf-8")))
-        # The Service, by the name that the certificate is for; its endpoints are operators on this machine.
-        service = yaml.safe_load((ADMISSION / "service.yaml").read_text(encoding="utf-8"))
-        service["spec"] = {"type": "ExternalName", "externalName": "localhost"}
-        await one.patch("/api/v1/namespaces/cotide-system/services/cotide-admission", service, "apply")
         yield one
 
 
-async def lead_to(client: KubeClient, port: int) -> None:
-    """Lead the webhook's Service to a port of this machine."""
+async def lead_to(server: Server, client: KubeClient, port: int) -> None:
+    """Lead the webhook to an operator on this machine, by its Service, whose name the certificate is for."""
+    service = yaml.safe_load((ADMISSION / "service.yaml").read_text(encoding="utf-8"))["metadata"]
+    await server.lead_service(client, service["namespace"], service["name"], port)
     step = {"op": "replace", "path": "/webhooks/0/clientConfig/service/port", "value": port}
     await client.patch(f"{WEBHOOKS}/cotide-admission", [step], "json")
 
@@ -104,7 +102,7 @@ async def test_a_plain_batch_pod_gets_reclaimed_requests_and_a_node_where_its_na
     server: Server, client: KubeClient, tmp_path: Path
 ) -> None:
     port = free_port()
-    await lead_to(client, port)
+    await lead_to(server, client, port)
     await server.join(client, "n1")
     await server.until_open(client)
 
@@ -146,7 +144,7 @@ async def test_a_standby_answers_with_the_certificate_that_it_shares_and_goes_on
     ):
         assert "deciding with policy" not in standby.text()
         for port, one in zip(ports, (leader, standby), strict=True):
-            await lead_to(client, port)
+            await lead_to(server, client, port)
             await until_answered(server, client, one)
         await leader.end(signal.SIGKILL)
         assert requests(await make(client, ASKS, pod("after", labels=BATCH))) == RECLAIMED

@@ -282,7 +282,8 @@ async def test_an_api_server_that_comes_back_finds_an_operator_that_goes_on(worl
 async def test_nothing_is_decided_before_everything_was_listed(world: World) -> None:
     await world.nodes(1)
     await world.pods(1)
-    late = world.server.strike(delay_seconds=0.5, method="GET", path="/priorityclasses$", count=1)
+    # A busy machine lists the others slowly.
+    late = world.server.strike(delay_seconds=5.0, method="GET", path="/priorityclasses$", count=1)
     operator, stop = world.make(), asyncio.Event()
     task = asyncio.create_task(operator.run(stop))
     await world.until("all but one kind is listed", lambda: operator.mirror.missing() == ["priorityclasses"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from typing import Any
@@ -17,9 +18,11 @@ from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
 from cotide_kube.reflector import Reflector
+from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.cache.object_cache import CustomObject
 from cotide_operator.cache.preflight import install
 from cotide_operator.controllers import job_controller
+from cotide_operator.controllers.child_pods import CLOCKS_APART_SECONDS
 from cotide_operator.controllers.job_finalizers import JobFinalizers, Released
 
 JOBS = "/apis/cotide.dev/v1alpha1/namespaces/default/jobs"
@@ -102,6 +105,7 @@ async def test_pods_that_end_and_are_deleted_while_nobody_is_there_are_counted_a
         for name in ("count-0", "count-1", "count-2"):
             await becomes(world, name, "Succeeded")
         await becomes(world, "count-3", "Failed", containerStatuses=[{**ended, **_REST}])
+        await world.until("index 3 failed long before its deletion", lambda: failed_long_ago(world, "count-3"))
         for index in range(4):
             await world.client.delete(f"{PODS}/count-{index}")
         assert await kept(world) == {f"count-{index}" for index in range(4)}
@@ -124,6 +128,13 @@ async def test_pods_that_end_and_are_deleted_while_nobody_is_there_are_counted_a
 
 
 _REST = {"image": "x", "imageID": "", "ready": False, "restartCount": 0}
+
+
+async def failed_long_ago(world: World, name: str) -> bool:
+    """Whether the end of a pod is so far away that its deletion can't have been the cause."""
+    (container,) = (await pods(world))[name]["status"]["containerStatuses"]
+    ended = parse_timestamp(container["state"]["terminated"]["finishedAt"])
+    return ended < time.time() - CLOCKS_APART_SECONDS - 1.0  # told in whole seconds
 
 
 async def all_active(world: World, count: int) -> bool:

@@ -20,7 +20,7 @@ from typing import Any, Final
 import images
 from binaries import Binaries
 from node_programs import NodePrograms
-from real_nodes import PAUSE, PAUSING, NodePlane, RealNode, node_plane
+from real_nodes import PAUSE, PAUSING, SERVICE_ADDRESS, NodePlane, RealNode, node_plane
 from registry import registry
 from relay import Relay, relaying
 from servers import ENDS, STUBBORN, RealServer, Server
@@ -216,6 +216,23 @@ class NodeServer(RealServer):
 
     def pace(self, speed: float) -> float:
         return 1.0
+
+    async def lead_service(self, client: KubeClient, namespace: str, name: str, port: int) -> None:
+        # This API server asks endpoints, so that webhooks in pods are reached: it knows no names of other hosts.
+        labels = {"kubernetes.io/service-name": name}
+        slices = {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {"name": name, "namespace": namespace, "labels": labels},
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": [SERVICE_ADDRESS]}],
+            "ports": [{"name": "", "port": port}],
+        }
+        service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": namespace}}
+        body = {**service, "spec": {"ports": [{"port": port, "targetPort": port}]}}
+        await client.patch(f"/api/v1/namespaces/{namespace}/services/{name}", body, "apply")
+        path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices/{name}"
+        await client.patch(path, slices, "apply")
 
     async def wipe(self) -> None:
         async with KubeClient(self._plane.admin) as client:

@@ -156,6 +156,12 @@ class Server(ABC):
         """Return how fast time goes for nodes that are asked to be so fast."""
         return speed
 
+    async def lead_service(self, client: KubeClient, namespace: str, name: str, port: int) -> None:
+        """Lead a Service, as a webhook names it, to a port of this machine."""
+        service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": namespace}}
+        spec = {"type": "ExternalName", "externalName": "localhost"}
+        await client.patch(f"/api/v1/namespaces/{namespace}/services/{name}", {**service, "spec": spec}, "apply")
+
     @abstractmethod
     async def until_accounts(self, client: KubeClient, *spaces: str) -> None:
         """Wait until pods can be made in namespaces; on a real server each needs its service account first."""
