@@ -177,7 +177,7 @@ def _predicted_chart(results: Results) -> str:
     ]
     return chart(
         "Predicted and measured p95",
-        "Of cells that the model did not see (four folds), in the order of the measured p95; logarithmic.",
+        "Of cells that the model did not see (four folds); both axes are logarithmic.",
         line_chart(both, Axis("measured p95, ms", low, high, True), Axis("predicted p95, ms", low, high, True)),
     )
 
