@@ -92,14 +92,14 @@ search: setup ## Try the laws on new random examples (ARGS="--hypothesis-seed=7"
 	HYPOTHESIS_PROFILE=search $(BIN)/python -m pytest -n 3 --dist worksteal -m hypothesis $(ARGS)
 
 soak: setup ## An hour of a day's churn: flat memory and metric series, or exit code 3 (ARGS="--seconds 300" for less)
-	$(BIN)/python benchmarks/soak.py $(ARGS)
+	$(BIN)/python benchmarks/days/soak.py $(ARGS)
 
 # Stopped anywhere, the same command goes on; a table and JSON are in build/interference.
 interference: setup ## Measure memcached beside batch on a real node, 20 minutes (needs root and Prometheus; ARGS="--repeats 2" for less)
 	@for programs in tests/controlplane/binaries.py tests/node/machine/node_programs.py; do \
 	  PYTHONPATH=tests/controlplane $(BIN)/python $$programs >/dev/null; code=$$?; \
 	  if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; done; \
-	  $(BIN)/python tests/node/machine/machine.py -- $(BIN)/python benchmarks/interference.py $(ARGS); code=$$?; \
+	  $(BIN)/python tests/node/machine/machine.py -- $(BIN)/python benchmarks/interference/interference.py $(ARGS); code=$$?; \
 	  if [ $$code = 77 ]; then exit 0; else exit $$code; fi
 
 # Exit code 77: atheris has no wheel for this Python, as was said in one line.
@@ -131,10 +131,10 @@ demo: setup ## Run the whole system on this machine (DATA=DIR for real traces, A
 	@$(BIN)/cotide demo $(if $(DATA),--data $(DATA)) $(ARGS)
 
 demo-bars: setup ## Hold the demo to its objectives over five seeds, exit code 3 when it misses one (ARGS="--seeds 1,2")
-	@$(BIN)/python benchmarks/demo_bars.py $(if $(DATA),--data $(DATA)) $(ARGS)
+	@$(BIN)/python benchmarks/days/demo_bars.py $(if $(DATA),--data $(DATA)) $(ARGS)
 
 bench: setup ## Run every benchmark and print its figures
-	@for b in benchmarks/bench_*.py; do echo "== $$b"; $(BIN)/python $$b || exit 1; done
+	@for b in benchmarks/*/bench_*.py; do echo "== $$b"; $(BIN)/python $$b || exit 1; done
 
 crds: setup ## Write deploy/crds from the models in code
 	$(BIN)/python -m cotide_operator.apis.crd_generation deploy/crds

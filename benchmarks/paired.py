@@ -51,7 +51,15 @@ def git(*arguments: str) -> str:
     return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def surroundings_of(folder: Path) -> dict[str, str]:
+def script_in(folder: Path, name: str) -> Path:
+    """Return a commit's benchmark of a file name, in whatever wing it stood then: all lay flat until 84f9b0d."""
+    found = sorted((folder / "benchmarks").rglob(name))
+    if len(found) != 1:
+        raise SystemExit(f"{folder.name} has {len(found)} benchmarks of the name {name}")
+    return found[0]
+
+
+def environment_of(folder: Path) -> dict[str, str]:
     roots = os.pathsep.join(str(folder / root) for root in ("operator", "predictors", "sim"))
     return {**os.environ, "PYTHONPATH": roots, "OMP_NUM_THREADS": "1"}
 
@@ -62,7 +70,7 @@ class Worker:
     def __init__(self, folder: Path, data: Path) -> None:
         self._process = subprocess.Popen(
             [sys.executable, str(WORKER), str(data)],
-            env=surroundings_of(folder), cwd=folder, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env=environment_of(folder), cwd=folder, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
 
     def ask(self, log: str, policy: str, runtime: str) -> dict[str, Any]:
@@ -125,9 +133,9 @@ def pair_script(folders: Sequence[Path], name: str, rounds: int, rest: Sequence[
     found: list[dict[tuple[str, int], list[float]]] = [{}, {}]
     for number in range(rounds):
         for at in (0, 1) if number % 2 == 0 else (1, 0):
-            command = [sys.executable, str(folders[at] / "benchmarks" / name), *rest]
+            command = [sys.executable, str(script_in(folders[at], name)), *rest]
             done = subprocess.run(
-                command, env=surroundings_of(folders[at]), cwd=folders[at], capture_output=True, text=True, check=False
+                command, env=environment_of(folders[at]), cwd=folders[at], capture_output=True, text=True, check=False
             )
             if done.returncode not in (0, 3):
                 raise SystemExit(f"{name} ended with {done.returncode} at {folders[at].name}:\n{done.stderr[-2000:]}")

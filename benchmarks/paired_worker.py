@@ -41,6 +41,7 @@ ANY_LOG = module("traces.jobs.any_log", "traces.any_log")
 MACHINES = module("traces.jobs.machines", "traces.machines")
 LEAST_SECONDS = 0.2
 """A short replay is repeated for so long and its shortest time told: what disturbs it only ever adds; chosen."""
+MACHINE_POLICIES = ("fcfs", "easy", "conservative", "slack", "online-svf", "svf-lw", "svf-random", "hybrid")
 MACHINES_KEPT = 20
 """Of OpenB's 1,523: few enough that pods wait; chosen as in `bench_replay`."""
 
@@ -82,7 +83,7 @@ def replayed(data: Path, log: str, name: str, runtime: str) -> dict[str, Any]:
         return {"missing": f"no policy {name}"}
     policy = POLICIES[known]
     on_machines = log == "OpenB"
-    if on_machines and name not in ("fcfs", "easy", "conservative", "online-svf"):
+    if on_machines and name not in MACHINE_POLICIES:
         return {"missing": f"{name} is for one pool"}
     seconds: list[float] = []
     while sum(seconds) < LEAST_SECONDS:

@@ -34,7 +34,7 @@ from cotide_core.events import (
     WorkloadUpserted,
 )
 from cotide_core.forecasting.own_models import completion_by_namespace, qos_by_namespace
-from cotide_core.forecasting.run_time_cache import RunTimes, ToldRunTimes
+from cotide_core.forecasting.run_time_cache import PodRunTimeForecasts, RunTimes
 from cotide_core.forecasting.shared_decision import SharedDecision
 from cotide_core.forecasting.start_estimates import predicted_starts
 from cotide_core.forecasts import CompletionForecaster, ModelCatalogue, QosForecaster
@@ -107,10 +107,10 @@ class Scheduler:
         self._shapes_kept = SHAPES_KEPT
         self._follows_run_time = policy.follows_run_time
         self._qos = catalogue.qos("")
-        self._told = ToldRunTimes()
-        self._run_times = RunTimes(catalogue.completion(""), self._told, self.state.pod_count)
+        self._pod_forecasts = PodRunTimeForecasts()
+        self._run_times = RunTimes(catalogue.completion(""), self._pod_forecasts, self.state.pod_count)
         # Estimates for statuses have a memory of their own: asking for them must not change what decisions see.
-        self._estimates = RunTimes(self._run_times.forecaster, self._told, self.state.pod_count)
+        self._estimates = RunTimes(self._run_times.forecaster, self._pod_forecasts, self.state.pod_count)
         self._stretched: dict[str, float] = {}
         self.gangs = Gangs(self.state, self._queue)
         self._capacity = capacity_of(config, self.state, self._placer, self._stretched, self.gangs.mates)
@@ -341,7 +341,7 @@ class Scheduler:
             return
         for one in event.forecasts:
             record = self.state.record(one.key)
-            if record is None or record.pod.uid != one.uid or not self._told.take(one):
+            if record is None or record.pod.uid != one.uid or not self._pod_forecasts.take(one):
                 continue
             entry = self._queue.get(one.key)
             if entry is not None and one.key not in self._arrivals:
@@ -358,7 +358,7 @@ class Scheduler:
                 self._assumptions.let_go(pod.key)
             if record is not None and record.row < 0:
                 self._stretched.pop(pod.key, None)
-                self._told.drop(pod.key)
+                self._pod_forecasts.drop(pod.key)
                 self._capacity.gone(pod.key)
             return
         entry = self._arrivals.get(pod.key) or self._queue.get(pod.key)
@@ -375,7 +375,7 @@ class Scheduler:
         self._arrivals.pop(key, None)
         self._assumptions.let_go(key)
         self._stretched.pop(key, None)
-        self._told.drop(key)
+        self._pod_forecasts.drop(key)
         self._capacity.gone(key)
 
     def _admit(self, pod: Pod, known: QueuedPod | None) -> None:
@@ -433,9 +433,9 @@ class Scheduler:
     def _forecast(self, entries: Collection[QueuedPod]) -> None:
         """Write down pods' lone run times."""
         for entry, lone in zip(entries, self._run_times.each([entry.pod for entry in entries]), strict=True):
-            told = self._told.of(entry.pod) if self._told and not entry.shape.online else None
-            entry.from_habits = told is not None
-            entry.seconds_p50, entry.seconds_p90 = lone if told is None else told
+            own = self._pod_forecasts.of(entry.pod) if self._pod_forecasts and not entry.shape.online else None
+            entry.from_habits = own is not None
+            entry.seconds_p50, entry.seconds_p90 = lone if own is None else own
 
     def _shape_of(self, pod: Pod, known: QueuedPod | None) -> Shape:
         """Return a pod's shape, with its run time where that decides where it goes and is known already."""
@@ -522,7 +522,7 @@ class Scheduler:
                 self._planner.join(entry, now)
                 continue
             left -= 1
-            if entry.told is not None and self._wakes.is_stale(snapshot, shape, self._qos):
+            if entry.last_reason is not None and self._wakes.is_stale(snapshot, shape, self._qos):
                 self._queue.failed(entry, now)
                 continue
             # Of a shape that depends on other pods a bind may have made room, too.
@@ -617,7 +617,7 @@ class Scheduler:
             self._qos = SharedDecision(self._qos, event.decides_for)
         completion = completion_by_namespace(found.completion(event.completion), own_completion)
         pods = self.state.pod_count
-        self._run_times, self._estimates = (RunTimes(completion, self._told, pods) for _ in range(2))
+        self._run_times, self._estimates = (RunTimes(completion, self._pod_forecasts, pods) for _ in range(2))
         self._placer.forget_answers()
         self._forecast(list(self._queue))
         for entry in list(self._queue) if self._follows_run_time else ():
@@ -629,9 +629,9 @@ class Scheduler:
         for shape in self._queue.parked_shapes():
             self._queue.wake(shape, now, urgent=True)
 
-    def _tell(self, told: Wait | None) -> None:
-        if told is not None:
-            self._out.append(told)
+    def _tell(self, instruction: Wait | None) -> None:
+        if instruction is not None:
+            self._out.append(instruction)
 
 
 def _key_of(about: Event | Pod) -> str:

@@ -38,19 +38,21 @@ def connect(kubeconfig: str | None = None, context: str | None = None, *, retrie
     from kubernetes import config as untyped
 
     config: Any = untyped
-    told: Any = client.Configuration()
+    configuration: Any = client.Configuration()
     if not retries:
-        told.retries = False
+        configuration.retries = False
     try:
-        return config.new_client_from_config(config_file=kubeconfig, context=context, client_configuration=told)
+        return config.new_client_from_config(
+            config_file=kubeconfig, context=context, client_configuration=configuration
+        )
     except (config.ConfigException, OSError) as error:
         if kubeconfig is not None or context is not None:
             raise ClusterError(f"the kubeconfig can't be used: {error}") from error
         try:
-            config.load_incluster_config(client_configuration=told)
+            config.load_incluster_config(client_configuration=configuration)
         except config.ConfigException as inside:
             raise ClusterError(f"no kubeconfig ({error}), and no cluster around us ({inside})") from inside
-        return client.ApiClient(told)
+        return client.ApiClient(configuration)
 
 
 def namespace_of(kubeconfig: str | None = None, context: str | None = None) -> str:

@@ -23,7 +23,7 @@ from cotide_node_agent.cycles import CycleMeter
 from cotide_node_agent.group_files import GroupFiles, GroupsUnreadable, PodGroup
 from cotide_node_agent.undo_journal import UndoJournal
 
-LOOK_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 1.0
 """Between two looks; chosen: threads and weights cost more to read than usage, and change less."""
 SATED_SHARE: Final = 0.8
 """A pod that uses less of what it may needs no more than it uses, and a little; chosen."""
@@ -90,7 +90,7 @@ class NodeAgent:
         self._cycles_ratio: float | None = None
         self._law, self._state = law or LawSettings(), LawState()
         self._usage: _Usage | None = None
-        self._looked_at = float("-inf")
+        self._measured_at = float("-inf")
         self._contention = Contention(None, 0)
         self._quotas: dict[str, float] = {}
         self._governed: set[str] = set()
@@ -113,9 +113,9 @@ class NodeAgent:
             return None
         rates = _rates(before, self._usage)
         used = max(0.0, rates.pop("")) + sum(rates.get(pod.path, 0.0) for pod in services)
-        look = now - self._looked_at >= LOOK_SECONDS
-        if look:
-            self._looked_at = now
+        is_due = now - self._measured_at >= POLL_SECONDS
+        if is_due:
+            self._measured_at = now
             self._contention = self._meter.look(services, now)
             self._cycles_ratio = self._cycles.look(services)
             self._let_go(pods, governed)
@@ -124,7 +124,7 @@ class NodeAgent:
         seen = Observation(capacity, used, published_cpus, self._contention.waiting_share)
         self._state, allowance = next_allowance(self._law, self._state, seen, now)
         self._limit(governed, batch, rates, allowance)
-        if look:
+        if is_due:
             self._weigh(governed, services, batch)
         return Reading(
             used,

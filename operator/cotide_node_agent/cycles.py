@@ -43,9 +43,9 @@ COUNTERS_MOST: Final = 2000
 """Chosen: two for each service and cpu; pods beyond it say nothing."""
 INSTRUCTIONS_LEAST: Final = 10_000_000
 """In one look; chosen: fewer say more about what was in the cache before than about neighbours."""
-USUAL_LOOKS: Final = 300
+USUAL_SAMPLES: Final = 300
 """Looks after which what is new counts for about two thirds of what is usual; chosen: five minutes."""
-KNOWN_LOOKS: Final = 30
+KNOWN_SAMPLES: Final = 30
 """Looks before a service has anything usual; chosen."""
 
 Opener = Callable[[int, int, int, int], int]
@@ -61,13 +61,13 @@ class _Usual:
     """A service's mean, over the looks in which it did something."""
 
     def __init__(self) -> None:
-        self.mean, self.looks = 0.0, 0
+        self.mean, self.samples = 0.0, 0
 
     def ratio(self, found: float) -> float | None:
         """Return what was found by what is usual, before it becomes part of it."""
-        known = found / self.mean if self.looks >= KNOWN_LOOKS else None
-        self.looks += 1
-        self.mean += (found - self.mean) / min(self.looks, USUAL_LOOKS)
+        known = found / self.mean if self.samples >= KNOWN_SAMPLES else None
+        self.samples += 1
+        self.mean += (found - self.mean) / min(self.samples, USUAL_SAMPLES)
         return known
 
 

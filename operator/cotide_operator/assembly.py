@@ -242,28 +242,28 @@ class Operator:
             await self.health.stop()
 
     async def _run(self, stop: asyncio.Event) -> None:
-        async with TaskSupervisor() as crew:
-            crew.take(self._following.begin())
-            crew.start(self._blocks.watch(), "longest block of the loop")
-            crew.start(thorough_passes(self.loop.is_calm), "garbage")
-            if not await self._reached(crew, stop):
+        async with TaskSupervisor() as supervisor:
+            supervisor.take(self._following.begin())
+            supervisor.start(self._blocks.watch(), "longest block of the loop")
+            supervisor.start(thorough_passes(self.loop.is_calm), "garbage")
+            if not await self._reached(supervisor, stop):
                 return
-            crew.start(self.loop.translate_ahead(), "translation ahead")
-            crew.start(preflight.connect(self.client), "first connection")
+            supervisor.start(self.loop.translate_ahead(), "translation ahead")
+            supervisor.start(preflight.connect(self.client), "first connection")
             if self.settings.shadow:
-                await self._watch(crew, stop)
+                await self._watch(supervisor, stop)
                 return
             if self.admission is not None:  # on a standby, too: it decides nothing
-                crew.start(self.admission.run(self._host), "admission webhook")
+                supervisor.start(self.admission.run(self._host), "admission webhook")
             if self.extender is not None:  # so is this
                 await self.models.look()
-                crew.start(self.models.watch(self.settings.models.poll_seconds), "models")
-                crew.start(self.extender.run(self._host), "extender")
-            leadership = await self._elect(crew, stop)
+                supervisor.start(self.models.watch(self.settings.models.poll_seconds), "models")
+                supervisor.start(self.extender.run(self._host), "extender")
+            leadership = await self._elect(supervisor, stop)
             if stop.is_set():
                 return
             try:
-                await self._lead(crew, stop, leadership)
+                await self._lead(supervisor, stop, leadership)
             finally:
                 self.loop.stop()
                 self._leading = self._deciding = False
@@ -282,17 +282,17 @@ class Operator:
                     _LOG.warning("kopf did not end within %g s and is left behind", DRAIN_SECONDS)
                 _LOG.info("stopped")
 
-    async def _reached(self, crew: TaskSupervisor, stop: asyncio.Event) -> bool:
+    async def _reached(self, supervisor: TaskSupervisor, stop: asyncio.Event) -> bool:
         """Wait until the API server answers and knows our resources; False when told to stop before."""
         waits = [asyncio.ensure_future(one.wait()) for one in (self._following.reached, stop)]
         try:
-            await crew.until(*waits)
+            await supervisor.until(*waits)
         finally:
             for wait in waits:
                 wait.cancel()
         return not stop.is_set()
 
-    async def _elect(self, crew: TaskSupervisor, stop: asyncio.Event) -> LeaseThread | None:
+    async def _elect(self, supervisor: TaskSupervisor, stop: asyncio.Event) -> LeaseThread | None:
         election = self.settings.leader_election
         if not election.enabled:
             return None
@@ -300,27 +300,27 @@ class Operator:
         identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
         leadership = self._lease = LeaseThread(self._credentials, election, identity, timeout_seconds=TIMEOUT_SECONDS)
         await leadership.start()
-        acquiring = crew.start(leadership.acquire(), "election")
+        acquiring = supervisor.start(leadership.acquire(), "election")
         stopping = asyncio.ensure_future(stop.wait())
         try:
-            await crew.until(acquiring, stopping)
+            await supervisor.until(acquiring, stopping)
         finally:
             stopping.cancel()
         self.client.fence = leadership.permit
         return leadership
 
-    async def _watch(self, crew: TaskSupervisor, stop: asyncio.Event) -> None:
+    async def _watch(self, supervisor: TaskSupervisor, stop: asyncio.Event) -> None:
         """Decide as if, until told to stop: what is decided goes into the ledger and nowhere else."""
         self._leading = True
         await self.models.look()
-        crew.start(self.models.watch(self.settings.models.poll_seconds), "models")
+        supervisor.start(self.models.watch(self.settings.models.poll_seconds), "models")
         if self._ledger is not None:
-            crew.start(self._flush(self._ledger), "ledger")
-        async with metrics_feed(self._dependencies(), crew):
-            crew.start(self.loop.run(self.binder, self._ready), "loop")
+            supervisor.start(self._flush(self._ledger), "ledger")
+        async with metrics_feed(self._dependencies(), supervisor):
+            supervisor.start(self.loop.run(self.binder, self._ready), "loop")
             stopping = asyncio.ensure_future(stop.wait())
             try:
-                await crew.until(stopping)
+                await supervisor.until(stopping)
             finally:
                 stopping.cancel()
                 self.loop.stop()
@@ -328,7 +328,7 @@ class Operator:
                 gc.unfreeze()
                 _LOG.info("stopped; nothing was written but the ledger")
 
-    async def _lead(self, crew: TaskSupervisor, stop: asyncio.Event, leadership: LeaseThread | None) -> None:
+    async def _lead(self, supervisor: TaskSupervisor, stop: asyncio.Event, leadership: LeaseThread | None) -> None:
         """Decide until told to stop, or until a part fails or the lease is lost."""
         self._took_over = None if leadership is None or self._unlisted() else time.monotonic()
         self._leading = True
@@ -336,30 +336,30 @@ class Operator:
         self._aside.lead()
         if self.extender is None:  # else it needs them, and they are followed already
             await self.models.look()
-            crew.start(self.models.watch(self.settings.models.poll_seconds), "models")
+            supervisor.start(self.models.watch(self.settings.models.poll_seconds), "models")
         if leadership is not None:
-            crew.start(leadership.hold(self._backoffs), "lease")
-        crew.start(self.binder.run(), "binder")
-        crew.start(self.lane.run(), "low-priority lane")
+            supervisor.start(leadership.hold(self._backoffs), "lease")
+        supervisor.start(self.binder.run(), "binder")
+        supervisor.start(self.lane.run(), "low-priority lane")
         if self._ledger is not None:
-            crew.start(self._flush(self._ledger), "ledger")
+            supervisor.start(self._flush(self._ledger), "ledger")
         if self._retraining is not None:
-            crew.start(self._retraining.run(), "retraining")
+            supervisor.start(self._retraining.run(), "retraining")
         if self._habits is not None:
-            crew.start(self._habits.run(), "run times")
-        crew.start(self._publisher().run(), "reclaimed capacity")
+            supervisor.start(self._habits.run(), "run times")
+        supervisor.start(self._publisher().run(), "reclaimed capacity")
         async with (
-            metrics_feed(self._dependencies(), crew) as feed,
-            self._controlling(crew, feed),
-            self._consolidating(crew),
+            metrics_feed(self._dependencies(), supervisor) as feed,
+            self._controlling(supervisor, feed),
+            self._consolidating(supervisor),
         ):
-            crew.start(self._resizer(feed).run(), "phases")
+            supervisor.start(self._resizer(feed).run(), "phases")
             if self._phase_learning is not None and feed is not None:
-                crew.start(self._phase_learning.run(feed.usage_of), "learning of phases")
-            crew.start(self.loop.run(self.binder, self._ready, lambda: self._inherit(leadership)), "loop")
+                supervisor.start(self._phase_learning.run(feed.usage_of), "learning of phases")
+            supervisor.start(self.loop.run(self.binder, self._ready, lambda: self._inherit(leadership)), "loop")
             stopping = asyncio.ensure_future(stop.wait())
             try:
-                await crew.until(stopping)
+                await supervisor.until(stopping)
             finally:
                 stopping.cancel()
                 self.loop.stop()
@@ -372,8 +372,8 @@ class Operator:
         if self._habits is not None:
             await self._habits.restore()
         if leadership is not None:
-            for told in node_backoffs.read(leadership.backoffs, self.clock, self.clock.now()):
-                self.loop.tell(told)
+            for event in node_backoffs.read(leadership.backoffs, self.clock, self.clock.now()):
+                self.loop.tell(event)
         await self._handover.inherit(leadership)
 
     def _backoffs(self) -> str | None:
@@ -394,7 +394,7 @@ class Operator:
         )
 
     @contextlib.asynccontextmanager
-    async def _controlling(self, crew: TaskSupervisor, feed: UsageFeed | None) -> AsyncIterator[None]:
+    async def _controlling(self, supervisor: TaskSupervisor, feed: UsageFeed | None) -> AsyncIterator[None]:
         """Run the controllers of our resources, and kopf in its thread."""
         options = ReconcileOptions(
             self.settings.scheduler_name,
@@ -414,8 +414,8 @@ class Operator:
         )
         self.models.changed = controllers.models_changed
         stop = asyncio.Event()
-        controlling = crew.start(controllers.run(stop), "controllers")
-        handing = crew.start(self._run_kopf(controllers), "kopf")
+        controlling = supervisor.start(controllers.run(stop), "controllers")
+        handing = supervisor.start(self._run_kopf(controllers), "kopf")
         try:
             yield
         finally:
@@ -425,12 +425,15 @@ class Operator:
             await asyncio.wait({controlling, handing}, timeout=DRAIN_SECONDS)
 
     @contextlib.asynccontextmanager
-    async def _consolidating(self, crew: TaskSupervisor) -> AsyncIterator[None]:
+    async def _consolidating(self, supervisor: TaskSupervisor) -> AsyncIterator[None]:
         """Plan capacity and free nodes, or give back what an operator that did has left.
 
         What is under way is undone before the lease goes.
         """
-        working = [crew.start(self._consolidate(), "consolidation"), crew.start(self._provision(), "provisioning")]
+        working = [
+            supervisor.start(self._consolidate(), "consolidation"),
+            supervisor.start(self._provision(), "provisioning"),
+        ]
         try:
             yield
         finally:
@@ -601,14 +604,14 @@ class Operator:
         """Whether bindings are asked for, of us or of kube-scheduler: what can be written later waits."""
         return self.binder.rushed or (self.extender is not None and self.extender.rushed)
 
-    def _assist(self, told: PodAssumed | BindRefused | Decision) -> None:
+    def _assist(self, outcome: PodAssumed | BindRefused | Decision) -> None:
         """Take what the extender decided: the engine counts it and the ledger keeps it while this replica leads."""
         if not self._leading:
             return
-        if isinstance(told, Decision):
-            self._assisted.answered(told)
+        if isinstance(outcome, Decision):
+            self._assisted.answered(outcome)
         else:
-            self.loop.tell(told)
+            self.loop.tell(outcome)
 
     def _kept_in(self, store: str) -> LearnedStore | None:
         """Return where what is learned outlives this process; None in memory only."""

@@ -1,6 +1,6 @@
-"""The operator's tasks as one crew: when one of them fails, the operator ends with its error.
+"""The operator's tasks under one supervisor: when one of them fails, the operator ends with its error.
 
-Used by `assembly` only. Invariant: when the crew is left, none of its tasks runs any more.
+Used by `assembly` only. Invariant: when the supervisor is left, none of its tasks runs any more.
 
 Own code, and no ``asyncio.TaskGroup``, for what differs: a group waits at its end for tasks that nobody cancelled, and
 these run for ever; it takes no task that runs already; and what fails in it arrives as a group of exceptions, where the
@@ -29,17 +29,17 @@ class TaskSupervisor:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run a coroutine as one of the crew."""
+        """Run a coroutine as one of the supervised."""
         task = asyncio.create_task(work, name=name)
         self.take(task)
         return task
 
     def take(self, task: asyncio.Task[None]) -> None:
-        """Make a task that runs already one of the crew."""
+        """Make a task that runs already one of the supervised."""
         self._tasks.append(task)
 
     async def until(self, *wanted: asyncio.Future[Any]) -> asyncio.Future[Any]:
-        """Return the first of ``wanted`` that is done; raise what any of the crew raises meanwhile."""
+        """Return the first of ``wanted`` that is done; raise what any of the supervised raises meanwhile."""
         while True:
             living = [task for task in self._tasks if not task.done()]
             for task in self._tasks:

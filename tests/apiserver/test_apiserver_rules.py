@@ -26,38 +26,38 @@ SCHEMA = {
 }
 
 
-def told(obj, old=None, schema=SCHEMA):
+def refusals(obj, old=None, schema=SCHEMA):
     return [(cause.field, cause.message) for cause in rule_faults(obj, schema, old)]
 
 
 def test_a_rule_that_holds_says_nothing():
-    assert told({"spec": {"low": 1, "high": 2}}) == []
+    assert refusals({"spec": {"low": 1, "high": 2}}) == []
 
 
 def test_a_rule_speaks_of_the_field_it_names():
-    assert told({"spec": {"low": 3, "high": 2}}) == [("spec.low", "Invalid value: low must not be above high")]
+    assert refusals({"spec": {"low": 3, "high": 2}}) == [("spec.low", "Invalid value: low must not be above high")]
 
 
 def test_every_item_of_a_list_is_judged():
     parts = [{"low": 1, "high": 2}, {"low": 3, "high": 2}]
-    assert [field for field, _ in told({"parts": parts})] == ["parts[1].low"]
+    assert [field for field, _ in refusals({"parts": parts})] == ["parts[1].low"]
 
 
 def test_what_must_not_change_is_judged_on_updates_only():
     new, old = ({"spec": {"low": 1, "high": 2, "name": name}} for name in ("b", "a"))
-    assert told(new) == []
-    assert told(new, old) == [("spec.name", 'Invalid value: "b": may not change')]
-    assert told(new, new) == []
-    assert told(new, {"spec": {"low": 1, "high": 2}}) == []  # it was not there before
+    assert refusals(new) == []
+    assert refusals(new, old) == [("spec.name", 'Invalid value: "b": may not change')]
+    assert refusals(new, new) == []
+    assert refusals(new, {"spec": {"low": 1, "high": 2}}) == []  # it was not there before
 
 
 def test_a_rule_without_a_message_is_shown_itself():
     schema = {"type": "object", "x-kubernetes-validations": [{"rule": "size(self.x) > 1"}]}
-    assert told({"x": "a"}, schema=schema) == [("", "Invalid value: failed rule: size(self.x) > 1")]
+    assert refusals({"x": "a"}, schema=schema) == [("", "Invalid value: failed rule: size(self.x) > 1")]
 
 
 def test_a_rule_that_cannot_be_evaluated_refuses_and_says_why():
-    [(field, message)] = told({"spec": {"low": 1}})
+    [(field, message)] = refusals({"spec": {"low": 1}})
     assert field == "spec.low"
     assert 'Invalid value: "self.low <= self.high": rule evaluation error:' in message
 

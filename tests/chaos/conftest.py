@@ -85,7 +85,7 @@ def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer
 
 
 @pytest.fixture(scope="session")
-def account_of(server: str, fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunPlan]:
+def report_of(server: str, fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunPlan]:
     """Carry plans out on the chosen server."""
     with contextlib.ExitStack() as stack:
         if server == "real":
@@ -116,11 +116,11 @@ def account_of(server: str, fork_server: ForkServer, tmp_path_factory: pytest.Te
 
 
 @pytest.fixture(scope="session")
-def run_plan(server: str, account_of: RunPlan) -> RunPlan:
+def run_plan(server: str, report_of: RunPlan) -> RunPlan:
     """Carry plans out; one that is not clean fails the test."""
 
     def run(plan: Plan) -> Report:
-        report = account_of(plan)
+        report = report_of(plan)
         if report.violations:
             pytest.fail(failure(plan, report, server), pytrace=False)
         return report

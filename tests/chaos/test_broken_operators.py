@@ -210,8 +210,8 @@ CASES: Final[dict[str, tuple[Plan, str]]] = {
 @pytest.mark.parametrize(
     "broken", [one if one in SHORT else pytest.param(one, marks=pytest.mark.asked_by("every")) for one in CASES]
 )
-def test_what_is_broken_is_caught(broken: str, account_of: Callable[[Plan], Report]) -> None:
+def test_what_is_broken_is_caught(broken: str, report_of: Callable[[Plan], Report]) -> None:
     plan, caught_by = CASES[broken]
-    told = account_of(replace(plan, broken=broken, liveness_seconds=8.0)).violations
-    assert any(caught_by in line for line in told), told
-    assert account_of(plan).violations == []
+    violations = report_of(replace(plan, broken=broken, liveness_seconds=8.0)).violations
+    assert any(caught_by in line for line in violations), violations
+    assert report_of(plan).violations == []

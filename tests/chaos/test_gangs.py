@@ -66,8 +66,8 @@ def test_gangs_start_whole_and_are_released_in_time(seed: int, run_plan: Callabl
 @pytest.mark.parametrize(
     "broken", [one if one == "piecemeal" else pytest.param(one, marks=pytest.mark.asked_by("every")) for one in CASES]
 )
-def test_what_is_broken_is_caught(broken: str, account_of: Callable[[Plan], Report]) -> None:
+def test_what_is_broken_is_caught(broken: str, report_of: Callable[[Plan], Report]) -> None:
     plan, caught_by = CASES[broken]
-    told = account_of(replace(plan, broken=broken)).violations
-    assert any(caught_by in line and "its time-out is" in line for line in told), told
-    assert account_of(plan).violations == []
+    violations = report_of(replace(plan, broken=broken)).violations
+    assert any(caught_by in line and "its time-out is" in line for line in violations), violations
+    assert report_of(plan).violations == []

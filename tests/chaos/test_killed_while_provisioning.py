@@ -34,10 +34,10 @@ def test_killed_while_it_provisions(seed: int, run_plan: Callable[[Plan], Report
 
 
 @pytest.mark.parametrize("broken", [pytest.param(one, marks=pytest.mark.asked_by("every")) for one in CASES])
-def test_what_is_broken_is_caught(broken: str, account_of: Callable[[Plan], Report]) -> None:
+def test_what_is_broken_is_caught(broken: str, report_of: Callable[[Plan], Report]) -> None:
     plan, caught_by = CASES[broken]
-    told = account_of(replace(plan, broken=broken, liveness_seconds=30.0)).violations
-    assert any(caught_by in line for line in told), told
+    violations = report_of(replace(plan, broken=broken, liveness_seconds=30.0)).violations
+    assert any(caught_by in line for line in violations), violations
 
 
 @pytest.mark.parametrize("case", [pytest.param(one, marks=pytest.mark.asked_by("every")) for one in CASES])

@@ -52,7 +52,7 @@ def test_a_phase_that_finds_no_room_goes_on_at_last(run_plan: Callable[[Plan], R
 @pytest.mark.parametrize(
     "broken", [one if one == "promising" else pytest.param(one, marks=pytest.mark.asked_by("every")) for one in CASES]
 )
-def test_what_is_broken_is_caught(broken: str, account_of: Callable[[Plan], Report]) -> None:
+def test_what_is_broken_is_caught(broken: str, report_of: Callable[[Plan], Report]) -> None:
     plan, caught_by = CASES[broken]
-    told = account_of(replace(plan, broken=broken, liveness_seconds=12.0)).violations
-    assert any(caught_by in line for line in told), told
+    violations = report_of(replace(plan, broken=broken, liveness_seconds=12.0)).violations
+    assert any(caught_by in line for line in violations), violations

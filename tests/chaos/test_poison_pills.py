@@ -60,7 +60,7 @@ def test_a_poison_pill_changes_nothing_for_others(pill_seed: int, observe: Obser
     poisoned, accepted = observe(script, poisoned=True)
     assert len(clean.objects) == 12, "5 small pods and a large one, a Job and a Workload with 2 pods each"
     assert poisoned.objects == clean.objects, script
-    assert poisoned.told == clean.told, script
+    assert poisoned.said == clean.said, script
     late = [
         (number, spent) for number, spent in enumerate(poisoned.seconds) if spent > max(clean.seconds) + LATER_SECONDS
     ]

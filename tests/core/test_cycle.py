@@ -193,8 +193,8 @@ def test_a_gated_pod_waits_for_its_gates_and_an_unsupported_field_is_named() -> 
 def test_a_full_queue_says_so_and_loses_nobody() -> None:
     scheduler = engine(max_queue=1)
     out = scheduler.handle([pod_upserted("one"), pod_upserted("two", created_seconds=1.0)], 2.0)
-    told = {one.key: one for one in out if isinstance(one, Wait)}
-    assert told["d/two"].message == "the queue is full (1 pod); it is kept and admitted in turn"
+    waits = {one.key: one for one in out if isinstance(one, Wait)}
+    assert waits["d/two"].message == "the queue is full (1 pod); it is kept and admitted in turn"
     out = scheduler.handle([node_upserted(cpu=2000)], 3.0)
     assert scheduler.next_wakeup(3.0) == 3.0, "a place became free"
     out = out + scheduler.handle([], 3.0)
@@ -356,6 +356,6 @@ def test_nothing_is_decided_while_more_is_to_come_and_then_the_same_as_at_once()
 
 
 def test_of_pods_that_can_not_be_tried_it_is_told_while_more_is_to_come() -> None:
-    (told,) = engine().handle([pod_upserted(unsupported=("spec.x",)), MoreToCome()], 1.0)
-    assert isinstance(told, Wait)
-    assert told.reason is WaitReason.MISCONFIGURED
+    (decided,) = engine().handle([pod_upserted(unsupported=("spec.x",)), MoreToCome()], 1.0)
+    assert isinstance(decided, Wait)
+    assert decided.reason is WaitReason.MISCONFIGURED

@@ -46,7 +46,7 @@ class HostileCluster:
         self.open: dict[str, tuple[Bind, float]] = {}
         """Binds that were not answered; the engine may forget them after the timeout."""
         self.late: list[Event] = []
-        self.wishes: dict[str, int] = {}
+        self.preferences: dict[str, int] = {}
         """Resizes in flight, by pod."""
         self.count = 0
 
@@ -89,17 +89,17 @@ class HostileCluster:
         running = [pod for pod in self.pods.values() if pod.phase is PodPhase.RUNNING and pod.key not in late]
         if running:
             pod = running[number % len(running)]
-            self.wishes[pod.key] = cpu
+            self.preferences[pod.key] = cpu
             self.tell(pod._replace(requests=(("cpu", max(cpu, dict(pod.requests)["cpu"])),)))
 
     def set_one(self, number: int) -> None:
         """A kubelet sets a resize where its node has room, or puts it off."""
         wished = [
-            self.pods[key] for key in self.wishes if key in self.pods and self.pods[key].phase is PodPhase.RUNNING
+            self.pods[key] for key in self.preferences if key in self.pods and self.pods[key].phase is PodPhase.RUNNING
         ]
         if wished:
             pod = wished[number % len(wished)]
-            self.tell(pod._replace(requests=(("cpu", self.wishes.pop(pod.key)),)))
+            self.tell(pod._replace(requests=(("cpu", self.preferences.pop(pod.key)),)))
 
     def cycle(self, answer: str, seconds: float) -> None:
         self.now += seconds

@@ -50,8 +50,8 @@ def test_a_gang_that_keeps_apart_starts_whole_when_there_are_zones_for_all(polic
     again = scheduler.next_wakeup(0.0)
     assert again is not None
     assert again > 0.0
-    told = [*scheduler.handle([in_zone("c", "c")], again), *scheduler.handle([], again + 60.0)]
-    assert nodes_of(told) == ["a", "b", "c"]
+    instructions = [*scheduler.handle([in_zone("c", "c")], again), *scheduler.handle([], again + 60.0)]
+    assert nodes_of(instructions) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -44,24 +44,24 @@ def engine(*events: Event, policy: str = "fifo") -> Scheduler:
     return scheduler
 
 
-def bound(told: Sequence[Instruction]) -> dict[str, str]:
-    return {one.key: one.node for one in told if isinstance(one, Bind)}
+def bound(instructions: Sequence[Instruction]) -> dict[str, str]:
+    return {one.key: one.node for one in instructions if isinstance(one, Bind)}
 
 
-def waits(told: Sequence[Instruction]) -> dict[str, str]:
-    return {one.key: one.message for one in told if isinstance(one, Wait)}
+def waits(instructions: Sequence[Instruction]) -> dict[str, str]:
+    return {one.key: one.message for one in instructions if isinstance(one, Wait)}
 
 
-def confirmed(told: Sequence[Instruction], *pods: Pod) -> list[Event]:
-    at = bound(told)
+def confirmed(instructions: Sequence[Instruction], *pods: Pod) -> list[Event]:
+    at = bound(instructions)
     return [PodUpserted(one._replace(node=at[one.key])) for one in pods if one.key in at]
 
 
 def test_pods_of_one_batch_that_keep_apart_get_a_domain_each_and_the_last_waits() -> None:
     for policy in ("fifo", "qpsm", "hierarchical"):
-        told = engine(policy=policy).handle([PodUpserted(pod(f"p{n}", APART)) for n in range(3)], 1.0)
-        assert sorted(bound(told).values()) == ["a", "b"], policy
-        assert "2 node(s) didn't match pod anti-affinity rules" in waits(told)["d/p2"], policy
+        instructions = engine(policy=policy).handle([PodUpserted(pod(f"p{n}", APART)) for n in range(3)], 1.0)
+        assert sorted(bound(instructions).values()) == ["a", "b"], policy
+        assert "2 node(s) didn't match pod anti-affinity rules" in waits(instructions)["d/p2"], policy
 
 
 def test_plans_keep_pods_apart_too() -> None:
@@ -74,8 +74,8 @@ def test_plans_keep_pods_apart_too() -> None:
 
 
 def test_a_batch_is_spread_evenly() -> None:
-    told = engine().handle([PodUpserted(pod(f"p{n}", EVEN)) for n in range(8)], 1.0)
-    assert sorted(bound(told).values()) == ["a"] * 4 + ["b"] * 4
+    instructions = engine().handle([PodUpserted(pod(f"p{n}", EVEN)) for n in range(8)], 1.0)
+    assert sorted(bound(instructions).values()) == ["a"] * 4 + ["b"] * 4
 
 
 def test_a_pod_near_others_wakes_when_the_first_of_them_is_placed_and_not_by_anything_else() -> None:
@@ -108,8 +108,8 @@ def test_a_new_rule_of_a_placed_pod_reaches_those_that_wait_already() -> None:
     assert "Insufficient cpu" in waits(scheduler.handle([PodUpserted(big)], 2.0))["d/p"]
     keeper = pod("k", APART, "db", node="a", requests=())
     gone = [PodDeleted("d/x", "x"), PodUpserted(keeper)]
-    told = scheduler.handle(gone, 3.0)
-    assert bound(told) == {}, "room on a is free, but a pod there keeps it off"
+    instructions = scheduler.handle(gone, 3.0)
+    assert bound(instructions) == {}, "room on a is free, but a pod there keeps it off"
     assert bound(scheduler.handle([PodDeleted("d/k", "k")], 4.0)) == {"d/p": "a"}
 
 
@@ -129,8 +129,8 @@ def test_a_pod_whose_claim_is_open_waits_and_says_for_what() -> None:
 def test_a_claim_for_one_pod_alone_is_held_by_one() -> None:
     scheduler = engine()
     first, second = pod("p", sole_claims=("d/c",)), pod("q", sole_claims=("d/c",))
-    told = scheduler.handle([PodUpserted(first), PodUpserted(second)], 1.0)
-    assert set(bound(told)) == {"d/p"}
-    assert "ReadWriteOncePod" in waits(told)["d/q"]
-    scheduler.handle(confirmed(told, first), 2.0)
+    instructions = scheduler.handle([PodUpserted(first), PodUpserted(second)], 1.0)
+    assert set(bound(instructions)) == {"d/p"}
+    assert "ReadWriteOncePod" in waits(instructions)["d/q"]
+    scheduler.handle(confirmed(instructions, first), 2.0)
     assert set(bound(scheduler.handle([PodDeleted("d/p", "p")], 3.0))) == {"d/q"}

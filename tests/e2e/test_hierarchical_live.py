@@ -118,10 +118,10 @@ class World:
         await self.until(f"{name} is on {node}", there)
 
     async def until_said(self, name: str, reason: str) -> str:
-        async def told() -> bool:
+        async def is_said() -> bool:
             return reason in await self.said(name)
 
-        await self.until(f"{name} has an event {reason}", told)
+        await self.until(f"{name} has an event {reason}", is_said)
         return (await self.said(name))[reason]
 
     @contextlib.asynccontextmanager
@@ -194,8 +194,8 @@ async def test_batch_preempts_gratis_jobs_whose_pods_come_back_and_are_counted(w
         await world.until("both evictions are counted and the pods run again", back)
         assert sorted(world.asked) == sorted(before)
         assert count(operator, "cotide_evictions_total", **{"class": "gratis", "reason": "Preempted"}) == 2
-        told = await world.until_said("filler", "Preempted")
-        assert "Preempted by pod default/report-0 on node fake-0: makes room for batch pod default/report-0" in told
+        event = await world.until_said("filler", "Preempted")
+        assert "Preempted by pod default/report-0 on node fake-0: makes room for batch pod default/report-0" in event
         assert (await world.placed())["web"] == "fake-0"
 
 
@@ -341,8 +341,8 @@ async def test_the_monitor_relieves_a_node_of_gratis_never_of_online_and_says_so
         measure(3500.0)
         # 3.5 used + 1 held > 4.
         await world.until("the gratis pod was asked to leave", lambda: world.asked == ["filler-0"])
-        told = await world.until_said("filler", "Evicted")
-        assert told.startswith(
+        event = await world.until_said("filler", "Evicted")
+        assert event.startswith(
             "pod filler-0: Evicted from node n0: n0 is overloaded (cpu at 112 % of what is allocatable)"
         )
         assert count(operator, "cotide_evictions_total", **{"class": "gratis", "reason": "NodeOverloaded"}) == 1
@@ -369,12 +369,12 @@ async def test_the_monitor_relieves_a_node_of_gratis_never_of_online_and_says_so
 
         await world.until("the cordon is noted on the node", noted)
     async with world.operator() as operator:  # which a restart does not open
-        await world.until("the pods that wait hear of it", lambda: _told(operator, "default/late", "1 cordoned"))
+        await world.until("the pods that wait hear of it", lambda: _said(operator, "default/late", "1 cordoned"))
         assert count(operator, "cotide_cordoned_nodes") == 1
     assert world.asked == ["filler-0"]
     assert await world.placed() == {"web": "n0"}
 
 
-def _told(operator: Operator, key: str, words: str) -> bool:
+def _said(operator: Operator, key: str, words: str) -> bool:
     decision = operator.board.get(key)
     return decision is not None and words in decision.message

@@ -75,8 +75,8 @@ async def test_a_refusal_outlasts_a_restart(world: World) -> None:
 
         async def written() -> bool:
             lease = await world.client.get(LEASE)
-            told = lease["metadata"].get("annotations", {}).get("cotide.dev/node-back-offs", "")
-            return bool(lease["spec"]["holderIdentity"]) and "OutOfcpu" in told
+            annotation = lease["metadata"].get("annotations", {}).get("cotide.dev/node-back-offs", "")
+            return bool(lease["spec"]["holderIdentity"]) and "OutOfcpu" in annotation
 
         await world.until("the lease tells of the node, as a kill would leave it", written)
     async with world.operator(QUICK_LEASE + TENTH):

@@ -100,11 +100,11 @@ async def test_a_leader_that_loses_its_lease_posts_no_queued_binding(
     operator = world.make(f"{QUICK_LEASE}concurrentBinds: 1\n")
     posted, close = watch_bindings(operator), operator.binder.close
 
-    def told_to_close() -> None:
+    def asked_to_close() -> None:
         ended.append(("binder", sum(posted.values())))
         close()
 
-    operator.binder.close = told_to_close  # type: ignore[method-assign]  # a spy; it is closed all the same
+    operator.binder.close = asked_to_close  # type: ignore[method-assign]  # a spy; it is closed all the same
     task = asyncio.create_task(operator.run(asyncio.Event()))
     await world.until("it decides", lambda: (operator.loop.cycles and not operator._missing()) or task.done())
     world.server.strike(delay_seconds=0.3, method="POST", path="/binding$", count=-1)

@@ -55,12 +55,12 @@ async def test_pods_are_bound_until_nodes_are_full_and_the_others_say_why(world:
 
         await world.until("each pod carries its class", labelled)
 
-        async def told() -> bool:
+        async def is_said() -> bool:
             events = await world.client.list("/api/v1/namespaces/default/events")
             ours = (event for event in events if event["involvedObject"]["kind"] == "Pod" and from_us(event))
             return Counter(event["reason"] for event in ours) == {"Scheduled": 4, "FailedScheduling": 1}
 
-        await world.until("each decision has its event", told)
+        await world.until("each decision has its event", is_said)
         # A place becomes free: the waiting pod takes it.
         (first, *_) = await world.placed()
         await world.client.delete(f"{PODS}/{first}", grace_seconds=0)
@@ -77,11 +77,11 @@ async def test_an_unsupported_constraint_keeps_a_pod_pending_and_names_the_field
     async with world.operator():
         await world.pods(1, resourceClaims=[{"name": "gpu", "resourceClaimName": "c"}])
 
-        async def told() -> bool:
+        async def is_said() -> bool:
             events = await world.client.list("/api/v1/namespaces/default/events")
             return any("spec.resourceClaims" in event["message"] for event in events)
 
-        await world.until("an event names the field", told)
+        await world.until("an event names the field", is_said)
         assert await world.placed() == {}
 
 

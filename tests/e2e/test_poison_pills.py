@@ -49,11 +49,11 @@ async def test_bad_objects_stop_nobody_and_say_so_themselves(own: World) -> None
         assert set(await own.placed()) == {"good0", "good1", "sized", "typed"}
         await own.until("the Job is set aside", lambda: operator.mirror.quarantine.get("jobs", "default/deep"))
 
-        async def told() -> bool:
+        async def is_said() -> bool:
             events = await own.client.list("/api/v1/namespaces/default/events")
             return any((one["reason"], one["involvedObject"]["name"]) == ("Misconfigured", "deep") for one in events)
 
-        await own.until("an event says so", told)
+        await own.until("an event says so", is_said)
 
         async def conditioned() -> bool:
             body = await own.client.request("GET", f"{JOBS}/deep")

@@ -78,12 +78,12 @@ class Relay:
             return web.Response(status=500)
         async with aiohttp.ClientSession() as session, session.get(self._url) as found:
             lines = (await found.text()).splitlines()
-        told = []
+        is_said = []
         for line in lines:
             name, _, value = line.rpartition(" ")
             said = tell(value) if name.startswith("cotide_sim_pod_") else value
-            told += [f"{name} {said}"] if said is not None else []
-        return web.Response(text="\n".join(told) + "\n")
+            is_said += [f"{name} {said}"] if said is not None else []
+        return web.Response(text="\n".join(is_said) + "\n")
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[int]:
@@ -174,7 +174,7 @@ def amount(resources: dict[str, str], name: str) -> int:
 
 @pytest.fixture
 async def world(server: Server, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    monkeypatch.setattr(reclaimed_publisher, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(reclaimed_publisher, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(reclaimed_publisher, "AT_ONCE_SECONDS", 0.0)
     shape = NodeShape(millicores=4000, memory_bytes=8 * GI)
     settings = FleetSettings(
@@ -288,9 +288,9 @@ async def test_a_source_that_fails_or_lies_leaves_what_nobody_asked_for_and_star
         relay.set("truth")
         await world.until("the forecasts are trusted", trusted)
 
-        async def told() -> bool:
+        async def is_said() -> bool:
             events = await world.client.list("/api/v1/namespaces/default/events")
             reasons = {one["reason"] for one in events if one["involvedObject"]["kind"] == "Node"}
             return reasons >= {"FellBackToRequests", "ForecastTrustedAgain"}
 
-        await world.until("events tell of it", told)
+        await world.until("events tell of it", is_said)

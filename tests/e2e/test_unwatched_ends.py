@@ -116,8 +116,13 @@ async def test_pods_that_end_and_are_deleted_while_nobody_is_there_are_counted_a
             await becomes(world, "count-3-r1", "Succeeded")
             await world.until("the Job has succeeded", lambda: has_phase(world, "Succeeded"))
             await world.until("no pod is kept", lambda: nothing_kept(world))
-        told = await status(world)
-        assert (told["completedIndexes"], told["succeeded"], told["failures"], told["evictions"]) == ("0-4", 5, 1, 0)
+        shown = await status(world)
+        assert (shown["completedIndexes"], shown["succeeded"], shown["failures"], shown["evictions"]) == (
+            "0-4",
+            5,
+            1,
+            0,
+        )
         assert {index: len(uids) for index, uids in starts.items()} == {"0": 1, "1": 1, "2": 1, "3": 2, "4": 1}
         assert set(await pods(world)) == {"count-3-r1", "count-4"}  # those that nobody deleted
 
@@ -246,16 +251,16 @@ async def test_pods_of_a_job_that_cannot_be_read_after_a_restart_are_kept_and_co
     await world.client.request("PATCH", f"{JOBS}/count", nested.encode(), content_type=merge)
     async with world.operator() as operator:
         await world.until("the Job is set aside", lambda: operator.mirror.quarantine.get("jobs", "default/count"))
-        looks: list[Released] = []
+        released: list[Released] = []
         original = JobFinalizers.release_strays
 
         async def release_strays(self: JobFinalizers, key: str, job: CustomObject | None) -> Released:
-            looks.append(await original(self, key, job))
-            return looks[-1]
+            released.append(await original(self, key, job))
+            return released[-1]
 
         monkeypatch.setattr(JobFinalizers, "release_strays", release_strays)
         await becomes(world, "count-0", "Succeeded")
-        await world.until("its pods were looked at", lambda: len(looks) > 1)
+        await world.until("its pods were looked at", lambda: len(released) > 1)
         there = await pods(world)
         assert sorted(there) == ["count-0", "count-1"]
         assert all(OURS in pod["metadata"]["finalizers"] for pod in there.values())

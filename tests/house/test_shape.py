@@ -50,7 +50,7 @@ def is_command(node: Function) -> bool:
     return any("command(" in ast.unparse(decorator) for decorator in node.decorator_list)
 
 
-@pytest.mark.parametrize("root", ["operator", "predictors", "sim", "tests"])
+@pytest.mark.parametrize("root", ["operator", "predictors", "sim", "tests", "benchmarks"])
 def test_a_folder_holds_few_modules(root: str) -> None:
     held: dict[Path, int] = {}
     for path in sources(ROOT / root):

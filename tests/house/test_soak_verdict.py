@@ -16,7 +16,7 @@ SAMPLES = 600
 
 @pytest.fixture(scope="module")
 def soak() -> Iterator[ModuleType]:
-    folder = Path(__file__).resolve().parents[2] / "benchmarks"
+    folder = Path(__file__).resolve().parents[2] / "benchmarks" / "days"
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)  # where a program's own folder is when it runs
         yield importlib.import_module("soak")

@@ -17,7 +17,7 @@ ROWS = "alone,besteffort+agent,predictive"
 
 def test_it_measures_the_service_alone_beside_the_kernels_class_and_under_a_policy(tmp_path: Path) -> None:
     before = stale()
-    machine, benchmark = ROOT / "tests/node/machine/machine.py", ROOT / "benchmarks" / "interference.py"
+    machine, benchmark = ROOT / "tests/node/machine/machine.py", ROOT / "benchmarks/interference/interference.py"
     options = ["--repeats", "1", "--seconds", "0.5", "--rows", ROWS, "--out", str(tmp_path), "-o", "json"]
     command = [sys.executable, str(machine), "--", sys.executable, str(benchmark), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)

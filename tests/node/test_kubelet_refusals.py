@@ -84,8 +84,8 @@ async def test_an_evicted_pod_is_complete_if_it_exits_with_0_as_for_batch_v1_and
     cluster: RealCluster, code: int, runs: int
 ) -> None:
     async with cluster.operator(QUICK):
-        told = shell(f"trap 'exit {code}' TERM; for i in $(seq 12); do sleep 1 & wait $!; done")
-        await cluster.client.create(cluster.jobs, job("told", told, backoffLimit=0))
+        command = shell(f"trap 'exit {code}' TERM; for i in $(seq 12); do sleep 1 & wait $!; done")
+        await cluster.client.create(cluster.jobs, job("told", command, backoffLimit=0))
 
         async def running() -> dict[str, Any] | None:
             pods = await cluster.client.list(cluster.pods)

@@ -15,9 +15,9 @@ MACHINE = Path(__file__).parent / "machine" / "machine.py"
 SECONDS = 60.0
 
 
-def groups(told: Path) -> set[Path]:
+def groups(printed: Path) -> set[Path]:
     """Control groups of the machine that has written its name there: others may run beside it."""
-    name = told.read_text().strip() if told.exists() else ""
+    name = printed.read_text().strip() if printed.exists() else ""
     return {*GROUPS.glob(name), *GROUPS.glob(f"*/{name}")} if name else set()
 
 
@@ -42,22 +42,22 @@ def until(check: object) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
 def test_nothing_is_left_of_a_machine_that_is_killed(number: signal.Signals, tmp_path: Path) -> None:
-    told = tmp_path / "name"
+    printed = tmp_path / "name"
     # Its own control groups hold a process, as those of pods do.
     within = "for g in /sys/fs/cgroup/*/$COTIDE_MACHINE_CGROUP /sys/fs/cgroup/$COTIDE_MACHINE_CGROUP; do \
       test -d $g && mkdir -p $g/a/b && (sleep 86399 & echo $! > $g/a/b/cgroup.procs); done; \
       echo $COTIDE_MACHINE_CGROUP > $0; exec sleep 86399"
-    command = [sys.executable, str(MACHINE), "--", "sh", "-c", within, str(told)]
+    command = [sys.executable, str(MACHINE), "--", "sh", "-c", within, str(printed)]
     with subprocess.Popen(command, start_new_session=True) as started:
-        until(lambda: len(processes("86399")) >= 2 and groups(told))
+        until(lambda: len(processes("86399")) >= 2 and groups(printed))
         started.send_signal(number)
-        until(lambda: not processes("86399") and not groups(told))
+        until(lambda: not processes("86399") and not groups(printed))
 
 
 def test_it_ends_with_the_exit_code_of_its_command_which_sees_no_other_process(tmp_path: Path) -> None:
-    told = tmp_path / "name"
+    printed = tmp_path / "name"
     within = "echo $COTIDE_MACHINE_CGROUP > $0; test $(ls -d /proc/[0-9]* | wc -l) -lt 6 && exit 5"
-    command = [sys.executable, str(MACHINE), "--", "sh", "-c", within, str(told)]
+    command = [sys.executable, str(MACHINE), "--", "sh", "-c", within, str(printed)]
     assert subprocess.run(command, check=False, timeout=SECONDS).returncode == 5
-    assert told.read_text().strip()
-    assert not groups(told)
+    assert printed.read_text().strip()
+    assert not groups(printed)

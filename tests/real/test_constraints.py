@@ -51,8 +51,10 @@ async def test_feasible_nodes_are_those_that_kube_scheduler_finds(judge: Referen
         stored = await judge.create(asked)
         found, wanted = await judge.ours(stored), await judge.feasible(stored)
         wrong = [pod for pod in stored if found[uid_of(pod)] != wanted[uid_of(pod)]]
-        told = [(seed, told_of(pod), sorted(found[uid_of(pod)]), sorted(wanted[uid_of(pod)])) for pod in wrong]
-        assert not told, "\n".join(map(str, told[:5]))
+        differences = [
+            (seed, summary_of(pod), sorted(found[uid_of(pod)]), sorted(wanted[uid_of(pod)])) for pod in wrong
+        ]
+        assert not differences, "\n".join(map(str, differences[:5]))
         for pod in stored:
             kind = pod["metadata"]["name"].rpartition("-")[0].replace("-", "_")
             cases[kind] += 1
@@ -75,10 +77,10 @@ async def test_nodes_that_volumes_leave_are_those_that_kube_scheduler_finds(judg
         stored = await judge.create(asked)
         found, wanted = await judge.ours(stored), await judge.feasible(stored)
         wrong = [pod for pod in stored if found[uid_of(pod)] != wanted[uid_of(pod)]]
-        told = [
+        differences = [
             (seed, volumes_of(pod, stock), sorted(found[uid_of(pod)]), sorted(wanted[uid_of(pod)])) for pod in wrong
         ]
-        assert not told, "\n".join(map(str, told[:5]))
+        assert not differences, "\n".join(map(str, differences[:5]))
         for pod in stored:
             kind = pod["metadata"]["name"].rpartition("-")[0]
             cases[kind] += 1
@@ -98,7 +100,7 @@ def volumes_of(pod: Json, stock: Storage) -> Json:
     return {"key": key_of(pod), "claims": claims, "volumes": volumes}
 
 
-def told_of(pod: Json) -> Json:
+def summary_of(pod: Json) -> Json:
     """What matters of a pod."""
     rules = {key: pod["spec"].get(key) for key in ("affinity", "topologySpreadConstraints", "nodeSelector")}
     return {"key": key_of(pod), "labels": pod["metadata"]["labels"], **rules}

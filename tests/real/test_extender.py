@@ -111,11 +111,11 @@ async def test_a_burst_through_kube_scheduler_fills_the_nodes_and_keeps_its_cons
         placed = await until_placed(cluster, sum(room.values()), "app=burst")
         assert Counter(placed.values()) == room
 
-        async def told() -> bool:
+        async def is_said() -> bool:
             events = await cluster.client.list(cluster.path("events"))
             return any("0/6 nodes are available" in one.get("message", "") for one in events)
 
-        await cluster.until("kube-scheduler says why the others wait", told)
+        await cluster.until("kube-scheduler says why the others wait", is_said)
         found = await cluster.client.list(cluster.pods)
         assert not [one for one in found if one["status"].get("phase") == "Failed"]  # no kubelet refused one
         bound = [one for one in found if one["spec"].get("nodeName")]

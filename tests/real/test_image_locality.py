@@ -65,10 +65,10 @@ async def test_nodes_have_the_points_that_kube_scheduler_gives_them(alone: Contr
             await client.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
             account = {"metadata": {"name": "default"}}
             await client.create(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", account)
-            told = 0
+            compared = 0
             for seed in range(FIRST, FIRST + CLUSTERS):
-                told += await _compare(client, process, seed)
-            print(f"\n{CLUSTERS * PROBES} pods, {told} scores, all equal", flush=True)
+                compared += await _compare(client, process, seed)
+            print(f"\n{CLUSTERS * PROBES} pods, {compared} scores, all equal", flush=True)
     finally:
         process.end()
 
@@ -169,8 +169,8 @@ def _ours(nodes: list[Json], pods: list[Json]) -> Points:
         state.apply(event)
     snapshot, found = Snapshot.of(state), {}
     for pod in pods:
-        told = state.pod(f"{NAMESPACE}/{pod['metadata']['name']}")
-        assert told is not None
-        points = image_points(ShapeTable().of(told, state).fit, snapshot)
+        known = state.pod(f"{NAMESPACE}/{pod['metadata']['name']}")
+        assert known is not None
+        points = image_points(ShapeTable().of(known, state).fit, snapshot)
         found[pod["metadata"]["name"]] = {snapshot.name(row): int(points[row]) for row in range(snapshot.size)}
     return found

@@ -16,7 +16,7 @@ SECONDS = 240
 
 
 def race(*arguments: str) -> dict[str, object]:
-    program = str(ROOT / "benchmarks" / "real_race.py")
+    program = str(ROOT / "benchmarks" / "race" / "real_race.py")
     command = [sys.executable, program, "--nodes", str(NODES), "--rounds", "1", "-o", "json", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr
@@ -71,7 +71,7 @@ def test_a_start_in_a_full_cluster_is_timed(binaries: Binaries) -> None:
 
 
 def test_an_unknown_racer_is_a_mistake_of_the_user() -> None:
-    program = str(ROOT / "benchmarks" / "real_race.py")
+    program = str(ROOT / "benchmarks" / "race" / "real_race.py")
     done = subprocess.run([sys.executable, program, "--racers", "snail"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "--racers: snail is none of bare, kube-scheduler, cotide-fifo, cotide-qpsm" in done.stderr

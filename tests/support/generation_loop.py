@@ -56,9 +56,9 @@ class Cluster:
     """Draws, decides, measures and learns."""
 
     def __init__(self, directory: Path, *, seed: int = 0, kept: LearnedStore | None = None, **settings: object) -> None:
-        self.told: list[Event] = []
+        self.published: list[Event] = []
         self.telemetry = Metrics()
-        self.store = ModelStore(directory, tell=self.told.append, telemetry=self.telemetry)
+        self.store = ModelStore(directory, tell=self.published.append, telemetry=self.telemetry)
         self.learning = QosLearning(
             RetrainingSettings(enabled=True, pooled_namespaces=("*",), **settings),
             self.store,
@@ -88,7 +88,7 @@ class Cluster:
     @property
     def decider(self) -> QosForecaster:
         """What the engine would ask now."""
-        changes = [event for event in self.told if isinstance(event, ModelsChanged)]
+        changes = [event for event in self.published if isinstance(event, ModelsChanged)]
         last = changes[-1] if changes else ModelsChanged()
         model = self.store.qos(last.qos)
         return model if last.decides_for is None else SharedDecision(model, last.decides_for)

@@ -45,12 +45,12 @@ class HandLoop:
 
     clock: HandClock
     scheduler: Scheduler
-    told: list[Event] = field(default_factory=list)
+    published: list[Event] = field(default_factory=list)
     inbox: list[Event] = field(default_factory=list)
     evictions: list[Evict] = field(default_factory=list)
 
     def tell(self, event: Event) -> None:
-        self.told.append(event)
+        self.published.append(event)
         self.inbox.append(event)
 
     async def caught_up(self) -> None:
@@ -100,17 +100,17 @@ class Scene:
 
     async def read(self, *readings: UsageReading) -> list[Event]:
         """Take in one reading of the source; return what was told of it."""
-        self.loop.told.clear()
+        self.loop.published.clear()
         await self.live.take(list(readings))
-        return list(self.loop.told)
+        return list(self.loop.published)
 
     async def slot(self, *readings: UsageReading) -> list[Event]:
         """Read at the present place of the slot, go to the same place of the next; return what the end told."""
         await self.read(*readings)
         self.passes(SLOT / self.clock.speed)
-        self.loop.told.clear()
+        self.loop.published.clear()
         assert await self.live.end_slots()
-        return list(self.loop.told)
+        return list(self.loop.published)
 
     def passes(self, wall_seconds: float) -> None:
         self.clock.wall += wall_seconds
@@ -143,14 +143,16 @@ def batch(name: str, millicores: int = 500, node: str = "a") -> Pod:
     return Pod(f"ns/{name}", f"u-{name}", WorkloadClass.BATCH, requests, 0.0, node=node, phase=PodPhase.RUNNING)
 
 
-def samples(told: Iterable[Event]) -> list[tuple[str, float, float]]:
+def samples(published: Iterable[Event]) -> list[tuple[str, float, float]]:
     return [
-        (one.node, one.online_millicores, one.online_memory_bytes) for one in told if isinstance(one, NodeUsageSampled)
+        (one.node, one.online_millicores, one.online_memory_bytes)
+        for one in published
+        if isinstance(one, NodeUsageSampled)
     ]
 
 
-def forecasts(told: Iterable[Event]) -> dict[str, NodeForecasted]:
-    return {one.node: one for one in told if isinstance(one, NodeForecasted)}
+def forecasts(published: Iterable[Event]) -> dict[str, NodeForecasted]:
+    return {one.node: one for one in published if isinstance(one, NodeForecasted)}
 
 
 async def one_node(*pods: Pod, **options: object) -> Scene:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +19,7 @@ import click
 from cotide_cli.commands.simulate_output import document, print_table, progress_bar
 from cotide_cli.inputs.machine_input import check_machine_options, on_machines, replay_on_machines
 from cotide_cli.inputs.trace_input import FORMATS, GENERATORS, cleaning_of, from_file, from_generator
+from cotide_cli.option_groups import GroupedCommand, grouped, option_group
 from cotide_cli.printing import as_text, made, output_option
 from cotide_core.config import FAIR_HALF_LIFE_SECONDS
 from cotide_core.errors import CotideError, InputError
@@ -43,197 +44,266 @@ SLOW: Final = ("trees", "mdn", "fmkf", "mlkf", "regression")
 """Sources of run times that are worth a progress bar on any log."""
 
 
-@click.command("simulate")
-@click.option(
-    "--trace",
-    type=click.Path(path_type=Path),
-    help="Jobs to replay: a log in the Standard Workload Format, a public trace, or a recorded ledger; plain or gzip.",
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """Where jobs come from."""
+
+    trace: Path | None
+    form: Any
+    generate: Any
+    count: int | None
+    load: float | None
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOptions:
+    """What decides, and what it believes of run times."""
+
+    policies: str
+    policy_files: tuple[str, ...]
+    runtime: Runtime
+    reliability: Reliability
+    rebuild_days: int
+    shares_of: Any
+    fair_half_life: float
+
+
+@dataclass(frozen=True, slots=True)
+class MachineOptions:
+    """What the jobs run on."""
+
+    machines: str | None
+    machine_capacity: str | None
+    processors: int | None
+    resources: Any
+
+
+@dataclass(frozen=True, slots=True)
+class RowOptions:
+    """How rows of a log become jobs."""
+
+    demand: Any
+    overrun: Any
+    no_request: Any
+    exclude: tuple[str, ...]
+    on_bad: Any
+
+
+@dataclass(frozen=True, slots=True)
+class FileOptions:
+    """What is written beside the table."""
+
+    report: Path | None
+    swf_directory: Path | None
+    swf_file: Path | None
+
+
+@click.command("simulate", cls=GroupedCommand)
+@option_group(
+    "Jobs",
+    "source",
+    JobOptions,
+    grouped(
+        "--trace",
+        type=click.Path(path_type=Path),
+        help="Jobs to replay: a log in the Standard Workload Format, a public trace, or a recorded ledger; plain or "
+        "gzip.",
+    ),
+    grouped("--format", "form", type=click.Choice(FORMATS), help="Of the trace; default: what its content shows."),
+    grouped("--generate", type=click.Choice(GENERATORS), help="Generate jobs instead of reading a trace."),
+    grouped("--jobs", "count", type=click.IntRange(min=1), help=f"How many to generate; default: {DEFAULT_JOBS}."),
+    grouped("--load", type=float, help="Share of the machine that generated jobs fill; default: the generator's."),
+    grouped(
+        "--seed",
+        type=click.IntRange(min=0),
+        default=0,
+        show_default=True,
+        help="Of generated jobs, trees, drawn weeks, drawn machines and drawn orders.",
+    ),
 )
-@click.option("--format", "form", type=click.Choice(FORMATS), help="Of the trace; default: what its content shows.")
-@click.option("--generate", type=click.Choice(GENERATORS), help="Generate jobs instead of reading a trace.")
-@click.option("--jobs", "count", type=click.IntRange(min=1), help=f"How many to generate; default: {DEFAULT_JOBS}.")
-@click.option("--load", type=float, help="Share of the machine that generated jobs fill; default: the generator's.")
-@click.option(
-    "--policy",
-    "policies",
-    default=DEFAULT_POLICIES,
-    show_default=True,
-    metavar="NAME,NAME,...",
-    help=f"Of {', '.join(names_of(Runner.POOL))}; or files like ./my_policy.py:NAME. With --machines of "
-    f"{', '.join(names_of(Runner.MACHINES))}.",
+@option_group(
+    "Policies",
+    "rules",
+    PolicyOptions,
+    grouped(
+        "--policy",
+        "policies",
+        default=DEFAULT_POLICIES,
+        show_default=True,
+        metavar="NAME,NAME,...",
+        help=f"Of {', '.join(names_of(Runner.POOL))}; or files like ./my_policy.py:NAME. With --machines of "
+        f"{', '.join(names_of(Runner.MACHINES))}.",
+    ),
+    grouped(
+        "--policy-file",
+        "policy_files",
+        multiple=True,
+        metavar="FILE[:NAME]",
+        help="Replay under a policy of your own, beside the others; repeatable. docs/replay.md says what it must "
+        "define.",
+    ),
+    grouped(
+        "--runtime",
+        type=click.Choice(RUNTIMES),
+        default="request",
+        show_default=True,
+        help="What policies believe of run times; hybrid always learns, unless clairvoyant. Trees and mdn take minutes "
+        "a log.",
+    ),
+    grouped(
+        "--reliability",
+        type=click.Choice(["mixture", "trees", "nobody", "everybody"]),
+        default="mixture",
+        show_default=True,
+        help="What tells hybrid which forecasts to trust: the forecast's own mixture, or boosted trees; or all jobs "
+        "alike.",
+    ),
+    grouped(
+        "--rebuild-days",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="Days of the log between two rebuilds of trees, or refits of mdn's network; the thesis has one.",
+    ),
+    grouped(
+        "--shares-of",
+        type=click.Choice(["user", "group"]),
+        default="user",
+        show_default=True,
+        help="Whose shares fair keeps: they stand for a cluster's namespaces.",
+    ),
+    grouped(
+        "--fair-half-life",
+        type=click.FloatRange(min=1.0),
+        default=FAIR_HALF_LIFE_SECONDS,
+        show_default=True,
+        metavar="SECONDS",
+        help="After how long what somebody used counts half under fair.",
+    ),
 )
-@click.option(
-    "--policy-file",
-    "policy_files",
-    multiple=True,
-    metavar="FILE[:NAME]",
-    help="Replay under a policy of your own, beside the others; repeatable. docs/replay.md says what it must define.",
+@option_group(
+    "Machines",
+    "machine",
+    MachineOptions,
+    grouped(
+        "--machines",
+        metavar="trace|N|FILE",
+        help="Many machines and all resources in place of one pool: the file beside the trace, N of those, or a file.",
+    ),
+    grouped(
+        "--machine-capacity",
+        metavar="cpu=C,memory=M,gpu=G",
+        help="Of each of the N machines: cores, memory (GiB; Alibaba 2017: share of the largest machine's), GPUs.",
+    ),
+    grouped("--processors", type=click.IntRange(min=1), help="Size of the machine; default: the trace's."),
+    grouped(
+        "--resources",
+        type=click.Choice(["cpu", "dominant"]),
+        default="cpu",
+        show_default=True,
+        help="What makes a job's processors where it asks for several resources: cpu, or its largest share.",
+    ),
 )
-@click.option(
-    "--runtime",
-    type=click.Choice(RUNTIMES),
-    default="request",
-    show_default=True,
-    help="What policies believe of run times; hybrid always learns, unless clairvoyant. Trees and mdn take minutes a "
-    "log.",
+@option_group(
+    "Rows of the trace",
+    "rows",
+    RowOptions,
+    grouped(
+        "--demand",
+        type=click.Choice(["requested", "allocated", "larger"]),
+        default="requested",
+        show_default=True,
+        help="Which processors a job is taken to need.",
+    ),
+    grouped(
+        "--overrun",
+        type=click.Choice(["cut", "keep", "raise"]),
+        default="cut",
+        show_default=True,
+        help="A run beyond its request: cut the run, keep both, or raise the request.",
+    ),
+    grouped(
+        "--no-request",
+        type=click.Choice(["longest", "run"]),
+        default="longest",
+        show_default=True,
+        help="What a job without a requested time asks for: the log's longest run, or its own (policies then know it).",
+    ),
+    grouped("--exclude", multiple=True, metavar="FILTER", help="Leave rows out: 'user=2 and job>=10'; repeatable."),
+    grouped(
+        "--on-bad",
+        type=click.Choice(["fail", "skip"]),
+        default="fail",
+        show_default=True,
+        help="At a broken row, a cut-off file, a negative run time, a job too large, a job number twice or rows out of "
+        "order.",
+    ),
 )
-@click.option(
-    "--reliability",
-    type=click.Choice(["mixture", "trees", "nobody", "everybody"]),
-    default="mixture",
-    show_default=True,
-    help="What tells hybrid which forecasts to trust: the forecast's own mixture, or boosted trees; or all jobs alike.",
+@option_group(
+    "Files to write",
+    "files",
+    FileOptions,
+    grouped("--report", type=click.Path(path_type=Path), help="Write an HTML report that needs no other file."),
+    grouped("--swf", "swf_directory", type=click.Path(path_type=Path), help="Directory for schedules as SWF files."),
+    grouped("--write-swf", "swf_file", type=click.Path(path_type=Path), help="File for the jobs themselves, as SWF."),
 )
-@click.option(
-    "--rebuild-days",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Days of the log between two rebuilds of trees, or refits of mdn's network; the thesis has one.",
-)
-@click.option(
-    "--shares-of",
-    type=click.Choice(["user", "group"]),
-    default="user",
-    show_default=True,
-    help="Whose shares fair keeps: they stand for a cluster's namespaces.",
-)
-@click.option(
-    "--fair-half-life",
-    type=click.FloatRange(min=1.0),
-    default=FAIR_HALF_LIFE_SECONDS,
-    show_default=True,
-    metavar="SECONDS",
-    help="After how long what somebody used counts half under fair.",
-)
-@click.option(
-    "--machines",
-    metavar="trace|N|FILE",
-    help="Many machines and all resources in place of one pool: the file beside the trace, N of those, or a file.",
-)
-@click.option(
-    "--machine-capacity",
-    metavar="cpu=C,memory=M,gpu=G",
-    help="Of each of the N machines: cores, memory (GiB; Alibaba 2017: share of the largest machine's), GPUs.",
-)
-@click.option("--processors", type=click.IntRange(min=1), help="Size of the machine; default: the trace's.")
-@click.option(
-    "--resources",
-    type=click.Choice(["cpu", "dominant"]),
-    default="cpu",
-    show_default=True,
-    help="What makes a job's processors where it asks for several resources: cpu, or its largest share.",
-)
-@click.option(
-    "--demand",
-    type=click.Choice(["requested", "allocated", "larger"]),
-    default="requested",
-    show_default=True,
-    help="Which processors a job is taken to need.",
-)
-@click.option(
-    "--overrun",
-    type=click.Choice(["cut", "keep", "raise"]),
-    default="cut",
-    show_default=True,
-    help="A run beyond its request: cut the run, keep both, or raise the request.",
-)
-@click.option(
-    "--no-request",
-    type=click.Choice(["longest", "run"]),
-    default="longest",
-    show_default=True,
-    help="What a job without a requested time asks for: the log's longest run, or its own (policies then know it).",
-)
-@click.option("--exclude", multiple=True, metavar="FILTER", help="Leave rows out: 'user=2 and job>=10'; repeatable.")
-@click.option(
-    "--on-bad",
-    type=click.Choice(["fail", "skip"]),
-    default="fail",
-    show_default=True,
-    help="At a broken row, a cut-off file, a negative run time, a job too large, a job number twice or rows out of "
-    "order.",
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Of generated jobs, trees, drawn weeks, drawn machines and drawn orders.",
-)
-@click.option("--report", type=click.Path(path_type=Path), help="Write an HTML report that needs no other file.")
-@click.option("--swf", "swf_directory", type=click.Path(path_type=Path), help="Directory for schedules as SWF files.")
-@click.option("--write-swf", "swf_file", type=click.Path(path_type=Path), help="File for the jobs themselves, as SWF.")
 @output_option
 def command(
-    trace: Path | None,
-    form: Any,
-    generate: Any,
-    count: int | None,
-    load: float | None,
-    policies: str,
-    policy_files: tuple[str, ...],
-    runtime: Runtime,
-    reliability: Reliability,
-    rebuild_days: int,
-    shares_of: Any,
-    fair_half_life: float,
-    machines: str | None,
-    machine_capacity: str | None,
-    processors: int | None,
-    resources: Any,
-    demand: Any,
-    overrun: Any,
-    no_request: Any,
-    exclude: tuple[str, ...],
-    on_bad: Any,
-    seed: int,
-    report: Path | None,
-    swf_directory: Path | None,
-    swf_file: Path | None,
+    source: JobOptions,
+    rules: PolicyOptions,
+    machine: MachineOptions,
+    rows: RowOptions,
+    files: FileOptions,
     output: str,
 ) -> None:
     """Replay a batch log under policies: waiting, slowdown, stretch, response and utilisation, side by side."""
     from cotide_sim.trace_replay.metrics import figures_of
 
-    _check_outputs(report, swf_directory)
-    chosen = _policies(policies, policy_files, Runner.POOL if machines is None else Runner.MACHINES)
-    chosen = [_with_shares(policy, shares_of, fair_half_life) for policy in chosen]
-    _check_source(trace, generate, {"--jobs": count, "--load": load})
-    check_machine_options(machines, machine_capacity, trace, processors, resources)
-    if trace is not None:
-        cleaning = cleaning_of(
-            processors=processors, demand=demand, overrun=overrun, no_request=no_request, exclude=exclude, on_bad=on_bad
-        )
-        given = from_file(trace, form, resources, on_bad, cleaning)
-    else:
-        given = from_generator(generate, count or DEFAULT_JOBS, load, processors, seed)
-    if machines is not None:
-        given = on_machines(given, machines, machine_capacity, skip=on_bad == "skip")
+    _check_outputs(files)
+    chosen = _policies(rules, Runner.POOL if machine.machines is None else Runner.MACHINES)
+    _check_source(source)
+    check_machine_options(
+        machine.machines, machine.machine_capacity, source.trace, machine.processors, machine.resources
+    )
+    given = _jobs(source, machine, rows)
     jobs = given.jobs
-    if swf_file is not None:
-        _write_jobs(swf_file, given)
+    if files.swf_file is not None:
+        _write_jobs(files.swf_file, given)
     if given.machine_jobs is not None:
-        schedules = replay_on_machines(given.machine_jobs, chosen, runtime, seed)
+        schedules = replay_on_machines(given.machine_jobs, chosen, rules.runtime, source.seed)
     else:
-        schedules = _replay(jobs, chosen, runtime, reliability, seed, rebuild_days)
-    figures = {schedule.policy: figures_of(jobs, schedule.start, seed=seed) for schedule in schedules}
+        schedules = _replay(jobs, chosen, rules, source.seed)
+    figures = {schedule.policy: figures_of(jobs, schedule.start, seed=source.seed) for schedule in schedules}
     if output != "table":
-        click.echo(as_text(document(given, runtime, seed, schedules, figures), output))
+        click.echo(as_text(document(given, rules.runtime, source.seed, schedules, figures), output))
     else:
-        print_table(given, runtime, schedules, figures)
-    if report is not None:
+        print_table(given, rules.runtime, schedules, figures)
+    if files.report is not None:
         from cotide_sim.trace_replay.report import write_report
 
         summaries = {policy.name: policy.summary for policy in chosen}
-        write_report(report, jobs, given.described, schedules, figures, made(), summaries)
-        click.echo(f"report: {report}", err=True)
-    if swf_directory is not None:
-        _write_schedules(swf_directory, jobs, schedules)
+        write_report(files.report, jobs, given.described, schedules, figures, made(), summaries)
+        click.echo(f"report: {files.report}", err=True)
+    if files.swf_directory is not None:
+        _write_schedules(files.swf_directory, jobs, schedules)
 
 
-def _check_outputs(report: Path | None, schedules: Path | None) -> None:
+def _jobs(source: JobOptions, machine: MachineOptions, rows: RowOptions) -> Input:
+    """Read and clean the trace, or generate jobs; with their machines where jobs are replayed on machines."""
+    if source.trace is None:
+        count = source.count or DEFAULT_JOBS
+        return from_generator(source.generate, count, source.load, machine.processors, source.seed)
+    cleaning = cleaning_of(processors=machine.processors, **asdict(rows))
+    given = from_file(source.trace, source.form, machine.resources, rows.on_bad, cleaning)
+    if machine.machines is None:
+        return given
+    return on_machines(given, machine.machines, machine.machine_capacity, skip=rows.on_bad == "skip")
+
+
+def _check_outputs(files: FileOptions) -> None:
     """Refuse a report and schedules that can't be written, before anything is replayed."""
+    report, schedules = files.report, files.swf_directory
     if report is not None and not report.parent.is_dir():
         raise InputError(f"there is no folder {report.parent}", field="--report")
     if report is not None and report.is_dir():
@@ -242,48 +312,45 @@ def _check_outputs(report: Path | None, schedules: Path | None) -> None:
         raise InputError(f"{schedules} is a file; name a folder", field="--swf")
 
 
-def _policies(names: str, files: tuple[str, ...], runner: Runner) -> list[ReplayPolicy | UserPolicy]:
+def _policies(rules: PolicyOptions, runner: Runner) -> list[ReplayPolicy | UserPolicy]:
     from cotide_sim.trace_replay.policies import policy_of
     from cotide_sim.trace_replay.user_policy import is_policy_file, load_policy
 
     found: dict[str, ReplayPolicy | UserPolicy] = {}
     sources: dict[str, str] = {}
-    for name in [*(part.strip() for part in names.split(",") if part.strip()), *files]:
+    for name in [*(part.strip() for part in rules.policies.split(",") if part.strip()), *rules.policy_files]:
         policy: ReplayPolicy | UserPolicy
-        if name in files or is_policy_file(name):
+        if name in rules.policy_files or is_policy_file(name):
             policy = load_policy(name)
             source = str(policy.file)
         else:
             policy, source = policy_of(name, runner), ""
         if sources.setdefault(policy.name, source) != source:
             raise InputError(f"two policies are named {policy.name}; rename a file", field="policy")
-        found[policy.name] = policy
+        found[policy.name] = _with_shares(policy, rules)
     if not found:
         raise InputError("names no policy", field="policy")
     return list(found.values())
 
 
-def _with_shares(policy: ReplayPolicy | UserPolicy, owners: Any, half_life: float) -> ReplayPolicy | UserPolicy:
+def _with_shares(policy: ReplayPolicy | UserPolicy, rules: PolicyOptions) -> ReplayPolicy | UserPolicy:
     from cotide_sim.trace_replay.policies import ReplayPolicy
 
-    return replace(policy, owners=owners, half_life_seconds=half_life) if isinstance(policy, ReplayPolicy) else policy
+    if not isinstance(policy, ReplayPolicy):
+        return policy
+    return replace(policy, owners=rules.shares_of, half_life_seconds=rules.fair_half_life)
 
 
-def _check_source(trace: Path | None, generate: str | None, generators: dict[str, object]) -> None:
-    if (trace is None) == (generate is None):
+def _check_source(source: JobOptions) -> None:
+    if (source.trace is None) == (source.generate is None):
         raise InputError("name a trace with --trace or a generator with --generate, one of the two", field="--trace")
-    for option, value in generators.items():
-        if trace is not None and value is not None:
+    for option, value in (("--jobs", source.count), ("--load", source.load)):
+        if source.trace is not None and value is not None:
             raise InputError("is for --generate; a trace has its own jobs", field=option)
 
 
 def _replay(
-    jobs: BatchJobs,
-    policies: Sequence[ReplayPolicy | UserPolicy],
-    runtime: Runtime,
-    reliability: Reliability,
-    seed: int,
-    rebuild_days: int,
+    jobs: BatchJobs, policies: Sequence[ReplayPolicy | UserPolicy], rules: PolicyOptions, seed: int
 ) -> list[Schedule]:
     """Run the policies one after another; a schedule that fails its check is a fault of ours and ends the command."""
     from cotide_core.kernels.compiled import when_compiling
@@ -293,16 +360,17 @@ def _replay(
     from cotide_sim.trace_replay.user_policy import UserPolicy
     from cotide_sim.trace_replay.user_replay import run_user_policy
 
-    schedules, pause = [], rebuild_days * DAY_SECONDS
-    with progress_bar(len(jobs) * len(policies), slow=runtime in SLOW or reliability == "trees") as tell:
+    schedules, pause, runtime = [], rules.rebuild_days * DAY_SECONDS, rules.runtime
+    slow = runtime in SLOW or rules.reliability == "trees"
+    with progress_bar(len(jobs) * len(policies), slow=slow) as tell:
         when_compiling(partial(_say_compiling, tell))
         for number, policy in enumerate(policies):
-            watch = None if tell is None else partial(_told, tell, number * len(jobs), policy.name)
+            watch = None if tell is None else partial(_report_progress, tell, number * len(jobs), policy.name)
             if isinstance(policy, UserPolicy):
                 schedule = run_user_policy(jobs, policy, runtime, seed=seed, rebuild_seconds=pause, watch=watch)
             else:
                 schedule = run_policy(
-                    jobs, policy, runtime, reliability=reliability, seed=seed, rebuild_seconds=pause, watch=watch
+                    jobs, policy, runtime, reliability=rules.reliability, seed=seed, rebuild_seconds=pause, watch=watch
                 )
             faults = faults_of(jobs, schedule)
             if faults:
@@ -319,7 +387,7 @@ def _say_compiling(tell: Callable[[int, str], None] | None) -> None:
         click.echo(f"{words} ...", err=True)
 
 
-def _told(tell: Callable[[int, str], None], before: int, name: str, done: int) -> None:
+def _report_progress(tell: Callable[[int, str], None], before: int, name: str, done: int) -> None:
     tell(before + done, name)
 
 

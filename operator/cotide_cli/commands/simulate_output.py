@@ -106,9 +106,9 @@ def print_table(given: Input, runtime: str, schedules: Sequence[Schedule], figur
         )
     where = counted(jobs.processors, "processor")
     if given.machine_jobs is not None:
-        told = _machines(given.machine_jobs)
-        where = f"{told['machines_source']}"
-        loads = ", ".join(f"{name} {share:.1%}" for name, share in dict(told["load"]).items())  # type: ignore[call-overload]  # a document's values are objects
+        machine_facts = _machines(given.machine_jobs)
+        where = f"{machine_facts['machines_source']}"
+        loads = ", ".join(f"{name} {share:.1%}" for name, share in dict(machine_facts["load"]).items())  # type: ignore[call-overload]  # a document's values are objects
         click.echo(f"asked for between the first submission and the last end, had nobody waited: {loads}")
     means = "Means, with 95 % intervals over resampled weeks."
     if all(figure.low is None for found in figures.values() for figure in found.values()):

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import click
 
+from cotide_cli.inputs.sample_options import SampleOptions
 from cotide_core.errors import ModelError
 from cotide_core.units import counted
 
@@ -40,31 +41,7 @@ class Asked:
         return SHARES if self.learning_curve else (1.0,)
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where samples come from; one of the three is named."""
-
-    data: Path | None
-    samples: Path | None
-    ledger: Path | None
-
-
-def source_of(data: Path | None, samples: Path | None, ledger: Path | None) -> Source:
-    """Return the one source that was named; a file given as --data holds samples.
-
-    Raises
-    ------
-    click.UsageError
-        When none or several were named.
-    """
-    if sum(source is not None for source in (data, samples, ledger)) != 1:
-        raise click.UsageError("give exactly one of --data, --samples and --ledger")
-    if data is not None and data.is_file():
-        data, samples = None, data
-    return Source(data, samples, ledger)
-
-
-def check(asked: Asked, source: Source, model: Path | None) -> None:
+def check(asked: Asked, source: SampleOptions, model: Path | None) -> None:
     """Refuse what contradicts each other, with `click.UsageError`."""
     if asked.predictor == "completion" and asked.limits is not None:
         raise click.UsageError("--limits is about the QoS predictor; run times have no limit")

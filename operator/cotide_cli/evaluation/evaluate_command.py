@@ -11,31 +11,15 @@ from typing import Any
 
 import click
 
-from cotide_cli.commands.train_command import TABLE_LIMITS, parse_limits
 from cotide_cli.evaluation import asking, score_rows, score_table
+from cotide_cli.inputs.sample_options import SampleOptions, sample_options
+from cotide_cli.option_groups import GroupedCommand
 from cotide_cli.printing import as_text, made, output_option
 
 
-@click.command("evaluate")
+@click.command("evaluate", cls=GroupedCommand)
 @click.argument("predictor", type=click.Choice(["qos", "completion"]))
-@click.option("--data", type=click.Path(path_type=Path), help="Directory of the measured co-location tables.")
-@click.option("--samples", type=click.Path(path_type=Path), help="CSV file of samples (docs/predictors.md).")
-@click.option("--ledger", type=click.Path(path_type=Path), help="Directory of a recorded ledger.")
-@click.option(
-    "--table",
-    type=click.Choice(list(TABLE_LIMITS)),
-    default="all",
-    show_default=True,
-    help="Which table of --data; all: each on its own.",
-)
-@click.option(
-    "--limits",
-    "--limit-ms",
-    "limits",
-    callback=parse_limits,
-    metavar="MS,MS,...",
-    help="p95 limits to score; default: by table or samples.",
-)
+@sample_options("Which table of --data; all: each on its own.", "p95 limits to score; default: by table or samples.")
 @click.option("--splits", type=click.IntRange(min=1), default=10, show_default=True, help="Random 3:1 splits.")
 @click.option(
     "--split",
@@ -59,11 +43,7 @@ from cotide_cli.printing import as_text, made, output_option
 @output_option
 def command(
     predictor: str,
-    data: Path | None,
-    samples: Path | None,
-    ledger: Path | None,
-    table: str,
-    limits: tuple[float, ...] | None,
+    source: SampleOptions,
     splits: int,
     split_by: str,
     model_directory: Path | None,
@@ -75,11 +55,11 @@ def command(
     output: str,
 ) -> None:
     """Score the QoS or the completion predictor over random 3:1 splits, beside its rivals."""
+    source = source.checked()
     asked = asking.Asked(
-        predictor, table, limits, splits, split_by, seed, unseen=unseen, learning_curve=learning_curve,
+        predictor, source.table, source.limits, splits, split_by, seed, unseen=unseen, learning_curve=learning_curve,
         reliability=reliability or page is not None,
     )  # fmt: skip
-    source = asking.source_of(data, samples, ledger)
     asking.check(asked, source, model_directory)
     model = None if model_directory is None else asking.read_model(model_directory)
     found = score_rows.scored(asked, source, model)

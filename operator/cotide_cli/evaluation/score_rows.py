@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import numpy as np
 
-from cotide_cli.commands.train_command import TABLE_LIMITS
-from cotide_cli.evaluation.asking import Asked, Source
+from cotide_cli.evaluation.asking import Asked
 from cotide_cli.inputs import training_data
+from cotide_cli.inputs.sample_options import TABLE_LIMITS, SampleOptions
 from cotide_core.errors import InputError
 from cotide_core.forecasts import CompletionSamples, QosSamples
 from cotide_core.units import counted
@@ -74,7 +74,7 @@ class Diagrams:
         return found
 
 
-def scored(asked: Asked, source: Source, model: Any) -> Found:
+def scored(asked: Asked, source: SampleOptions, model: Any) -> Found:
     """Return all rows that were asked for; progress goes to stderr.
 
     Parameters
@@ -102,7 +102,7 @@ def scored(asked: Asked, source: Source, model: Any) -> Found:
     return found
 
 
-def _qos_sources(asked: Asked, source: Source) -> list[tuple[str, QosSamples]]:
+def _qos_sources(asked: Asked, source: SampleOptions) -> list[tuple[str, QosSamples]]:
     if source.data is not None:
         data = source.data
         names = [name for name in TABLE_LIMITS if name != "all"] if asked.table == "all" else [asked.table]
@@ -113,7 +113,7 @@ def _qos_sources(asked: Asked, source: Source) -> list[tuple[str, QosSamples]]:
     return [(source.ledger.name, training_data.from_ledger(source.ledger)[0])]
 
 
-def _completion_sources(asked: Asked, source: Source) -> list[tuple[str, CompletionSamples]]:
+def _completion_sources(asked: Asked, source: SampleOptions) -> list[tuple[str, CompletionSamples]]:
     table = asked.table
     if source.data is not None:
         if table not in ("grid", "parsec", "all"):
@@ -181,7 +181,7 @@ def _qos(
 
 
 def _unseen(
-    name: str, samples: QosSamples, limits: Sequence[float], asked: Asked, source: Source, diagrams: Diagrams
+    name: str, samples: QosSamples, limits: Sequence[float], asked: Asked, source: SampleOptions, diagrams: Diagrams
 ) -> list[dict[str, Any]]:
     from cotide_predictors.evaluation.unseen import evaluate_unseen
     from cotide_predictors.qos.mixes import take_mixes

@@ -47,8 +47,8 @@ def reliable_share_experiment(
 
     if plot is not None:
         figure_file.check(plot)
-    with progress_bar() as told:
-        report = run(_read(logs), trees=trees, seed=seed, workers=workers or os.cpu_count() or 1, progress=told)
+    with progress_bar() as progress:
+        report = run(_read(logs), trees=trees, seed=seed, workers=workers or os.cpu_count() or 1, progress=progress)
     if plot is not None:
         backfilling_plot.draw_platform(report, plot)
     if output == "table":
@@ -75,8 +75,8 @@ def forecast_accuracy_experiment(
 
     if plot is not None:
         figure_file.check(plot)
-    with progress_bar() as told:
-        report = run(_read(logs), seed=seed, workers=workers or os.cpu_count() or 1, progress=told)
+    with progress_bar() as progress:
+        report = run(_read(logs), seed=seed, workers=workers or os.cpu_count() or 1, progress=progress)
     if plot is not None:
         backfilling_plot.draw_sensitivity(report, plot)
     return print_report(report, output, _print_sensitivity, seed=seed)
@@ -90,8 +90,8 @@ def platform_settings_experiment(logs: tuple[Path, ...], workers: int | None, ou
     """Choose the hybrid platform's settings on all logs but one and judge them on that one, for each log in turn."""
     from cotide_sim.experiments.backfilling.platform_settings import run
 
-    with progress_bar() as told:
-        report = run(_read(logs), workers=workers or os.cpu_count() or 1, progress=told)
+    with progress_bar() as progress:
+        report = run(_read(logs), workers=workers or os.cpu_count() or 1, progress=progress)
     if output != "table":
         click.echo(as_text(asdict(report), output))
         return 0
@@ -115,8 +115,8 @@ def first_share_experiment(logs: tuple[Path, ...], workers: int | None, output: 
     """Replay SWF logs under the hybrid platform with every first share of the processors."""
     from cotide_sim.experiments.backfilling.first_share import run
 
-    with progress_bar() as told:
-        results = run(_read(logs), workers=workers or os.cpu_count() or 1, progress=told)
+    with progress_bar() as progress:
+        results = run(_read(logs), workers=workers or os.cpu_count() or 1, progress=progress)
     if output != "table":
         click.echo(as_text([asdict(one) | {"best": one.best, "spread": one.spread} for one in results], output))
         return 0

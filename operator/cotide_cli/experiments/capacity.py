@@ -48,14 +48,14 @@ def command(
     check_paths(data, plot)
     if traces and data is None:
         raise InputError("names a trace of --data, which is not given", field="--trace")
-    with progress_bar() as told:
+    with progress_bar() as progress:
         report = run(
             traces or TRACES,
             range(seed, seed + seeds),
             data=data,
             workers=workers,
             score_hours=hours,
-            progress=told,
+            progress=progress,
         )
     if plot is not None:
         capacity_plot.draw(report, plot)
@@ -76,8 +76,8 @@ def _print(report: Report) -> None:
         )
         click.echo("  our money per core-hour over each rival's cheapest setting with as good a 95 % delay:")
         for rivalry in trace.rivalries:
-            told = _spread(rivalry.ratio, ".3f") if rivalry.seeds else "reaches no such delay"
-            click.echo(f"    {rivalry.rival}: {told} ({rivalry.seeds} of {len(report.seeds)} seeds)")
+            spread = _spread(rivalry.ratio, ".3f") if rivalry.seeds else "reaches no such delay"
+            click.echo(f"    {rivalry.rival}: {spread} ({rivalry.seeds} of {len(report.seeds)} seeds)")
         click.echo("")
     gap = report.integral
     click.echo(

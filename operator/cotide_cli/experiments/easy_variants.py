@@ -39,8 +39,8 @@ def command(logs: tuple[Path, ...], data: Path | None, output: str) -> int:
     paths = [*logs, *([] if data is None else _found(data))]
     if not paths:
         raise InputError("names no log; give files, or --data DIRECTORY", field="LOGS")
-    with progress_bar() as told:
-        reports = [run(read_swf(path), told) for path in paths]
+    with progress_bar() as progress:
+        reports = [run(read_swf(path), progress) for path in paths]
     missed = [text for report in reports for text in report.missed]
     if output == "table":
         for report in reports:

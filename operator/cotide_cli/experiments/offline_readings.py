@@ -34,8 +34,8 @@ def command(trace: Path | None, seed: int, quick: bool, output: str) -> int:
 
     settings = Settings(seed=seed, points=((400, 10), (400, 2)), stretch_jobs=400) if quick else Settings(seed=seed)
     log = None if trace is None else log_sizes(trace)
-    with progress_bar() as told:
-        report = run(settings, log, told)
+    with progress_bar() as progress:
+        report = run(settings, log, progress)
     if output == "table":
         _print(report)
     else:

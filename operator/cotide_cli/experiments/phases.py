@@ -42,9 +42,9 @@ def command(
         figure_file.check(plot)
     if data is not None and not data.is_dir():
         raise InputError("no such directory", file=str(data), field="--data")
-    with progress_bar() as told:
+    with progress_bar() as progress:
         report = run_experiment(
-            range(seed, seed + seeds), multiples=_multiples(multiples), data=data, hours=hours, told=told
+            range(seed, seed + seeds), multiples=_multiples(multiples), data=data, hours=hours, progress=progress
         )
     if plot is not None:
         phases_plot.draw(report, plot)
@@ -64,19 +64,19 @@ def _print(report: Report) -> None:
         lines = [["rule", "job time s", "over task level", "cpu", "memory", "slowed", "wait s", "p95 s", "pause s"]]
         lines[0] += ["longest s", "makespan s"]
         for row in setting.rows:
-            cells = [row.rule, _told(row.job_time, ".0f"), _told(row.over_task, ".3f")]
+            cells = [row.rule, _interval_text(row.job_time, ".0f"), _interval_text(row.over_task, ".3f")]
             cells += [f"{row.utilisation_cpu.mean:.3f}", f"{row.utilisation_memory.mean:.3f}", f"{row.slowed.mean:.2f}"]
             cells += [f"{row.wait.mean:.1f}", f"{row.wait_p95.mean:.1f}", f"{row.pause.mean:.1f}"]
             lines.append([*cells, f"{row.longest_pause:.0f}", f"{row.makespan.mean:.0f}"])
-        lines.append(["no scheduler below", _told(setting.bound, ".0f")] + [""] * 9)
+        lines.append(["no scheduler below", _interval_text(setting.bound, ".0f")] + [""] * 9)
         print_lines(lines)
     click.echo(
-        f"phases over task level on the PUMA-like mixes: {_told(report.puma_over_task, '.3f')};"
-        f" at the best multiple {_told(report.best_over_task, '.3f')} (paper: up to 24 % less, 0.76)"
+        f"phases over task level on the PUMA-like mixes: {_interval_text(report.puma_over_task, '.3f')};"
+        f" at the best multiple {_interval_text(report.best_over_task, '.3f')} (paper: up to 24 % less, 0.76)"
     )
     click.echo(f"means over {len(report.seeds)} seed(s), in brackets their 95 % interval; slowed: see docs/phases.md")
     click.echo("every stated bar was reached" if not report.missed else "\n".join(["missed:", *report.missed]))
 
 
-def _told(value: Interval, form: str) -> str:
+def _interval_text(value: Interval, form: str) -> str:
     return f"{value.mean:{form}} ({value.low:{form}}-{value.high:{form}})"

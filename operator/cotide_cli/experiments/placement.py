@@ -60,7 +60,7 @@ def command(
     from cotide_sim.experiments.placement.scenarios import WEEKS
 
     check_paths(data, plot)
-    with progress_bar() as told:
+    with progress_bar() as progress:
         report = run(
             weeks or WEEKS,
             range(seed, seed + seeds),
@@ -68,7 +68,7 @@ def command(
             days=days,
             reconfigurations=factors,
             workers=workers,
-            progress=told,
+            progress=progress,
         )
     if plot is not None:
         placement_plot.draw(report, plot)

@@ -43,7 +43,7 @@ def command(logs: tuple[Path, ...], rebuild_days: int, output: str) -> int:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         for path in logs:
             steps: dict[str, TaskID] = {}
-            reports.append(run(path, rebuild_days=rebuild_days, progress=partial(_told, bar, steps, path.name)))
+            reports.append(run(path, rebuild_days=rebuild_days, progress=partial(_report_step, bar, steps, path.name)))
     if output != "table":
         click.echo(as_text([asdict(report) for report in reports], output))
         return 0
@@ -56,7 +56,7 @@ def command(logs: tuple[Path, ...], rebuild_days: int, output: str) -> int:
     return 0
 
 
-def _told(bar: Progress, steps: dict[str, TaskID], name: str, step: str, share: float) -> None:
+def _report_step(bar: Progress, steps: dict[str, TaskID], name: str, step: str, share: float) -> None:
     if step not in steps:
         steps[step] = bar.add_task(f"{name} {step}", total=1.0)
     bar.update(steps[step], completed=share)

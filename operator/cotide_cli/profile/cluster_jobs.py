@@ -23,7 +23,7 @@ from cotide_kube.official import ask, connect
 from cotide_predictors.profiling.design import Mix
 
 CAMPAIGN: Final = "cotide.dev/profile"
-LOOK_SECONDS: Final = 0.5
+POLL_SECONDS: Final = 0.5
 """Between two looks at the pods (chosen)."""
 START_SECONDS: Final = 120.0
 """How long pods may take until they run: an image may have to be pulled (chosen)."""
@@ -127,7 +127,7 @@ class ClusterMachine:
                         names[index] = self._make(job)
                 if all(own.get(name, {}).get("status", {}).get("phase") == "Running" for name in names):
                     there.set()
-                stop.wait(LOOK_SECONDS)
+                stop.wait(POLL_SECONDS)
         except ClusterError as error:
             found.fault = str(error)
         finally:

@@ -248,5 +248,5 @@ def _print(
     if sent is None:
         click.echo("  advice only: nothing was changed")
     else:
-        told = "would be sent" if dry_run else "sent"
-        click.echo("\n".join(f"  {told}: {one}" for one in sent) if sent else f"  nothing {told}")
+        outcome = "would be sent" if dry_run else "sent"
+        click.echo("\n".join(f"  {outcome}: {one}" for one in sent) if sent else f"  nothing {outcome}")

@@ -48,12 +48,12 @@ def command(
     from cotide_operator.provisioning.place_queries import queried
     from cotide_operator.provisioning.placing import plan_turn
 
-    settings, told = asyncio.run(queried(_read(file)))
+    settings, queried_prices = asyncio.run(queried(_read(file)))
     networks = sorted({name for centre in settings.centres for name in centre.delays})
     if not networks:
         raise InputError("no centre has delays or delayQueries", file=str(file), field="centres")
     rates = _columns(demand, networks)
-    price = _prices(settings, prices, told, len(rates))
+    price = _prices(settings, prices, queried_prices, len(rates))
     before = json.loads(state.read_text()) if state is not None and state.exists() else []
     seen = asyncio.run(_look(settings, kubeconfig))
     turn = plan_turn(settings, networks, rates, price, seen, before)
@@ -101,10 +101,10 @@ def _columns(path: Path, names: list[str], *, signed: bool = False) -> np.ndarra
 
 
 def _prices(
-    settings: PlaceSettings, prices: Path | None, told: dict[str, float], rows: int
+    settings: PlaceSettings, prices: Path | None, queried_prices: dict[str, float], rows: int
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return (rows, centres): what was told holds for all rows, the rest is the file's."""
-    names = [centre.name for centre in settings.centres if centre.name not in told]
+    names = [centre.name for centre in settings.centres if centre.name not in queried_prices]
     given = np.zeros((rows, 0))
     if names:
         if prices is None:
@@ -114,7 +114,8 @@ def _prices(
             raise InputError(f"has {len(given)} rows where the demand has {rows}", file=str(prices))
     columns = dict(zip(names, given.T, strict=True))
     return np.stack(
-        [columns.get(centre.name, np.full(rows, told.get(centre.name, 0.0))) for centre in settings.centres], axis=1
+        [columns.get(centre.name, np.full(rows, queried_prices.get(centre.name, 0.0))) for centre in settings.centres],
+        axis=1,
     )
 
 

@@ -25,30 +25,30 @@ _Job = tuple[str, int, float | None]
 _ONLINE: Final = (0.0, 0.0)
 
 
-class ToldRunTimes:
+class PodRunTimeForecasts:
     """Lone run times that the driver told, by pod."""
 
     def __init__(self) -> None:
-        self._told: dict[str, RunTimeForecast] = {}
+        self._by_pod: dict[str, RunTimeForecast] = {}
 
     def take(self, forecast: RunTimeForecast) -> bool:
         """Remember a forecast; False for one that can't be."""
         possible = math.isfinite(forecast.seconds_p90) and 0.0 < forecast.seconds_p50 <= forecast.seconds_p90
         if possible:
-            self._told[forecast.key] = forecast
+            self._by_pod[forecast.key] = forecast
         return possible
 
     def __len__(self) -> int:
-        return len(self._told)
+        return len(self._by_pod)
 
     def of(self, pod: Pod) -> tuple[float, float] | None:
         """Return (p50, p90) in seconds; None where nothing was told."""
-        told = self._told.get(pod.key)
-        return None if told is None or told.uid != pod.uid else (told.seconds_p50, told.seconds_p90)
+        found = self._by_pod.get(pod.key)
+        return None if found is None or found.uid != pod.uid else (found.seconds_p50, found.seconds_p90)
 
     def drop(self, key: str) -> None:
         """Forget a pod that is gone or over."""
-        self._told.pop(key, None)
+        self._by_pod.pop(key, None)
 
 
 class RunTimes:
@@ -56,15 +56,18 @@ class RunTimes:
 
     Parameters
     ----------
-    told : None where no driver tells any.
+    by_pod : None where no driver tells any.
     pods : how many pods there are now: of so many jobs the answers are kept.
     """
 
     def __init__(
-        self, forecaster: CompletionForecaster, told: ToldRunTimes | None = None, pods: Callable[[], int] = lambda: 0
+        self,
+        forecaster: CompletionForecaster,
+        by_pod: PodRunTimeForecasts | None = None,
+        pods: Callable[[], int] = lambda: 0,
     ) -> None:
         self.forecaster = forecaster
-        self.told = ToldRunTimes() if told is None else told
+        self.by_pod = PodRunTimeForecasts() if by_pod is None else by_pod
         self._pooled = not isinstance(forecaster, CompletionByNamespace)
         self._pods = pods
         self._known: Remembered[_Job, tuple[float, float]] = Remembered(REMEMBERED)
@@ -74,7 +77,7 @@ class RunTimes:
         self.each(pods)
 
     def each(self, pods: Iterable[Pod]) -> list[tuple[float, float]]:
-        """Return of each pod what `untold` does; asks in one call about the jobs that are new."""
+        """Return of each pod what `by_job` does; asks in one call about the jobs that are new."""
         self._known.make_room(max(REMEMBERED, self._pods()))
         known, job_of = self._known.get, self._job
         jobs = [None if pod.workload_class is WorkloadClass.ONLINE else job_of(pod) for pod in pods]
@@ -96,10 +99,10 @@ class RunTimes:
 
     def of(self, pod: Pod) -> tuple[float, float]:
         """Return (p50, p90) in seconds; zeros for an online pod, which has no end."""
-        told = self.told.of(pod)
-        return self.untold(pod) if told is None or pod.workload_class is WorkloadClass.ONLINE else told
+        own = self.by_pod.of(pod)
+        return self.by_job(pod) if own is None or pod.workload_class is WorkloadClass.ONLINE else own
 
-    def untold(self, pod: Pod) -> tuple[float, float]:
+    def by_job(self, pod: Pod) -> tuple[float, float]:
         """Return the same of a pod of which nothing was told."""
         if pod.workload_class is WorkloadClass.ONLINE:
             return _ONLINE

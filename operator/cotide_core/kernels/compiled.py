@@ -32,13 +32,13 @@ def _numba() -> Any:
     return numba
 
 
-_told: list[Callable[[], object]] = []
+_listeners: list[Callable[[], object]] = []
 """Who wants to know of the first compilation; see `when_compiling`."""
 
 
 def when_compiling(tell: Callable[[], object]) -> None:
     """Have ``tell`` called before a kernel is compiled that is not on disk, once, in the thread that needs it."""
-    _told.append(tell)
+    _listeners.append(tell)
 
 
 def _listen(numba: Any) -> None:
@@ -49,8 +49,8 @@ def _listen(numba: Any) -> None:
     class Listener(event.Listener):
         def on_start(self, event: object) -> None:
             del event
-            while _told:
-                _told.pop()()
+            while _listeners:
+                _listeners.pop()()
 
         def on_end(self, event: object) -> None:
             del event

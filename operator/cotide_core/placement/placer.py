@@ -205,7 +205,7 @@ class Placer:
                 open_rows = guard.not_refused(snapshot, shape, candidates.codes == FITS)
                 asked = np.union1d(first, open_rows) if len(open_rows) <= FEW_ROWS else first
             self._ask_ahead(snapshot, shape, forecaster, guard, asked, upcoming())
-            probabilities = guard.told(snapshot, shape, first)
+            probabilities = guard.found_probabilities(snapshot, shape, first)
         chosen = self._choose(snapshot, shape, guard, unfit, first, probabilities)
         if chosen is not None:
             return chosen

@@ -39,8 +39,8 @@ def shapes_to_requeue(
         for (shape, row), probability in zip(asked, answers, strict=True):
             if probability <= guard.threshold:
                 passed.setdefault(shape, []).append(row)
-        told = set(asked)
-        unknown = [pair for pair in unknown if pair not in told and not guard.covers(snapshot, *pair)]
+        already_asked = set(asked)
+        unknown = [pair for pair in unknown if pair not in already_asked and not guard.covers(snapshot, *pair)]
         asked = unknown
     return passed
 

@@ -46,9 +46,9 @@ def wait(
     cap : the limit of its namespace that it waits for.
     """
     node = "" if room is None else room.node
-    if entry.told == (reason, message, node):
+    if entry.last_reason == (reason, message, node):
         return None
-    entry.told = (reason, message, node)
+    entry.last_reason = (reason, message, node)
     return Wait(
         key=entry.pod.key,
         uid=entry.pod.uid,

@@ -76,10 +76,10 @@ class GangAttempt:
     tried: int = 1
     """Placements that were worked out."""
 
-    def tell(self, told: Wait | None) -> None:
+    def tell(self, instruction: Wait | None) -> None:
         """Add what is to be told, where there is something."""
-        if told is not None:
-            self.waits.append(told)
+        if instruction is not None:
+            self.waits.append(instruction)
 
 
 @dataclass(slots=True)
@@ -319,7 +319,11 @@ class GangStarts:
         """Tell a member that another says more: a number that changes is not told a thousand times."""
         gang = standing.gang
         words = f"gang {gang.key}: waits until {gang.minimum} can start at once; {speaks.pod.key} says more"
-        if entry.told is None or entry.told[0] is not WaitReason.WAITING_FOR_GANG or "says more" not in entry.told[1]:
+        if (
+            entry.last_reason is None
+            or entry.last_reason[0] is not WaitReason.WAITING_FOR_GANG
+            or "says more" not in entry.last_reason[1]
+        ):
             attempt.tell(wait(entry, WaitReason.WAITING_FOR_GANG, words))
 
     def _again(self, members: Sequence[QueuedPod], now: float) -> GangAttempt:

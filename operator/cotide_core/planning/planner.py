@@ -169,7 +169,7 @@ class Planner:
         self._planned: dict[str, PlannedStart] = {}
         self._extension: tuple[PlanProblem, Profiles, list[int], int] | None = None
         """What it takes to plan on for those that have no reservation, when somebody asks."""
-        self._untold = False
+        self._unreported = False
         self._vacated: list[int] = []
         """Rows that reservations left since something was free earlier: a pod that was looked at before may move there
         when the next thing is."""
@@ -233,7 +233,7 @@ class Planner:
             for index, row, begin in zip(left, request.machine.tolist(), request.start.tolist(), strict=True):
                 if row >= 0:
                     key = self._waiting[index].pod.key
-                    self._planned[key] = self._told(problem, snapshot, index, row, begin, reserved=False)
+                    self._planned[key] = self._plan_of(problem, snapshot, index, row, begin, reserved=False)
         return {key: one for key, one in self._planned.items() if key in self._still_waiting()}
 
     def plan(self, snapshot: Snapshot, now: float, most: int, qos: QosForecaster) -> list[DecidedBind]:
@@ -255,7 +255,7 @@ class Planner:
             waiting, self._gang = together(waiting, self._gangs)
         self._waiting = waiting
         self._planned, self._extension, self._due, self._next_start = {}, None, False, math.inf
-        self._untold = True
+        self._unreported = True
         if not waiting:
             return []
         request, profiles, settled = self._made(snapshot, moment, now, most, qos)
@@ -285,8 +285,8 @@ class Planner:
 
     def waits(self, snapshot: Snapshot) -> Iterator[Wait]:
         """Yield what is to be told to the pods of a new plan that stay."""
-        waiting = self._waiting if self._untold else []
-        self._untold = False
+        waiting = self._waiting if self._unreported else []
+        self._unreported = False
         for entry in waiting:
             if entry.queue_state is not QueueState.PLANNED:
                 continue
@@ -294,22 +294,22 @@ class Planner:
             planned = self._planned.get(entry.pod.key)
             if planned is not None and planned.reserved:
                 words = f"gang {entry.shape.gang}: all start together, this one " if entry.shape.gang else ""
-                told = wait(entry, WaitReason.WAITING_FOR_TURN, f"{words}reserved on {planned.node}")
+                said = wait(entry, WaitReason.WAITING_FOR_TURN, f"{words}reserved on {planned.node}")
             elif planned is not None:
-                told = wait(entry, WaitReason.WAITING_FOR_TURN, self._rule.behind)
+                said = wait(entry, WaitReason.WAITING_FOR_TURN, self._rule.behind)
             elif self._extension is not None and self._planned:
-                told = wait(entry, WaitReason.WAITING_FOR_TURN, "starts as soon as that delays no reserved pod")
+                said = wait(entry, WaitReason.WAITING_FOR_TURN, "starts as soon as that delays no reserved pod")
             else:
-                told = self._refusal(entry, snapshot)
-            if told is not None:
-                yield told
+                said = self._refusal(entry, snapshot)
+            if said is not None:
+                yield said
         for _, _, entry in self._line[self._depth :] if waiting else ():
-            if entry.told is None and entry.queue_state is QueueState.PLANNED:
+            if entry.last_reason is None and entry.queue_state is QueueState.PLANNED:
                 entry.attempts = max(1, entry.attempts)
                 first = f"{self._depth} {noun_of(self._depth, 'pod')}"
                 message = f"waits until it is among the first {first}, which are planned"
-                if (told := wait(entry, WaitReason.WAITING_FOR_TURN, message)) is not None:
-                    yield told
+                if (said := wait(entry, WaitReason.WAITING_FOR_TURN, message)) is not None:
+                    yield said
 
     def _made(
         self, snapshot: Snapshot, moment: int, now: float, most: int, qos: QosForecaster
@@ -460,13 +460,13 @@ class Planner:
             if row < 0 or entry.queue_state is not QueueState.PLANNED:
                 continue
             starts.append(begin)
-            self._planned[entry.pod.key] = self._told(problem, snapshot, index, row, begin, reserved=reserved)
+            self._planned[entry.pod.key] = self._plan_of(problem, snapshot, index, row, begin, reserved=reserved)
             if self._rule.kept:
                 self._kept[entry] = (snapshot.name(row), begin)
         later = [begin for begin in starts if begin > moment]
         self._next_start = min(later) / MICROSECONDS if later else math.inf
 
-    def _told(
+    def _plan_of(
         self, problem: PlanProblem, snapshot: Snapshot, index: int, row: int, begin: int, *, reserved: bool
     ) -> PlannedStart:
         end = begin + problem.lasts(index, row)

@@ -148,7 +148,7 @@ class QosGuard:
             return None
         return np.asarray(tables.probabilities[index].take(rows))
 
-    def told(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp]) -> Floats:
+    def found_probabilities(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp]) -> Floats:
         """Return the same for rows that were asked about just now."""
         return np.asarray(self._tables.probabilities[self._tables.index_of(snapshot, shape)].take(rows))
 
@@ -282,16 +282,16 @@ class QosGuard:
         """Ask about P pairs of a shape and a row, write the answers down and return them."""
         tables, columns = self._tables, snapshot.columns
         asked = mixes_after(snapshot, tables, indices, rows)
-        told = forecaster.answer(asked.mixes)
+        found = forecaster.answer(asked.mixes)
         self.calls += 1
         self._names = columns.workload_names
         return take_answers(
             indices,
             rows,
             asked.starts,
-            np.ascontiguousarray(told.probability, np.float64),
+            np.ascontiguousarray(found.probability, np.float64),
             asked.numbers,
-            basis_of(told.outside, told.evidence),
+            basis_of(found.outside, found.evidence),
             self.threshold,
             tables.shapes,
             tables.marks,

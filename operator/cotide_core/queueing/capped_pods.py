@@ -27,7 +27,7 @@ from cotide_core.state.namespace_use import (
 )
 from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU, RECLAIMED_MEMORY, format_amount
 
-LOOKED_AT: Final = 64
+MOST_CHECKED: Final = 64
 """Pods of a namespace that are looked at for one that fits what was freed (chosen: bounds a cycle's work)."""
 _QUEUED: Final = frozenset(
     {QueueState.ACTIVE, QueueState.BACKOFF, QueueState.PARKED, QueueState.PLANNED, QueueState.IN_HAND}
@@ -146,7 +146,7 @@ class CappedPods:
         if room is not None and waiting is not None:
             room -= waiting.queued
         beside = (0, 0)
-        while len(kept) < LOOKED_AT and (room is None or len(out) < room) and (item := heap.pop()) is not None:
+        while len(kept) < MOST_CHECKED and (room is None or len(out) < room) and (item := heap.pop()) is not None:
             entry = item[2]
             if self.over_held(entry, beside) is not None:
                 kept.append(item)

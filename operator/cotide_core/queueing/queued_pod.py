@@ -52,5 +52,5 @@ class QueuedPod:
     """The same of when its key changes by itself."""
     ready_seconds: float = 0.0
     """When its back-off is over."""
-    told: tuple[WaitReason, str, str] | None = None
+    last_reason: tuple[WaitReason, str, str] | None = None
     """What the last Wait said: reason, sentence, nominated node."""

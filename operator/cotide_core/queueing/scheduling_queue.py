@@ -38,7 +38,7 @@ from cotide_core.queueing.queued_pod import QueuedPod, QueueState
 from cotide_core.state.namespace_use import NamespaceUse, namespace_of
 from cotide_core.state.shapes import Shape
 
-LOOKED_AT: Final = 64
+MOST_CHECKED: Final = 64
 """Pods that are looked at for one that may stand aside; chosen: the latest are hardly ever all in hand or planned."""
 
 
@@ -155,7 +155,7 @@ class SchedulingQueue:
         """
         for lower in range(rank):
             trying = self._trying[lower]
-            for key in list(islice(reversed(trying), LOOKED_AT)):
+            for key in list(islice(reversed(trying), MOST_CHECKED)):
                 entry = trying[key]
                 if entry.queue_state in (QueueState.ACTIVE, QueueState.BACKOFF, QueueState.PARKED):
                     self._dismiss_scout(entry, now)

@@ -137,26 +137,26 @@ class ExtenderAdvisor:
             return None
         if node not in self.state.columns.row_of:
             return None
-        told = PodAssumed(pod.key, pod.uid, node, now)
-        self.state.apply(told)
+        assumed = PodAssumed(pod.key, pod.uid, node, now)
+        self.state.apply(assumed)
         self._assumed.pop(pod.key, None)
-        self._assumed[pod.key] = told
-        return told
+        self._assumed[pod.key] = assumed
+        return assumed
 
     def release(self, key: str, why: str) -> BindRefused | None:
         """Give up what was assumed of a pod; None where nothing was."""
-        told = self._assumed.pop(key, None)
-        if told is None:
+        assumed = self._assumed.pop(key, None)
+        if assumed is None:
             return None
-        refused = BindRefused(told.key, told.uid, told.node, 0, why, retry=False)
+        refused = BindRefused(assumed.key, assumed.uid, assumed.node, 0, why, retry=False)
         self.state.apply(refused)
         return refused
 
     def expire(self, now: float) -> list[BindRefused]:
         """Give up the assumptions that nobody confirmed in time."""
         due = []
-        for key, told in self._assumed.items():  # oldest first
-            if told.at_seconds + self._timeout > now:
+        for key, assumed in self._assumed.items():  # oldest first
+            if assumed.at_seconds + self._timeout > now:
                 break
             due.append(key)
         given_up = [self.release(key, "kube-scheduler did not bind it in time") for key in due]

@@ -218,10 +218,10 @@ def best_rounds(
     services = list(dict.fromkeys(option.service for option in options))
     departures = [Departure(key, ()) for key in services]
     departures += [Departure(option.service, tuple(one.record for one in option.victims)) for option in options]
-    told: Floats = forecaster.answer(mixes_without(state, departures)).probability
-    present = dict(zip(services, told.tolist(), strict=False))
+    answers: Floats = forecaster.answer(mixes_without(state, departures)).probability
+    present = dict(zip(services, answers.tolist(), strict=False))
     best: dict[str, tuple[bool, float, Round]] = {}
-    for option, without in zip(options, told[len(services) :].tolist(), strict=True):
+    for option, without in zip(options, answers[len(services) :].tolist(), strict=True):
         before = present[option.service]
         stays = without / before if before > 0 else 1.0
         seconds = max(remaining(one.record) for one in option.victims)

@@ -27,7 +27,7 @@ from cotide_core.reclaiming.victim_selection import Candidate, drawn, fewest, ma
 from cotide_core.state.cluster_state import ClusterState, PodRecord
 from cotide_core.state.snapshot import Snapshot
 
-NODES_LOOKED_INTO: Final = 32
+NODES_CHECKED: Final = 32
 """Nodes whose pods are looked at for victims, those with the most room after it first (chosen: a ms)."""
 
 
@@ -150,11 +150,11 @@ class Preemption:
 
 
 def _first_admitted(rows: NDArray[np.intp], admits: Admits) -> NDArray[np.intp]:
-    """Return the first rows that pass, `NODES_LOOKED_INTO` at most; asked about as many at once."""
+    """Return the first rows that pass, `NODES_CHECKED` at most; asked about as many at once."""
     passed = rows[:0]
-    for first in range(0, len(rows), NODES_LOOKED_INTO):
-        part = rows[first : first + NODES_LOOKED_INTO]
+    for first in range(0, len(rows), NODES_CHECKED):
+        part = rows[first : first + NODES_CHECKED]
         passed = np.concatenate([passed, part[admits(part)]])
-        if len(passed) >= NODES_LOOKED_INTO:
+        if len(passed) >= NODES_CHECKED:
             break
-    return passed[:NODES_LOOKED_INTO]
+    return passed[:NODES_CHECKED]

@@ -159,10 +159,10 @@ def _rounds(
     services = list(dict.fromkeys(option.service for option in options))
     departures = [Departure(key, (), horizon) for key in services for horizon in (0, SOON)]
     departures += [Departure(one.service, tuple(each.record for each in one.victims), SOON) for one in options]
-    told: list[float] = forecaster.answer(mixes_without(state, departures)).probability.tolist()
-    present = {key: told[2 * index : 2 * index + 2] for index, key in enumerate(services)}
+    answers: list[float] = forecaster.answer(mixes_without(state, departures)).probability.tolist()
+    present = {key: answers[2 * index : 2 * index + 2] for index, key in enumerate(services)}
     out = []
-    for option, without in zip(options, told[2 * len(services) :], strict=True):
+    for option, without in zip(options, answers[2 * len(services) :], strict=True):
         held, soon = present[option.service]
         if soon <= held:
             continue

@@ -280,15 +280,15 @@ class ClusterState:
         self.relieved.intersection_update(relieved)
         self.namespaces.eased.intersection_update(eased)
 
-    def _assume_told(self, told: PodAssumed) -> None:
+    def _assume(self, event: PodAssumed) -> None:
         """Count a waiting pod where another scheduler is about to bind it; a later word replaces an earlier one."""
-        record = self._pods.get(told.key)
-        if record is None or record.pod.uid != told.uid or record.pod.phase in _TERMINAL:
+        record = self._pods.get(event.key)
+        if record is None or record.pod.uid != event.uid or record.pod.phase in _TERMINAL:
             return
         if record.pod.node is not None:
             return
-        self.forget(told.key)
-        self.assume(told.key, told.node, told.at_seconds)
+        self.forget(event.key)
+        self.assume(event.key, event.node, event.at_seconds)
 
     def _refuse(self, refused: PodRefused) -> None:
         """Close a node to pods like the one that its kubelet refused."""
@@ -305,19 +305,19 @@ class ClusterState:
         """Return what is known of nodes that refused pods, for an engine that follows this one."""
         return self.refusals.backoffs(list(self.columns.resources), now) if self.refusals else []
 
-    def _restore(self, told: NodeBackoffRestored) -> None:
+    def _restore(self, event: NodeBackoffRestored) -> None:
         """Take over a back-off; one that a pod tried which runs meanwhile is over."""
-        row = self.columns.row_of.get(told.node)
+        row = self.columns.row_of.get(event.node)
         if row is None:
             return
-        tried = self._pods.get(told.trying)
-        trying = tried is not None and tried.node == told.node
+        tried = self._pods.get(event.trying)
+        trying = tried is not None and tried.node == event.node
         if trying and tried is not None and tried.pod.phase is not PodPhase.PENDING:
             return
-        amounts = self.demand(told.requests).amounts
+        amounts = self.demand(event.requests).amounts
         # The event does not tell whether that pod selected nodes: it matters of the others alone.
         asked = Asked(self._names(amounts), amounts, selects=False)
-        if self.refusals.restore(told, asked, told.trying if trying else None):
+        if self.refusals.restore(event, asked, event.trying if trying else None):
             self.columns.touch(row, relief=False)
 
     def _asked(self, pod: Pod) -> Asked:
@@ -499,7 +499,7 @@ class ClusterState:
 
     def _apply_rest(self, event: Event) -> None:
         if isinstance(event, PodAssumed):
-            self._assume_told(event)
+            self._assume(event)
         elif isinstance(event, RatesForecasted):
             self._follow_rates(self.rate_forecasts.take(event))
         elif isinstance(event, NodeBackoffRestored):

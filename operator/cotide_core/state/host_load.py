@@ -145,12 +145,12 @@ class HostLoad:
         open_rows = believed & (self._until[:size] < end)
         since = np.maximum(0.0, self.asked() - self._asked_then[:, :size])
         for horizon in range(HORIZONS_MOST):
-            told = open_rows & (until[horizon] >= now)
-            if not told.any():
+            is_forecast = open_rows & (until[horizon] >= now)
+            if not is_forecast.any():
                 break
             further = np.minimum(self._ahead[horizon, :, :size] + since, self.physical())
-            peak = np.where(told, np.maximum(peak, further), peak)
-            open_rows = told & (until[horizon] < end)
+            peak = np.where(is_forecast, np.maximum(peak, further), peak)
+            open_rows = is_forecast & (until[horizon] < end)
         return peak, believed
 
     def _foreseen(self) -> Floats:

@@ -185,7 +185,7 @@ class NodeRefusals:
             for known in reasons.values()
         ]
 
-    def restore(self, told: NodeBackoffRestored, asked: Asked, trying: str | None) -> bool:
+    def restore(self, event: NodeBackoffRestored, asked: Asked, trying: str | None) -> bool:
         """Take over what an engine before this one knew; False where it says nothing, or nothing new.
 
         Parameters
@@ -193,14 +193,14 @@ class NodeRefusals:
         asked : by the pod that was refused.
         trying : key of the pod that tries the node, where that still is to be seen.
         """
-        scope = _scope(told.reason, asked)
-        if not is_of_the_node(told.reason) or scope in self._nodes.get(told.node, {}):
+        scope = _scope(event.reason, asked)
+        if not is_of_the_node(event.reason) or scope in self._nodes.get(event.node, {}):
             return False
-        backoff = _Backoff(told.reason, asked, told.until_seconds, refusals=told.refusals, trying=trying)
-        self._nodes.setdefault(told.node, {})[scope] = backoff
+        backoff = _Backoff(event.reason, asked, event.until_seconds, refusals=event.refusals, trying=trying)
+        self._nodes.setdefault(event.node, {})[scope] = backoff
         if trying is not None:
-            self._trials[trying] = told.node
-        self._settle(told.node)
+            self._trials[trying] = event.node
+        self._settle(event.node)
         return True
 
     def relieve(self, node: str, ended: Iterable[str]) -> None:

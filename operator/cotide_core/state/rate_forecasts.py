@@ -30,12 +30,12 @@ class RateForecasts:
 
     def __init__(self) -> None:
         self.horizons_seconds: tuple[float, ...] = ()
-        self._told: dict[str, tuple[float, ...]] = {}
+        self._by_pod: dict[str, tuple[float, ...]] = {}
         self._until = math.inf
 
     def of(self, pod: str) -> tuple[float, ...]:
         """Return the highest rates of a pod up to the end of each horizon; empty where nothing is forecast."""
-        return self._told.get(pod, ())
+        return self._by_pod.get(pod, ())
 
     def horizon_of(self, seconds: float) -> int:
         """Return which horizon a run of so many seconds is judged by, counted from 1; `NOW` where there is none."""
@@ -48,8 +48,8 @@ class RateForecasts:
         changed: dict[str, None] = {}
         horizons = event.horizons_seconds[:RATE_HORIZONS]
         if horizons != self.horizons_seconds:
-            changed.update(dict.fromkeys(self._told))
-            self._told.clear()
+            changed.update(dict.fromkeys(self._by_pod))
+            self._by_pod.clear()
             self.horizons_seconds = horizons
         self._until = event.until_seconds if math.isfinite(event.until_seconds) else -math.inf
         for pod, rates in event.forecasts:
@@ -57,19 +57,19 @@ class RateForecasts:
             usable = len(rates) >= len(horizons) and all(math.isfinite(rate) and rate >= 0 for rate in rates)
             if usable and horizons:
                 rising = list(accumulate(rates[: len(horizons)], max))
-                self._told[pod] = (*rising, *rising[-1:] * (RATE_HORIZONS - len(rising)))
+                self._by_pod[pod] = (*rising, *rising[-1:] * (RATE_HORIZONS - len(rising)))
             else:
-                self._told.pop(pod, None)
+                self._by_pod.pop(pod, None)
         return changed
 
     def expire(self, now: float) -> Iterable[str]:
         """Forget everything once it is out of date; return the pods concerned."""
-        if now <= self._until or not self._told:
+        if now <= self._until or not self._by_pod:
             return ()
-        gone = list(self._told)
-        self._told.clear()
+        gone = list(self._by_pod)
+        self._by_pod.clear()
         return gone
 
     def drop(self, pod: str) -> None:
         """Forget a pod that is gone."""
-        self._told.pop(pod, None)
+        self._by_pod.pop(pod, None)

@@ -149,8 +149,8 @@ class ShapeTable:
         images = state.images.wished(pod.images) if self._by_peers and pod.images else ()
         fit_key = (pod.requests, constraints, pod.host_ports, service, exclusive, online, peers, images)
         gratis = self._by_class and pod.workload_class is WorkloadClass.GRATIS
-        told = self._by_job and not online
-        key: object = (fit_key, pod.type, pod.input_bytes) if told else fit_key
+        names_job = self._by_job and not online
+        key: object = (fit_key, pod.type, pod.input_bytes) if names_job else fit_key
         if gratis:
             key = (key, gratis)
         elif self._by_class and not online and not pod.preempts:
@@ -173,7 +173,7 @@ class ShapeTable:
                 fit = self._fits[fit_key] = _fit_shape(pod, state, wished, service, exclusive, online)
                 fit.peers = peers
                 fit.images = images
-            shape = Shape(fit, pod.type if told else "", pod.input_bytes if told else 0, column, self._count)
+            shape = Shape(fit, pod.type if names_job else "", pod.input_bytes if names_job else 0, column, self._count)
             shape.gratis = gratis
             shape.seconds = lasts
             shape.gang = "" if pod.gang is None else pod.gang.key

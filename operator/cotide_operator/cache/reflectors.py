@@ -106,12 +106,12 @@ class Informers:
             await preflight.await_resources(client)
             self.stage = ""
             self.reached.set()
-            async with TaskSupervisor() as crew:
+            async with TaskSupervisor() as supervisor:
                 for kind in KINDS:
-                    crew.start(self._follow(kind), f"reflector of {kind}")
+                    supervisor.start(self._follow(kind), f"reflector of {kind}")
                 for kind in OPTIONAL_KINDS:
-                    crew.start(self._follow_if_served(kind), f"reflector of {kind}")
-                await crew.until(asyncio.get_running_loop().create_future())
+                    supervisor.start(self._follow_if_served(kind), f"reflector of {kind}")
+                await supervisor.until(asyncio.get_running_loop().create_future())
 
     async def _follow_if_served(self, kind: Kind) -> None:
         """Follow a kind from when the server serves it and lets us read it; it may come later, or never."""

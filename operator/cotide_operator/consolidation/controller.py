@@ -29,7 +29,7 @@ from cotide_core.consolidation.removal.drain_plan import Freed
 from cotide_core.consolidation.removal.watching import (
     Acts,
     Allowance,
-    Look,
+    ClusterView,
     Mark,
     Standing,
     Wanted,
@@ -53,7 +53,7 @@ from cotide_operator.clock import Clock
 from cotide_operator.config.consolidation_settings import ConsolidationSettings
 from cotide_operator.consolidation.carrier import ENDED, Carrier
 from cotide_operator.consolidation.live_hands import LiveHands
-from cotide_operator.consolidation.live_plan import LivePlan, plan_of, told_by
+from cotide_operator.consolidation.live_plan import LivePlan, engine_view_of, plan_of
 from cotide_operator.consolidation.node_record import left_behind
 from cotide_operator.consolidation.predictions import Predictions
 from cotide_operator.observability.metrics import Metrics
@@ -61,7 +61,7 @@ from cotide_operator.reporting.event_recorder import EventRecorder
 
 _LOG = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 1.0
 """Wall seconds between two looks whether pods wait; chosen: so long a pod waits for a node of ours at most."""
 WAITING_MOST: Final = 500
 """Waiting pods that are looked at; chosen: the nodes that these want are given back, then the next are looked at."""
@@ -138,7 +138,7 @@ class Consolidator:
                 self._complain(error)
             except Exception:  # noqa: BLE001 - one object that trips us must not stop scheduling
                 _LOG.exception("consolidation could not look")
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def stop(self) -> None:
         """Undo what is being drained; nothing is begun any more."""
@@ -211,7 +211,7 @@ class Consolidator:
             state = dependencies.engine().state
             named = {one.node for one in plan.freed} | {one.node for one in plan.emptying}
             plan = within(plan, allowed, {name: allowed.kind_of(state.node(name)) for name in named})
-        acts = self._watch.decide(Look(now, plan, standings, draining, wanted))
+        acts = self._watch.decide(ClusterView(now, plan, standings, draining, wanted))
         await self._act(acts, planned)
         self._follow(now)
         self._show()
@@ -221,9 +221,9 @@ class Consolidator:
         found: list[Pod] = []
         for key, pod in self._dependencies.mirror.pods.items():
             if not pod.spec.node_name and self._refused(key, pod):
-                told = self._dependencies.pods.get(key)
-                if told is not None:
-                    found.append(told)
+                known = self._dependencies.pods.get(key)
+                if known is not None:
+                    found.append(known)
                 if len(found) >= WAITING_MOST:
                     break
         return found
@@ -241,10 +241,12 @@ class Consolidator:
 
     async def _plan(self, now: float) -> LivePlan:
         dependencies = self._dependencies
-        told = told_by(dependencies.engine().state, dependencies.forecaster(), dependencies.risk_threshold, now)
+        engine_view = engine_view_of(
+            dependencies.engine().state, dependencies.forecaster(), dependencies.risk_threshold, now
+        )
         started = time.perf_counter()
         planned = await asyncio.to_thread(
-            plan_of, dependencies.mirror.copied(), dict(dependencies.pods), told, self._spared(), now
+            plan_of, dependencies.mirror.copied(), dict(dependencies.pods), engine_view, self._spared(), now
         )  # fmt: skip
         dependencies.telemetry.consolidation_plan_seconds.observe(time.perf_counter() - started)
         for view, nodes in (

@@ -30,7 +30,7 @@ REFUSALS_MOST = 50
 
 
 @dataclass(frozen=True)
-class Told:
+class EngineView:
     """What the engine knows and the API does not say; copied in the loop's thread.
 
     Attributes
@@ -64,7 +64,7 @@ class LivePlan:
     warnings: tuple[str, ...]
 
 
-def told_by(state: ClusterState, forecaster: QosForecaster, threshold: float, now: float) -> Told:
+def engine_view_of(state: ClusterState, forecaster: QosForecaster, threshold: float, now: float) -> EngineView:
     """Copy what the engine's state knows; fast, for the loop's own thread."""
     peaks, believed = state.host_load.online_peak(now, STALE_SECONDS)
     left = state.host_load.physical() - peaks - state.host_load.batch_load(now)
@@ -82,11 +82,11 @@ def told_by(state: ClusterState, forecaster: QosForecaster, threshold: float, no
         for one in state.records_on(row)
         if one.requests_per_second is not None
     }
-    return Told(room, rates, forecaster, threshold)
+    return EngineView(room, rates, forecaster, threshold)
 
 
 def plan_of(
-    cache: ObjectCache, known: Mapping[str, Pod], told: Told, settings: ConsolidationSettings, now: float
+    cache: ObjectCache, known: Mapping[str, Pod], engine_view: EngineView, settings: ConsolidationSettings, now: float
 ) -> LivePlan:
     """Return the plan.
 
@@ -96,16 +96,16 @@ def plan_of(
     """
     picture = picture_of(cache, now, known)
     state, rules = picture.state, settings.moves()
-    for key, rate in told.rates.items():
+    for key, rate in engine_view.rates.items():
         state.apply(ServiceSampled(key, rate))
-    guard = ServiceGuard(told.threshold, told.forecaster) if state.columns.service_counts.any() else None
+    guard = ServiceGuard(engine_view.threshold, engine_view.forecaster) if state.columns.service_counts.any() else None
     nodes = state.columns.nodes
     excluded = np.array([node is None or node.unschedulable or _left_out(node, settings) for node in nodes], np.bool_)
-    columns = columns_of(state, picture.constraints(rules), now, Outlook(_room(told, nodes), guard))
+    columns = columns_of(state, picture.constraints(rules), now, Outlook(_room(engine_view, nodes), guard))
     excluded = excluded[: columns.nodes]
     plan = drain_plan(columns, rules, excluded)
     refused: tuple[Refusal, ...] = ()
-    if told.room:
+    if engine_view.room:
         free = columns_of(state, picture.constraints(rules), now, Outlook(None, guard))
         refused = _refused(columns, drain_plan(free, rules, excluded))
     uids = {one.pod.key: one.pod.uid for one in state.records()}
@@ -123,13 +123,13 @@ def _left_out(node: Node, settings: ConsolidationSettings) -> bool:
     return any(labels.get(label) in values for label, values in settings.excluded_nodes.items())
 
 
-def _room(told: Told, nodes: list[Node | None]) -> Floats | None:
-    if not told.room:
+def _room(engine_view: EngineView, nodes: list[Node | None]) -> Floats | None:
+    if not engine_view.room:
         return None
     room = np.full((2, len(nodes)), np.inf)
     for row, node in enumerate(nodes):
-        if node is not None and node.name in told.room:
-            room[:, row] = told.room[node.name]
+        if node is not None and node.name in engine_view.room:
+            room[:, row] = engine_view.room[node.name]
     return room
 
 

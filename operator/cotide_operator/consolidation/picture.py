@@ -88,9 +88,11 @@ def picture_of(cache: ObjectCache, now: float, known: Mapping[str, Pod] = Mappin
         by_namespace.setdefault(budget.metadata.namespace, []).append(budget)
     for key, pod in cache.pods.items():
         translated = _translated(pod, cache)
-        told = known.get(key)
-        if told is not None and told.uid == translated.uid:
-            translated = translated._replace(created_seconds=told.created_seconds, started_seconds=told.started_seconds)
+        as_known = known.get(key)
+        if as_known is not None and as_known.uid == translated.uid:
+            translated = translated._replace(
+                created_seconds=as_known.created_seconds, started_seconds=as_known.started_seconds
+            )
         state.apply(PodUpserted(translated))
         owner = controller_of(pod.metadata)
         if owner is not None:

@@ -75,17 +75,17 @@ class Predictions:
 
     def emptied(self, node: str, now: float) -> None:
         """Score a node that is empty: right when it was within its p90."""
-        told = self._nodes.pop(node, None)
-        if told is not None:
-            took = now - told.made
-            outcome = RIGHT if took <= told.p90 else WRONG
-            self._score(NODE_EMPTIES, node, outcome, {"seconds": took, "p50": told.p50, "p90": told.p90})
+        prediction = self._nodes.pop(node, None)
+        if prediction is not None:
+            took = now - prediction.made
+            outcome = RIGHT if took <= prediction.p90 else WRONG
+            self._score(NODE_EMPTIES, node, outcome, {"seconds": took, "p50": prediction.p50, "p90": prediction.p90})
 
     def gave_up(self, node: str, now: float, *, late: bool) -> None:
         """Score a node that was given back before it was empty: wrong when it was late, else nobody knows."""
-        told = self._nodes.pop(node, None)
-        if told is not None:
-            figures = {"seconds": now - told.made, "p50": told.p50, "p90": told.p90}
+        prediction = self._nodes.pop(node, None)
+        if prediction is not None:
+            figures = {"seconds": now - prediction.made, "p50": prediction.p50, "p90": prediction.p90}
             self._score(NODE_EMPTIES, node, WRONG if late else UNKNOWN, figures)
 
     def ends(self, pod: str, uid: str, p50: float, p90: float, now: float) -> None:
@@ -95,12 +95,14 @@ class Predictions:
 
     def follow_pods(self, running: Mapping[str, str], ended: Mapping[str, str], now: float) -> None:
         """Score pods; `running`, `ended`: uid by key of those that run still, and of those that ended by themselves."""
-        for (key, uid), told in list(self._pods.items()):
-            if running.get(key) == uid and now < told.until:
+        for (key, uid), prediction in list(self._pods.items()):
+            if running.get(key) == uid and now < prediction.until:
                 continue
             del self._pods[key, uid]
             outcome = WRONG if running.get(key) == uid else RIGHT if ended.get(key) == uid else UNKNOWN
-            self._score(POD_ENDS, key, outcome, {"seconds": now - told.made, "p50": told.p50, "p90": told.p90})
+            self._score(
+                POD_ENDS, key, outcome, {"seconds": now - prediction.made, "p50": prediction.p50, "p90": prediction.p90}
+            )
 
     def pods(self) -> list[str]:
         """Return the keys of the pods about which something was predicted."""
@@ -117,18 +119,18 @@ class Predictions:
 
     def follow_loads(self, used: Mapping[str, tuple[float, float]], now: float) -> None:
         """Take what is used on nodes now (cpu, memory), and score the refusals whose horizon is over."""
-        for node, told in list(self._loads.items()):
+        for node, prediction in list(self._loads.items()):
             seen = used.get(node)
             if seen is not None:
-                before = told.peak or (0.0, 0.0)
-                told.peak = max(before[0], seen[0]), max(before[1], seen[1])
-            if now < told.until:
+                before = prediction.peak or (0.0, 0.0)
+                prediction.peak = max(before[0], seen[0]), max(before[1], seen[1])
+            if now < prediction.until:
                 continue
             del self._loads[node]
-            self._judge(node, told)
+            self._judge(node, prediction)
 
-    def _judge(self, node: str, told: _Open) -> None:
-        refusal, peak = told.refusal, told.peak
+    def _judge(self, node: str, prediction: _Open) -> None:
+        refusal, peak = prediction.refusal, prediction.peak
         if refusal is None or peak is None:
             self._score(OVERLOAD, node, UNKNOWN, {})
             return

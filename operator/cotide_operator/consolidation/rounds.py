@@ -21,7 +21,7 @@ from typing import Protocol
 from cotide_core.consolidation.removal.drain_plan import DrainPlan
 from cotide_core.consolidation.removal.watching import (
     Acts,
-    Look,
+    ClusterView,
     Mark,
     Standing,
     Wanted,
@@ -150,7 +150,7 @@ class Rounds:
         waiting = [one.pod for one in picture.state.records() if one.pod.key in refused]
         wanted, hope, _ = wanted_nodes(picture.state, waiting, ours) if waiting else Wanted()
         plan = None if hope else self._plan(picture)
-        acts = self._watch.decide(Look(now, plan, standings, self._draining(standings), wanted))
+        acts = self._watch.decide(ClusterView(now, plan, standings, self._draining(standings), wanted))
         self._goes.clear()
         self._goes.update(one.pod.key for one in picture.state.records() if one.pod.terminating)
         self._goes.update(key for key, facts in picture.facts.items() if facts.goes_with_node)

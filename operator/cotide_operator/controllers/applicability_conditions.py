@@ -27,7 +27,7 @@ _TRUST: Final = {
 
 
 def with_applicability(
-    conditions: Sequence[Mapping[str, Any]], known: ServiceApplicability, look: ReconcileContext
+    conditions: Sequence[Mapping[str, Any]], known: ServiceApplicability, context: ReconcileContext
 ) -> list[Status]:
     """Return the conditions with all of them set."""
     measured = _UNKNOWN not in known.outside
@@ -56,7 +56,7 @@ def with_applicability(
     if not known.trust:  # of an operator that scored by service
         found = [condition for condition in conditions if condition.get("type") not in _TRUST]
     for condition in (rate, training, *_trust_conditions(known)):
-        found = with_condition(found, condition, look)
+        found = with_condition(found, condition, context)
     return [dict(one) for one in found]
 
 

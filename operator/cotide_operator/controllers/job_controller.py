@@ -135,16 +135,16 @@ class JobController:
         if not left:
             self._ended.pop(key, None)
 
-    async def look(self, key: str) -> float | None:
+    async def reconcile(self, key: str) -> float | None:
         """Take the next steps of a Job; return the wall seconds after which to look again, or None."""
         job = self._mirror.jobs.get(key)
         if job is None or job.metadata.deletion_timestamp:  # its pods go with it, by their ownerReferences
             self.forget(key)
             return self._later(key, await self._tracking.release_strays(key, job))
         known = self._recall(key, job)
-        look = ReconcileContext(self._clock, time.time(), job.metadata.generation)
+        context = ReconcileContext(self._clock, time.time(), job.metadata.generation)
         if known.spec is None:
-            status = misconfigured(known.kept.status, known.fault, look, phase="Queued")
+            status = misconfigured(known.kept.status, known.fault, context, phase="Queued")
             await self._tracking.release_strays(key, job)
             return await self.statuses.write(job, known.kept, status)
         turn = Turn()
@@ -168,8 +168,8 @@ class JobController:
             return self._wall_until(plan.recheck_seconds) or MADE_SECONDS
         decisions = await self._decisions(job, pods)
         await turn.give_way()
-        status = job_status(known.spec, plan.progress, pods, decisions, known.kept.status, look, known.trouble)
-        status["conditions"] = with_released(status["conditions"], known.unwritten, look)
+        status = job_status(known.spec, plan.progress, pods, decisions, known.kept.status, context, known.trouble)
+        status["conditions"] = with_released(status["conditions"], known.unwritten, context)
         await turn.give_way()
         again = await self.statuses.write(job, known.kept, status, at_once=not accounted)
         if not accounted:

@@ -34,7 +34,7 @@ STOP_SECONDS: Final = 10.0
 AGAIN: Final = Backoff(initial_seconds=1.0, cap_seconds=300.0)
 STEADY_SECONDS: Final = 600.0
 """Kopf that ran for so long is started again at once when it ends. Chosen."""
-LOOK_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 1.0
 PROBE_SECONDS: Final = 10.0
 """Wall seconds between two questions; kopf keeps an answer for as long."""
 ANSWER_SECONDS: Final = 5.0
@@ -168,7 +168,7 @@ class KopfSupervisor:
                 next_probe = now + PROBE_SECONDS
                 if await thread.well() or self._well_monotonic is None:
                     self._well_monotonic = time.monotonic()
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
         self._well_monotonic = None
 
     async def stop(self, seconds: float) -> bool:

@@ -159,20 +159,20 @@ class Controllers:
         while True:
             kind, key = await self.queue.get()
             # A look that began is finished even when we are told to stop: between its writes nothing may be lost.
-            look = asyncio.ensure_future(self._look(kind, key))
+            reconciling = asyncio.ensure_future(self._reconcile(kind, key))
             try:
-                await asyncio.shield(look)
+                await asyncio.shield(reconciling)
             except asyncio.CancelledError:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(5.0):
-                        await look
+                        await reconciling
                 raise
 
-    async def _look(self, kind: Ours, key: str) -> None:
+    async def _reconcile(self, kind: Ours, key: str) -> None:
         controller = self.jobs if kind == "jobs" else self.workloads
         waiting = self._waiting.pop((kind, key), [])  # who asks from now on asks for another look
         try:
-            again = await controller.look(key)
+            again = await controller.reconcile(key)
         except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
             self._failed(kind, key, error, asked=bool(waiting))
             _give(waiting, error)

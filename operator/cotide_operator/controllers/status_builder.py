@@ -67,7 +67,7 @@ def job_status(
     pods: Sequence[SeenPod],
     decisions: Mapping[str, Decision],
     before: Mapping[str, Any],
-    look: ReconcileContext,
+    context: ReconcileContext,
     trouble: str | None = None,
 ) -> Status:
     """Return the status of a Job.
@@ -77,7 +77,7 @@ def job_status(
     spec, progress, pods : see `jobs`.
     decisions : latest decision by pod name.
     before : the status as it is now.
-    look : when and for which generation.
+    context : when and for which generation.
     trouble : what keeps pods from being made at all, in one sentence.
     """
     alive = [pod for pod in pods if pod.alive]
@@ -104,28 +104,28 @@ def job_status(
         "nodes": node_names(pods) or list(before.get("nodes") or ()),
         "startTime": before.get("startTime") or _time(min(_known(pod.started_seconds for pod in pods), default=None)),
         "completionTime": before.get("completionTime"),
-        "observedGeneration": look.generation,
+        "observedGeneration": context.generation,
     }
     if progress.outcome is None:
-        status["predictedStart"] = _settled(before.get("predictedStart"), _start(waiting, decisions, look), look)
-        finish = _finish(spec, progress, placed, waiting, decisions, _p50(status["predictedSeconds"]), look)
-        status["predictedFinish"] = _settled(before.get("predictedFinish"), finish, look)
+        status["predictedStart"] = _settled(before.get("predictedStart"), _start(waiting, decisions, context), context)
+        finish = _finish(spec, progress, placed, waiting, decisions, _p50(status["predictedSeconds"]), context)
+        status["predictedFinish"] = _settled(before.get("predictedFinish"), finish, context)
     elif status["completionTime"] is None:
         ends = [*_known(pod.finished_seconds for pod in pods)]
-        status["completionTime"] = _time(max(ends, default=look.wall_seconds))
+        status["completionTime"] = _time(max(ends, default=context.wall_seconds))
     conditions = list(before.get("conditions") or ())
     for condition in _job_conditions(progress, spec, placed, waiting, foremost, trouble, conditions):
-        conditions = with_condition(conditions, condition, look)
-    return {**status, "conditions": _with_started(conditions, pods, look)}
+        conditions = with_condition(conditions, condition, context)
+    return {**status, "conditions": _with_started(conditions, pods, context)}
 
 
 def misconfigured(
-    before: Mapping[str, Any], sentence: str, look: ReconcileContext, *, phase: str | None = None
+    before: Mapping[str, Any], sentence: str, context: ReconcileContext, *, phase: str | None = None
 ) -> Status:
     """Return the status of a resource whose spec can't be followed: what it had, and the sentence."""
     condition = {"type": "Scheduled", "status": "False", "reason": WaitReason.MISCONFIGURED.value, "message": sentence}
-    conditions = with_condition(list(before.get("conditions") or ()), condition, look)
-    status = {**before, "conditions": conditions, "observedGeneration": look.generation}
+    conditions = with_condition(list(before.get("conditions") or ()), condition, context)
+    status = {**before, "conditions": conditions, "observedGeneration": context.generation}
     if phase is not None and not before.get("phase"):
         status["phase"] = phase
     return status
@@ -137,7 +137,7 @@ def workload_status(
     decisions: Mapping[str, Decision],
     reading: ServiceReading | None,
     before: Mapping[str, Any],
-    look: ReconcileContext,
+    context: ReconcileContext,
     *,
     violations: int = 0,
     trouble: str | None = None,
@@ -164,20 +164,20 @@ def workload_status(
         "rps": round(rate, 1) if rate is not None and math.isfinite(rate) else None,
         "latencyP95Milliseconds": round(latency, 2) if latency is not None and math.isfinite(latency) else None,
         "violations": max(violations, _count(before, "violations")),
-        "observedGeneration": look.generation,
+        "observedGeneration": context.generation,
     }
     conditions = list(before.get("conditions") or ())
     is_ready = len(ready) >= wanted and not trouble and (wanted > 0 or not alive)
     sentence = f"{len(ready)} of {counted(wanted, 'pod')} ready"
     reason = "AllPodsReady" if is_ready else ("NoPods" if not alive else "PodsNotReady")
-    conditions = with_condition(conditions, _condition("Ready", is_ready, reason, sentence), look)
+    conditions = with_condition(conditions, _condition("Ready", is_ready, reason, sentence), context)
     foremost = _foremost(waiting, decisions)
     placement = _placement(len(alive) - len(waiting), waiting, foremost, trouble)
-    return {**status, "conditions": with_condition(conditions, placement, look)}
+    return {**status, "conditions": with_condition(conditions, placement, context)}
 
 
 def with_query_fault(
-    conditions: Sequence[Mapping[str, Any]], fault: QueryFault | None, look: ReconcileContext
+    conditions: Sequence[Mapping[str, Any]], fault: QueryFault | None, context: ReconcileContext
 ) -> list[Status]:
     """Return the conditions of a Workload with what is wrong with its queries.
 
@@ -185,47 +185,47 @@ def with_query_fault(
     """
     kind = WaitReason.MISCONFIGURED.value
     if fault is not None:
-        return with_condition(conditions, _condition(kind, True, fault.reason, fault.message), look)
+        return with_condition(conditions, _condition(kind, True, fault.reason, fault.message), context)
     before = next((one for one in conditions if one.get("type") == kind), None)
     if before is None or before.get("reason") not in QUERY_REASONS:
         return [dict(one) for one in conditions]
-    return with_condition(conditions, _condition(kind, False, "QueriesAsked", "its queries are answered"), look)
+    return with_condition(conditions, _condition(kind, False, "QueriesAsked", "its queries are answered"), context)
 
 
 def with_condition(
-    conditions: Sequence[Mapping[str, Any]], condition: Mapping[str, Any], look: ReconcileContext
+    conditions: Sequence[Mapping[str, Any]], condition: Mapping[str, Any], context: ReconcileContext
 ) -> list[Status]:
     """Return the conditions with one of them set; its transition time is kept while its status stays."""
     before = next((one for one in conditions if one.get("type") == condition["type"]), None)
-    changed = look.wall_seconds
+    changed = context.wall_seconds
     kept = before.get("lastTransitionTime") if before and before.get("status") == condition["status"] else None
     after = {
         **condition,
-        "observedGeneration": look.generation,
+        "observedGeneration": context.generation,
         "lastTransitionTime": kept or format_timestamp(changed),
     }
     others = [dict(one) for one in conditions if one.get("type") != condition["type"]]
     return sorted([*others, after], key=lambda one: str(one["type"]))
 
 
-def with_released(conditions: Sequence[Status], refused: str | None, look: ReconcileContext) -> list[Status]:
+def with_released(conditions: Sequence[Status], refused: str | None, context: ReconcileContext) -> list[Status]:
     """Return the conditions with what the API server has against deleting or releasing pods, or had."""
     if refused is None and not any(one.get("type") == RELEASED for one in conditions):
         return list(conditions)
     released = _condition(RELEASED, refused is None, "Refused" if refused else "Released", refused or "")
-    return with_condition(conditions, released, look)
+    return with_condition(conditions, released, context)
 
 
-def _with_started(conditions: Sequence[Status], pods: Sequence[SeenPod], look: ReconcileContext) -> list[Status]:
+def _with_started(conditions: Sequence[Status], pods: Sequence[SeenPod], context: ReconcileContext) -> list[Status]:
     """Return the conditions with what keeps kubelets from starting pods, or kept them."""
     stuck = [pod for pod in pods if pod.alive and pod.cannot_start]
     if stuck:
         first = f"{stuck[0].name} on {stuck[0].node}: {stuck[0].cannot_start}"
         sentence = f"{counted(len(stuck), 'pod')} can't be started: {first}"
-        return with_condition(conditions, _condition(STARTED, False, "CannotStart", sentence), look)
+        return with_condition(conditions, _condition(STARTED, False, "CannotStart", sentence), context)
     refused = any(one.get("type") == STARTED and one.get("status") == "False" for one in conditions)
     if refused and any(pod.phase in ("Running", "Succeeded") for pod in pods):
-        return with_condition(conditions, _condition(STARTED, True, "Started", "pods are started"), look)
+        return with_condition(conditions, _condition(STARTED, True, "Started", "pods are started"), context)
     return list(conditions)
 
 
@@ -335,9 +335,9 @@ def _p50(predicted: Mapping[str, Any] | None) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _start(waiting: Sequence[SeenPod], decisions: Mapping[str, Decision], look: ReconcileContext) -> float | None:
+def _start(waiting: Sequence[SeenPod], decisions: Mapping[str, Decision], context: ReconcileContext) -> float | None:
     starts = _known(decisions[pod.name].predicted_start_seconds for pod in waiting if pod.name in decisions)
-    return look.clock.to_wall(min(starts)) if starts else None
+    return context.clock.to_wall(min(starts)) if starts else None
 
 
 def _finish(
@@ -347,7 +347,7 @@ def _finish(
     waiting: Sequence[SeenPod],
     decisions: Mapping[str, Decision],
     of_the_job: float | None,
-    look: ReconcileContext,
+    context: ReconcileContext,
 ) -> float | None:
     """Predict when the last pod is done, on the wall: running pods to their p50, waiting ones after their start.
 
@@ -356,7 +356,7 @@ def _finish(
     is unknown: half a prediction would be a wrong one. Where a policy plans, a waiting pod is done at its planned
     finish.
     """
-    now, longest, end = look.clock.now(), 0.0, 0.0
+    now, longest, end = context.clock.now(), 0.0, 0.0
     for number, pod in enumerate((*placed, *waiting)):
         has_node = number < len(placed)
         decision = decisions.get(pod.name)
@@ -371,7 +371,7 @@ def _finish(
         longest = max(longest, p50)
         start = decision.predicted_start_seconds
         if has_node:
-            start = look.clock.from_wall(pod.started_seconds) if pod.started_seconds else decision.decided_seconds
+            start = context.clock.from_wall(pod.started_seconds) if pod.started_seconds else decision.decided_seconds
         if start is None:
             return None
         finish = start + p50
@@ -382,10 +382,10 @@ def _finish(
         return None
     unmade = spec.completions - len(progress.completed) - len(placed) - len(waiting)
     waves = math.ceil(max(0, unmade) / spec.parallelism)
-    return look.clock.to_wall(end + waves * longest)
+    return context.clock.to_wall(end + waves * longest)
 
 
-def _settled(before: str | None, after: float | None, look: ReconcileContext) -> str | None:
+def _settled(before: str | None, after: float | None, context: ReconcileContext) -> str | None:
     """Return the new time, or the old one where the two hardly differ."""
     if after is None or not math.isfinite(after):
         return None
@@ -394,7 +394,7 @@ def _settled(before: str | None, after: float | None, look: ReconcileContext) ->
             moved = abs(parse_timestamp(before) - after)
         except InputError:
             return _time(after)
-        if moved <= max(SETTLED_SECONDS, 0.1 * (after - look.wall_seconds)):
+        if moved <= max(SETTLED_SECONDS, 0.1 * (after - context.wall_seconds)):
             return before
     return _time(after)
 

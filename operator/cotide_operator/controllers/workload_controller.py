@@ -91,16 +91,18 @@ class WorkloadController:
         self.statuses = StatusWriter(client, "workloads", refresh_seconds)
         self._known: dict[str, _WorkloadEntry] = {}
 
-    async def look(self, key: str) -> float | None:
+    async def reconcile(self, key: str) -> float | None:
         """Take the next steps of a Workload; return the wall seconds after which to look again, or None."""
         workload = self._mirror.workloads.get(key)
         if workload is None or workload.metadata.deletion_timestamp:
             self._known.pop(key, None)
             return None
         known = self._recall(key, workload)
-        look = ReconcileContext(self._clock, time.time(), workload.metadata.generation)
+        context = ReconcileContext(self._clock, time.time(), workload.metadata.generation)
         if known.spec is None:
-            return await self.statuses.write(workload, known.kept, misconfigured(known.kept.status, known.fault, look))
+            return await self.statuses.write(
+                workload, known.kept, misconfigured(known.kept.status, known.fault, context)
+            )
         again: float | None = None
         if known.spec.template is not None:
             pods = await self._children_of(workload, key)
@@ -120,7 +122,7 @@ class WorkloadController:
             decisions,
             reading,
             known.kept.status,
-            look,
+            context,
             violations=known.count(reading.violations if reading else 0),
             trouble=known.trouble,
         )
@@ -130,12 +132,12 @@ class WorkloadController:
             seen = self._applicability(
                 key, None if rate is None else rate / ready, known.spec.qos.latency_p95_milliseconds
             )
-            status["conditions"] = with_applicability(status["conditions"], seen, look)
+            status["conditions"] = with_applicability(status["conditions"], seen, context)
             status["decidedBy"] = decided_by(seen)
         faults = self._readings.faults
         if faults is not None:
-            status = {**status, "conditions": with_query_fault(status["conditions"], faults.get(key), look)}
-        status["conditions"] = with_released(status["conditions"], known.unwritten, look)
+            status = {**status, "conditions": with_query_fault(status["conditions"], faults.get(key), context)}
+        status["conditions"] = with_released(status["conditions"], known.unwritten, context)
         if known.unwritten:
             again = min(TROUBLE_SECONDS, again or TROUBLE_SECONDS)
         rest = await self.statuses.write(workload, known.kept, status)

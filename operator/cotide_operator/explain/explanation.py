@@ -26,7 +26,7 @@ from cotide_operator.translation.gangs import DEFAULT_TIMEOUT_SECONDS
 
 Object = Mapping[str, Any]
 Facts = list[tuple[str, str]]
-_Told = TypeVar("_Told")
+_Fact = TypeVar("_Fact")
 
 EVENTS_SHOWN: Final = 8
 """Latest events on the screen; chosen."""
@@ -85,12 +85,12 @@ def explain_pod(pod: Object, context: ClassContext, now_seconds: float) -> Expla
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     note = _note(pod)
     unread: Facts = []
-    workload_class, why = _told(unread, "Class", lambda: class_and_reason(pod, context), _NO_CLASS)
+    workload_class, why = _read(unread, "Class", lambda: class_and_reason(pod, context), _NO_CLASS)
     facts = [("Class", f"{workload_class}, {why}")]
     scheduler = spec.get("schedulerName") or "default-scheduler"
     ours = note is not None or scheduler == "cotide"
-    facts.append(("State", _told(unread, "State", lambda: _state(pod, now_seconds), "not known")))
-    facts += _told(unread, "Workload", lambda: _of_the_service(context.owner), _NO_FACTS)
+    facts.append(("State", _read(unread, "State", lambda: _state(pod, now_seconds), "not known")))
+    facts += _read(unread, "Workload", lambda: _of_the_service(context.owner), _NO_FACTS)
     data: dict[str, Any] = {
         "kind": "Pod",
         "namespace": metadata.get("namespace"),
@@ -111,25 +111,25 @@ def explain_pod(pod: Object, context: ClassContext, now_seconds: float) -> Expla
         note_facts, note_data = _decision(note, placed=bool(spec.get("nodeName")))
         facts += note_facts
         data["decision"] = note_data
-    reclaimed, reclaimed_data = _told(
+    reclaimed, reclaimed_data = _read(
         unread, "Reclaimed capacity", lambda: reclaimed_facts(pod, context.node, context.beside), _NOTHING
     )
     facts += reclaimed
     if reclaimed_data:
         data["reclaimed"] = reclaimed_data
-    phase, phase_data = _told(unread, "Phase of work", lambda: phase_facts(pod, now_seconds), _NOTHING)
+    phase, phase_data = _read(unread, "Phase of work", lambda: phase_facts(pod, now_seconds), _NOTHING)
     facts += phase
     if phase_data:
         data["phaseOfWork"] = phase_data
     if ours:
         placed = bool(spec.get("nodeName"))
-        facts += _told(
+        facts += _read(
             unread,
             "Job",
             lambda: _of_the_job(context.owner, facts, placed=placed, now_seconds=now_seconds),
             _NO_FACTS,
         )
-    happenings = _told(unread, "Events", lambda: _happenings(context.events), _NO_HAPPENINGS)
+    happenings = _read(unread, "Events", lambda: _happenings(context.events), _NO_HAPPENINGS)
     facts += unread
     data["events"] = [_as_data(one) for one in happenings]
     return Explanation(
@@ -149,16 +149,16 @@ def explain_job(job: Object, pods: Sequence[Object], events: Sequence[Object], n
     unread: Facts = []
     facts = [
         ("Class", f"{spec.get('class', 'batch')}, by spec.class"),
-        ("Work", _told(unread, "Work", lambda: _work(spec), "not known")),
-        *_told(unread, "Gang", lambda: _gang(spec), _NO_FACTS),
+        ("Work", _read(unread, "Work", lambda: _work(spec), "not known")),
+        *_read(unread, "Gang", lambda: _gang(spec), _NO_FACTS),
         ("Phase", f"{status.get('phase') or 'not looked at yet; is the operator running?'}"),
-        *_told(unread, "Status", lambda: _status_facts(status, now_seconds), _NO_FACTS),
+        *_read(unread, "Status", lambda: _status_facts(status, now_seconds), _NO_FACTS),
     ]
     foremost = _foremost(pods, notes)
     if foremost is not None:
         decision_facts, _ = _decision(foremost, placed=False)
         facts += [(what, words) for what, words in decision_facts if what in ("Retry", "Models", "QoS risk")]
-    happenings = _told(unread, "Events", lambda: _happenings(events), _NO_HAPPENINGS)
+    happenings = _read(unread, "Events", lambda: _happenings(events), _NO_HAPPENINGS)
     facts += unread
     rows = tuple(_pod_row(pod, notes.get(pod["metadata"]["name"])) for pod in pods[:PODS_SHOWN])
     if len(pods) > PODS_SHOWN:
@@ -193,7 +193,7 @@ def explain_job(job: Object, pods: Sequence[Object], events: Sequence[Object], n
     )
 
 
-def _told(unread: Facts, what: str, tell: Callable[[], _Told], otherwise: _Told) -> _Told:
+def _read(unread: Facts, what: str, tell: Callable[[], _Fact], otherwise: _Fact) -> _Fact:
     """Return what there is to tell; where that raises, note so and return what is told otherwise."""
     try:
         return tell()

@@ -56,20 +56,20 @@ def reclaimed_facts(pod: Object, node: Object | None, beside: Sequence[Object] |
         data["node"] = {"name": name, "offered": None}
         return facts, data
     offered = cpu or 0, memory or 0
-    words, told = f"{name} offers {_words(offered)}", {"name": name, "offered": _data(offered)}
+    words, node_data = f"{name} offers {_words(offered)}", {"name": name, "offered": _data(offered)}
     if beside is not None:
         running = [one for one in beside if (one.get("status") or {}).get("phase") not in _ENDED]
         amounts = [reclaimed_requests(one) for one in running]
         in_use = sum(one[0] for one in amounts), sum(one[1] for one in amounts)
         words += f", of which its pods ask for {_words(in_use)}"
-        told["inUse"] = _data(in_use)
+        node_data["inUse"] = _data(in_use)
     facts.append(("Offered", words))
     facts += _trust(node)
     note = (node["metadata"].get("annotations") or {}).get(ANNOTATION)
     if note:
         facts.append(("Forecast", note))
-    told |= {"forecastTrusted": says.trusted, "reason": says.reason, "forecast": note}
-    data["node"] = told
+    node_data |= {"forecastTrusted": says.trusted, "reason": says.reason, "forecast": note}
+    data["node"] = node_data
     return facts, data
 
 

@@ -53,17 +53,17 @@ class Teller:
     def __init__(self, loop: Loop, stale_seconds: float) -> None:
         self._loop = loop
         self._stale_seconds = stale_seconds
-        self._told: dict[str, tuple[float, float, float]] = {}
+        self._published: dict[str, tuple[float, float, float]] = {}
 
     def ever_sampled(self, node: str) -> bool:
         """Return whether a sample of this node was told."""
-        return node in self._told
+        return node in self._published
 
     async def samples(self, samples: NodeSamples, at_seconds: Floats) -> None:
         """Tell the samples that are news; ``at_seconds`` (N,) are times of the operator's clock."""
         table = samples.table
-        for name in [name for name in self._told if name not in table.index]:
-            del self._told[name]
+        for name in [name for name in self._published if name not in table.index]:
+            del self._published[name]
         await self._tell(self._sampled(samples, at_seconds))
 
     async def forecasts(
@@ -130,12 +130,12 @@ class Teller:
         ):
             if not (math.isfinite(cpu) and math.isfinite(memory)):
                 continue
-            told_at, told_cpu, told_memory = self._told.get(name, (float("-inf"), 0.0, 0.0))
-            if at <= told_at:
+            last_at, last_cpu, last_memory = self._published.get(name, (float("-inf"), 0.0, 0.0))
+            if at <= last_at:
                 continue
-            moved = abs(cpu - told_cpu) > NEWS_SHARE * most_cpu or abs(memory - told_memory) > NEWS_SHARE * most_memory
-            if moved or at - told_at >= self._stale_seconds / REPEATS:
-                self._told[name] = (at, cpu, memory)
+            moved = abs(cpu - last_cpu) > NEWS_SHARE * most_cpu or abs(memory - last_memory) > NEWS_SHARE * most_memory
+            if moved or at - last_at >= self._stale_seconds / REPEATS:
+                self._published[name] = (at, cpu, memory)
                 yield NodeUsageSampled(name, at, cpu, memory)
 
     async def _tell(self, events: Iterable[Event]) -> None:

@@ -30,19 +30,19 @@ AHEAD_SLOTS: Final = (3, 12, 36)
 quarter of an hour, an hour and three (chosen)."""
 
 
-def start_host_load(dependencies: Dependencies, source: Source, crew: TaskSupervisor) -> LiveHostLoad:
+def start_host_load(dependencies: Dependencies, source: Source, supervisor: TaskSupervisor) -> LiveHostLoad:
     """Start the tasks of live host load; the result wants the source's readings."""
     measured = dependencies.settings.metrics_source
     if measured is None:
         raise ValueError("a source comes from the section metricsSource")
     live = _live(dependencies, source, measured.stale_after_seconds, measured.interval_seconds)
     pause = dependencies.settings.host_load.refit_seconds / dependencies.clock.speed
-    crew.start(live.run(), "host load")
+    supervisor.start(live.run(), "host load")
     if MIXTURE in (
         dependencies.settings.host_load.predictor,
         dependencies.settings.host_load.challenger,
     ):  # others fit nothing
-        crew.start(Refits(live.forecasters, live.lock, pause).run(after=live.rebuilt), "host load fits")
+        supervisor.start(Refits(live.forecasters, live.lock, pause).run(after=live.rebuilt), "host load fits")
     return live
 
 

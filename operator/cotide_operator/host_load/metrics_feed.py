@@ -35,7 +35,7 @@ SOURCE_TIMEOUT_SECONDS: Final = 10.0
 
 
 @contextlib.asynccontextmanager
-async def metrics_feed(dependencies: Dependencies, crew: TaskSupervisor) -> AsyncIterator[UsageFeed | None]:
+async def metrics_feed(dependencies: Dependencies, supervisor: TaskSupervisor) -> AsyncIterator[UsageFeed | None]:
     """Run what measures, as part of the crew; yield the feed, or None where there is no source."""
     settings = dependencies.settings.metrics_source
     if settings is None:
@@ -43,7 +43,7 @@ async def metrics_feed(dependencies: Dependencies, crew: TaskSupervisor) -> Asyn
             from cotide_operator.host_load.factory import follow_nodes  # heavy: loads the forecasters' kernels
 
             _LOG.warning("no metricsSource is configured: nodes offer what online pods do not request")
-            crew.start(follow_nodes(dependencies), "host load")
+            supervisor.start(follow_nodes(dependencies), "host load")
         yield None
         return
     timeout = aiohttp.ClientTimeout(total=SOURCE_TIMEOUT_SECONDS)
@@ -53,7 +53,7 @@ async def metrics_feed(dependencies: Dependencies, crew: TaskSupervisor) -> Asyn
         if dependencies.settings.forecasts_host_load:
             from cotide_operator.host_load.factory import start_host_load  # heavy: loads the forecasters' kernels
 
-            sink = start_host_load(dependencies, source, crew)
+            sink = start_host_load(dependencies, source, supervisor)
         else:
             usages = PodUsages(dependencies.intake.pods.get, settings.stale_after_seconds, dependencies.telemetry)
             sink = _UsagesOnly(usages, dependencies.clock)
@@ -67,7 +67,7 @@ async def metrics_feed(dependencies: Dependencies, crew: TaskSupervisor) -> Asyn
             telemetry=dependencies.telemetry,
             usage=sink,
         )
-        reading = crew.start(feed.run(), "usage feed")
+        reading = supervisor.start(feed.run(), "usage feed")
         try:
             yield feed
         finally:

@@ -45,7 +45,7 @@ class Refits:
         self._lock = lock
         self._wall_seconds = wall_seconds
         self._stopping = threading.Event()
-        self._told = 0.0
+        self._logged_at = 0.0
 
     async def run(self, after: asyncio.Event) -> None:
         """Fit what a rebuilt history allows ``after`` it is there, then again after each pause, until cancelled."""
@@ -71,7 +71,7 @@ class Refits:
         started = time.monotonic()
         for index, name in enumerate(NAMES[ONLINE]):
             _LOG.info("fitting %s of %d nodes in %d worker process(es)", name, len(rows), _workers())
-            self._told = time.monotonic()
+            self._logged_at = time.monotonic()
             try:
                 fitted = await asyncio.to_thread(self._fit, name, histories[index, rows])
             except (BrokenExecutor, OSError) as error:  # a worker was killed, most often for its memory
@@ -89,8 +89,8 @@ class Refits:
         def progress(done: int, hosts: int) -> None:
             if self._stopping.is_set():
                 raise _CalledOff
-            if time.monotonic() - self._told >= PROGRESS_SECONDS:
-                self._told = time.monotonic()
+            if time.monotonic() - self._logged_at >= PROGRESS_SECONDS:
+                self._logged_at = time.monotonic()
                 _LOG.info("fitting %s: %d of %d nodes", name, done, hosts)
 
         return refit(histories, workers=_workers(), progress=progress)

@@ -44,7 +44,7 @@ class SlotAccumulator:
         self._closed: list[ClosedSlot] = []
         self._vacated: set[int] = set()
         self._held: Floats = np.zeros((2, roster.capacity))
-        self._told: Floats = np.full((2, roster.capacity), np.nan)
+        self._published: Floats = np.full((2, roster.capacity), np.nan)
 
     @property
     def open_slot(self) -> int | None:
@@ -63,12 +63,12 @@ class SlotAccumulator:
             more = ((0, 0), (0, capacity - self._held.shape[1]))
             self._clock.grow(4 * capacity)
             self._held = np.pad(self._held, more)
-            self._told = np.pad(self._told, more, constant_values=np.nan)
+            self._published = np.pad(self._published, more, constant_values=np.nan)
         vacated = self._roster.take_vacated()
         if not vacated:
             return
         self._clock.reset((4 * np.array(vacated)[:, None] + _VALUES).ravel())
-        self._held[:, vacated], self._told[:, vacated] = 0.0, np.nan
+        self._held[:, vacated], self._published[:, vacated] = 0.0, np.nan
         for slot in self._closed:
             slot.values[:, [row for row in vacated if row < slot.values.shape[1]]] = np.nan
         self._vacated.update(vacated)
@@ -89,9 +89,9 @@ class SlotAccumulator:
 
     def moved(self, rows: Rows) -> tuple[Rows, Floats]:
         """Return the rows whose highest batch load of the open slot rose since it was last returned, and that load."""
-        now, before = self._held[:, rows], self._told[:, rows]
+        now, before = self._held[:, rows], self._published[:, rows]
         chosen = rows[(np.isfinite(now) & ~(np.abs(now - before) < 1e-9)).any(axis=0)]
-        self._told[:, chosen] = self._held[:, chosen]
+        self._published[:, chosen] = self._held[:, chosen]
         return chosen, self._held[:, chosen]
 
     def close(self, now: float) -> None:
@@ -110,7 +110,7 @@ class SlotAccumulator:
         if closed:
             self._held[:] = 0.0
             self._held[:, rows] = held
-            self._told = self._held.copy()
+            self._published = self._held.copy()
         capacity = self._roster.capacity
         wide = [
             ClosedSlot(

@@ -38,7 +38,7 @@ _LOG = logging.getLogger(__name__)
 
 SHOWN_SECONDS: Final = 0.5
 """How long the own watch has to show the last bindings; chosen: mostly it has already, and a standby waits for us."""
-LOOKED_SECONDS: Final = 2.0
+CHECK_SECONDS: Final = 2.0
 """How long it may take to look at the pods that it did not show. Chosen."""
 
 
@@ -110,7 +110,7 @@ class Handover:
         if await self._until(lambda: not self._unseen, SHOWN_SECONDS):
             return True
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOKED_SECONDS):
+            async with asyncio.timeout(CHECK_SECONDS):
                 await asyncio.gather(*map(self._look, list(self._unseen)))
         return not self._unseen
 

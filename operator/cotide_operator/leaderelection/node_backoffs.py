@@ -73,10 +73,12 @@ def read(text: str, clock: Clock, now: float) -> list[NodeBackoffRestored]:
             "annotation %s of the lease can't be read, and counts as not written: %s", NODE_BACKOFFS_ANNOTATION, error
         )
         return []
-    return [told for one in found[:BACKOFFS_MOST] if (told := _told(one, clock.from_wall(one.until), now)) is not None]
+    return [
+        event for one in found[:BACKOFFS_MOST] if (event := _event_of(one, clock.from_wall(one.until), now)) is not None
+    ]
 
 
-def _told(one: _Written, until: float, now: float) -> NodeBackoffRestored | None:
+def _event_of(one: _Written, until: float, now: float) -> NodeBackoffRestored | None:
     if not math.isfinite(until) or now - until > LONGEST_SECONDS:
         return None
     if not all(0 <= amount <= EXACT for _, amount in one.requests):

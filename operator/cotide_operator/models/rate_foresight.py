@@ -48,12 +48,12 @@ class RateForesight:
         """Return what the engine is to be told behind the events of a cycle."""
         del forecaster
         now = self._now()
-        told = self._rates.take(events, now)
+        forecast = self._rates.take(events, now)
         slot = int(now // self._slot_seconds)
         if slot != self._shown:
             self._shown = slot
             self._show()
-        return [] if told is None else [told]
+        return [] if forecast is None else [forecast]
 
     def decided(self, instructions: Sequence[Instruction]) -> None:
         """Take the instructions of a cycle, of which nothing follows here."""

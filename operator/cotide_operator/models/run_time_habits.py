@@ -92,7 +92,7 @@ class RunTimeHabits:
     def ahead(self, events: Sequence[Event], forecaster: CompletionForecaster) -> list[Event]:
         """Return what the engine is to be told behind these events."""
         try:
-            told = self.run_times.arrived(events, forecaster)
+            forecast = self.run_times.arrived(events, forecaster)
         except Exception:  # noqa: BLE001 - what trips us here leaves the completion model's forecast in force
             self._telemetry.measurement_faults.labels(PART).inc()
             _LOG.exception("run times are left to the completion model for %d events", len(events))
@@ -106,7 +106,7 @@ class RunTimeHabits:
                 self._judged(verdict)
             if len(self.challenge.closed) != hours:
                 self._show()
-        return [] if told is None else [told]
+        return [] if forecast is None else [forecast]
 
     def decided(self, instructions: Sequence[Instruction]) -> None:
         """Follow what was decided."""

@@ -1,6 +1,6 @@
 """The longest block of an event loop: how long one piece of work kept everything else waiting.
 
-Run by `assembly` as a task of the loop that it watches, shown as a metric. A timer that is due every `LOOK_SECONDS` is
+Run by `assembly` as a task of the loop that it watches, shown as a metric. A timer that is due every `POLL_SECONDS` is
 late by what held the loop meanwhile. Invariant: a block that is longer than the look is seen with at most one look less
 than it took, and is shown for one to two windows.
 """
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-LOOK_SECONDS: Final = 0.01
+POLL_SECONDS: Final = 0.01
 """Chosen: a look costs ten microseconds, a thousandth of the time; blocks of 50 ms are what matters."""
 WINDOW_SECONDS: Final = 120.0
 """Chosen: two scrapes of a slow Prometheus."""
@@ -42,6 +42,6 @@ class LoopBlocks:
     async def watch(self) -> None:
         """Look for ever."""
         while True:
-            due = self._monotonic() + LOOK_SECONDS
-            await asyncio.sleep(LOOK_SECONDS)
+            due = self._monotonic() + POLL_SECONDS
+            await asyncio.sleep(POLL_SECONDS)
             self.note(max(0.0, self._monotonic() - due))

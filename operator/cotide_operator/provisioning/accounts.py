@@ -58,12 +58,12 @@ class Accounts:
             joules = float(kind.power.at(np.array(shares)).sum()) * seconds if shares else 0.0
             kilowatt_hours = joules / JOULES_PER_KWH
             rent = kind.hourly_cost * len(shares) * seconds / 3600.0
-            told = self._telemetry
-            told.provisioning_energy.labels(name).inc(joules)
+            telemetry = self._telemetry
+            telemetry.provisioning_energy.labels(name).inc(joules)
             # A price below 0 is money earned, which a counter can't take: it is left out.
             money = kilowatt_hours * (price + carbon * self._settings.carbon_price_per_tonne / 1e6)
-            told.provisioning_cost.labels(name).inc(max(money, 0.0) + rent)
-            told.provisioning_carbon.labels(name).inc(kilowatt_hours * carbon)
+            telemetry.provisioning_cost.labels(name).inc(max(money, 0.0) + rent)
+            telemetry.provisioning_carbon.labels(name).inc(kilowatt_hours * carbon)
 
     def switched(self, kind: str) -> None:
         """Count what switching a machine on costs."""

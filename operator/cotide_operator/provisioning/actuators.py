@@ -97,11 +97,11 @@ class DryRun:
     """Says what would be done and answers nothing: the book stays as it is."""
 
     def __init__(self) -> None:
-        self.told: list[NodeInstruction] = []
+        self.instructions: list[NodeInstruction] = []
 
     async def do(self, instruction: NodeInstruction) -> Answer:
         """Keep the instruction."""
-        self.told.append(instruction)
+        self.instructions.append(instruction)
         return Answer.UNKNOWN
 
 

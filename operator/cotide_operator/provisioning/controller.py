@@ -61,7 +61,7 @@ from cotide_operator.reporting.event_recorder import EventRecorder
 
 _LOG = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 1.0
 """Wall seconds between two looks; chosen: a boot takes a minute."""
 SETTLED_SECONDS: Final = 10.0
 """Wall seconds for which a node must have been free before it is handed over; chosen: a binding that was on its way
@@ -142,7 +142,7 @@ class Provisioner:
             try:
                 while True:
                     await self._look_safely()
-                    await asyncio.sleep(LOOK_SECONDS)
+                    await asyncio.sleep(POLL_SECONDS)
             finally:
                 reading.cancel()
                 if self._planning is not None:
@@ -212,7 +212,7 @@ class Provisioner:
         return {kind: int(count) for kind, count in zip(advice.kinds, advice.plan.machines[0], strict=True)}
 
     async def _plan(self, nodes: SortedNodes, now: float) -> None:
-        dependencies, told = self._dependencies, self._dependencies.telemetry
+        dependencies, telemetry = self._dependencies, self._dependencies.telemetry
         views = [node.view for node in nodes.counted]
         seen = Seen(
             dependencies.mirror.copied(),
@@ -231,15 +231,15 @@ class Provisioner:
         try:
             made = await asyncio.to_thread(planned, self._settings, seen)
         except InputError as error:
-            told.provisioning_plans.labels("refused").inc()
+            telemetry.provisioning_plans.labels("refused").inc()
             self._complain("the last plan of capacity stays", error)
         except Exception:  # noqa: BLE001 - a plan that fails must not stop scheduling; the last one stays
-            told.provisioning_plans.labels("failed").inc()
+            telemetry.provisioning_plans.labels("failed").inc()
             _LOG.exception("capacity could not be planned: the last plan stays")
         else:
             self._take(made, now)
         finally:
-            told.provisioning_plan_seconds.observe(time.perf_counter() - started)
+            telemetry.provisioning_plan_seconds.observe(time.perf_counter() - started)
             self._planning = None
 
     def _quiet(self, nodes: SortedNodes, now: float) -> float:
@@ -249,16 +249,16 @@ class Provisioner:
         return min((now - node.since for node in nodes.counted), default=0.0)
 
     def _take(self, made: Planned, now: float) -> None:
-        told = self._dependencies.telemetry
+        telemetry = self._dependencies.telemetry
         self._planned, self._factor = made, made.factor
-        told.provisioning_plans.labels("planned").inc()
-        told.provisioning_plan_time.set(time.time())
-        told.provisioning_plan_cost.set(made.advice.plan.cost)
-        told.provisioning_hopeless.set(len(made.seen.hopeless))
-        told.provisioning_factor.set(float(made.factor.factor[0]))
+        telemetry.provisioning_plans.labels("planned").inc()
+        telemetry.provisioning_plan_time.set(time.time())
+        telemetry.provisioning_plan_cost.set(made.advice.plan.cost)
+        telemetry.provisioning_hopeless.set(len(made.seen.hopeless))
+        telemetry.provisioning_factor.set(float(made.factor.factor[0]))
         for kind, parts in zip(made.advice.kinds, made.advice.reasons, strict=True):
             for why, count in zip(("pods", "forecast", "kept", "resting"), parts, strict=True):
-                told.provisioning_wanted.labels(kind, why).set(count)
+                telemetry.provisioning_wanted.labels(kind, why).set(count)
         for foreseen, came in self._accounts.score(made.advice, now):
             self._dependencies.note({"now": now, "foreseen": foreseen._asdict(), "came": came})
         wanted = self._wanted(made.advice)
@@ -371,10 +371,10 @@ class Provisioner:
 
     def _ordered(self, reason: str, order: NodeOrder, message: str) -> None:
         """Tell of an order's fate."""
-        told, now = self._dependencies.telemetry, self._dependencies.clock.now()
-        told.provisioning_orders.labels(order.kind, reason).inc()
+        telemetry, now = self._dependencies.telemetry, self._dependencies.clock.now()
+        telemetry.provisioning_orders.labels(order.kind, reason).inc()
         if reason == "NodeCame":
-            told.provisioning_boot_seconds.observe(now - order.since)
+            telemetry.provisioning_boot_seconds.observe(now - order.since)
             self._accounts.switched(order.kind)
         bad = reason in ("NodeFailed", "NodeLate")
         self._say_order(order.id, "Warning" if bad else "Normal", reason, message)

@@ -177,7 +177,7 @@ async def read_prices(asked: EnergyPriceSettings, source: PrometheusSourceSettin
         return await asyncio.to_thread(_read_file, asked.file)
     assert source is not None  # noqa: S101 - for mypy: the settings ask for it
     questions = {PRICE: asked.price_query, CARBON: asked.carbon_query}
-    told: dict[str, float] = {}
+    answers: dict[str, float] = {}
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)) as session:
         client = PrometheusClient(session, source)
         for what, query in questions.items():
@@ -185,11 +185,11 @@ async def read_prices(asked: EnergyPriceSettings, source: PrometheusSourceSettin
                 continue
             field = "priceQuery" if what == PRICE else "carbonQuery"
             try:
-                told[what] = number_of(await client.answer("/api/v1/query", {"query": query}, LIMITS))
+                answers[what] = number_of(await client.answer("/api/v1/query", {"query": query}, LIMITS))
             except CotideError as error:
                 raise InputError(str(error), field=f"provisioning.energyPrices.{field}") from error
-            _check(told[what], what, field=f"provisioning.energyPrices.{field}")
-    price, carbon = (np.array([told[what]]) if what in told else None for what in (PRICE, CARBON))
+            _check(answers[what], what, field=f"provisioning.energyPrices.{field}")
+    price, carbon = (np.array([answers[what]]) if what in answers else None for what in (PRICE, CARBON))
     return PriceTable(np.array([now]), price, carbon)
 
 

@@ -36,7 +36,7 @@ AT_ONCE: Final = 16
 LONGEST_RETRY_SECONDS: Final = 3600.0
 """However often boots of a type fail, it is tried again after so long; chosen."""
 
-Told = Callable[[str, NodeOrder, str], object]
+Reporter = Callable[[str, NodeOrder, str], object]
 """Told of ``NodeOrdered``, ``NodeCame``, ``NodeFailed``, ``NodeLate``, ``NodeCancelled``: the order and a sentence."""
 
 
@@ -53,11 +53,11 @@ class Ordering:
         store: BookStore,
         actuator: NodeActuator,
         settings: ProvisioningSettings,
-        told: Told,
+        report: Reporter,
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store, self._actuator, self._settings, self._told = store, actuator, settings, told
+        self._store, self._actuator, self._settings, self._report = store, actuator, settings, report
         self._monotonic = monotonic
         self._boot = {kind.name: kind.boot_seconds for kind in settings.machine_types}
         self._book: OrderBook | None = None
@@ -154,17 +154,17 @@ class Ordering:
             after = new.get(one.id)
             if after is None and one.id in came:
                 self._failed.pop(one.kind, None)
-                self._told("NodeCame", one, f"{came[one.id]} came after {now - one.since:.0f} s")
+                self._report("NodeCame", one, f"{came[one.id]} came after {now - one.since:.0f} s")
             elif after is not None and after.stage is Stage.CANCELLING and one.stage is Stage.ASKED:
                 waited = now - one.since
                 if waited > self._settings.boot_deadline_seconds:
                     self._count_failure(one.kind, now)
-                    self._told("NodeLate", one, f"no node in {waited:.0f} s: the order is cancelled")
+                    self._report("NodeLate", one, f"no node in {waited:.0f} s: the order is cancelled")
                 else:
-                    self._told("NodeCancelled", one, "the machine is not needed any more")
+                    self._report("NodeCancelled", one, "the machine is not needed any more")
         for one in book.orders:
             if one.id not in old:
-                self._told("NodeOrdered", one, f"a machine of type {one.kind} is asked for")
+                self._report("NodeOrdered", one, f"a machine of type {one.kind} is asked for")
 
     async def _ask(self, todo: Iterable[NodeInstruction], now: float) -> None:
         asked = list(todo)
@@ -176,7 +176,7 @@ class Ordering:
             order = next((other for other in book.orders if other.id == one.subject), None)
             if order is not None and answer is Answer.FAILED and one.action is Action.START:
                 self._count_failure(one.kind, now)
-                self._told("NodeFailed", order, "the actuator says that it can't be started")
+                self._report("NodeFailed", order, "the actuator says that it can't be started")
             book = book.answered(one.subject, answer)
         await self._write(book)
 

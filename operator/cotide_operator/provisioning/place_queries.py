@@ -44,15 +44,15 @@ async def queried(settings: PlaceSettings) -> tuple[PlaceSettings, dict[str, flo
     if not questions:
         return settings, {}
     assert settings.prometheus is not None  # noqa: S101 - for mypy: the settings ask for it
-    told = await _ask(settings.prometheus, questions)
+    answers = await _ask(settings.prometheus, questions)
     centres = []
     for one in settings.centres:
-        delays = {network: told[one.name, f"delay to {network}"] for network in one.delay_queries}
+        delays = {network: answers[one.name, f"delay to {network}"] for network in one.delay_queries}
         for network, seconds in delays.items():
             if not 0.0 <= seconds <= LONGEST_DELAY_SECONDS:
                 raise InputError(f"{seconds:g} s to {network} is no delay", field=f"{one.name}.delayQueries")
         centres.append(one.model_copy(update={"delays": {**one.delays, **delays}}))
-    prices = {name: value for (name, what), value in told.items() if what == "price"}
+    prices = {name: value for (name, what), value in answers.items() if what == "price"}
     return settings.model_copy(update={"centres": tuple(centres)}), prices
 
 

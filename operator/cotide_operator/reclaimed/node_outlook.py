@@ -78,11 +78,11 @@ class Outlooks:
 
     def put(self, outlooks: Iterable[NodeOutlook]) -> None:
         """Replace the outlooks of these nodes and tell the listeners."""
-        told = list(outlooks)
-        self._by_node.update({outlook.node: outlook for outlook in told})
-        if told:
+        news = list(outlooks)
+        self._by_node.update({outlook.node: outlook for outlook in news})
+        if news:
             for listener in self._listeners:
-                listener(told)
+                listener(news)
 
     def keep_only(self, nodes: Collection[str]) -> None:
         """Forget nodes that are gone."""

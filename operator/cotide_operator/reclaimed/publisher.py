@@ -54,7 +54,7 @@ from cotide_operator.reporting.event_recorder import EventRecorder
 
 _LOG = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 1.0
 """Wall seconds between two looks at what changed: a burst of pods on a node is one look; chosen."""
 NODES_AT_A_TIME: Final = 200
 """Nodes looked at before the loop gets its turn: some 10 ms; chosen."""
@@ -158,7 +158,7 @@ class ReclaimedPublisher:
         self._complained = -math.inf
         self._refused = 0
         mirror.subscribe(self._mirrored)
-        outlooks.subscribe(self._told)
+        outlooks.subscribe(self._on_outlooks)
 
     async def run(self) -> None:
         """Publish until cancelled."""
@@ -172,7 +172,7 @@ class ReclaimedPublisher:
                     self._look_at(names[start : start + NODES_AT_A_TIME])
                     await asyncio.sleep(0)
                 self._show()
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
 
     def look(self) -> None:
         """Queue the nodes that are worth a patch now."""
@@ -212,7 +212,7 @@ class ReclaimedPublisher:
         for index, metric in enumerate((self._telemetry.published_cpu, self._telemetry.published_memory)):
             metric.set(sum(amounts[index] or 0 for amounts in self._offers.values()))
 
-    def _told(self, outlooks: list[NodeOutlook]) -> None:
+    def _on_outlooks(self, outlooks: list[NodeOutlook]) -> None:
         names = [outlook.node for outlook in outlooks]
         self._over.difference_update(names)
         self._changed.update(dict.fromkeys(names))

@@ -30,23 +30,23 @@ class PlanMessages:
 
     def __init__(self, to_wall: Callable[[float], float]) -> None:
         self._to_wall = to_wall
-        self._told: dict[str, tuple[str, float, str]] = {}
+        self._last: dict[str, tuple[str, float, str]] = {}
 
     def of(self, decision: Decision, plan: PlannedStart | None, now: float) -> str:
         """Return what to tell of a waiting pod: its plan, or what its decision says where nothing is planned."""
         if plan is None or decision.reason != WaitReason.WAITING_FOR_TURN.value:
-            self._told.pop(decision.key, None)
+            self._last.pop(decision.key, None)
             return decision.message
-        node, start, words = self._told.get(decision.key, ("", 0.0, ""))
+        node, start, words = self._last.get(decision.key, ("", 0.0, ""))
         moved = abs(start - plan.start_seconds)
         if node != plan.node or moved > max(SETTLED_SECONDS, 0.1 * (plan.start_seconds - now)):
             words = self._sentence(plan, now)
-            self._told[decision.key] = (plan.node, plan.start_seconds, words)
+            self._last[decision.key] = (plan.node, plan.start_seconds, words)
         return words
 
     def forget(self, key: str) -> None:
         """Drop a pod that is gone."""
-        self._told.pop(key, None)
+        self._last.pop(key, None)
 
     def _sentence(self, plan: PlannedStart, now: float) -> str:
         today = format_timestamp(self._to_wall(now))

@@ -28,7 +28,7 @@ BUSY_PER_SECOND: Final = 20.0
 CATCH_UP_SECONDS: Final = 30.0
 """In which what waits then would be written, were nothing added; chosen: where pods come for ever at a rate that the
 server can bear, their events are half a minute late and none is lost."""
-LOOK_SECONDS: Final = 0.1
+POLL_SECONDS: Final = 0.1
 """Between two looks whether it is calm by now; chosen."""
 
 Work = Callable[[], Awaitable[None]]
@@ -108,7 +108,7 @@ class ApiDispatcher:
                 await self._wake.wait()
             rate = self.rate()
             if rate == 0.0:
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
                 continue
             await self._pace(rate)
             # Bindings may have been asked for meanwhile, and another worker may have taken the last key.

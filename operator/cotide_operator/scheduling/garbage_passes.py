@@ -22,8 +22,8 @@ a full one. Chosen: while 10,000 pods come, all that is new stays, and a pass ta
 a busy machine; one over 25,000 takes 5 to 20 ms, and a full one, over 50,000, 20 to 50."""
 FULL_OBJECTS: Final = (THRESHOLDS[2] + 1) * (THRESHOLDS[1] + 1) * THRESHOLDS[0]
 THOROUGH_SECONDS: Final = 24 * 3600.0
-"""From one thorough pass to the next at least (chosen: `benchmarks/soak.py` finds a day's churn flat without any)."""
-LOOK_SECONDS: Final = 30.0
+"""From one thorough pass to the next at least (chosen: `benchmarks/days/soak.py` finds a day's churn flat without)."""
+POLL_SECONDS: Final = 30.0
 """Between two looks for a calm moment (chosen)."""
 _LOG = logging.getLogger("cotide.garbage")
 
@@ -40,7 +40,7 @@ async def thorough_passes(is_calm: Callable[[], bool], every_seconds: float = TH
     """Look at everything once in a while, for ever, when nothing waits to be decided."""
     last = time.monotonic()
     while True:
-        await asyncio.sleep(min(LOOK_SECONDS, every_seconds))
+        await asyncio.sleep(min(POLL_SECONDS, every_seconds))
         if time.monotonic() - last < every_seconds or not is_calm():
             continue
         began = time.perf_counter()

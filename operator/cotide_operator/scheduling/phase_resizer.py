@@ -49,8 +49,8 @@ from cotide_operator.observability.metrics import Metrics
 from cotide_operator.translation.pod_phases import (
     Phases,
     asked_by,
+    has_phases,
     index_of,
-    is_told,
     learned_for,
     left_at,
     phases_of,
@@ -65,8 +65,8 @@ from cotide_operator.translation.pod_phases import (
 _LOG = logging.getLogger(__name__)
 
 PERIOD_SECONDS: Final = 1.0
-"""Of the operator's clock, but at most `LOOKS_PER_SECOND` of the wall. Chosen: phases last for many seconds."""
-LOOKS_PER_SECOND: Final = 10.0
+"""Of the operator's clock, but at most `POLLS_PER_SECOND` of the wall. Chosen: phases last for many seconds."""
+POLLS_PER_SECOND: Final = 10.0
 ECHO_SECONDS: Final = 5.0
 """Wall seconds that a new size may take to come back through the watch before it is asked for again. Chosen."""
 REFUSED_SECONDS: Final = 30.0
@@ -162,7 +162,7 @@ class PhaseResizer:
     async def run(self) -> None:
         """Look at all phased pods every `PERIOD_SECONDS`, until cancelled."""
         while True:
-            await asyncio.sleep(max(PERIOD_SECONDS / self._clock.speed, 1.0 / LOOKS_PER_SECOND))
+            await asyncio.sleep(max(PERIOD_SECONDS / self._clock.speed, 1.0 / POLLS_PER_SECOND))
             await self.look()
 
     async def look(self) -> None:
@@ -288,17 +288,17 @@ class PhaseResizer:
         if granted is None:
             granted = self._clock.now()
             known.progress = replace(known.progress, granted_seconds=granted)
-        told_before = (annotations.get(GRANTED_PHASE_ANNOTATION, ""), annotations.get(PHASE_NOTE_ANNOTATION, ""))
-        if told_before == (phase.name, note):
+        written_before = (annotations.get(GRANTED_PHASE_ANNOTATION, ""), annotations.get(PHASE_NOTE_ANNOTATION, ""))
+        if written_before == (phase.name, note):
             return
         ends = granted + phase.seconds if phase.seconds is not None else None
-        told: dict[str, Any] = {
+        changed: dict[str, Any] = {
             GRANTED_PHASE_ANNOTATION: phase.name,
             PHASE_SINCE_ANNOTATION: format_micro_timestamp(self._clock.to_wall(granted)),
             PHASE_ENDS_ANNOTATION: None if ends is None else format_micro_timestamp(self._clock.to_wall(ends)),
             PHASE_NOTE_ANNOTATION: note or None,
         }
-        await self._client.patch(_path(one.key), {"metadata": {"uid": one.pod.metadata.uid, "annotations": told}})
+        await self._client.patch(_path(one.key), {"metadata": {"uid": one.pod.metadata.uid, "annotations": changed}})
 
     def _refused(self, one: _Phased, error: ApiError) -> None:
         if error.status in (404, 409, 429) or error.status >= 500:
@@ -320,7 +320,7 @@ def _left(room: Amounts, size: Amounts, asks: Amounts) -> Amounts:
 
 
 def _is_set(pod: PodObject) -> bool:
-    return is_told(pod) and set_for(pod) is None and not resize_pending(pod)
+    return has_phases(pod) and set_for(pod) is None and not resize_pending(pod)
 
 
 def _path(key: str) -> str:

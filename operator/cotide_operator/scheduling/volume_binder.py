@@ -82,8 +82,8 @@ class VolumeBinder:
         opened = self._reader.opened(pod)
         if node is None or opened is None:
             return _again("what its volumes depend on changed meanwhile")
-        told = translate_node(node)
-        chosen = volumes_for(told, tuple(self._without_reserved(one) for one in opened))
+        translated = translate_node(node)
+        chosen = volumes_for(translated, tuple(self._without_reserved(one) for one in opened))
         if chosen is None:
             return _again("no volume is left for it on this node")
         claims = [one.claim for one in opened]

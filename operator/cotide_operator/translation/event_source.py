@@ -2,7 +2,7 @@
 
 Listens to the mirror, remembers which objects changed, and translates each of them once when the loop asks.
 Several changes of one object between two cycles become one event: the engine is told what is, not each step on the
-way; only a pod that was replaced by another of the same name is told as gone first. Invariant: what was told (`told`)
+way; only a pod that was replaced by another of the same name is told as gone first. Invariant: what was told
 is exactly what the engine knows, so that a change that does not matter is found by comparing and never told; an object
 that can't be translated is set aside and stops no other. Pods may be translated ahead of the first collection (see
 `pretranslation`), which makes no difference but in time.
@@ -108,7 +108,7 @@ class EventSource:
         self._observations = PodObservations(clock)
         self._scheduler_name = scheduler_name
         self._changed: dict[Kind, dict[str, None]] = {"nodes": {}, "workloads": {}, "namespaces": {}, "pods": {}}
-        self._untold: dict[Kind, int] | None = None
+        self._uncollected: dict[Kind, int] | None = None
         """How much is left of what was there when an engine that knew nothing was first told; None before that."""
         self._dependencies: dict[tuple[Kind, str], Any] = {}
         self.volumes = VolumeReader(mirror)
@@ -147,7 +147,7 @@ class EventSource:
     @property
     def has_more(self) -> bool:
         """Whether an engine that knew nothing was told a part of what there is: nothing may be decided on that."""
-        return self._untold is not None and any(self._untold.values())
+        return self._uncollected is not None and any(self._uncollected.values())
 
     def translate_ahead(self, most: int) -> bool:
         """Translate up to so many pods for the first collection; False when there is nothing to do, now or any more."""
@@ -174,19 +174,19 @@ class EventSource:
         events: list[Event] = []
         if not self._live:
             self._observations.refresh()
-        if self._untold is None:
+        if self._uncollected is None:
             # A list comes by name; who came first is before who came later, as when they came one by one.
             self._changed["pods"] = dict.fromkeys(sorted(self._changed["pods"], key=self._created))
-            self._untold = {kind: len(changed) for kind, changed in self._changed.items()}
+            self._uncollected = {kind: len(changed) for kind, changed in self._changed.items()}
         turn = Turn(COLLECT_SECONDS, time.thread_time)
         self._collect("nodes", self._tell_node, events, turn)
         self._collect("workloads", self._tell_workload, events, turn)
         self._collect("namespaces", self._tell_namespace, events, turn)
-        if any(left for kind, left in self._untold.items() if kind != "pods"):
+        if any(left for kind, left in self._uncollected.items() if kind != "pods"):
             return events
         knew = self._selects_namespaces
         self._collect_pods(events)
-        if not self._untold["pods"]:
+        if not self._uncollected["pods"]:
             self._ahead = None
         return events if knew or not self._selects_namespaces else self._labels_of_namespaces() + events
 
@@ -206,13 +206,13 @@ class EventSource:
 
     def _collect(self, kind: Kind, tell: Callable[[str, list[Event]], None], events: list[Event], turn: Turn) -> None:
         """Take changes of one kind while their turn lasts."""
-        changed, untold = self._changed[kind], self._untold
+        changed, uncollected = self._changed[kind], self._uncollected
         for number, key in enumerate(list(islice(changed, CHANGES_AT_ONCE))):
             if number and turn.is_over:
                 return
             del changed[key]
-            if untold is not None and untold[kind]:  # they are the first in order
-                untold[kind] -= 1
+            if uncollected is not None and uncollected[kind]:  # they are the first in order
+                uncollected[kind] -= 1
             self._guarded(kind, key, tell, events)
 
     def expect_size(self, key: str, uid: str, size: Amounts | None) -> None:
@@ -229,27 +229,27 @@ class EventSource:
         """Return the events of sizes that were asked for since the last collection."""
         events: list[Event] = []
         for key in list(self._asked_sizes):
-            told, pod = self._pods.get(key), self._mirror.pods.get(key)
-            if told is None or pod is None or told.phase in _ENDED:
+            translated, pod = self._pods.get(key), self._mirror.pods.get(key)
+            if translated is None or pod is None or translated.phase in _ENDED:
                 del self._asked_sizes[key]
                 continue
-            wished = self._with_asked_size(key, told, pod)
-            if wished.requests != told.requests:
+            wished = self._with_asked_size(key, translated, pod)
+            if wished.requests != translated.requests:
                 self._pods[key] = wished
                 events.append(PodUpserted(wished))
         return events
 
-    def _with_asked_size(self, key: str, told: Pod, pod: PodObject) -> Pod:
+    def _with_asked_size(self, key: str, translated: Pod, pod: PodObject) -> Pod:
         """Return a pod with the size that was asked for where it does not show yet; it may have it already."""
         wish = self._asked_sizes.get(key)
         if wish is None:
-            return told
+            return translated
         uid, size = wish
         shown = asked_by(pod) if pod.spec.containers else size
-        if uid != told.uid or all(has >= want for has, want in zip(shown, size, strict=True)):
+        if uid != translated.uid or all(has >= want for has, want in zip(shown, size, strict=True)):
             del self._asked_sizes[key]
-            return told
-        return with_size(told, pod, size)
+            return translated
+        return with_size(translated, pod, size)
 
     def take_arrivals(self) -> list[Pod]:
         """Return the pods of ours that were told for the first time, unbound, since the last call."""
@@ -265,7 +265,7 @@ class EventSource:
         self._namespaces.clear()
         for kind in ("nodes", "workloads", "namespaces", "pods"):
             self._changed[kind].update(dict.fromkeys(self._mirror.objects(kind)))
-        self._untold = None
+        self._uncollected = None
 
     def _left_out(self, kind: Kind, key: str) -> bool:
         """Whether the engine fails over an object, and so shall not hear of it."""
@@ -354,7 +354,7 @@ class EventSource:
             self._dependencies[kind, key] = matter
         if self._ahead is not None and kind != "jobs":
             self._ahead.repeat_all()
-        if self._untold is None:  # all pods are still to be told
+        if self._uncollected is None:  # all pods are still to be told
             return
         if kind == "jobs":
             pods = [key_of(pod.metadata) for pod in self._mirror.pods_of_job(key)]
@@ -387,16 +387,16 @@ class EventSource:
 
     def _tell_namespace(self, name: str, events: list[Event]) -> None:
         namespace = self._mirror.namespaces.get(name)
-        told = self._namespace(namespace) if namespace is not None else None
+        translated = self._namespace(namespace) if namespace is not None else None
         if namespace is not None:
             for fault in limit_faults(namespace):
                 _LOG.warning("namespace %s: %s", name, fault)
-        if told is None:
+        if translated is None:
             if self._namespaces.pop(name, None) is not None:
                 events.append(NamespaceDeleted(name))
-        elif self._namespaces.get(name) != told:
-            self._namespaces[name] = told
-            events.append(NamespaceUpserted(told))
+        elif self._namespaces.get(name) != translated:
+            self._namespaces[name] = translated
+            events.append(NamespaceUpserted(translated))
 
     def _tell_node(self, name: str, events: list[Event]) -> None:
         node = self._mirror.nodes.get(name)
@@ -404,12 +404,14 @@ class EventSource:
             if self._nodes.pop(name, None) is not None:
                 events.append(NodeDeleted(name))
             return
-        told = translate_node(node, self._clock.from_wall, self.volumes.limits_of(name), self.volumes.attached_to(name))
-        if self._nodes.get(name) != told:
+        translated = translate_node(
+            node, self._clock.from_wall, self.volumes.limits_of(name), self.volumes.attached_to(name)
+        )
+        if self._nodes.get(name) != translated:
             for fault in node_faults(node):
                 _LOG.warning("node %s: %s", name, fault)
-            self._nodes[name] = told
-            events.append(NodeUpserted(told))
+            self._nodes[name] = translated
+            events.append(NodeUpserted(translated))
 
     def _tell_workload(self, key: str, events: list[Event]) -> None:
         workload = self._mirror.workloads.get(key)
@@ -417,10 +419,10 @@ class EventSource:
             if self._workloads.pop(key, None) is not None:
                 events.append(WorkloadDeleted(key))
             return
-        told = translate_workload(workload)
-        if self._workloads.get(key) != told:
-            self._workloads[key] = told
-            events.append(WorkloadUpserted(told))
+        translated = translate_workload(workload)
+        if self._workloads.get(key) != translated:
+            self._workloads[key] = translated
+            events.append(WorkloadUpserted(translated))
 
     def _tell_pod(self, key: str, events: list[Event]) -> None:
         pod, before = self._mirror.pods.get(key), self._pods.get(key)
@@ -439,34 +441,38 @@ class EventSource:
         if ahead is None:
             # What is live was observed when it came; only a pod that was listed before, or left out, is not known.
             known = self._observations.of(pod) if self._live else None
-            told = self._with_asked_size(key, self._translate(pod, known or self._observe(pod, key)), pod)
+            translated = self._with_asked_size(key, self._translate(pod, known or self._observe(pod, key)), pod)
         else:
-            seen, told = ahead
+            seen, translated = ahead
             self._observations.keep(key, seen)
         for fault in faults(pod.metadata.annotations) if before is None else ():
             _LOG.warning("pod %s: %s", key, fault)
-        if before is not None and self._only_relabelled(key, before, told):
+        if before is not None and self._only_relabelled(key, before, translated):
             return
-        if told == before or (before is None and told.phase in _ENDED):
+        if translated == before or (before is None and translated.phase in _ENDED):
             return  # nothing that matters, or a pod that ended before we ever watched
-        self._pods[key] = told
-        self._note_rules(told)
-        if before is not None and before.phase not in _ENDED and told.node is not None:
+        self._pods[key] = translated
+        self._note_rules(translated)
+        if before is not None and before.phase not in _ENDED and translated.node is not None:
             reason = refusal_of(pod.status)
             if reason is not None:
-                events.append(PodRefused(key, told.uid, told.node, reason, self._clock.now()))
-        events.append(PodUpserted(told))
-        if before is None and told.ours and told.node is None:
-            self._arrivals.append(told)
+                events.append(PodRefused(key, translated.uid, translated.node, reason, self._clock.now()))
+        events.append(PodUpserted(translated))
+        if before is None and translated.ours and translated.node is None:
+            self._arrivals.append(translated)
 
-    def _only_relabelled(self, key: str, before: Pod, told: Pod) -> bool:
+    def _only_relabelled(self, key: str, before: Pod, translated: Pod) -> bool:
         """Whether nothing but labels changed, which no pod reads yet."""
-        if self._rules_seen or told.labels == before.labels or told._replace(labels=before.labels) != before:
+        if (
+            self._rules_seen
+            or translated.labels == before.labels
+            or translated._replace(labels=before.labels) != before
+        ):
             return False
         self._relabelled[key] = None
         return True
 
-    def _note_rules(self, told: Pod) -> None:
-        if told.rules is not None:
+    def _note_rules(self, translated: Pod) -> None:
+        if translated.rules is not None:
             self._rules_seen = True
-            self._selects_namespaces = self._selects_namespaces or selects_namespaces(told.rules)
+            self._selects_namespaces = self._selects_namespaces or selects_namespaces(translated.rules)

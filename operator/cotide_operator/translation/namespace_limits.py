@@ -45,11 +45,11 @@ def translate_namespace(namespace: NamespaceObject, *, labels: bool = False) -> 
     millicores = _read(annotations, MAX_BATCH_CPU)
     memory_bytes = _read(annotations, MAX_BATCH_MEMORY)
     queued = _read(annotations, MAX_QUEUED_PODS)
-    told = tuple(sorted(namespace.metadata.labels.items())) if labels else ()
+    label_pairs = tuple(sorted(namespace.metadata.labels.items())) if labels else ()
     weight = _weight(annotations.get(FAIR_WEIGHT)) or 1.0
-    if millicores is None and memory_bytes is None and queued is None and not told and weight == 1.0:
+    if millicores is None and memory_bytes is None and queued is None and not label_pairs and weight == 1.0:
         return None
-    return Namespace(namespace.metadata.name, millicores, memory_bytes, queued, told, weight)
+    return Namespace(namespace.metadata.name, millicores, memory_bytes, queued, label_pairs, weight)
 
 
 def max_priorities(namespace: NamespaceObject) -> tuple[int | None, int | None]:

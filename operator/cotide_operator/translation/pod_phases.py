@@ -199,22 +199,22 @@ def set_for(pod: PodObject) -> Amounts | None:
     return None
 
 
-def is_told(pod: PodObject) -> bool:
+def has_phases(pod: PodObject) -> bool:
     """Whether the kubelet has told of the first container at all: until then nobody knows what is set for it."""
     return any(status.name == _name(pod) for status in pod.status.container_statuses)
 
 
-def with_size(told: Pod, pod: PodObject, size: Amounts) -> Pod:
+def with_size(translated: Pod, pod: PodObject, size: Amounts) -> Pod:
     """Return a pod as if its first container asked for a size already; what it counts with never falls by that."""
     first, *others = pod.spec.containers
     requests = {**first.resources.requests, CPU: format_amount(CPU, size.millicores)}
     if size.memory_bytes:
         requests[MEMORY] = format_amount(MEMORY, size.memory_bytes)
     wished = replace(first, resources=replace(first.resources, requests=requests))
-    counted = dict(told.requests)
+    counted = dict(translated.requests)
     for name, amount in effective_requests(replace(pod.spec, containers=(wished, *others))).amounts:
         counted[name] = max(counted.get(name, 0), amount)
-    return told._replace(requests=tuple(sorted(counted.items())))
+    return translated._replace(requests=tuple(sorted(counted.items())))
 
 
 def resize_pending(pod: PodObject) -> str:

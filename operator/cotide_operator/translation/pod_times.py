@@ -85,7 +85,7 @@ class PodObservations:
             after = self._first(pod, live=live, job_status=job_status or {})
             before = None
         if pod.status.phase in _BEGAN:
-            after = self._told(pod, after, live=live, witnessed=live and before is not None)
+            after = self._with_run(pod, after, live=live, observed=live and before is not None)
         if after is not before:
             self._known[key] = after
         return after
@@ -98,13 +98,13 @@ class PodObservations:
         """Return what `observe` would of a pod that is not known and not live; remember nothing."""
         seen = self._first(pod, live=False, job_status=job_status)
         began = pod.status.phase in _BEGAN
-        return self._told(pod, seen, live=False, witnessed=False) if began else seen
+        return self._with_run(pod, seen, live=False, observed=False) if began else seen
 
     def keep(self, key: str, seen: PodTimes) -> None:
         """Remember what a glance told of a pod that is not known."""
         self._known[key] = seen
 
-    def _told(self, pod: PodObject, known: PodTimes, *, live: bool, witnessed: bool) -> PodTimes:
+    def _with_run(self, pod: PodObject, known: PodTimes, *, live: bool, observed: bool) -> PodTimes:
         """Return the sighting with what a pod that began tells; ``witnessed`` when it was seen before it did."""
         phase = pod.status.phase
         begun, ended = known.started_seconds, known.finished_seconds
@@ -112,9 +112,9 @@ class PodObservations:
             started = _started(pod)
             if started is not None or phase == "Running":
                 # Seen only when it was over already: then the timestamps know better than the moment of learning it.
-                begun = self._time(started, live=live, now=witnessed and phase == "Running")
+                begun = self._time(started, live=live, now=observed and phase == "Running")
         if ended is None and phase != "Running":
-            ended = self._time(_finished(pod), live=live, now=witnessed)
+            ended = self._time(_finished(pod), live=live, now=observed)
         if begun == known.started_seconds and ended == known.finished_seconds:
             return known
         return PodTimes(known.uid, known.created_seconds, begun, ended, known.attempts, known.demotions)

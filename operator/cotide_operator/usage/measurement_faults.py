@@ -33,17 +33,17 @@ class MeasurementFaults:
     def __init__(self, telemetry: Metrics, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._telemetry = telemetry
         self._monotonic = monotonic
-        self._told: dict[Part, float] = {}
+        self._logged_at: dict[Part, float] = {}
         self._unsaid: dict[Part, int] = {}
 
     def leave_out(self, part: Part, what: str, error: Exception) -> None:
         """Count one fault of a part, and say where it arose if that was not said lately."""
         self._telemetry.measurement_faults.labels(part).inc()
         now = self._monotonic()
-        if now - self._told.get(part, float("-inf")) < LINE_SECONDS:
+        if now - self._logged_at.get(part, float("-inf")) < LINE_SECONDS:
             self._unsaid[part] = self._unsaid.get(part, 0) + 1
             return
-        self._told[part] = now
+        self._logged_at[part] = now
         before = self._unsaid.pop(part, 0)
         more = f" (and {before} more since the last such line)" if before else ""
         _LOG.error("%s %r is left out%s: %s", part, what[:TEXT_CHARACTERS], more, described(error))

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 1.0
 """Of the operator's clock between two looks at readings, but at most ten looks a second of the wall. Chosen: below any
 source's interval."""
 LEAST_WALL_SECONDS: Final = 0.1
@@ -94,7 +94,7 @@ class PhaseLearning:
         """Follow pods until cancelled."""
         kept = time.monotonic()
         while True:
-            await asyncio.sleep(max(LOOK_SECONDS / self._clock.speed, LEAST_WALL_SECONDS))
+            await asyncio.sleep(max(POLL_SECONDS / self._clock.speed, LEAST_WALL_SECONDS))
             await self.look(usage_of)
             if time.monotonic() - kept >= self._settings.keep_seconds:
                 kept = time.monotonic()

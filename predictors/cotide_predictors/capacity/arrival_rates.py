@@ -43,7 +43,7 @@ class ArrivalRates:
         """Take the number of classes K, the steps of a day, and for how many steps ahead errors are learned, >= 1."""
         self.classes, self.day_steps, self.leads = classes, max(1, day_steps), leads
         self._history: list[Floats] = []
-        self._told: list[Floats] = []
+        self._forecasts: list[Floats] = []
         """The last forecasts of (leads, K) means."""
         self.level_ = np.zeros(classes)
         self.dispersion_ = np.ones((leads, classes))
@@ -56,16 +56,16 @@ class ArrivalRates:
             self.errors_ = FORGET * self.errors_ + (1 - FORGET) * np.abs(offered - counts)
             mean = self._choose(offered)
             self._disperse(0, mean, counts)
-            for lead in range(1, min(self.leads, len(self._told))):
-                self._disperse(lead, self._told[-1 - lead][lead], counts)
+            for lead in range(1, min(self.leads, len(self._forecasts))):
+                self._disperse(lead, self._forecasts[-1 - lead][lead], counts)
             self.level_ = (1 - SMOOTHING) * self.level_ + SMOOTHING * counts
         else:
             self.level_ = np.asarray(counts, dtype=np.float64).copy()
         self._history.append(np.asarray(counts, dtype=np.float64))
         del self._history[: -2 * self.day_steps]
         if self.leads > 1:
-            self._told.append(self.predict(self.leads))
-            del self._told[: -self.leads]
+            self._forecasts.append(self.predict(self.leads))
+            del self._forecasts[: -self.leads]
         return self
 
     def _disperse(self, lead: int, mean: Floats, counts: Floats) -> None:

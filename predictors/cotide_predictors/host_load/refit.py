@@ -1,8 +1,8 @@
 """Fits the ARMA parameters of many hosts in worker processes, off the hot path, and says how far it is.
 
-Called by the operator's refit task and `benchmarks/bench_host_load.py`. Each worker fits whole hosts on one thread;
-results come back as they are done and are laid in host order. Invariant: the answer does not depend on the number of
-workers; a host that can't be fitted keeps the fallback's parameters.
+Called by the operator's refit task and `benchmarks/predictors/bench_host_load.py`. Each worker fits whole hosts on one
+thread; results come back as they are done and are laid in host order. Invariant: the answer does not depend on the
+number of workers; a host that can't be fitted keeps the fallback's parameters.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class ServiceRates:
             self._slot = slot
         for event in events:
             self._take(event)
-        return self._told() if closed and self.level is not None else None
+        return self._forecast() if closed and self.level is not None else None
 
     def remember(self, past: Mapping[str, Sequence[float]]) -> None:
         """Learn from the slots before the first one: rates by Workload, of its busiest pod, all of one length."""
@@ -135,7 +135,7 @@ class ServiceRates:
             self._model.record(np.full(self._model.services, np.nan))
         self._peaks = dict(self._rates)
 
-    def _told(self) -> RatesForecasted | None:
+    def _forecast(self) -> RatesForecasted | None:
         assert self.level is not None  # noqa: S101 - asked for a level only
         factors = self._factors(self.level)
         forecasts = []

@@ -203,8 +203,8 @@ class World:
     def _cycle(self) -> None:
         events, self._events = self._events, []
         if self._run_times is not None:
-            told = self._run_times.arrived(events, self._scheduler.completion_forecaster)
-            events += [] if told is None else [told]
+            forecasts = self._run_times.arrived(events, self._scheduler.completion_forecaster)
+            events += [] if forecasts is None else [forecasts]
         if self._rates is not None:
             # Rates of the lead are no past of the run's: there the course of each service wraps around.
             ahead = self._rates.take(events if self._now >= 0.0 else _without_rates(events), max(0.0, self._now))
@@ -308,11 +308,11 @@ class World:
                 )
                 self._score.observe_node(load, self._now)
         if self._forecasts is not None:
-            told = self._forecasts.measure(NodeLoads(real, asked, held), self._now)
-            for event in told:
+            measured = self._forecasts.measure(NodeLoads(real, asked, held), self._now)
+            for event in measured:
                 if isinstance(event, NodeUpserted):
                     self._published[event.node.name] = dict(event.node.allocatable)
-            self._events += told
+            self._events += measured
 
 
 def _without_rates(events: Sequence[Event]) -> list[Event]:

@@ -20,14 +20,17 @@ class Stopped(Exception):
 
 
 def side_by_side(
-    calls: Sequence[Callable[[Watch], T]], workers: int, told: Callable[[int, int], object] | None = None
+    calls: Sequence[Callable[[Watch], T]],
+    workers: int,
+    names: Sequence[str] = (),
+    progress: Callable[[str, float], object] | None = None,
 ) -> list[T]:
     """Return what the calls return.
 
     Parameters
     ----------
     calls : each is handed what `replay.runner.run_policy` takes as ``watch``.
-    told : called with the index of a call that is done and how many are.
+    names : of the calls, for ``progress``, which is called with the one that is done and the share of those that are.
     """
     stop = threading.Event()
 
@@ -41,8 +44,8 @@ def side_by_side(
         try:
             for done in as_completed(waiting):
                 answers[waiting[done]] = done.result()
-                if told is not None:
-                    told(waiting[done], len(answers))
+                if progress is not None:
+                    progress(names[waiting[done]], len(answers) / len(calls))
         except BaseException:
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)

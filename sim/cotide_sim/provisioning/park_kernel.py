@@ -24,7 +24,7 @@ FIRST_FIT, ROUND_ROBIN, POWER_AND_FRAGMENTS = 0, 1, 2
 """Rules by which a task finds its machine: types in a fixed order; types in turn by weight; the machine whose power
 and fragmentation rise least."""
 SLACK = 1e-9
-LOOK = 32
+MOST_TRIED = 32
 """Waiting tasks of a class that are tried when room appears (chosen)."""
 
 
@@ -199,11 +199,11 @@ def start(tasks: Tasks, machines: Machines, queues: Queues, task: int, machine: 
 def start_waiting(tasks: Tasks, machines: Machines, queues: Queues, rule: Rule, only: int, now: int) -> None:
     """Start what waits, class by class, each in its order; on machine ``only``, or on any for -1.
 
-    Of a class the first `LOOK` are tried: one that fits nowhere does not hold up those behind it.
+    Of a class the first `MOST_TRIED` are tried: one that fits nowhere does not hold up those behind it.
     """
     for label in range(len(queues.head)):
-        before, task, looked = -1, queues.head[label], 0
-        while task >= 0 and looked < LOOK:
+        before, task, tried = -1, queues.head[label], 0
+        while task >= 0 and tried < MOST_TRIED:
             after = queues.follower[task]
             machine = -1
             if only >= 0:
@@ -211,7 +211,7 @@ def start_waiting(tasks: Tasks, machines: Machines, queues: Queues, rule: Rule, 
                     machine = only
             else:
                 machine = machine_for(machines, label, tasks.need[task], rule)
-            looked += 1
+            tried += 1
             if machine < 0:
                 before, task = task, after
                 continue

@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from cotide_core.errors import ClusterError
 
-PARENT_LOOK_SECONDS: Final = 0.5
+PARENT_POLL_SECONDS: Final = 0.5
 """How often a worker looks whether its parent is still there; chosen."""
 
 Answer = TypeVar("Answer")
@@ -122,7 +122,7 @@ def leave_with(parent: int) -> None:
 
     def look() -> None:
         while os.getppid() == parent:
-            time.sleep(PARENT_LOOK_SECONDS)
+            time.sleep(PARENT_POLL_SECONDS)
         os._exit(1)
 
     threading.Thread(target=look, daemon=True).start()

@@ -6,7 +6,6 @@ Invariant: the same jobs, machines, policy and forecasts give the same schedule,
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LAST_TWO, LE
 from cotide_predictors.run_time.sequential.catalogue import SEQUENTIAL
 from cotide_sim.trace_replay.check import faults_of
 from cotide_sim.trace_replay.kernels.easy import BY_DEMAND, NO_BACKFILL
-from cotide_sim.trace_replay.kernels.event_loop import STOP
 from cotide_sim.trace_replay.kernels.kept import Jobs
 from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs
 from cotide_sim.trace_replay.kernels.platform import platform_rule
@@ -40,7 +38,7 @@ from cotide_sim.trace_replay.machine_replay import (
 )
 from cotide_sim.trace_replay.machines_apart import asked_apart
 from cotide_sim.trace_replay.policies import PLATFORMS, ReplayPolicy
-from cotide_sim.trace_replay.runner import Reliability, Runtime, Schedule
+from cotide_sim.trace_replay.runner import Reliability, Runtime, Schedule, run_watched
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 from cotide_sim.traces.jobs.machines import Machines
 
@@ -49,8 +47,6 @@ RULES: Final = {
     "platform": PLATFORM, "slack": SLACK,
 }  # fmt: skip
 MODES: Final[dict[Runtime, int]] = {"last-two": LAST_TWO, "learned": LEARNED}
-LOOK_SECONDS: Final = 0.1
-"""How often a watched replay tells of its progress; chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,19 +98,7 @@ def run_on_machines(
     progress = np.zeros(2, dtype=np.int64)
     if watch is None:
         return _run(given, policy, runtime, seed, progress)
-    outcome: list[Placement] = []
-    worker = threading.Thread(target=lambda: outcome.append(_run(given, policy, runtime, seed, progress)))
-    worker.start()
-    try:
-        alive = True
-        while alive:
-            worker.join(LOOK_SECONDS)
-            alive = worker.is_alive()
-            watch(int(progress[0]))
-    finally:
-        progress[STOP] = 1
-        worker.join()
-    return outcome[0]
+    return run_watched(lambda: _run(given, policy, runtime, seed, progress), progress, watch)
 
 
 def _run(given: MachineJobs, policy: ReplayPolicy, runtime: Runtime, seed: int, progress: Integers) -> Placement:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, TypeVar, cast
 
 import numpy as np
 
@@ -52,6 +52,7 @@ RUNTIMES: Final[tuple[Runtime, ...]] = ("request", "clairvoyant", "last-two", "l
 """What the policy believes of a run time: the user's request, the truth, the mean of the user's last two finished,
 what is most accurate by the user's habits (`cotide_predictors.run_time.kernels.run_habits`) or by boosted trees
 (`tree_forecasts`), or what a forecaster of `cotide_predictors.run_time.sequential` says."""
+T = TypeVar("T")
 Reliability = Literal["mixture", "trees", "nobody", "everybody"]
 RELIABILITIES: Final[tuple[Reliability, ...]] = ("mixture", "trees", "nobody", "everybody")
 """Where the platforms have the estimated accuracy of a forecast from: the forecast's own distribution, or boosted
@@ -59,7 +60,7 @@ trees. With the last two all jobs count alike, which tells what the distinction 
 THRESHOLDS: Final[dict[Reliability, float]] = {"nobody": math.inf, "everybody": -math.inf}
 """Accuracy from which a job is predictable, where it is not `PREDICTABLE`."""
 
-_LOOK_SECONDS: Final = 0.1
+_POLL_SECONDS: Final = 0.1
 """How often a watched replay tells of its progress; chosen."""
 
 
@@ -149,16 +150,26 @@ def run_policy(
     progress = np.zeros(2, dtype=np.int64)
     if watch is None:
         return _run(jobs, policy, believed, one_by_one, forecasts, progress)
-    outcome: list[Schedule] = []
-    # The kernel holds no interpreter lock, so a thread of its own leaves this one free to look and to be interrupted.
-    worker = threading.Thread(
-        target=lambda: outcome.append(_run(jobs, policy, believed, one_by_one, forecasts, progress))
-    )
+    return run_watched(lambda: _run(jobs, policy, believed, one_by_one, forecasts, progress), progress, watch)
+
+
+def run_watched(run: Callable[[], T], progress: Integers, watch: Callable[[int], None]) -> T:
+    """Return what a replay returns, and tell meanwhile how far it is.
+
+    Parameters
+    ----------
+    run : its kernel holds no interpreter lock, so a thread of its own leaves this one free to look and to be
+        interrupted.
+    progress : the replay's, see `event_loop.replay`.
+    watch : called now and then and at the end, in this thread, with the number of jobs submitted so far.
+    """
+    outcome: list[T] = []
+    worker = threading.Thread(target=lambda: outcome.append(run()))
     worker.start()
     try:
         alive = True
         while alive:
-            worker.join(_LOOK_SECONDS)
+            worker.join(_POLL_SECONDS)
             alive = worker.is_alive()
             watch(int(progress[0]))
     finally:

@@ -155,7 +155,7 @@ class UserPolicy:
         try:
             return function(*arguments)
         except Exception as error:  # whatever the user's code raises is theirs to read, in one line
-            raise _told(error, self.file) from error
+            raise _as_input_error(error, self.file) from error
 
     def refused(self, reason: str) -> InputError:
         """Return the error for an answer that can't be carried out."""
@@ -249,7 +249,7 @@ def policy_of_source(source: PolicySource) -> UserPolicy:
     try:
         exec(code, scope)  # noqa: S102  the user asked for their own code to be run
     except Exception as error:  # as in `UserPolicy.call`
-        raise _told(error, path) from error
+        raise _as_input_error(error, path) from error
     found = scope.get(name) if name else scope.get(CLASS, scope.get(FUNCTION))
     if not callable(found):
         wanted = repr(name) if name else f"class {CLASS} and no function {FUNCTION}"
@@ -278,7 +278,7 @@ def _compiled(text: str, path: Path) -> CodeType:
         raise InputError(f"is no Python: {error}", file=str(path)) from error
 
 
-def _told(error: Exception, file: Path) -> InputError:
+def _as_input_error(error: Exception, file: Path) -> InputError:
     """Return an error of the user's code as one line at the innermost line of their file."""
     if isinstance(error, InputError):
         return error

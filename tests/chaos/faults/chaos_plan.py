@@ -275,10 +275,12 @@ def phases_plan(seed: int) -> Plan:
     rules = []
     for _ in range(rng.randint(1, 5)):
         effect = rng.choice(("drop-after", "drop-after", "drop-before", "status", "tell-before", "tell-after"))
-        told = "kill" if effect.startswith("tell") else ""
+        effect_when_asked = "kill" if effect.startswith("tell") else ""
         status = rng.choice((409, 422, 429, 500, 503)) if effect == "status" else 0
-        count = 1 if told else rng.choice((1, 1, 3, 8))
-        rules.append(Rule(rng.choice(RESIZING), rng.randint(1, 30), count, effect, status=status, what=told))
+        count = 1 if effect_when_asked else rng.choice((1, 1, 3, 8))
+        rules.append(
+            Rule(rng.choice(RESIZING), rng.randint(1, 30), count, effect, status=status, what=effect_when_asked)
+        )
     if rng.random() < 0.3:
         begin = moment(rng)
         storm = {"kinds": RESIZING, "share": 1.0, "effect": "drop-after", "status": 0, "seconds": 0.0}

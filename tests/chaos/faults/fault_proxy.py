@@ -89,7 +89,7 @@ class Rule:
     seconds: float = 0.0
     status: int = 0
     what: str = ""
-    """What is told; see `Trouble.told`."""
+    """What is told; see `Trouble.listener`."""
 
 
 @dataclass
@@ -109,7 +109,7 @@ class Trouble:
 
     rules: list[Rule]
     rng: random.Random
-    told: Callable[[str, str, FaultProxy], Awaitable[None]]
+    listener: Callable[[str, str, FaultProxy], Awaitable[None]]
     """Called with what a rule tells, the path of the request, and the proxy that it came to."""
     storm: Storm | None = None
     most_at_once: int = 0
@@ -239,7 +239,7 @@ class FaultProxy:
     async def _pass(self, kind: str, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
         rule = self.trouble.of(kind)
         if rule is not None and rule.effect == "tell-before":
-            await self.trouble.told(rule.what, request.path, self)
+            await self.trouble.listener(rule.what, request.path, self)
             rule = self.trouble.stormy(kind)  # what was told may have begun a storm
         spoilt = await self._before(rule, kind, request, body)
         if spoilt is not None:
@@ -253,7 +253,7 @@ class FaultProxy:
         if rule is not None and rule.effect == "drop-after":
             return _drop(request)
         if rule is not None and rule.effect == "tell-after":
-            await self.trouble.told(rule.what, request.path, self)
+            await self.trouble.listener(rule.what, request.path, self)
         return web.Response(status=status, headers=headers, body=answer)
 
     async def _before(
@@ -268,7 +268,7 @@ class FaultProxy:
         if rule is not None and effect == "late" and kind != "watch":
             self._forward_late(request, body, rule.seconds)
             if rule.what:
-                await self.trouble.told(rule.what, request.path, self)
+                await self.trouble.listener(rule.what, request.path, self)
         # A watch has no answer that could be lost after it was acted on.
         dropped = effect in ("drop-before", "late") or (effect == "drop-after" and kind == "watch")
         return _drop(request) if dropped or self.closed or request.transport is None else None

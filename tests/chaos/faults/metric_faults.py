@@ -88,8 +88,8 @@ class PartialPrometheus:
             case "numbers":
                 body = vector(*((labels, "NaN") for labels, _ in series))
             case "warnings":
-                told = {"warnings": ["a store did not answer"], "infos": ["metric might not be a counter"]}
-                body = {**vector(), **told}
+                remarks = {"warnings": ["a store did not answer"], "infos": ["metric might not be a counter"]}
+                body = {**vector(), **remarks}
             case "refused":
                 body = {"status": "error", "errorType": "timeout", "error": "query timed out in expression evaluation"}
                 return web.json_response(body, status=503)

@@ -26,7 +26,7 @@ class Behind:
 
     def __init__(self) -> None:
         self.reached: list[tuple[str, str, bytes]] = []
-        self.told: list[str] = []
+        self.answers: list[str] = []
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         self.reached.append((request.method, request.raw_path, await request.read()))
@@ -40,7 +40,7 @@ class Behind:
         return web.Response(status=201, body=b"taken", headers={"X-Own": "kept"})
 
     async def tell(self, what: str, path: str, proxy: FaultProxy) -> None:
-        self.told.append(f"{what} {len(self.reached)}")
+        self.answers.append(f"{what} {len(self.reached)}")
 
 
 async def _turn() -> None:
@@ -104,15 +104,15 @@ async def test_a_lost_answer_may_be_that_of_a_request_that_was_carried_out(effec
         assert len(behind.reached) == reached
 
 
-@pytest.mark.parametrize(("rules", "told"), [([], 201), ([Rule("bind", 1, 1, "drop-after")], 0)])
-async def test_a_binding_is_recorded_with_what_its_sender_was_told(rules: list[Rule], told: int) -> None:
+@pytest.mark.parametrize(("rules", "answered"), [([], 201), ([Rule("bind", 1, 1, "drop-after")], 0)])
+async def test_a_binding_is_recorded_with_what_its_sender_was_told(rules: list[Rule], answered: int) -> None:
     async with scene(*rules) as (_, proxy, session):
         with contextlib.suppress(aiohttp.ClientError):
             await session.post(proxy.url + BIND, json={"metadata": {"uid": "u"}, "target": {"name": "n"}})
         write = proxy.trouble.record.writes[0]
         while write.ended is None:
             await _turn()
-    assert (write.sender, write.uid, write.node, write.status) == ("operator", "u", "n", told)
+    assert (write.sender, write.uid, write.node, write.status) == ("operator", "u", "n", answered)
 
 
 async def test_what_is_late_comes_after_its_connection_has_died() -> None:
@@ -124,12 +124,12 @@ async def test_what_is_late_comes_after_its_connection_has_died() -> None:
             await _turn()
 
 
-@pytest.mark.parametrize(("effect", "told"), [("tell-before", "x 0"), ("tell-after", "x 1")])
-async def test_something_else_may_happen_in_the_middle(effect: Any, told: str) -> None:
+@pytest.mark.parametrize(("effect", "answered"), [("tell-before", "x 0"), ("tell-after", "x 1")])
+async def test_something_else_may_happen_in_the_middle(effect: Any, answered: str) -> None:
     async with scene(Rule("bind", 1, 1, effect, what="x")) as (behind, proxy, session):
         answer = await session.post(proxy.url + BIND)
         assert (answer.status, await answer.read()) == (201, b"taken")
-    assert behind.told == [told]
+    assert behind.answers == [answered]
 
 
 async def test_a_storm_meets_its_kinds_only() -> None:

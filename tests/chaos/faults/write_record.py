@@ -152,18 +152,18 @@ def _impatient(writes: list[Write]) -> list[str]:
 
 
 def _repeated(writes: list[Write], limit_seconds: float) -> list[str]:
-    told: dict[tuple[str, str], Write] = {}
+    by_object: dict[tuple[str, str], Write] = {}
     found = []
     for one in writes:
         if one.kind != "bind":
             continue
-        first = told.get((one.sender, one.uid))
+        first = by_object.get((one.sender, one.uid))
         if first is not None and first.ended is not None and one.asked > first.ended:
             hurried = one.asked - first.asked < limit_seconds * HURRIED
             if hurried or one.node != first.node:
                 found.append(f"{one} after it was told 201 for {first.node}")
         elif one.status == CREATED:
-            told[one.sender, one.uid] = one
+            by_object[one.sender, one.uid] = one
     return found
 
 

@@ -97,7 +97,7 @@ def install(path: str, points: KillPoints) -> None:
     coroutines: dict[str, list[tuple[type, str]]] = {
         "bind": [(Binder, "_bind")],
         "evict": [(Evictor, "carry_out")],
-        "job": [(JobController, "look")],
+        "job": [(JobController, "reconcile")],
         "note": [(PodAnnotator, "_note"), (PodAnnotator, "_label")],
         "lease": [(LeaderElector, "_try")],
         "provision": [(BookStore, "load"), (BookStore, "save"), (WebhookActuator, "do"), (LiveHands, "write")],

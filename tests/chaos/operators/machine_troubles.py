@@ -46,10 +46,10 @@ class MachineTroubles:
 
     def read(self) -> None:
         try:
-            told = json.loads(self._file.read_text(encoding="utf-8"))
+            noted = json.loads(self._file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return
-        self.disk, self.models, self.nameless = told["disk"], told["models"], told["nameless"]
+        self.disk, self.models, self.nameless = noted["disk"], noted["models"], noted["nameless"]
 
     def look_up(self) -> None:
         """Raise what a resolver says that reaches no name server."""
@@ -74,13 +74,13 @@ def install(troubles: MachineTroubles) -> None:
 
 
 def _install_names(troubles: MachineTroubles) -> None:
-    looked_up = socket.getaddrinfo
+    resolve = socket.getaddrinfo
 
     def found(host: Any, *rest: Any, **more: Any) -> Any:
         if host != HOST:
-            return looked_up(host, *rest, **more)
+            return resolve(host, *rest, **more)
         troubles.look_up()
-        return looked_up("127.0.0.1", *rest, **more)
+        return resolve("127.0.0.1", *rest, **more)
 
     class Names(aiohttp.ThreadedResolver):
         async def resolve(self, host: str, port: int = 0, family: Any = socket.AF_INET) -> Any:

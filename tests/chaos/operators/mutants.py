@@ -111,15 +111,15 @@ def _unfair() -> None:
         if not fresh:
             return events
         first = min((event.pod.created_seconds for event in events if hasattr(event, "pod")), default=0.0)
-        told = []
+        passed_on = []
         for event in events:
             if hasattr(event, "pod"):
                 pod = event.pod._replace(created_seconds=first - ord(event.pod.key.rpartition("/")[2][0]))
                 self._pods[pod.key] = pod
-                told.append(type(event)(pod))
+                passed_on.append(type(event)(pod))
             else:
-                told.append(event)
-        return told
+                passed_on.append(event)
+        return passed_on
 
     EventSource.collect = collected  # type: ignore[method-assign]  # on purpose
 
@@ -143,14 +143,14 @@ def _careless() -> None:
     from cotide_operator.controllers.child_pods import see
     from cotide_operator.controllers.job_controller import JobController
 
-    look = JobController.look
+    reconcile = JobController.reconcile
 
-    async def looked(self: Any, key: str) -> Any:
+    async def reconciled(self: Any, key: str) -> Any:
         ended = [pod for pod in map(see, self._mirror.pods_kept_for(key)) if pod.done]
         await self._tracking.release(key.partition("/")[0], ended)
-        return await look(self, key)
+        return await reconcile(self, key)
 
-    JobController.look = looked  # type: ignore[method-assign]  # on purpose
+    JobController.reconcile = reconciled  # type: ignore[method-assign]  # on purpose
 
 
 def _unfenced() -> None:
@@ -194,8 +194,8 @@ def _unmindful() -> None:
 
     over = Watch._over
 
-    def passed_over(self: Any, name: str, one: Any, look: Any) -> str:
-        return "" if one.mark is Mark.DRAINING else over(self, name, one, look)
+    def passed_over(self: Any, name: str, one: Any, view: Any) -> str:
+        return "" if one.mark is Mark.DRAINING else over(self, name, one, view)
 
     Watch._over = passed_over  # type: ignore[method-assign]  # on purpose
 

@@ -160,10 +160,10 @@ def hasten() -> None:
 
     first, longest = RETRY_SECONDS
     assembly.REQUEST_TIMEOUT_SECONDS = REQUEST_SECONDS
-    controller.LOOK_SECONDS = capacity.LOOK_SECONDS = 0.1
+    controller.POLL_SECONDS = capacity.POLL_SECONDS = 0.1
     capacity.SETTLED_SECONDS = 0.5
     growth.PAUSE_SECONDS, phase_resizer.GRANTED_ANYWAY_SECONDS = PHASE_SECONDS
-    phase_resizer.ECHO_SECONDS, phase_resizer.PERIOD_SECONDS, phase_resizer.LOOKS_PER_SECOND = 0.5, 0.03, 50.0
+    phase_resizer.ECHO_SECONDS, phase_resizer.PERIOD_SECONDS, phase_resizer.POLLS_PER_SECOND = 0.5, 0.03, 50.0
     assembly.LEDGER_FLUSH_SECONDS = 0.05
     assembly.DRAIN_SECONDS = STOP_SECONDS
     client.Backoff = functools.partial(backoff.Backoff, first, longest)

@@ -87,11 +87,11 @@ class Replica:
                 self.proxy = proxy
                 self.operator = operator = self._fork_server.start(self._birth(proxy.url), self._folder, self.name)
                 self.starts += 1
-                told = False
+                reported = False
                 while operator.exit_code is None:
                     await asyncio.sleep(POLL_SECONDS)
-                    if self.positions and not told:
-                        told = await self._tell_when_ready(operator)
+                    if self.positions and not reported:
+                        reported = await self._tell_when_ready(operator)
                 self.ends.append(operator.exit_code)
                 if self.on_end is not None:
                     await self.on_end()

@@ -53,9 +53,9 @@ def _newer() -> None:
     def with_more(self: Any, *stored: Any, **more: Any) -> Any:
         found = body(self, *stored, **more)
         annotations = {**found["metadata"].get("annotations", {}), "cotide.dev/of-tomorrow": "{"}
-        told = json.loads(annotations.get(lease.NODE_BACKOFFS_ANNOTATION, "[]"))
-        told.append({"node": "nowhere", "reason": "of tomorrow", "until": 4e9, "severity": {"of": 3}})
-        annotations[lease.NODE_BACKOFFS_ANNOTATION] = json.dumps(told)
+        entries = json.loads(annotations.get(lease.NODE_BACKOFFS_ANNOTATION, "[]"))
+        entries.append({"node": "nowhere", "reason": "of tomorrow", "until": 4e9, "severity": {"of": 3}})
+        annotations[lease.NODE_BACKOFFS_ANNOTATION] = json.dumps(entries)
         found["metadata"]["annotations"] = annotations
         found["spec"]["strategy"] = "OldestEmulationVersion"
         return found

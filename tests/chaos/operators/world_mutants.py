@@ -70,11 +70,11 @@ def _gaps_are_zero() -> None:
     async def read_through(self: Any) -> None:
         for pods in self._latest.values():
             for latest in pods.values():
-                latest.told = False
+                latest.is_published = False
         await read(self)
         for pods in self._latest.values():
             for key, latest in pods.items():
-                if not latest.told:
+                if not latest.is_published:
                     self._tell(ServiceSampled(key, 0.0))
 
     take = UsageFeed._take
@@ -83,7 +83,7 @@ def _gaps_are_zero() -> None:
         take(self, reading)
         for pods in self._latest.values():
             if reading.pod in pods and reading.requests_per_second is not None:
-                pods[reading.pod].told = True
+                pods[reading.pod].is_published = True
 
     UsageFeed.read_once, UsageFeed._take = read_through, taken  # type: ignore[method-assign]  # on purpose
 

@@ -74,7 +74,7 @@ class Run:
             ProvisioningSite(plan, self.environment, client, checker, folder) if plan.mishaps is not None else None
         )
         self.trouble = Trouble(
-            [Rule(**vars(one)) for one in plan.rules], random.Random(f"trouble {plan.seed}"), self._told
+            [Rule(**vars(one)) for one in plan.rules], random.Random(f"trouble {plan.seed}"), self._interfere
         )
         self._gangs = GangChecks(checker, self.namespace, lambda: sum(one.starts for one in self.replicas))
         self._around = RunContext(plan, site, checker, self.environment, client, folder, self.trouble.record)
@@ -236,7 +236,7 @@ class Run:
             case _:
                 raise AssertionError(what)
 
-    async def _told(self, what: str, path: str, proxy: FaultProxy) -> None:
+    async def _interfere(self, what: str, path: str, proxy: FaultProxy) -> None:
         """Do what a rule asks for in the middle of a request."""
         replica = next((one for one in self.replicas if one.proxy is proxy), self._leader())
         word, _, rest = what.partition(" ")
@@ -385,7 +385,7 @@ class Run:
         report.violations += self._order.violations
         report.compared = self._order.compared
         report.violations += [f"the environment failed: {error!r}" for error in self.environment.faults]
-        report.of_witness(self._checker)
+        report.of_checker(self._checker)
         report.violations += self._gangs.finish() + self._around.breaches()
         if self._consolidation is None:
             report.of_evictions(self.trouble.record.evictions, self._checker)

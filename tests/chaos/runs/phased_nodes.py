@@ -164,8 +164,8 @@ class PhasedNodes:
             self._checker.history.append(f"{new.version} pod {new.key} {after.words}")
         if before is not None and before.held != after.held:
             self._weigh(new.node, new.version)
-        told = (after.granted, after.note)
-        if not after.granted or (before is not None and told == (before.granted, before.note)):
+        written = (after.granted, after.note)
+        if not after.granted or (before is not None and written == (before.granted, before.note)):
             return
         self.granted += 1
         need = dict(after.needs).get(after.granted)

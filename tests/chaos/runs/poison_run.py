@@ -48,7 +48,7 @@ class Sight:
 
     objects: dict[str, Any] = field(default_factory=dict)
     """Pods, Jobs and Workloads by name, without what is a matter of time."""
-    told: list[tuple[str, ...]] = field(default_factory=list)
+    said: list[tuple[str, ...]] = field(default_factory=list)
     """Events: reason, object and sentence."""
     seconds: list[float] = field(default_factory=list)
     """Of each step, from its first write until it was done."""
@@ -172,7 +172,7 @@ class PoisonRun:
             await self._client.create(
                 PODS, our_pod_manifest("large", cls="batch", spec={"containers": [_container("32")]})
             )
-            await self._server.until("the large one is told why it waits", self._large_told)
+            await self._server.until("the large one is told why it waits", self._large_is_explained)
         else:
             await self._client.create(
                 PODS, our_pod_manifest(f"p{number}", cls=CLASSES[number % 3], spec={"containers": [_container("500m")]})
@@ -190,7 +190,7 @@ class PoisonRun:
         found = await self._client.get(f"{OURS}/jobs/count")
         return bool(found.get("status", {}).get("phase") == "Succeeded")
 
-    async def _large_told(self) -> bool:
+    async def _large_is_explained(self) -> bool:
         found = await self._client.get(f"{PODS}/large")
         return any(one["type"] == "PodScheduled" for one in found.get("status", {}).get("conditions", ()))
 
@@ -210,7 +210,7 @@ class PoisonRun:
             for one in await self._client.list(path):
                 self.sight.objects[f"{path.rpartition('/')[2]} {one['metadata']['name']}"] = timeless(one)
         events = await self._client.list(f"/api/v1/namespaces/{OTHERS}/events")
-        self.sight.told = sorted((one["reason"], one["involvedObject"]["name"], one["message"]) for one in events)
+        self.sight.said = sorted((one["reason"], one["involvedObject"]["name"], one["message"]) for one in events)
 
 
 def timeless(value: Any) -> Any:

@@ -46,7 +46,7 @@ class Report:
     """Pairs of waiting pods whose order was looked at after a restart."""
     folder: Path = Path()
 
-    def of_witness(self, checker: InvariantChecker) -> None:
+    def of_checker(self, checker: InvariantChecker) -> None:
         """Take over what was seen on the way."""
         self.violations += checker.violations
         self.bound = len(checker.bound)

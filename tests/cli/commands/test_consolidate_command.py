@@ -276,9 +276,9 @@ def test_ctrl_c_uncordons_what_is_being_drained(server: ThreadedServer, core: An
         while not cordoned(core, "n0") and time.monotonic() < until:
             time.sleep(0.05)
         running.send_signal(signal.SIGINT)
-        _, told = running.communicate(timeout=60)
-    assert running.returncode == 0, told
-    assert "n0: uncordoned again" in told.decode()
+        _, stderr = running.communicate(timeout=60)
+    assert running.returncode == 0, stderr
+    assert "n0: uncordoned again" in stderr.decode()
     assert not cordoned(core, "n0")
 
 

@@ -89,10 +89,10 @@ def test_so_many_machines_of_a_size_may_be_named(trace):
     ],
 )
 def test_mistakes_are_told_in_one_line(trace, options, words):
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as raised:
         raise run("--trace", trace, *options).exception
-    assert words in str(told.value)
-    assert "\n" not in str(told.value)
+    assert words in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_a_job_that_fits_no_machine_is_named_with_its_line(trace):

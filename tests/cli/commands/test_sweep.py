@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from repository import ROOT
 
-from cotide_sim.sweeps.pool import PARENT_LOOK_SECONDS
+from cotide_sim.sweeps.pool import PARENT_POLL_SECONDS
 
 CELLS = ("--synthetic", "synth1", "--jobs", "2500", "--policy", "fcfs,easy", "--runtime", "request,last-two")
 SEEDS = 15
@@ -95,7 +95,7 @@ def test_a_killed_sweep_goes_on_with_nothing_lost_and_nothing_run_twice(tmp_path
     assert 5 <= len(kept) < COUNT
     begin = time.monotonic()
     wait_for(lambda: not any(is_alive(worker) for worker in workers))
-    assert time.monotonic() - begin < 20 * PARENT_LOOK_SECONDS
+    assert time.monotonic() - begin < 20 * PARENT_POLL_SECONDS
     # As if it had been killed in the middle of its last line.
     journal = Path(f"{results}.journal")
     os.truncate(journal, journal.stat().st_size - 7)

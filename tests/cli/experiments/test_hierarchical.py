@@ -15,13 +15,13 @@ from cotide_sim.experiments.hierarchical.schedule import PAPER, Report
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> None:
+def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The days themselves take a minute each: tests/sim plays parts of them."""
     report = Report(PAPER, 2287, 10, ("mean delay fell by 14% (596 to 511), the bar is 40%",))
     monkeypatch.setattr(hierarchical_experiment, "run", lambda **_: report)
 
 
-@pytest.mark.usefixtures("told")
+@pytest.mark.usefixtures("made_up")
 def test_a_missed_bar_is_said_and_is_exit_code_3() -> None:
     result = CliRunner().invoke(command, ["hierarchical"], standalone_mode=False)
     assert result.return_value == 3
@@ -31,7 +31,7 @@ def test_a_missed_bar_is_said_and_is_exit_code_3() -> None:
     assert "-88% / -73% / -42%" in result.stdout
 
 
-@pytest.mark.usefixtures("told")
+@pytest.mark.usefixtures("made_up")
 def test_json_and_a_plot(tmp_path: Path) -> None:
     plot = tmp_path / "s1.svg"
     asked = ["hierarchical", "-o", "json", "--plot", str(plot)]

@@ -16,7 +16,7 @@ from cotide_sim.experiments.qpsm.waiting import PAPER, Gain, Report, Row
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> None:
+def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Training takes half a minute: tests/sim plays with models that need none."""
     rows = tuple(Row(1_000, name, 1234.5, 6.0, 63.5, 0.01, PAPER[name][0]) for name in PAPER)
     report = Report(rows, (Gain("fifo", 0.1, 0.229),), ("qpsm is below fifo by 10.0% on average, the paper by 22.9%",))
@@ -24,7 +24,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(qpsm_waiting_experiment, "run", lambda *_, **__: report)
 
 
-@pytest.mark.usefixtures("told")
+@pytest.mark.usefixtures("made_up")
 def test_a_missed_bar_is_said_and_is_exit_code_3() -> None:
     result = CliRunner().invoke(command, ["qpsm-waiting"], standalone_mode=False)
     assert result.return_value == 3
@@ -32,7 +32,7 @@ def test_a_missed_bar_is_said_and_is_exit_code_3() -> None:
     assert "     1,000  qpsm          1,234   6  164,616      63.5           1.00%" in result.stdout
 
 
-@pytest.mark.usefixtures("told")
+@pytest.mark.usefixtures("made_up")
 def test_json_and_a_plot(tmp_path: Path) -> None:
     plot = tmp_path / "s2.svg"
     result = CliRunner().invoke(command, ["qpsm-waiting", "-o", "json", "--plot", str(plot)], standalone_mode=False)

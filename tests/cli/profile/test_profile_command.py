@@ -327,12 +327,12 @@ async def test_watching_alternates_jobs_and_leaves_them_running(tmp_path: Path) 
 
 
 async def test_an_interval_in_which_jobs_changed_is_left_out(tmp_path: Path) -> None:
-    journal, looks = Journal(tmp_path, passive_plan()), iter(range(10**6))
+    journal, polls = Journal(tmp_path, passive_plan()), iter(range(10**6))
     async with stand_in(answer) as url:
         note = await watch(
             journal,
             Watch(url, "rate", "latency", 0.01, 0.1),
-            lambda: (("sleep", next(looks) + 1),),
+            lambda: (("sleep", next(polls) + 1),),
             Alternation(None, []),
             lambda what, share: None,
         )

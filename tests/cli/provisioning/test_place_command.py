@@ -148,12 +148,12 @@ def test_mistakes_are_told_in_one_line(scene, name, text, words):
 
 
 def test_prices_by_prometheus_need_no_file_and_a_missing_one_sets_nothing(scene):
-    told = {"e": "1.0", "w": "2.0"}
+    answers = {"e": "1.0", "w": "2.0"}
 
     class Prometheus(BaseHTTPRequestHandler):
         def do_GET(self):
             query = parse_qs(urlsplit(self.path).query)["query"][0]
-            result = [{"metric": {}, "value": [0, told[query]]}] if query in told else []
+            result = [{"metric": {}, "value": [0, answers[query]]}] if query in answers else []
             body = json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}}).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
@@ -175,7 +175,7 @@ def test_prices_by_prometheus_need_no_file_and_a_missing_one_sets_nothing(scene)
         words = [*map(str, fixed), "-o", "json", "--apply"]
         run = CliRunner().invoke(command, words, standalone_mode=False)
         assert json.loads(run.stdout)["wanted"] == {"east": 4, "west": 0}, "east is the cheaper one"
-        del told["w"]
+        del answers["w"]
         mistake = CliRunner().invoke(command, words, standalone_mode=False).exception
         server.shutdown()
     assert "the price of west is not known" in str(mistake)

@@ -15,7 +15,7 @@ from cotide_core.consolidation.removal.watching import (
     HOUR_SECONDS,
     Acts,
     Allowance,
-    Look,
+    ClusterView,
     Mark,
     Standing,
     Watch,
@@ -40,15 +40,15 @@ def plan(*freed: Freed, emptying: tuple[Emptying, ...] = ()) -> DrainPlan:
     return DrainPlan(freed, emptying, (), 9, 9 - len(freed), 1)
 
 
-def look(now: float, made: DrainPlan | None, **more: object) -> Look:
-    return replace(Look(now, made, {}), **more)  # type: ignore[arg-type]  # fields are named by each test
+def view(now: float, made: DrainPlan | None, **more: object) -> ClusterView:
+    return replace(ClusterView(now, made, {}), **more)  # type: ignore[arg-type]  # fields are named by each test
 
 
 def ripe(rules: WatchRules, made: DrainPlan, **more: object) -> Acts:
     """What is done when each look since `stable_seconds` could have done it."""
     watch = Watch(rules)
-    assert watch.decide(look(NOW - rules.stable_seconds, made, **more)).drain == ()
-    return watch.decide(look(NOW, made, **more))
+    assert watch.decide(view(NOW - rules.stable_seconds, made, **more)).drain == ()
+    return watch.decide(view(NOW, made, **more))
 
 
 def names(acts: Acts) -> list[str]:
@@ -58,7 +58,7 @@ def names(acts: Acts) -> list[str]:
 def test_a_node_is_drained_when_each_plan_for_long_enough_could_free_it() -> None:
     watch, there, gone = Watch(RULES), plan(frees("a", 2)), plan()
     asked = [(0.0, there), (60.0, there), (99.0, gone), (100.0, there), (199.0, there), (200.0, there)]
-    assert [names(watch.decide(look(NOW + at, made))) for at, made in asked] == [[], [], [], [], [], ["a"]]
+    assert [names(watch.decide(view(NOW + at, made))) for at, made in asked] == [[], [], [], [], [], ["a"]]
 
 
 def test_pods_that_were_moved_within_the_hour_count_against_its_budget_whoever_moved_them() -> None:
@@ -80,13 +80,13 @@ def test_so_many_nodes_are_drained_at_once_as_pods_may_be_on_their_way() -> None
 def test_a_freed_node_is_opened_where_no_empty_one_is_and_only_then() -> None:
     rules = replace(RULES, spare_nodes=1)
     held = {name: Standing(Mark.FREED, since=NOW - age) for name, age in (("old", 90.0), ("young", 10.0))}
-    full = Watch(rules).decide(look(NOW, plan(frees("a", 2)), standings=held))
+    full = Watch(rules).decide(view(NOW, plan(frees("a", 2)), standings=held))
     assert [(one.node, one.demanded) for one in full.give_back] == [("young", False)]
-    assert Watch(rules).decide(look(NOW, plan(frees("empty", 0)), standings=held)).give_back == ()
-    assert Watch(rules).decide(look(NOW, None, standings=held)).give_back == (), "pods wait: nobody knows what is open"
-    assert Watch(RULES).decide(look(NOW, plan(frees("a", 2)), standings=held)).give_back == ()
+    assert Watch(rules).decide(view(NOW, plan(frees("empty", 0)), standings=held)).give_back == ()
+    assert Watch(rules).decide(view(NOW, None, standings=held)).give_back == (), "pods wait: nobody knows what is open"
+    assert Watch(RULES).decide(view(NOW, plan(frees("a", 2)), standings=held)).give_back == ()
     spreads = Watch(replace(rules, opens_spares=False))
-    assert spreads.decide(look(NOW, plan(frees("a", 2)), standings=held)).give_back == (), "a's pods would go there"
+    assert spreads.decide(view(NOW, plan(frees("a", 2)), standings=held)).give_back == (), "a's pods would go there"
 
 
 def test_empty_nodes_are_freed_but_for_the_spare_ones() -> None:
@@ -120,22 +120,22 @@ def test_nothing_is_drained_while_pods_want_a_node_nor_for_long_after_one_was_gi
     ],
 )
 def test_what_is_over_is_given_back(one: Standing, why: str) -> None:
-    back = Watch(RULES).decide(look(NOW, None, standings={"n": one})).give_back
+    back = Watch(RULES).decide(view(NOW, None, standings={"n": one})).give_back
     assert [why in given.why for given in back] == ([True] if why else [])
 
 
 def test_what_this_process_drains_is_not_taken_for_left_behind() -> None:
     standings = {"n": Standing(Mark.DRAINING, NOW - 9e9, pods=3)}
-    assert Watch(RULES).decide(look(NOW, None, standings=standings, draining=frozenset({"n"}))) == Acts()
+    assert Watch(RULES).decide(view(NOW, None, standings=standings, draining=frozenset({"n"}))) == Acts()
 
 
 def test_a_node_that_was_left_to_empty_is_freed_when_it_is_empty() -> None:
     leaves = ripe(RULES, plan(emptying=(Emptying("e", 300.0, 600.0),))).leave
     assert [one.node for one in leaves] == ["e"]
     standings = {"e": Standing(Mark.EMPTYING, NOW - 400.0, 0, 300.0, 600.0)}
-    assert Watch(RULES).decide(look(NOW, None, standings=standings)).freed == ("e",)
+    assert Watch(RULES).decide(view(NOW, None, standings=standings)).freed == ("e",)
     standings = {"e": replace(standings["e"], pods=1)}
-    assert Watch(RULES).decide(look(NOW, None, standings=standings)) == Acts()
+    assert Watch(RULES).decide(view(NOW, None, standings=standings)) == Acts()
 
 
 def state_of(*things: Node | Pod) -> ClusterState:
@@ -182,7 +182,7 @@ def test_no_hour_ever_holds_more_moves_than_its_budget(turns: list[tuple[int, in
     moved: dict[str, float] = {}
     for number, (pause, pods) in enumerate(turns):
         now += pause
-        acts = watch.decide(look(now, plan(frees(f"n{number}", pods)), standings={"one": Standing(moved=dict(moved))}))
+        acts = watch.decide(view(now, plan(frees(f"n{number}", pods)), standings={"one": Standing(moved=dict(moved))}))
         for step in acts.drain:
             moved |= {move.pod: now for move in step.moves}
     times = sorted(moved.values())
@@ -199,7 +199,7 @@ def test_a_load_that_breathes_every_hour_for_a_day_costs_few_moves() -> None:
         open_ones = [f"n{number}" for number in range(10) if standings.get(f"n{number}", Standing()).mark is Mark.NONE]
         held = tuple(name for name, one in standings.items() if one.mark is Mark.FREED)
         made = plan(*(frees(name, 3) for name in open_ones)) if low else None
-        acts = watch.decide(look(now, made, standings=dict(standings), wanted=() if low else held))
+        acts = watch.decide(view(now, made, standings=dict(standings), wanted=() if low else held))
         for step in acts.drain:
             moves += len(step.moves)
             standings[step.node] = Standing(Mark.FREED, now)
@@ -226,5 +226,5 @@ def test_no_more_nodes_of_a_type_go_than_capacity_can_do_without() -> None:
 
 def test_a_node_that_was_handed_over_to_be_switched_off_is_given_back_to_nobody() -> None:
     standings = {"a": Standing(Mark.STOPPING, since=0.0, pods=1)}
-    acts = Watch(RULES).decide(look(NOW, plan(), standings=standings))
+    acts = Watch(RULES).decide(view(NOW, plan(), standings=standings))
     assert (acts.give_back, acts.freed) == ((), ())

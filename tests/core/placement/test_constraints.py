@@ -181,14 +181,14 @@ def test_a_spread_counts_the_domains_of_nodes_that_the_pod_may_have_and_no_dying
 
 def test_wishes_order_the_nodes_and_forbid_none() -> None:
     state = having(PodUpserted(pod("w", "b1")))
-    wishes = (
+    preferences = (
         rules(pod_preferences=(WeightedPodTerm(5, PodTerm("zone", WEB)),)),
         rules(node_preferences=(WeightedNodeTerm(1, Term((Requirement("zone", "In", ("b",)),))),)),
         rules(spreads=(Spread("zone", 1, (Requirement("app", "In", ("db",)),), required=False),)),
         rules(pod_preferences=(WeightedPodTerm(-5, PodTerm("zone", WEB)),)),
     )
     state.apply(PodUpserted(pod("d", "a1", app="db")))
-    for wished, best in zip(wishes, ({"b1"}, {"b1"}, {"b1"}, {"a1", "a2", "bare"}), strict=True):
+    for wished, best in zip(preferences, ({"b1"}, {"b1"}, {"b1"}, {"a1", "a2", "bare"}), strict=True):
         snapshot = Snapshot.of(state)
         candidates = Candidates(ShapeTable().of(pod("p", rules=wished), state).fit, Feasibility(), LeastAllocated())
         candidates.refresh(snapshot)
@@ -261,9 +261,9 @@ def test_what_is_kept_as_events_come_is_what_a_new_engine_would_count(taken: lis
     for kind, *rest in taken:
         if kind == "put":
             name, at, app, says, dying = rest
-            told = pod(str(name), str(at), str(app), rules=says, terminating=bool(dying))
-            pods[told.key] = told
-            state.apply(PodUpserted(told))
+            upserted = pod(str(name), str(at), str(app), rules=says, terminating=bool(dying))
+            pods[upserted.key] = upserted
+            state.apply(PodUpserted(upserted))
         elif kind == "drop":
             gone = pods.pop(f"d/{rest[0]}", None)
             if gone is not None:

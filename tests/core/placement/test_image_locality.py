@@ -27,11 +27,11 @@ def having(**images: tuple[tuple[str, int], ...]) -> ClusterState:
     """A cluster of these nodes, with images of so many MiB."""
     state = ClusterState()
     for name, held in images.items():
-        state.apply(NodeUpserted(node(name, 8000, images=told(*held))))
+        state.apply(NodeUpserted(node(name, 8000, images=node_images(*held))))
     return state
 
 
-def told(*held: tuple[str, int]) -> tuple[NodeImage, ...]:
+def node_images(*held: tuple[str, int]) -> tuple[NodeImage, ...]:
     return tuple(sorted(NodeImage(name, size * MIB) for name, size in held))
 
 
@@ -65,7 +65,7 @@ def test_an_image_has_the_size_that_was_told_first_as_long_as_anybody_has_it() -
     state.apply(NodeUpserted(node("a", 8000)))
     assert points(state, "web:1") == {"a": 0, "b": 23}  # still 500, on half of the nodes
     state.apply(NodeUpserted(node("b", 8000)))
-    state.apply(NodeUpserted(node("b", 8000, images=told(("web:1", 1000)))))
+    state.apply(NodeUpserted(node("b", 8000, images=node_images(("web:1", 1000)))))
     assert points(state, "web:1") == {"a": 0, "b": 48}
 
 
@@ -80,7 +80,7 @@ def bound(scheduler: Scheduler, *events: Event, now: float = 1.0) -> list[str]:
 
 
 def test_a_pod_goes_where_its_image_is_and_elsewhere_where_that_is_full() -> None:
-    large = told(("job:1", 900))
+    large = node_images(("job:1", 900))
     nodes = [node_upserted(name, 2000, images=large if name == "c" else ()) for name in "abc"]
     scheduler = engine(*nodes)
     # 900 MiB on one of three: 300, 28 points, .28 beside the free share that a pod of 500 leaves. c .75 + .28 before
@@ -94,7 +94,7 @@ def test_a_pod_that_waits_follows_an_image_that_came_meanwhile() -> None:
     full = [PodUpserted(running_pod(f"r{name}", name, 1000)) for name in "abcd"]
     scheduler = engine(*nodes, *full)
     assert bound(scheduler, pod_upserted("p", 1000, images=("job:1",))) == []
-    pulled = [node_upserted(name, 1000, images=told(("job:1", 1000))) for name in "cd"]
+    pulled = [node_upserted(name, 1000, images=node_images(("job:1", 1000))) for name in "cd"]
     relieved = scheduler.state.columns.relief_clock
     assert scheduler.handle(pulled, 2.0) == []
     assert scheduler.state.columns.relief_clock == relieved  # an image lets nobody in: nobody is tried again for it
@@ -103,7 +103,7 @@ def test_a_pod_that_waits_follows_an_image_that_came_meanwhile() -> None:
 
 
 def test_a_refusal_is_the_same_whatever_images_there_are() -> None:
-    scheduler = engine(node_upserted("a", 1000, images=told(("job:1", 900))))
+    scheduler = engine(node_upserted("a", 1000, images=node_images(("job:1", 900))))
     (wait,) = scheduler.handle([pod_upserted("p", 2000, images=("job:1",))], 1.0)
     assert isinstance(wait, Wait)
     assert wait.message == "0/1 nodes are available: 1 Insufficient cpu"
@@ -125,7 +125,7 @@ def histories(draw: st.DrawFn) -> list[Event]:
                 events.append(PodUpserted(running_pod(f"p{number}", name, 100)))
             case _:
                 held = draw(st.lists(st.sampled_from(NAMES), unique=True))
-                images = told(*((one, draw(st.integers(100, 2000))) for one in held))
+                images = node_images(*((one, draw(st.integers(100, 2000))) for one in held))
                 events.append(NodeUpserted(node(name, draw(st.sampled_from((4000, 8000))), images=images)))
     return events
 
@@ -159,7 +159,7 @@ def recount(state: ClusterState, name: str) -> set[int]:
 @pytest.mark.parametrize("policy", ["fifo", "random", "qpsm", "easy"])
 def test_every_policy_places_pods_with_images(policy: str) -> None:
     scheduler = Scheduler(SchedulerConfig(policy=policy), HeuristicCatalogue())
-    held = told(("job:1", 900))
+    held = node_images(("job:1", 900))
     scheduler.handle([node_upserted(name, 2000, images=held if name == "b" else ()) for name in "abc"], 0.0)
     pods = [pod_upserted(f"p{number}", 500, images=("job:1",), requested_seconds=60.0) for number in range(12)]
     assert len(bound(scheduler, *pods)) == 12

@@ -191,9 +191,9 @@ def test_what_is_attached_is_what_a_recount_finds(steps: list[tuple[str, int, st
             if record.row >= 0 and record.pod.attachments:
                 attached.setdefault(record.row, set()).update(volume for _, volume in record.pod.attachments)
         both = {row: set(there) for row, there in attached.items()}
-        for row, told in enumerate(state.columns.nodes):
-            if told is not None and told.attached:
-                both.setdefault(row, set()).update(volume for _, volume in told.attached)
+        for row, entry in enumerate(state.columns.nodes):
+            if entry is not None and entry.attached:
+                both.setdefault(row, set()).update(volume for _, volume in entry.attached)
         assert dict(state.matches.attached.used(DRIVER)) == {row: len(there) for row, there in both.items()}
         for volume in "xyz":
             rows = set(state.matches.attached.rows_of(DRIVER, volume))

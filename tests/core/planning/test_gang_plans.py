@@ -70,8 +70,8 @@ def test_the_whole_gang_is_reserved_one_start_and_others_are_backfilled_around_i
     planned = scheduler.planned()
     assert {planned[f"d/wide-{index}"].start_seconds for index in range(4)} == {100.0}
     assert all(planned[f"d/wide-{index}"].reserved for index in range(4))
-    told = next(one.message for one in out if isinstance(one, Wait) and one.key == "d/wide-2")
-    assert told == "gang d/wide: all start together, this one reserved on a"
+    message = next(one.message for one in out if isinstance(one, Wait) and one.key == "d/wide-2")
+    assert message == "gang d/wide: all start together, this one reserved on a"
 
 
 @pytest.mark.parametrize("policy", PLANNING)

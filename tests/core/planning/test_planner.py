@@ -134,8 +134,8 @@ def test_an_online_pod_never_waits_for_a_reservation(policy) -> None:
 def test_a_pod_that_fits_nowhere_is_told_why_and_holds_nobody_up(policy) -> None:
     scheduler, out = engine(policy, node(), pod("huge", 9000, 1.0), pod("small", 1000, 500.0, 1.0))
     assert bound(out) == {"small": "a"}
-    (told,) = [one for one in out if isinstance(one, Wait)]
-    assert (told.reason, told.message) == ("InsufficientSlack", "0/1 nodes are available: 1 Insufficient cpu")
+    (waiting,) = [one for one in out if isinstance(one, Wait)]
+    assert (waiting.reason, waiting.message) == ("InsufficientSlack", "0/1 nodes are available: 1 Insufficient cpu")
     assert scheduler.next_wakeup(0.0) is not None
 
 
@@ -196,8 +196,8 @@ def test_two_pods_that_want_one_port_go_to_two_nodes_one_after_the_other(policy)
     assert bound(out) == {"first": "a"}
     assert scheduler.next_wakeup(0.0) == 0.0
     assert bound(scheduler.handle([], 0.0)) == {"second": "b"}
-    (told,) = [one for one in scheduler.handle([], 0.0) if isinstance(one, Wait)]
-    assert told.message == "0/2 nodes are available: 2 node(s) didn't have free ports for the requested pod ports"
+    (waiting,) = [one for one in scheduler.handle([], 0.0) if isinstance(one, Wait)]
+    assert waiting.message == "0/2 nodes are available: 2 node(s) didn't have free ports for the requested pod ports"
 
 
 def test_pods_beyond_the_depth_are_told_so_and_follow_when_their_turn_comes() -> None:

@@ -159,8 +159,8 @@ def test_a_pod_of_more_than_half_a_machine_waits_for_its_part_though_another_nod
     assert bound(out) == {"wide": "n0", "small": "n1"}
     assert scheduler.planned()["d/wider"].node == "n0"
     assert scheduler.planned()["d/wider"].start_seconds == 10.0
-    (told,) = [one for one in out if isinstance(one, Wait)]
-    assert told.message == "is planned behind other pods in its part of the nodes"
+    (waiting,) = [one for one in out if isinstance(one, Wait)]
+    assert waiting.message == "is planned behind other pods in its part of the nodes"
 
 
 def test_a_pod_that_no_node_of_its_part_may_take_is_planned_on_all():

@@ -74,10 +74,10 @@ def test_a_pod_starts_where_the_limit_holds_and_waits_where_it_would_break(polic
     (bind,) = [one for one in out if isinstance(one, Bind)]
     assert bind.forecast.qos_violation_probability == pytest.approx(0.2)
     out = scheduler.handle([pod("q", 1000, 9.0, 1.0)], 1.0)
-    (told,) = [one for one in out if isinstance(one, Wait)]
-    assert told.reason is WaitReason.QOS_AT_RISK
-    assert told.message == "0/2 nodes are available: 2 would break the latency limit of shop/web (p=0.40)"
-    assert told.forecast.qos_violation_probability == pytest.approx(0.4)
+    (said,) = [one for one in out if isinstance(one, Wait)]
+    assert said.reason is WaitReason.QOS_AT_RISK
+    assert said.message == "0/2 nodes are available: 2 would break the latency limit of shop/web (p=0.40)"
+    assert said.forecast.qos_violation_probability == pytest.approx(0.4)
     assert scheduler.planned() == {}
 
 
@@ -86,8 +86,8 @@ def test_of_two_pods_planned_together_the_second_is_asked_about_beside_the_first
     scheduler, out, _ = guarded(policy, node("b"), *web("wb", "b", 200), pod("p", 1000, 9.0), pod("q", 1000, 9.0))
     assert bound(out) == {"p": "b"}
     assert scheduler.next_wakeup(0.0) == 0.0
-    (told,) = [one for one in scheduler.handle([], 0.0) if isinstance(one, Wait)]
-    assert told.reason is WaitReason.QOS_AT_RISK
+    (said,) = [one for one in scheduler.handle([], 0.0) if isinstance(one, Wait)]
+    assert said.reason is WaitReason.QOS_AT_RISK
 
 
 @pytest.mark.parametrize("policy", GUARDED_PLANS)

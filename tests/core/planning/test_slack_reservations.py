@@ -31,7 +31,7 @@ def test_while_no_pod_outlives_its_forecast_each_starts_by_the_latest_moment_it_
     cluster = Cluster(policy, nodes)
     for number, (at, run, estimate, cpu, memory) in enumerate(pods):
         cluster.submit(f"{number:02}", at, run, estimate, cpu, memory, job_priority=priority)
-    told: dict[str, float] = {}
+    promised: dict[str, float] = {}
     take = cluster.take
 
     def listen(out, now):
@@ -40,12 +40,12 @@ def test_while_no_pod_outlives_its_forecast_each_starts_by_the_latest_moment_it_
             assert one.reserved
             assert one.latest_seconds is not None
             assert one.start_seconds <= one.latest_seconds
-            told[key] = min(told.get(key, one.latest_seconds), one.latest_seconds)
+            promised[key] = min(promised.get(key, one.latest_seconds), one.latest_seconds)
 
     cluster.take = listen  # type: ignore[method-assign]  # so that each cycle's plan is seen
     starts = cluster.play()
     assert len(starts) == len(pods)
-    assert all(starts[key] <= latest for key, latest in told.items())
+    assert all(starts[key] <= latest for key, latest in promised.items())
     if priority >= 200:
         first: dict[str, float] = {}
         for _, planned in cluster.planned:

@@ -335,7 +335,7 @@ def guarded_by_slack(*, least_risky: bool = True) -> Parts:
     return Parts(Capacity.SLACK, True, least_risky, 0, "qpsm", True, 0, True)
 
 
-def told(cluster: Cluster) -> list[Instruction]:
+def instructions(cluster: Cluster) -> list[Instruction]:
     """Hand over what happened, and return what is decided, without carrying it out."""
     events, cluster.events = cluster.events, []
     return cluster.scheduler.handle(events, cluster.now)
@@ -353,7 +353,7 @@ def test_a_node_with_enough_slack_that_would_break_a_limit_is_refused_and_said_t
     on(cluster, 1, ONLINE, 100, "a", 400.0)
     on(cluster, 2, ONLINE, 950, "b")
     cluster.submit(3, BATCH, 200, 0.0)
-    (wait,) = told(cluster)
+    (wait,) = instructions(cluster)
     assert wait.reason == "QosAtRisk"
     assert [(one.nodes, one.reason, one.probability) for one in wait.refused] == [
         (1, "QosAtRisk", 0.4),
@@ -371,7 +371,7 @@ def test_nobody_is_evicted_on_a_node_that_the_guard_refuses(rate: float, evicted
     on(cluster, 4, GRATIS, 800, "a")
     on(cluster, 2, ONLINE, 950, "b")
     cluster.submit(3, BATCH, 200, 0.0)
-    out = told(cluster)
+    out = instructions(cluster)
     assert [one.key for one in out if isinstance(one, Evict)] == evicted
     (wait,) = (one for one in out if not isinstance(one, Evict))
     risks = [(one.nodes, one.probability) for one in wait.refused if one.reason == "QosAtRisk"]
@@ -389,10 +389,12 @@ def test_by_requests_a_monitor_relieves_overloaded_nodes_and_keeps_jobs_off_cord
     on(cluster, 4, GRATIS, 500, "b")
     on(cluster, 2, ONLINE, 100, "b")
     cluster.submit(3, BATCH, 200, 0.0)
-    assert [one.node for one in told(cluster) if isinstance(one, Bind)] == ["b"], "a has more room, and is cordoned"
+    assert [one.node for one in instructions(cluster) if isinstance(one, Bind)] == ["b"], (
+        "a has more room, and is cordoned"
+    )
     evicted = []
     for second in (1.0, 2.5):  # 900m of use and 500m + 200m held, on 1000m, for longer than 1 s
         cluster.now = second
         cluster.events.append(NodeUsageSampled("b", second, 900.0, 100.0))
-        evicted += [one.key for one in told(cluster) if isinstance(one, Evict)]
+        evicted += [one.key for one in instructions(cluster) if isinstance(one, Evict)]
     assert evicted == ["d/4"]

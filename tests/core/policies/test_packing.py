@@ -20,8 +20,8 @@ SPREADING = sorted(name for name in POLICIES if name not in ("random", "random-g
 def bound(policy: str, *events: Event, packs: bool = True) -> dict[str, str]:
     """The node that each pod gets which waits."""
     engine = Scheduler(SchedulerConfig(policy=policy, packs=packs), HeuristicCatalogue())
-    told = engine.handle(events, 0.0)
-    return {one.key: one.node for one in told if isinstance(one, Bind)}
+    instructions = engine.handle(events, 0.0)
+    return {one.key: one.node for one in instructions if isinstance(one, Bind)}
 
 
 def three(*, full: int = 2000) -> list[Event]:

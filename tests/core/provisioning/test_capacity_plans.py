@@ -125,10 +125,10 @@ BAD = [
 @pytest.mark.parametrize(("name", "outlook", "words"), BAD, ids=[words for _, _, words in BAD])
 def test_absurd_outlooks_are_refused_in_one_sentence(name, outlook, words):
     model = CapacityModel((machine(),), (ContainerClass("one", (1.0, 1.0)),), horizon=2)
-    with pytest.raises(InputError, match=words) as told:
+    with pytest.raises(InputError, match=words) as raised:
         plan_capacity(CapacityProgram(model, 1), HighsSolver(), Park.of(model, np.zeros(1)), outlook())
-    assert told.value.field == name
-    assert "\n" not in str(told.value)
+    assert raised.value.field == name
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ ALL = sum(NAMES)
 
 
 @dataclass
-class Told:
+class FixedForecaster:
     """Answers as it was told to, and remembers the questions."""
 
     probability: float
@@ -66,10 +66,10 @@ class Told:
 
 
 class Catalogue(HeuristicCatalogue):
-    def __init__(self, model: Told) -> None:
+    def __init__(self, model: FixedForecaster) -> None:
         self.model = model
 
-    def qos(self, model_id: str) -> Told:  # type: ignore[override]  # one model for all ids
+    def qos(self, model_id: str) -> FixedForecaster:  # type: ignore[override]  # one model for all ids
         del model_id
         return self.model
 
@@ -82,12 +82,12 @@ def online(name: str, **fields: object) -> Pod:
 NODE = NodeUpserted(Node("n", (("cpu", 8000), ("pods", 99))))
 
 
-def decide(model: Told, *more: Event, policy: str = "fifo-guarded") -> Bind | Wait:
+def decide(model: FixedForecaster, *more: Event, policy: str = "fifo-guarded") -> Bind | Wait:
     """Place a job on the one node, where ``d/web`` runs."""
     scheduler = Scheduler(SchedulerConfig(policy=policy), Catalogue(model))
     events = [ModelsChanged("m"), NODE, WorkloadUpserted(Workload("d/web")), PodUpserted(online("web")), *more]
-    told = scheduler.handle([*events, PodUpserted(pod("job", type="sort", input_bytes=5))], 0.0)
-    (one,) = [instruction for instruction in told if isinstance(instruction, Bind | Wait)]
+    instructions = scheduler.handle([*events, PodUpserted(pod("job", type="sort", input_bytes=5))], 0.0)
+    (one,) = [instruction for instruction in instructions if isinstance(instruction, Bind | Wait)]
     return one
 
 
@@ -106,7 +106,7 @@ def test_a_rate_that_nobody_measured_is_the_condition_that_comes_first() -> None
 
 
 def test_a_binding_tells_what_its_risk_rests_on() -> None:
-    bind = decide(Told(0.05, SERVICE), ServiceSampled("d/web", 100.0))
+    bind = decide(FixedForecaster(0.05, SERVICE), ServiceSampled("d/web", 100.0))
     assert isinstance(bind, Bind)
     assert bind.forecast.qos_outside == ("service",)
     assert bind.forecast.qos_evidence == 40
@@ -114,7 +114,7 @@ def test_a_binding_tells_what_its_risk_rests_on() -> None:
 
 def test_a_refusal_tells_it_too_under_plans_as_well() -> None:
     for policy in ("fifo-guarded", "qpsm", "easy-guarded"):
-        wait = decide(Told(0.9, RATE), ServiceSampled("d/web", 100.0), policy=policy)
+        wait = decide(FixedForecaster(0.9, RATE), ServiceSampled("d/web", 100.0), policy=policy)
         assert isinstance(wait, Wait)
         assert wait.forecast.qos_outside == ("rate",), policy
         assert wait.forecast.qos_evidence == 40
@@ -123,7 +123,7 @@ def test_a_refusal_tells_it_too_under_plans_as_well() -> None:
 def test_questions_name_the_service_and_what_nobody_measured() -> None:
     """Beside d/web, which was measured, runs d/db, which was not."""
     db = (WorkloadUpserted(Workload("d/db", 7.0)), PodUpserted(online("db")))
-    model = Told(0.0)
+    model = FixedForecaster(0.0)
     decide(model, *db, ServiceSampled("d/web", 100.0))
     mixes = model.asked[-1]
     assert mixes.service is not None
@@ -138,14 +138,14 @@ def test_questions_name_the_service_and_what_nobody_measured() -> None:
 
 
 def test_a_measured_zero_is_measured() -> None:
-    model = Told(0.0)
+    model = FixedForecaster(0.0)
     bind = decide(model, ServiceSampled("d/web", 0.0))
     assert bind.forecast.qos_outside == ()
-    assert decide(Told(0.0)).forecast.qos_outside == ("rate unknown",)
+    assert decide(FixedForecaster(0.0)).forecast.qos_outside == ("rate unknown",)
 
 
 def test_a_first_measurement_lets_in_what_an_unknown_rate_kept_out() -> None:
-    class Careful(Told):
+    class Careful(FixedForecaster):
         def answer(self, mixes: MixBatch) -> QosAnswers:
             answer = super().answer(mixes)
             return QosAnswers(np.where(answer.outside != 0, 0.9, 0.0), answer.outside, answer.evidence)

@@ -169,8 +169,8 @@ def play(steps: list[tuple[object, ...]]) -> None:
                     pod = records[number % len(records)].pod
                     cluster.state.apply(PodDeleted(pod.key, pod.uid))
             case ("limit", limit):
-                told = WorkloadDeleted("d/web") if limit is None else WorkloadUpserted(Workload("d/web", limit))
-                cluster.state.apply(told)
+                change = WorkloadDeleted("d/web") if limit is None else WorkloadUpserted(Workload("d/web", limit))
+                cluster.state.apply(change)
             case ("ask", list(whats), bool(online)):
                 cluster.check([*(cluster.job(*what) for what in whats), *([cluster.replica("web")] if online else [])])
 

@@ -104,9 +104,9 @@ class Cluster:
                     made = pod(key, 1000 * self.cores[name], WorkloadClass.BATCH, created_seconds=now)
                     pods[key] = made
                     events.append(PodUpserted(made))
-            told = scheduler.handle(events, now)
+            instructions = scheduler.handle(events, now)
             events = []
-            for bind in told:
+            for bind in instructions:
                 if isinstance(bind, Bind):
                     name = bind.key.partition("/")[0]
                     placed = (

@@ -76,9 +76,9 @@ def test_what_could_start_is_said_once_and_nothing_is_held_for_it(policy: str) -
     """Four cores, one of them taken: three of four could start, and a single pod takes one of the free cores."""
     busy = on(pod("busy", 1000, 100.0), "a")
     scheduler, out = engine(policy, node("a"), busy, *members("x", 4))
-    told = [one.message for one in waits(out).values()]
-    assert sum("gang d/x: 3 of 4 can start, waits for room for all at once" in message for message in told) == 1
-    assert sum(message.endswith("says more") for message in told) == 3
+    messages = [one.message for one in waits(out).values()]
+    assert sum("gang d/x: 3 of 4 can start, waits for room for all at once" in message for message in messages) == 1
+    assert sum(message.endswith("says more") for message in messages) == 3
     assert bound(scheduler.handle([pod("single", 1000, 10.0, 1.0)], 1.0)) == {"single": "a"}
 
 

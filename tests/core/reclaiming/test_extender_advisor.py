@@ -237,8 +237,8 @@ def test_every_policy_answers(policy: str) -> None:
 def test_the_engine_counts_what_kube_scheduler_was_answered_and_a_refusal_ends_it() -> None:
     engine = Scheduler(SchedulerConfig(policy="fifo"), HeuristicCatalogue())
     assisted, ours = pod("assisted", cpu=3500), pod("ours", ours=True)
-    told = PodAssumed(assisted.key, assisted.uid, "a", 1.0)
-    assert engine.handle([node_upserted("a", 4000), PodUpserted(assisted), told], 1.0) == []
+    assumption = PodAssumed(assisted.key, assisted.uid, "a", 1.0)
+    assert engine.handle([node_upserted("a", 4000), PodUpserted(assisted), assumption], 1.0) == []
     [waits] = engine.handle([PodUpserted(ours)], 2.0)  # 500m are left
     assert "Insufficient cpu" in waits.message  # type: ignore[union-attr]  # it is a Wait
     gone = BindRefused(assisted.key, assisted.uid, "a", 0, "not bound in time", retry=False)

@@ -106,8 +106,8 @@ class Cluster:
             self.confirm()  # no binding stays unanswered for as long as the engine waits
         events, self.events = self.events, []
         out = self.scheduler.handle(events, self.now)
-        told = {event.pod.key for event in events if isinstance(event, PodUpserted)}
-        assert told | self.pods.keys() >= {one.key for one in out if isinstance(one, Bind)}
+        upserted = {event.pod.key for event in events if isinstance(event, PodUpserted)}
+        assert upserted | self.pods.keys() >= {one.key for one in out if isinstance(one, Bind)}
         for one in out:
             if isinstance(one, Evict):
                 self.delete(int(one.key.removeprefix("d/")))

@@ -71,11 +71,11 @@ def test_it_goes_elsewhere_where_no_peak_comes_before_its_end() -> None:
 
 
 def test_the_nearest_horizon_that_reaches_its_end_counts_and_for_the_longest_job_the_longest() -> None:
-    told = peaks((600, 300), (1200, 500), (2400, 900))
-    assert bound(engine(*told).handle([job("x", 500)], 1.0)) == {"x": "a"}
-    assert bound(engine(*told).handle([job("x", 900)], 1.0)) == {"x": "a"}
-    assert bound(engine(*told).handle([job("x", 2000)], 1.0)) == {}
-    assert bound(engine(*told).handle([job("x", 90_000)], 1.0)) == {}
+    event = peaks((600, 300), (1200, 500), (2400, 900))
+    assert bound(engine(*event).handle([job("x", 500)], 1.0)) == {"x": "a"}
+    assert bound(engine(*event).handle([job("x", 900)], 1.0)) == {"x": "a"}
+    assert bound(engine(*event).handle([job("x", 2000)], 1.0)) == {}
+    assert bound(engine(*event).handle([job("x", 90_000)], 1.0)) == {}
 
 
 def test_a_job_that_waits_for_the_peak_is_tried_again_when_the_peak_is_forecast_lower() -> None:
@@ -95,8 +95,8 @@ def test_a_shorter_job_of_the_same_kind_is_not_refused_for_the_longer() -> None:
 def test_what_is_told_of_its_run_time_decides_how_far_is_looked() -> None:
     scheduler = engine(*peaks((1200, 900)))
     scheduler.handle([job("long", 600)], 1.0)
-    told = RunTimesForecasted((RunTimeForecast("d/long", "u-long", 50.0, 100.0),))
-    assert bound(scheduler.handle([told], 1.0)) == {"long": "a"}
+    event = RunTimesForecasted((RunTimeForecast("d/long", "u-long", 50.0, 100.0),))
+    assert bound(scheduler.handle([event], 1.0)) == {"long": "a"}
 
 
 def test_the_slot_counts_where_nothing_is_forecast_beyond_it_and_under_hierarchical() -> None:

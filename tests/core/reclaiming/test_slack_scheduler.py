@@ -93,9 +93,9 @@ def test_a_batch_pod_goes_where_the_predicted_peak_leaves_most() -> None:
 
 def test_gratis_leaves_room_for_the_predicted_batch_load_where_batch_may_go() -> None:
     # Held 200, predicted 700, online 200: batch finds 600, gratis 100.
-    told = [node(), runs("b", BATCH, 200), uses(200), forecast(200, 700)]
-    assert binds(engine(*told).handle([arrives("x", BATCH, 500)], 1.0)) == {"x": "a"}
-    (wait,) = engine(*told).handle([arrives("x", GRATIS, 500)], 1.0)
+    given = [node(), runs("b", BATCH, 200), uses(200), forecast(200, 700)]
+    assert binds(engine(*given).handle([arrives("x", BATCH, 500)], 1.0)) == {"x": "a"}
+    (wait,) = engine(*given).handle([arrives("x", GRATIS, 500)], 1.0)
     assert isinstance(wait, Wait)
     assert wait.reason is WaitReason.INSUFFICIENT_SLACK
     assert wait.message == "0/1 nodes are available: 1 predicted to need the room for online and batch pods"
@@ -261,10 +261,10 @@ def test_owners_wishes_are_honoured() -> None:
     never = runs("never", GRATIS, 400, do_not_disrupt=True)
     rather_not = runs("rather-not", GRATIS, 300, prefer_no_eviction=True)
     dear = runs("dear", GRATIS, 300, deletion_cost=10)
-    told = [node(), never, rather_not, dear]
-    assert evicted(engine(*told).handle([arrives("x", BATCH, 300)], 1.0)) == ["dear"]
-    assert sorted(evicted(engine(*told).handle([arrives("x", BATCH, 600)], 1.0))) == ["dear", "rather-not"]
-    assert evicted(engine(*told).handle([arrives("x", BATCH, 700)], 1.0)) == []
+    given = [node(), never, rather_not, dear]
+    assert evicted(engine(*given).handle([arrives("x", BATCH, 300)], 1.0)) == ["dear"]
+    assert sorted(evicted(engine(*given).handle([arrives("x", BATCH, 600)], 1.0))) == ["dear", "rather-not"]
+    assert evicted(engine(*given).handle([arrives("x", BATCH, 700)], 1.0)) == []
 
 
 def test_the_node_whose_victims_cost_their_owners_least_is_emptied() -> None:
@@ -275,10 +275,10 @@ def test_the_node_whose_victims_cost_their_owners_least_is_emptied() -> None:
 
 
 def test_gratis_evicts_nobody_and_batch_never_evicts_batch_or_online() -> None:
-    told = [node(), runs("web", ONLINE, 500), runs("b", BATCH, 500)]
-    assert evicted(engine(*told).handle([arrives("x", BATCH, 400)], 1.0)) == []
-    told = [node(), runs("g", GRATIS, 1000)]
-    assert evicted(engine(*told).handle([arrives("x", GRATIS, 400)], 1.0)) == []
+    given = [node(), runs("web", ONLINE, 500), runs("b", BATCH, 500)]
+    assert evicted(engine(*given).handle([arrives("x", BATCH, 400)], 1.0)) == []
+    given = [node(), runs("g", GRATIS, 1000)]
+    assert evicted(engine(*given).handle([arrives("x", GRATIS, 400)], 1.0)) == []
 
 
 def test_nobody_goes_for_a_pod_that_never_preempts_and_it_speaks_for_no_other_of_its_shape() -> None:
@@ -291,8 +291,8 @@ def test_two_batch_pods_of_one_shape_free_room_for_both_at_once() -> None:
     scheduler = engine(node(), runs("g", GRATIS, 500), runs("h", GRATIS, 500))
     out = scheduler.handle([arrives("x", BATCH, 500), arrives("y", BATCH, 500)], 0.0)
     assert sorted(evicted(out)) == ["g", "h"]
-    told = {one.key: one.victims for one in out if isinstance(one, Wait)}
-    assert told == {"d/x": ("d/g",), "d/y": ("d/h",)}, "each names its own"
+    given = {one.key: one.victims for one in out if isinstance(one, Wait)}
+    assert given == {"d/x": ("d/g",), "d/y": ("d/h",)}, "each names its own"
     assert binds(scheduler.handle([gone("g")], 1.0)) == {"x": "a"}
     assert binds(scheduler.handle([gone("h")], 2.0)) == {"y": "a"}
 

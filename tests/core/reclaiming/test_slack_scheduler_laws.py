@@ -63,14 +63,14 @@ class Cluster:
         amounts = {"cotide.dev/reclaimed-cpu": CPU, "cotide.dev/reclaimed-memory": MEMORY, "cpu": CPU, "memory": MEMORY}
         self.events.append(NodeUpserted(Node(name, tuple(sorted({**amounts, "pods": 9}.items())))))
 
-    def submit(self, number: int, cls: WorkloadClass, cpu: int, wishes: int) -> None:
+    def submit(self, number: int, cls: WorkloadClass, cpu: int, preferences: int) -> None:
         key = f"d/{number}"
         if key in self.pods:
             return
         prefix = "" if cls is WorkloadClass.ONLINE else "cotide.dev/reclaimed-"
         requests = tuple(sorted({f"{prefix}cpu": cpu, f"{prefix}memory": 100}.items()))
         uid = f"u{number}-{len(self.lines)}"
-        wished = {"do_not_disrupt": wishes == 1, "prefer_no_eviction": wishes == 2}
+        wished = {"do_not_disrupt": preferences == 1, "prefer_no_eviction": preferences == 2}
         self.tell(Pod(key, uid, cls, requests, self.now, ours=True, **wished))
 
     def tell(self, pod: Pod) -> None:
@@ -160,8 +160,8 @@ def test_online_is_never_evicted_capacity_is_conserved_and_the_ledger_replays(
     cluster = Cluster(victims)
     for step in steps:
         match step:
-            case ("submit", int(number), WorkloadClass() as cls, int(cpu), int(wishes)):
-                cluster.submit(number, cls, cpu, wishes)
+            case ("submit", int(number), WorkloadClass() as cls, int(cpu), int(preferences)):
+                cluster.submit(number, cls, cpu, preferences)
             case ("delete", int(number)):
                 cluster.delete(f"d/{number}")
             case ("lose", str(name)):
@@ -206,12 +206,12 @@ def settle(cluster: Cluster) -> None:
     ),
     st.lists(st.sampled_from((10.0, 61.0, 500.0, 1e6)), min_size=1, max_size=4),
 )
-def test_silence_alone_never_makes_a_node_look_emptier(told: list[tuple[str, float]], silences: list[float]) -> None:
+def test_silence_alone_never_makes_a_node_look_emptier(history: list[tuple[str, float]], silences: list[float]) -> None:
     cluster = Cluster("cheapest")
     for number in (0, 1):  # 600m of 1000m each: one on either node
         cluster.submit(number, WorkloadClass.ONLINE, 600, 0)
     cluster.cycle("gone", 0.0)
-    for kind, amount in told:
+    for kind, amount in history:
         if kind == "wait":
             cluster.cycle("gone", amount)
         elif kind == "usage":

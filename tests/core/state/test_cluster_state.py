@@ -287,9 +287,9 @@ def recount(state: ClusterState) -> None:
         limits = {r.pod.key: p.latency_p95_milliseconds for r, p in zip(services, promises, strict=True) if p}
         assert {s.key: s.limit_milliseconds for s in columns.services[row]} == limits
         for slot, service in enumerate(columns.services[row]):
-            told = columns.promised_rates[slot, row], columns.promised_limits[slot, row]
+            found = columns.promised_rates[slot, row], columns.promised_limits[slot, row]
             rate = rates[service.key]
-            assert told == (UNMEASURED_RATE if rate is None else rate, limits[service.key])
+            assert found == (UNMEASURED_RATE if rate is None else rate, limits[service.key])
             assert columns.workload_names[columns.promised_numbers[slot, row]] == service.workload
         ports = [port for r in on for port in r.pod.host_ports]
         assert columns.ports[row] == {port: ports.count(port) for port in ports}

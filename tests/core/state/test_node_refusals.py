@@ -46,7 +46,7 @@ def bound(scheduler: Scheduler, events: list[Event], now: float) -> list[str]:
     return [one.key.removeprefix("d/") for one in scheduler.handle(events, now) if isinstance(one, Bind)]
 
 
-def told(scheduler: Scheduler, events: list[Event], now: float) -> list[str]:
+def messages(scheduler: Scheduler, events: list[Event], now: float) -> list[str]:
     return [one.message for one in scheduler.handle(events, now) if isinstance(one, Wait)]
 
 
@@ -84,7 +84,7 @@ def test_a_burst_of_refusals_wastes_two_pods_at_most(policy: str) -> None:
 def test_the_engine_wakes_by_itself_when_a_back_off_is_over() -> None:
     first, second = pod("p0"), pod("p1")
     scheduler = engine(node_upserted("a", 4000), PodUpserted(first))
-    (message,) = told(scheduler, [*refused(first, 5.0), PodUpserted(second)], 5.0)
+    (message,) = messages(scheduler, [*refused(first, 5.0), PodUpserted(second)], 5.0)
     assert message == "0/1 nodes are available: 1 node(s) refused a pod like this lately: MemoryPressure"
     assert scheduler.next_wakeup(5.0) == 5.0 + FIRST
     assert bound(scheduler, [Tick()], 5.0 + FIRST) == ["p1"]
@@ -203,7 +203,7 @@ def test_a_condition_keeps_pods_away_unless_they_tolerate_its_taint(condition: s
     keys = {"MemoryPressure": "memory-pressure", "DiskPressure": "disk-pressure", "PIDPressure": "pid-pressure"}
     key = "node.kubernetes.io/" + keys.get(condition, "network-unavailable")
     scheduler = engine(node_upserted("a", 4000, pressures=(condition,)))
-    (message,) = told(scheduler, [PodUpserted(pod("p1"))], 1.0)
+    (message,) = messages(scheduler, [PodUpserted(pod("p1"))], 1.0)
     assert message == f"0/1 nodes are available: 1 node(s) had condition {condition}"
     tolerant = pod("p2", tolerations=(Toleration(key, "Exists", "", "NoSchedule"),))
     assert bound(scheduler, [PodUpserted(tolerant)], 2.0) == ["p2"]
@@ -252,7 +252,7 @@ def test_an_engine_that_follows_another_leaves_a_node_alone_for_the_rest_of_its_
     before = engine(node_upserted("a", 4000), PodUpserted(first), policy=policy)
     before.handle(refused(first, 5.0), 5.0)
     after = restarted(before, 6.0, policy=policy)
-    (message,) = told(after, [PodUpserted(pod("p1"))], 7.0)
+    (message,) = messages(after, [PodUpserted(pod("p1"))], 7.0)
     assert message.endswith("1 node(s) refused a pod like this lately: MemoryPressure")
     assert after.next_wakeup(7.0) == 5.0 + FIRST
     assert bound(after, [Tick()], 5.0 + FIRST) == ["p1"]

@@ -118,8 +118,8 @@ async def test_nodes_are_freed_and_given_back_to_pods_that_wait(world: World, tm
             await world.client.patch(f"{WORKLOADS}/web", {"spec": {"replicas": 16}})
             await until_ready(world, 16)
             assert await marks(world) == {}
-    told = [json.loads(line) for line in (tmp_path / "consolidation.jsonl").read_text().splitlines()]
-    assert {"Freed", "GivenBack"} <= {one.get("did") for one in told}
+    records = [json.loads(line) for line in (tmp_path / "consolidation.jsonl").read_text().splitlines()]
+    assert {"Freed", "GivenBack"} <= {one.get("did") for one in records}
 
 
 async def test_the_budget_of_an_hour_outlives_a_restart(world: World) -> None:

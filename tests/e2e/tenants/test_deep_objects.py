@@ -34,8 +34,8 @@ async def test_what_is_taken_is_read_changed_and_deleted_like_any_other(server: 
             "PATCH", f"{JOBS}/deep", {"metadata": {"labels": {"a": "b"}}}, content_type=MERGE
         )
         assert depths in patched
-        told = {"status": {"phase": "Queued"}}
-        assert b'"phase":"Queued"' in await client.request("PATCH", f"{JOBS}/deep/status", told, content_type=MERGE)
+        status = {"status": {"phase": "Queued"}}
+        assert b'"phase":"Queued"' in await client.request("PATCH", f"{JOBS}/deep/status", status, content_type=MERGE)
         assert depths in await client.request("GET", f"{JOBS}/deep")
         await client.delete(f"{JOBS}/deep")
         assert await client.list(JOBS) == []

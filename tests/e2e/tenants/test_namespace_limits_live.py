@@ -46,14 +46,14 @@ async def test_a_job_above_the_limit_of_its_namespace_waits_and_says_so_until_th
 
         pod = await world.server.until("one pod runs and the other says in its condition why not", waiting)
 
-        async def told() -> bool:
+        async def is_said() -> bool:
             events = await world.client.list(f"/api/v1/namespaces/{SPACE}/events")
             about = {(one["reason"], one["message"]) for one in events if one["involvedObject"].get("uid")}
             found = (await world.client.get(f"{JOBS}/j")).get("status", {}).get("conditions", [])
             scheduled = {(one["reason"], one["message"]) for one in found if one["type"] == "Scheduled"}
             return ("FailedScheduling", WORDS) in about and scheduled == {("WaitingForTurn", WORDS)}
 
-        await world.server.until("so do an event and the Job's condition", told)
+        await world.server.until("so do an event and the Job's condition", is_said)
         facts = dict(explain_pod(pod, ClassContext(), 0.0).facts)
         assert facts["Why it waits"] == f"WaitingForTurn: {WORDS}"
         await limited(world, "2")

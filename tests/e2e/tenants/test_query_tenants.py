@@ -96,11 +96,11 @@ async def hold_b_while_a_lies(server: Server, client: KubeClient, operator: Oper
         await client.patch(f"{path('a')}/web", {"spec": {"qos": {"rpsQuery": None, "latencyQuery": None, **qos}}})
         generation = (await client.get(f"{path('a')}/web"))["metadata"]["generation"]
 
-        async def told(generation: int = generation) -> bool:
+        async def is_said(generation: int = generation) -> bool:
             found = await status_of(client, "a")
             return found.get("observedGeneration") == generation
 
-        await server.until(f"a's status is of: {what}", told)
+        await server.until(f"a's status is of: {what}", is_said)
         samples = taken(operator)
         await server.until(f"b was read again beside: {what}", lambda samples=samples: taken(operator) > samples + 8)
         now = await status_of(client, "b")

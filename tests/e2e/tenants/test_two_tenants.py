@@ -182,8 +182,8 @@ async def test_nothing_that_a_tenant_may_write_changes_what_another_sees(world: 
                 assert any("lies" in text for text in asked), "A's own queries were asked, and answered with lies"
                 assert await seen(world.client, THEIRS) == before
 
-                told = await seen(world.client, MINE)
-                for one in told.values():
+                reported = await seen(world.client, MINE)
+                for one in reported.values():
                     assert THEIRS not in json.dumps(one)
 
 
@@ -213,11 +213,11 @@ async def test_a_run_time_that_can_not_be_leaves_anothers_waiting_job_its_looks(
             job = {"class": "batch", "completions": 2, "parallelism": 1, "type": "sort", "template": wanted}
             await theirs.create(path(THEIRS, "jobs"), ours("Job", "count", **job))
 
-            async def told() -> float | None:
+            async def reported() -> float | None:
                 start = (await theirs.get(count)).get("status", {}).get("predictedStart")
                 return None if start is None else parse_timestamp(start)
 
-            start = await world.server.until("B's Job says when it may start", told)
+            start = await world.server.until("B's Job says when it may start", reported)
             # What is asked for beyond 10^9 seconds counts with them, from when A's pod got its node.
             assert start <= time.time() + SECONDS_MOST
             await theirs.patch(count, {"spec": {"parallelism": 2}})

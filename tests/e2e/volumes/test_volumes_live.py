@@ -40,11 +40,11 @@ async def selected(world: World, name: str) -> str | None:
 
 
 async def until_selected(world: World, name: str, node: str | None = None) -> str:
-    async def told() -> bool:
+    async def is_said() -> bool:
         found = await selected(world, name)
         return found is not None and found == (node or found)
 
-    await world.until("the claim is told a node", told)
+    await world.until("the claim is told a node", is_said)
     return await selected(world, name) or ""
 
 
@@ -77,11 +77,11 @@ async def test_a_claim_that_waits_for_its_pod_is_told_its_node_and_the_pod_is_bo
         await world.pods(1, prefix="q")
         await world.until_placed(1)  # the other one: a claim that is not there holds nobody up
 
-        async def told() -> bool:
+        async def is_said() -> bool:
             events = await world.client.list("/api/v1/namespaces/default/events")
             return any('persistentvolumeclaim "c0" not found' in event["message"] for event in events)
 
-        await world.until("an event says what is waited for", told)
+        await world.until("an event says what is waited for", is_said)
         await claim(world, "c0")
         node = await until_selected(world, "c0")
         assert "p0" not in await world.placed()

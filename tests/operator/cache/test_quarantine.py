@@ -35,7 +35,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_source, "translate_pod", trips)
 
 
-def told(source: EventSource) -> set[str]:
+def pods_of(source: EventSource) -> set[str]:
     return {event.pod.key for event in source.collect() if isinstance(event, PodUpserted)}
 
 
@@ -48,13 +48,13 @@ def test_all_but_the_object_at_fault_are_told_and_it_is_once_it_changes(listed_f
         source.collect()
     for one in (pod("a"), pod("bad", poison="1"), pod("c")):
         mirror.apply("pods", "ADDED", one)
-    assert told(source) == {"shop/a", "shop/c"}
+    assert pods_of(source) == {"shop/a", "shop/c"}
     entry = mirror.quarantine.get("pods", "shop/bad")
     assert entry is not None
     assert (entry.part, entry.fault, entry.version) == ("translation", "too large for the engine", "1")
     mirror.apply("pods", "MODIFIED", pod("bad", "2"))
     assert mirror.quarantine.get("pods", "shop/bad") is None
-    assert told(source) == {"shop/bad"}
+    assert pods_of(source) == {"shop/bad"}
 
 
 @pytest.mark.usefixtures("poisoned")

@@ -16,7 +16,7 @@ from cotide_operator.controllers.status_builder import ReconcileContext
 from cotide_operator.models.service_applicability import ServiceApplicability, applicability_of
 from cotide_predictors.qos.qos_model import train_qos
 
-LOOK = ReconcileContext(ScaledClock(0.0, 1.0), 1_000.0, 1)
+CONTEXT = ReconcileContext(ScaledClock(0.0, 1.0), 1_000.0, 1)
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def model() -> QosForecaster:
 
 
 def conditions(known: ServiceApplicability) -> dict[str, dict[str, Any]]:
-    return {one["type"]: one for one in with_applicability([{"type": "Ready", "status": "True"}], known, LOOK)}
+    return {one["type"]: one for one in with_applicability([{"type": "Ready", "status": "True"}], known, CONTEXT)}
 
 
 def test_a_service_inside_what_was_learned_has_both_conditions_false(model: QosForecaster) -> None:

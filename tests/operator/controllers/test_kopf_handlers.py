@@ -51,7 +51,7 @@ class Api:
             self.send("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", made)
 
 
-class Looks:
+class Reconciliations:
     """Stands for the controllers: writes down what is asked for, and fails as it is told."""
 
     def __init__(self) -> None:
@@ -72,11 +72,13 @@ class Looks:
 
 
 @contextmanager
-def kopf_on(server: ThreadedServer, looks: Looks, credentials: Credentials | None = None) -> Iterator[KopfThread]:
+def kopf_on(
+    server: ThreadedServer, asked: Reconciliations, credentials: Credentials | None = None
+) -> Iterator[KopfThread]:
     loop = asyncio.new_event_loop()  # the operator's
     operator = threading.Thread(target=loop.run_forever)
     operator.start()
-    thread = KopfThread(looks, credentials or Credentials(server.url), loop)
+    thread = KopfThread(asked, credentials or Credentials(server.url), loop)
     thread.start()
     try:
         assert thread.wait_ready(DEADLINE_SECONDS), thread.fault
@@ -97,68 +99,68 @@ WORKLOADS = "/apis/cotide.dev/v1alpha1/namespaces/default/workloads"
 
 
 def test_creation_update_and_deletion_lead_to_looks_and_to_no_write() -> None:
-    looks = Looks()
+    asked = Reconciliations()
     with server_in_thread() as server:
         api = Api(server.url)
         api.make_crds()
         api.send("POST", JOBS, resource("Job", "early", template=TEMPLATE))
-        with kopf_on(server, looks):
-            assert looks.next() == ("jobs", "default/early")  # was there before kopf
+        with kopf_on(server, asked):
+            assert asked.next() == ("jobs", "default/early")  # was there before kopf
             made = api.send("POST", JOBS, resource("Job", "count", template=TEMPLATE))
-            assert looks.next() == ("jobs", "default/count")
+            assert asked.next() == ("jobs", "default/count")
             api.send("POST", WORKLOADS, resource("Workload", "web", template=TEMPLATE))
-            assert looks.next() == ("workloads", "default/web")
+            assert asked.next() == ("workloads", "default/web")
             now = api.send("GET", f"{JOBS}/count")
             assert now["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
             assert "finalizers" not in now["metadata"]
             merge = "application/merge-patch+json"
             changed = api.send("PATCH", f"{JOBS}/count", {"spec": {"priority": 7}}, merge)
-            assert looks.next() == ("jobs", "default/count")
+            assert asked.next() == ("jobs", "default/count")
             again = api.send("GET", f"{JOBS}/count")
             assert again["metadata"]["resourceVersion"] == changed["metadata"]["resourceVersion"]
             api.send("DELETE", f"{JOBS}/count")
-            assert looks.next() == ("jobs", "default/count")
-        assert looks.taken.empty()
+            assert asked.next() == ("jobs", "default/count")
+        assert asked.taken.empty()
 
 
 def test_a_look_at_what_goes_that_trips_us_is_said_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    looks = Looks()
+    asked = Reconciliations()
     with server_in_thread() as server:
         api = Api(server.url)
         api.make_crds()
-        with kopf_on(server, looks):
+        with kopf_on(server, asked):
             api.send("POST", JOBS, resource("Job", "count", template=TEMPLATE))
-            assert looks.next() == ("jobs", "default/count")
-            looks.failures = [RuntimeError("tripped")]
+            assert asked.next() == ("jobs", "default/count")
+            asked.failures = [RuntimeError("tripped")]
             api.send("DELETE", f"{JOBS}/count")
-            assert looks.next() == ("jobs", "default/count")
+            assert asked.next() == ("jobs", "default/count")
             api.send("POST", JOBS, resource("Job", "next", template=TEMPLATE))
-            assert looks.next() == ("jobs", "default/next")
+            assert asked.next() == ("jobs", "default/next")
     assert "jobs default/count goes, and the look at it failed: RuntimeError('tripped')" in caplog.text
 
 
 def test_a_status_change_leads_to_no_look() -> None:
-    looks = Looks()
+    asked = Reconciliations()
     with server_in_thread() as server:
         api = Api(server.url)
         api.make_crds()
-        with kopf_on(server, looks):
+        with kopf_on(server, asked):
             api.send("POST", JOBS, resource("Job", "count", template=TEMPLATE))
-            assert looks.next() == ("jobs", "default/count")
+            assert asked.next() == ("jobs", "default/count")
             merge = "application/merge-patch+json"
             api.send("PATCH", f"{JOBS}/count/status", {"status": {"phase": "Queued"}}, merge)
             api.send("POST", JOBS, resource("Job", "after", template=TEMPLATE))
-            assert looks.next() == ("jobs", "default/after")
+            assert asked.next() == ("jobs", "default/after")
 
 
 def test_a_spec_that_cannot_be_followed_becomes_an_event_in_the_words_of_its_rule() -> None:
-    looks = Looks()
+    asked = Reconciliations()
     with server_in_thread() as server:
         api = Api(server.url)
         api.make_crds(refusing=False)
-        with kopf_on(server, looks):
+        with kopf_on(server, asked):
             api.send("POST", WORKLOADS, resource("Workload", "web", template=TEMPLATE, selector={}))
-            assert looks.next() == ("workloads", "default/web")
+            assert asked.next() == ("workloads", "default/web")
             event = wait_for_event(api)
         assert (event["reason"], event["type"]) == ("Misconfigured", "Warning")
         assert "and not both" in event["message"]
@@ -177,7 +179,7 @@ def wait_for_event(api: Api) -> dict[str, Any]:
 
 
 def test_tls_and_a_token_that_is_replaced_are_no_obstacle(tmp_path: Path) -> None:
-    looks = Looks()
+    asked = Reconciliations()
     (tmp_path / "token").write_text("outdated")
     with server_in_thread(tls=True, token="right") as server:
         known = load_credentials(str(server.write_kubeconfig(tmp_path / "config")))
@@ -190,47 +192,47 @@ def test_tls_and_a_token_that_is_replaced_are_no_obstacle(tmp_path: Path) -> Non
         (tmp_path / "token").write_text("right")
         credentials = Credentials(server.url, token=token, certificate_authority=known.certificate_authority)
         api.send("POST", JOBS, resource("Job", "count", template=TEMPLATE))
-        with kopf_on(server, looks, credentials):
-            assert looks.next() == ("jobs", "default/count")
+        with kopf_on(server, asked, credentials):
+            assert asked.next() == ("jobs", "default/count")
 
 
 def test_a_server_that_refuses_us_does_not_keep_kopf_from_stopping() -> None:
     with server_in_thread(token="right") as server:
-        with kopf_on(server, Looks(), Credentials(server.url, token=StaticToken("Bearer wrong"))) as thread:
+        with kopf_on(server, Reconciliations(), Credentials(server.url, token=StaticToken("Bearer wrong"))) as thread:
             pass
         assert not thread.alive
 
 
 def test_a_look_that_fails_is_tried_again_by_kopf_and_the_only_write_is_the_time_of_that() -> None:
-    looks = Looks()
-    looks.failures = [ClusterError("the API server is unreachable"), ClusterError("still")]
+    asked = Reconciliations()
+    asked.failures = [ClusterError("the API server is unreachable"), ClusterError("still")]
     with server_in_thread() as server:
         api = Api(server.url)
         api.make_crds()
-        with kopf_on(server, looks):
+        with kopf_on(server, asked):
             made = api.send("POST", JOBS, resource("Job", "count", template=TEMPLATE))
             for _ in range(3):  # twice it fails, then it is done
-                assert looks.next() == ("jobs", "default/count")
+                assert asked.next() == ("jobs", "default/count")
         now = api.send("GET", f"{JOBS}/count")
     assert now["status"].pop("lastRetryTime") > made["metadata"]["creationTimestamp"]
     assert not any(now["status"].values()), "what the schema fills in"
     assert {**now["metadata"], "resourceVersion": ""} == {**made["metadata"], "resourceVersion": ""}
-    assert looks.taken.empty()
+    assert asked.taken.empty()
 
 
 def test_a_look_that_trips_us_is_given_up_until_the_object_changes() -> None:
-    looks = Looks()
-    looks.failures = [ZeroDivisionError("division by zero")]
+    asked = Reconciliations()
+    asked.failures = [ZeroDivisionError("division by zero")]
     with server_in_thread() as server:
         api = Api(server.url)
         api.make_crds()
-        with kopf_on(server, looks):
+        with kopf_on(server, asked):
             api.send("POST", JOBS, resource("Job", "bad", template=TEMPLATE))
-            assert looks.next() == ("jobs", "default/bad")
+            assert asked.next() == ("jobs", "default/bad")
             api.send("POST", JOBS, resource("Job", "good", template=TEMPLATE))
-            assert looks.next() == ("jobs", "default/good")
+            assert asked.next() == ("jobs", "default/good")
             api.send("PATCH", f"{JOBS}/bad", {"spec": {"priority": 7}}, "application/merge-patch+json")
-            assert looks.next() == ("jobs", "default/bad")
+            assert asked.next() == ("jobs", "default/bad")
 
 
 @pytest.mark.parametrize(("observed", "reason"), [(None, "create"), (1, "resume"), (0, "update")])
@@ -246,7 +248,7 @@ def test_what_happened_while_no_operator_ran_is_told_by_the_status(observed: int
 async def test_kopfs_probe_asks_the_operators_loop() -> None:
     with server_in_thread() as server:
         Api(server.url).make_crds()
-        thread = KopfThread(Looks(), Credentials(server.url), asyncio.get_running_loop())
+        thread = KopfThread(Reconciliations(), Credentials(server.url), asyncio.get_running_loop())
         thread.start()
         try:
             assert await asyncio.to_thread(thread.wait_ready, DEADLINE_SECONDS)
@@ -295,5 +297,5 @@ def test_kopf_starts_for_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("POD_ID", raising=False)
     with server_in_thread() as server:
         Api(server.url).make_crds()
-        with kopf_on(server, Looks()) as thread:
+        with kopf_on(server, Reconciliations()) as thread:
             assert thread.ready

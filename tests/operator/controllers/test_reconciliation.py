@@ -88,7 +88,7 @@ async def test_an_unchanged_job_is_not_written_again() -> None:
         version = (await one.client.get(f"{JOBS}/count"))["metadata"]["resourceVersion"]
         writes = one.controllers.jobs.statuses.writes
         for _ in range(20):
-            assert await one.controllers.jobs.look("default/count") is None
+            assert await one.controllers.jobs.reconcile("default/count") is None
         assert one.controllers.jobs.statuses.writes == writes
         assert (await one.client.get(f"{JOBS}/count"))["metadata"]["resourceVersion"] == version
 
@@ -101,7 +101,7 @@ async def test_numbers_that_only_move_wait_for_their_time_and_a_reason_does_not(
         await one.until_status(f"{JOBS}/count", lambda status: status.get("queuePosition") == 3, SOON_SECONDS)
         assert one.controllers is not None
         await one.decide("count-0", queue_position=2)
-        later = await one.controllers.jobs.look("default/count")
+        later = await one.controllers.jobs.reconcile("default/count")
         assert later is not None
         assert later > 3000.0
         assert (await one.client.get(f"{JOBS}/count"))["status"]["queuePosition"] == 3

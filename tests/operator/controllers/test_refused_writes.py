@@ -78,9 +78,9 @@ async def test_one_refused_release_holds_back_no_other_and_is_told() -> None:
 
         await one.until(only_one)
         status = await one.until_status(f"{JOBS}/count", lambda status: condition(status, "PodsReleased"))
-        told = condition(status, "PodsReleased")
-        assert (told["status"], told["reason"]) == ("False", "Refused")
-        assert told["message"] == "1 pod can't be released; the first: pod count-0: injected fault: 422"
+        released = condition(status, "PodsReleased")
+        assert (released["status"], released["reason"]) == ("False", "Refused")
+        assert released["message"] == "1 pod can't be released; the first: pod count-0: injected fault: 422"
         one.server.faults.clear()
         await one.client.patch(f"{JOBS}/count", {"metadata": {"labels": {"look": "again"}}})  # sooner than in 30 s
         await one.until_status(f"{JOBS}/count", lambda status: condition(status, "PodsReleased")["status"] == "True")

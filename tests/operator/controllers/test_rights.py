@@ -45,7 +45,7 @@ NOT_EXERCISED: Final = {
 }
 
 
-class Witness(Fault):
+class RightsUsed(Fault):
     """A fault that never strikes and writes down what it sees of the operator's requests."""
 
     def __init__(self) -> None:
@@ -143,7 +143,7 @@ async def first_of(work: Awaitable[None], running: asyncio.Task[None]) -> None:
 
 
 async def test_the_operator_may_do_what_it_does_and_nothing_else() -> None:
-    witness = Witness()
+    recorded = RightsUsed()
     async with running_server() as server, User(server.url) as client:
         for resource in RESOURCES:
             await client.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition(resource))
@@ -156,7 +156,7 @@ async def test_the_operator_may_do_what_it_does_and_nothing_else() -> None:
             "status": {"capacity": capacity, "allocatable": capacity, "conditions": ready},
         }
         await client.create("/api/v1/nodes", node)
-        server.faults.add(witness)
+        server.faults.add(recorded)
         operator = Operator(Settings(), Options(metrics_port=0), Credentials(server.url))
         stop = asyncio.Event()
         running = asyncio.create_task(operator.run(stop))
@@ -168,14 +168,14 @@ async def test_the_operator_may_do_what_it_does_and_nothing_else() -> None:
                 assert board.status == 200
 
             async def all_used() -> bool:  # some watches are opened while the work is done already
-                return granted() - NOT_EXERCISED <= witness.rights
+                return granted() - NOT_EXERCISED <= recorded.rights
 
             with contextlib.suppress(TimeoutError):  # what is missing is named below
                 await until(all_used)
         finally:
             stop.set()
             await asyncio.gather(running, return_exceptions=True)
-    used = {right for right in witness.rights if right[1] != "namespaces" or right[2] != "create"}
+    used = {right for right in recorded.rights if right[1] != "namespaces" or right[2] != "create"}
     assert used - granted() == set(), "the operator needs rights that deploy/rbac does not grant"
     assert granted() - used - NOT_EXERCISED == set(), "deploy/rbac grants rights that nobody uses"
 

@@ -34,7 +34,7 @@ class FixedClock(ScaledClock):
         return self.from_wall(NOW)
 
 
-def look(generation: int = 1, *, speed: float = 1.0, wall: float = NOW) -> ReconcileContext:
+def context(generation: int = 1, *, speed: float = 1.0, wall: float = NOW) -> ReconcileContext:
     return ReconcileContext(FixedClock(NOW, speed), wall, generation)
 
 
@@ -64,7 +64,7 @@ def status_of(pods: list[SeenPod], decisions: list[Decision], before: dict[str, 
     by_name = {one.key.partition("/")[2]: one for one in decisions}
     wanted = more.pop("spec", spec(2, 2))
     progress = more.pop("progress", Progress())
-    return job_status(wanted, progress, pods, by_name, before or {}, more.pop("look", look()), **more)
+    return job_status(wanted, progress, pods, by_name, before or {}, more.pop("context", context()), **more)
 
 
 def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
@@ -85,11 +85,11 @@ def test_the_foremost_waiting_pod_speaks_for_its_job() -> None:
 
 def test_a_job_whose_pods_are_gated_says_by_what_until_one_of_them_is_decided_about() -> None:
     pods = [pod(0, gates=("kueue.x-k8s.io/admission",)), pod(1, gates=("kueue.x-k8s.io/admission", "a/b"))]
-    status = job_status(spec(2, 2), Progress(), pods, {}, {}, look())
+    status = job_status(spec(2, 2), Progress(), pods, {}, {}, context())
     condition = status["conditions"][0]
     assert (condition["status"], condition["reason"]) == ("False", "SchedulingGated")
     assert condition["message"] == "2 pods are held back by scheduling gate kueue.x-k8s.io/admission"
-    waits = job_status(spec(2, 2), Progress(), [pods[0], pod(1)], {"count-1": decision(1)}, {}, look())
+    waits = job_status(spec(2, 2), Progress(), [pods[0], pod(1)], {"count-1": decision(1)}, {}, context())
     assert waits["conditions"][0]["reason"] == "InsufficientSlack"
 
 
@@ -127,7 +127,7 @@ def test_half_a_prediction_is_none() -> None:
 
 def test_simulated_seconds_become_wall_seconds() -> None:
     decided = decision(0, predicted_start_seconds=NOW + 100.0, forecast=Forecast(seconds_p50=100.0))
-    status = status_of([pod(0)], [decided], spec=spec(), look=look(speed=10.0))
+    status = status_of([pod(0)], [decided], spec=spec(), context=context(speed=10.0))
     assert status["predictedStart"] == "1970-01-12T13:46:50Z"  # 100 s at ten times the speed are 10 s
     assert status["predictedFinish"] == "1970-01-12T13:47:00Z"
 
@@ -165,12 +165,12 @@ def test_counters_never_go_back(history: list[tuple[int, int, int]]) -> None:
 
 
 def test_a_condition_keeps_its_transition_time_while_its_status_stays() -> None:
-    first = with_condition([], {"type": "Scheduled", "status": "False", "reason": "A", "message": "a"}, look())
+    first = with_condition([], {"type": "Scheduled", "status": "False", "reason": "A", "message": "a"}, context())
     same = with_condition(
-        first, {"type": "Scheduled", "status": "False", "reason": "B", "message": "b"}, look(2, wall=NOW + 60)
+        first, {"type": "Scheduled", "status": "False", "reason": "B", "message": "b"}, context(2, wall=NOW + 60)
     )
     turned = with_condition(
-        same, {"type": "Scheduled", "status": "True", "reason": "C", "message": "c"}, look(2, wall=NOW + 90)
+        same, {"type": "Scheduled", "status": "True", "reason": "C", "message": "c"}, context(2, wall=NOW + 90)
     )
     assert same[0]["lastTransitionTime"] == first[0]["lastTransitionTime"]
     assert (same[0]["reason"], same[0]["observedGeneration"]) == ("B", 2)
@@ -210,22 +210,22 @@ def test_a_predicted_time_that_hardly_moves_stays() -> None:
 
 def test_a_fault_keeps_the_rest_of_the_status() -> None:
     before = status_of([pod(0, "a")], [])
-    after = misconfigured(before, "spec.class: wrong", look(3), phase="Queued")
+    after = misconfigured(before, "spec.class: wrong", context(3), phase="Queued")
     assert (after["phase"], after["nodes"]) == ("Running", ["a"])
     assert condition(after, "Scheduled")["reason"] == "Misconfigured"
-    assert misconfigured({}, "x", look(), phase="Queued")["phase"] == "Queued"
+    assert misconfigured({}, "x", context(), phase="Queued")["phase"] == "Queued"
 
 
 def test_a_workload_says_how_many_pods_are_ready_and_never_takes_unknown_for_zero() -> None:
     pods = [pod(0, "a", ready=True), pod(1, "b", ready=True, deleting=True), pod(2)]
-    status = workload_status(3, pods, {}, None, {}, look())
+    status = workload_status(3, pods, {}, None, {}, context())
     assert (status["ready"], status["rps"], status["latencyP95Milliseconds"]) == ("1/3", None, None)
     assert condition(status, "Ready")["status"] == "False"
-    measured = workload_status(1, pods[:1], {}, ServiceReading(10.04, float("nan")), {}, look(), violations=2)
+    measured = workload_status(1, pods[:1], {}, ServiceReading(10.04, float("nan")), {}, context(), violations=2)
     assert (measured["rps"], measured["latencyP95Milliseconds"], measured["violations"]) == (10.0, None, 2)
     assert condition(measured, "Ready")["status"] == "True"
 
 
 def test_a_workload_without_pods_is_not_ready_unless_none_are_wanted() -> None:
-    assert condition(workload_status(2, [], {}, None, {}, look()), "Ready")["reason"] == "NoPods"
-    assert condition(workload_status(0, [], {}, None, {}, look()), "Ready")["status"] == "True"
+    assert condition(workload_status(2, [], {}, None, {}, context()), "Ready")["reason"] == "NoPods"
+    assert condition(workload_status(0, [], {}, None, {}, context()), "Ready")["status"] == "True"

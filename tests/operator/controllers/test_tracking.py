@@ -81,7 +81,7 @@ async def test_a_pod_whose_creation_got_no_answer_is_kept_while_that_may_yet_be_
         await one.client.delete(f"{PODS}/count-0")
         await one.until_status(f"{JOBS}/count", lambda status: status.get("phase") == "Succeeded")
         assert one.controllers is not None
-        wait = await one.controllers.jobs.look("default/count")
+        wait = await one.controllers.jobs.reconcile("default/count")
         assert wait is not None
         assert 1e8 < wait <= 1e9
         assert finalizers((await one.pods())["count-0"]) == [OURS]  # a late creation is answered with 409
@@ -89,7 +89,7 @@ async def test_a_pod_whose_creation_got_no_answer_is_kept_while_that_may_yet_be_
         await one.until(lambda: nothing_at(one, JOBS))
         assert finalizers((await one.pods())["count-0"]) == [OURS]  # nor may it run for a Job that is gone
         monkeypatch.setattr(child_writer, "DOUBT_SECONDS", 0.0)
-        assert await one.controllers.jobs.look("default/count") is None
+        assert await one.controllers.jobs.reconcile("default/count") is None
         await one.until(lambda: nothing_at(one, PODS))
 
 
@@ -223,12 +223,12 @@ async def test_a_new_leader_whose_watch_of_jobs_lags_behind_asks_what_the_last_o
         next_one = JobController(
             one.client, lagging, DecisionStore(), ScaledClock(), ReconcileOptions(refresh_seconds=0.05)
         )
-        await next_one.look("default/count")
+        await next_one.reconcile("default/count")
         assert set(await one.pods()) == {"count-1"}
         assert (await one.client.get(f"{JOBS}/count"))["status"]["completedIndexes"] == "0"
         await one.client.delete(f"{JOBS}/count", propagation="Orphan")
         next_one.forget("default/count")
-        assert await next_one.look("default/count") == 1.0  # gone, which the mirror will tell
+        assert await next_one.reconcile("default/count") == 1.0  # gone, which the mirror will tell
 
 
 async def test_a_job_that_is_made_in_this_term_is_not_asked_for() -> None:

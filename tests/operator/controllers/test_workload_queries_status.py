@@ -28,10 +28,10 @@ async def test_a_refused_query_is_a_condition_with_the_reason_until_it_is_mended
 
 
 def test_a_condition_for_another_reason_is_left_alone() -> None:
-    look = ReconcileContext(ScaledClock(), 0.0, 1)
+    context = ReconcileContext(ScaledClock(), 0.0, 1)
     other = [{"type": "Misconfigured", "status": "True", "reason": "Quarantined", "message": "nested too deep"}]
-    assert with_query_fault(other, None, look) == other
-    assert with_query_fault([], None, look) == []
+    assert with_query_fault(other, None, context) == other
+    assert with_query_fault([], None, context) == []
 
 
 async def test_violations_go_on_counting_when_the_readings_forgot_a_workload_of_the_same_name() -> None:

@@ -86,8 +86,8 @@ def facts(explanation: Explanation) -> dict[str, str]:
 
 
 def test_a_waiting_pod_is_explained_from_its_note() -> None:
-    told = explain_pod(pod(note()), ClassContext(owner=JOB), NOW)
-    said = facts(told)
+    answer = explain_pod(pod(note()), ClassContext(owner=JOB), NOW)
+    said = facts(answer)
     assert said["Class"] == "gratis, by its Job count"
     assert said["State"] == "Pending, waits for a node since 2026-11-20T13:00:00Z (5m)"
     assert said["Why it waits"] == "QosAtRisk: 0/40 nodes are available"
@@ -99,8 +99,8 @@ def test_a_waiting_pod_is_explained_from_its_note() -> None:
     assert said["Predicted run time"] == "1m 30s, nine times in ten below 3m 20s"
     assert said["QoS risk"].startswith("0.83 ")
     assert said["Models"] == "QoS ffffffffffff, completion heuristic"
-    assert [(one.nodes, one.probability) for one in told.refusals] == [(25, 0.83), (15, None)]
-    assert told.data["decision"]["refused"][0]["example"] == "fake-1"
+    assert [(one.nodes, one.probability) for one in answer.refusals] == [(25, 0.83), (15, None)]
+    assert answer.data["decision"]["refused"][0]["example"] == "fake-1"
 
 
 @pytest.mark.parametrize(
@@ -121,10 +121,10 @@ def test_what_a_risk_rests_on_is_explained(
     outside: tuple[str, ...], samples: int | None, what: str, words: str
 ) -> None:
     risk = Forecast(0.83, qos_model="f" * 64, qos_outside=outside, qos_evidence=samples)
-    told = explain_pod(pod(note(forecast=risk)), ClassContext(owner=JOB), NOW)
-    assert words in facts(told)[what]
-    assert told.data["decision"]["qosOutside"] == list(outside)
-    assert told.data["decision"]["qosSamples"] == samples
+    answer = explain_pod(pod(note(forecast=risk)), ClassContext(owner=JOB), NOW)
+    assert words in facts(answer)[what]
+    assert answer.data["decision"]["qosOutside"] == list(outside)
+    assert answer.data["decision"]["qosSamples"] == samples
 
 
 def test_a_services_pod_tells_what_its_workload_lacks() -> None:
@@ -139,9 +139,9 @@ def test_a_services_pod_tells_what_its_workload_lacks() -> None:
 
 
 def test_a_note_that_was_written_before_the_queue_was_counted_is_completed_by_the_job() -> None:
-    told = explain_pod(pod(note(queue_position=None, predicted_start_seconds=None)), ClassContext(owner=JOB), NOW)
-    assert facts(told)["Queue position"] == "2, its Job"
-    assert facts(told)["Predicted start"] == "2026-11-20T13:06:00Z (in 1m), its Job"
+    answer = explain_pod(pod(note(queue_position=None, predicted_start_seconds=None)), ClassContext(owner=JOB), NOW)
+    assert facts(answer)["Queue position"] == "2, its Job"
+    assert facts(answer)["Predicted start"] == "2026-11-20T13:06:00Z (in 1m), its Job"
 
 
 def test_a_placed_pod_says_where_since_when_and_why() -> None:
@@ -158,9 +158,9 @@ def test_a_pod_of_phases_says_which_one_it_is_in_and_which_it_waits_for() -> Non
     body = pod(note(), spec={"nodeName": "fake-3"}, status={"phase": "Running"})
     begun = {"cotide.dev/granted-phase": "read", "cotide.dev/phase-since": "2026-11-20T13:03:00.000000Z"}
     body["metadata"]["annotations"] |= {**begun, "cotide.dev/phase-ends": "2026-11-20T13:07:00.000000Z"}
-    told = explain_pod(body, ClassContext(owner=JOB), NOW)
-    assert facts(told)["Phase of work"] == "read, since 2m, 2m left"
-    assert told.data["phaseOfWork"]["ends"] == "2026-11-20T13:07:00.000000Z"
+    answer = explain_pod(body, ClassContext(owner=JOB), NOW)
+    assert facts(answer)["Phase of work"] == "read, since 2m, 2m left"
+    assert answer.data["phaseOfWork"]["ends"] == "2026-11-20T13:07:00.000000Z"
     body["metadata"]["annotations"]["cotide.dev/phase"] = "count"
     said = facts(explain_pod(body, ClassContext(owner=JOB), NOW + 200))["Phase of work"]
     assert said == "read, since 5m 20s, 1m 20s longer than expected; it says count, and waits for that size"
@@ -176,9 +176,9 @@ def test_a_pod_of_phases_says_which_one_it_is_in_and_which_it_waits_for() -> Non
     ],
 )
 def test_a_job_says_what_its_gang_asks_for(gang: Any, said: str | None) -> None:
-    told = facts(explain_job({**JOB, "spec": {**JOB["spec"], "gang": gang}}, [], [], NOW))
-    assert told.get("Gang") == said
-    assert ("Not read" in told) == (gang == "odd")
+    found = facts(explain_job({**JOB, "spec": {**JOB["spec"], "gang": gang}}, [], [], NOW))
+    assert found.get("Gang") == said
+    assert ("Not read" in found) == (gang == "odd")
 
 
 def test_a_pod_behind_gates_says_which_and_not_that_nobody_decides() -> None:
@@ -198,7 +198,7 @@ def test_a_pod_without_a_note_says_so_and_a_foreign_one_is_not_ours_to_explain()
 
 
 @pytest.mark.parametrize(
-    ("body", "around", "told"),
+    ("body", "around", "answer"),
     [
         (pod(labels={"cotide.dev/class": "batch"}), ClassContext(), ("batch", "by its label cotide.dev/class")),
         (pod(labels={"cotide.dev/class": "gratis"}), ClassContext(owner=JOB), ("gratis", "by its Job count")),
@@ -232,29 +232,29 @@ def test_a_pod_without_a_note_says_so_and_a_foreign_one_is_not_ours_to_explain()
     ],
 )
 def test_the_rule_that_gave_the_class_is_named(
-    body: dict[str, Any], around: ClassContext, told: tuple[str, str]
+    body: dict[str, Any], around: ClassContext, answer: tuple[str, str]
 ) -> None:
-    assert class_and_reason(body, around) == told
+    assert class_and_reason(body, around) == answer
 
 
 def test_a_static_pod_is_told_to_be_online_and_why() -> None:
     body = pod(labels={"cotide.dev/class": "gratis"}, spec={"nodeName": "fake-3"})
     body["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "1f2e"}
-    told = ("online", "because it is a static pod of its node, which nobody can evict")
-    assert class_and_reason(body, ClassContext()) == told
+    answer = ("online", "because it is a static pod of its node, which nobody can evict")
+    assert class_and_reason(body, ClassContext()) == answer
 
 
 def test_a_job_is_explained_with_its_pods_and_the_foremost_ones_refusals() -> None:
     second = pod(note(key="shop/count-1", uid="u1", queue_position=1, refused=REFUSED[:1]))
     second["metadata"] |= {"name": "count-1", "uid": "u1"}
-    told = explain_job(JOB, [pod(note()), second], [], NOW)
-    said = facts(told)
+    answer = explain_job(JOB, [pod(note()), second], [], NOW)
+    said = facts(answer)
     assert said["Work"] == "wordcount, input 4Gi, 2 pods, 1 at a time, priority 100"
     assert said["Not scheduled"].startswith("QosAtRisk: 0/40 nodes are available since 2026-11-20T13:01:00Z")
     assert said["Predicted finish"] == "2026-11-20T13:09:00Z (in 4m)"
     assert said["So far"] == "3 attempts, 1 demotion, 0 evictions, 0 failures"
-    assert len(told.refusals) == 1  # those of count-1, which is tried next
-    assert told.pods == (
+    assert len(answer.refusals) == 1  # those of count-1, which is tried next
+    assert answer.pods == (
         ("count-0", "Pending", "-", "2", "QosAtRisk"),
         ("count-1", "Pending", "-", "1", "QosAtRisk"),
     )
@@ -280,14 +280,14 @@ def event(name: str, reason: str, message: str, second: int) -> dict[str, Any]:
 def test_events_that_say_the_same_are_one_and_the_latest_are_kept() -> None:
     same = [event(f"count-{n}", "FailedScheduling", "0/40 nodes", n) for n in range(3)]
     many = [event("count-0", "Evicted", f"reason {n}", 10 + n) for n in range(EVENTS_SHOWN)]
-    told = explain_job(JOB, [], same, NOW).happenings
-    assert [(one.object, one.count, one.last_seen[-4:]) for one in told] == [("count-0 and 2 more", 6, ":02Z")]
+    answer = explain_job(JOB, [], same, NOW).happenings
+    assert [(one.object, one.count, one.last_seen[-4:]) for one in answer] == [("count-0 and 2 more", 6, ":02Z")]
     assert len(explain_job(JOB, [], [*same, *many], NOW).happenings) == EVENTS_SHOWN
 
 
 def test_a_nominated_pod_names_its_node_and_who_makes_room() -> None:
-    told = "0/2 nodes are available: 2 Insufficient cpu. preemption: 2 gratis pods leave n1 for it"
-    values = {"reason": "InsufficientSlack", "message": told, "nominated_node": "n1"}
+    answer = "0/2 nodes are available: 2 Insufficient cpu. preemption: 2 gratis pods leave n1 for it"
+    values = {"reason": "InsufficientSlack", "message": answer, "nominated_node": "n1"}
     explained = explain_pod(pod(note(**values, victims=("shop/a", "shop/b"))), ClassContext(), NOW)
     assert dict(explained.facts)["Nominated"] == "n1: shop/a, shop/b leave to make room"
     assert explained.data["decision"]["nominatedNode"] == "n1"
@@ -317,16 +317,16 @@ def test_a_pod_that_asks_for_reclaimed_capacity_is_told_what_its_node_offers_and
     assert telling_node(waiting) == "fake-9", "the example of the nodes that lacked slack"
     beside = [reclaiming(3000, status={"phase": "Running"}), reclaiming(500, status={"phase": "Succeeded"})]
     node = publishing(**{"cotide.dev/forecast": "online peak 3600m"})
-    told = explain_pod(waiting, ClassContext(node=node, beside=beside), NOW)
-    said = facts(told)
+    answer = explain_pod(waiting, ClassContext(node=node, beside=beside), NOW)
+    said = facts(answer)
     assert said["Asks for"] == "1500m cpu and 1Gi memory of reclaimed capacity"
     assert (
         said["Offered"] == "fake-9 offers 4000m cpu and 4Gi memory, of which its pods ask for 3000m cpu and 1Gi memory"
     )
     assert said["Trust"] == "trusted (Calibrated): covers 99 %"
     assert said["Forecast"] == "online peak 3600m"
-    assert told.data["reclaimed"]["node"]["inUse"] == {"cpu": "3000m", "memory": "1Gi"}
-    assert told.data["reclaimed"]["node"]["forecastTrusted"] is True
+    assert answer.data["reclaimed"]["node"]["inUse"] == {"cpu": "3000m", "memory": "1Gi"}
+    assert answer.data["reclaimed"]["node"]["forecastTrusted"] is True
 
 
 def test_what_may_not_be_read_of_reclaimed_capacity_is_left_out() -> None:
@@ -336,7 +336,7 @@ def test_what_may_not_be_read_of_reclaimed_capacity_is_left_out() -> None:
     unseen = facts(explain_pod(placed, ClassContext(node=publishing()), NOW))
     assert unseen["Offered"] == "fake-9 offers 4000m cpu and 4Gi memory"
     plain = {"metadata": {"name": "fake-9"}, "status": {"allocatable": {"cpu": "8"}}}
-    told = facts(explain_pod(placed, ClassContext(node=plain, beside=[]), NOW))
-    assert told["Offered"].startswith("fake-9 offers no reclaimed capacity (yet)")
+    answer = facts(explain_pod(placed, ClassContext(node=plain, beside=[]), NOW))
+    assert answer["Offered"].startswith("fake-9 offers no reclaimed capacity (yet)")
     ordinary = explain_pod(pod(note()), ClassContext(node=publishing(), beside=[]), NOW)
     assert "reclaimed" not in ordinary.data, "who asks for none is told nothing of it"

@@ -36,37 +36,37 @@ def owned(status: Any) -> ClassContext:
 def test_a_poisoned_field_of_a_pod_or_what_it_belongs_to_spoils_its_own_line(
     around: ClassContext, status: dict[str, Any], what: str
 ) -> None:
-    told = explain_pod(
+    explanation = explain_pod(
         our_pod_manifest("p", namespace="ns", uid="u", spec={"nodeName": "n"}, status={**status}), around, NOW
     )
-    unread = [words for name, words in told.facts if name == "Not read"]
+    unread = [words for name, words in explanation.facts if name == "Not read"]
     assert [words.split(":")[0] for words in unread] == [what]
-    assert "none written yet" in dict(told.facts)["Decision"]
-    assert told.data["name"] == "p"
+    assert "none written yet" in dict(explanation.facts)["Decision"]
+    assert explanation.data["name"] == "p"
 
 
 def test_a_poisoned_phase_spoils_its_own_line() -> None:
     notes = {"cotide.dev/granted-phase": "read", "cotide.dev/phase-since": "yesterday"}
-    told = explain_pod(our_pod_manifest("p", namespace="ns", uid="u", annotations=notes), ClassContext(), NOW)
-    assert [words.split(":")[0] for name, words in told.facts if name == "Not read"] == ["Phase of work"]
+    explanation = explain_pod(our_pod_manifest("p", namespace="ns", uid="u", annotations=notes), ClassContext(), NOW)
+    assert [words.split(":")[0] for name, words in explanation.facts if name == "Not read"] == ["Phase of work"]
 
 
 @pytest.mark.parametrize("status", [{"startTime": "x"}, {"conditions": [{}]}, {"predictedSeconds": {"p50": "long"}}])
 def test_a_poisoned_status_of_a_job_leaves_its_work_and_its_events(status: dict[str, Any]) -> None:
     job = {"metadata": {"namespace": "ns", "name": "j"}, "spec": {"type": "count"}, "status": status}
-    told = explain_job(job, [], [EVENT], NOW)
-    assert dict(told.facts)["Work"].startswith("count")
-    assert dict(told.facts)["Not read"].startswith("Status:")
-    assert [one.reason for one in told.happenings] == ["Waiting"]
+    explanation = explain_job(job, [], [EVENT], NOW)
+    assert dict(explanation.facts)["Work"].startswith("count")
+    assert dict(explanation.facts)["Not read"].startswith("Status:")
+    assert [one.reason for one in explanation.happenings] == ["Waiting"]
 
 
 def test_words_of_an_event_that_look_like_markup_are_printed_as_they_stand() -> None:
-    told = explain_pod(
+    explanation = explain_pod(
         our_pod_manifest("p", namespace="ns", uid="u", spec={"nodeName": "n"}, status={}),
         ClassContext(events=[{**EVENT, "reason": "[/red]", "lastTimestamp": "[/x]"}]),
         NOW,
     )
     out = io.StringIO()
-    show(told, Console(file=out, width=120, highlight=False))
+    show(explanation, Console(file=out, width=120, highlight=False))
     assert "[/red]" in out.getvalue()
     assert "[/x]" in out.getvalue()

@@ -37,8 +37,8 @@ async def test_the_highest_sample_of_a_slot_is_what_is_learnt() -> None:
         await scene.read(*scene.use("web", millicores))
         scene.passes(20.0)
     scene.passes(-60.0)
-    told = await scene.slot(*scene.use("web", 300))
-    found = forecasts(told)["a"]
+    published = await scene.slot(*scene.use("web", 300))
+    found = forecasts(published)["a"]
     assert 1200 <= found.online_millicores < 1200 + 0.2 * MILLICORES  # the last state and what all hosts vary by
     assert found.until_seconds >= EPOCH + 2 * SLOT
 
@@ -48,8 +48,8 @@ async def test_longer_horizons_are_told_beside_the_slot_and_reach_to_the_end_of_
     scene.knobs = replace(scene.knobs, ahead_slots=(2, 4))
     scene.live = scene.make()
     for millicores in (300, 900, 300, 900, 300):
-        told = await scene.slot(*scene.use("web", millicores))
-    found = forecasts(told)["a"]
+        published = await scene.slot(*scene.use("web", millicores))
+    found = forecasts(published)["a"]
     assert [round(one.until_seconds - found.until_seconds) for one in found.ahead] == [SLOT, 3 * SLOT]
     peaks = [one.online_millicores for one in found.ahead]
     assert 0 < found.online_millicores <= MILLICORES
@@ -86,11 +86,11 @@ async def test_a_source_that_goes_down_ends_in_requests_and_never_in_zero() -> N
         await scene.slot(*scene.use("web", 800))
     await scene.read(*scene.use("web", 800))
     assert scene.outlook().trusted
-    told: list[Event] = []
+    published: list[Event] = []
     for _ in range(14):  # 70 s without an answer
         scene.passes(5.0)
-        told += await scene.read()
-    assert samples(told) == []
+        published += await scene.read()
+    assert samples(published) == []
     found = scene.outlook()
     assert (found.trusted, found.reason, found.offered_millicores) == (False, "StaleFeed", 1000)
     assert scene.metric("node_outlooks", reason="StaleFeed") == 1
@@ -110,9 +110,9 @@ async def test_slots_without_a_source_are_gaps_and_end_the_forecasts() -> None:
     scene = await one_node(online("web"))
     for _ in range(3):
         await scene.slot(*scene.use("web", 800))
-    told = [forecasts(await scene.slot()) for _ in range(4)]
-    assert [("a" in found) for found in told] == [True, True, False, False]  # nothing is told of what was long ago
-    assert told[1]["a"].online_millicores > 700  # a gap is no zero
+    published = [forecasts(await scene.slot()) for _ in range(4)]
+    assert [("a" in found) for found in published] == [True, True, False, False]  # nothing is told of what was long ago
+    assert published[1]["a"].online_millicores > 700  # a gap is no zero
     assert scene.metric("online_cpu_millicores", view="measured") == 800
     assert "a" in forecasts(await scene.slot(*scene.use("web", 800)))
 
@@ -148,9 +148,9 @@ def test_whatever_is_read_what_is_told_is_possible_and_what_is_offered_is_there(
     async def play_out() -> None:
         scene = await one_node(online("web", millicores=requested), online("db", millicores=100))
         for millicores, memory, age in read:
-            told = [*await scene.slot(*scene.use("web", millicores, memory, age), *scene.use("db", 50))]
-            told += await scene.read(*scene.use("web", memory, millicores, age))
-            for one in told:
+            published = [*await scene.slot(*scene.use("web", millicores, memory, age), *scene.use("db", 50))]
+            published += await scene.read(*scene.use("web", memory, millicores, age))
+            for one in published:
                 if isinstance(one, NodeUsageSampled):
                     assert 0 <= one.online_millicores <= 1.5 * MILLICORES
                     assert 0 < one.online_memory_bytes <= 1.5 * PHYSICAL["memory"]

@@ -75,7 +75,7 @@ async def until(check: Any) -> None:
 
 async def test_without_a_source_nodes_offer_what_is_not_requested(caplog: pytest.LogCaptureFixture) -> None:
     dependencies = dependencies_of("policy: hierarchical")
-    async with TaskSupervisor() as crew, metrics_feed(dependencies, crew) as feed:
+    async with TaskSupervisor() as supervisor, metrics_feed(dependencies, supervisor) as feed:
         assert feed is None
         await until(lambda: dependencies.outlooks.get("a"))
         found = dependencies.outlooks.get("a")
@@ -90,7 +90,7 @@ async def test_without_forecasts_the_metrics_api_still_shows_usage_by_class() ->
     def used() -> float | None:
         return dependencies.telemetry.registry.get_sample_value("cotide_usage_cpu_millicores", {"class": "online"})
 
-    async with TaskSupervisor() as crew, metrics_feed(dependencies, crew) as feed:
+    async with TaskSupervisor() as supervisor, metrics_feed(dependencies, supervisor) as feed:
         assert feed is not None
         await until(used)
         assert used() == 250
@@ -101,13 +101,13 @@ async def test_with_forecasts_what_the_metrics_api_says_reaches_the_engine() -> 
     dependencies = dependencies_of("policy: hierarchical\nmetricsSource: {kubernetes: {}, intervalSeconds: 0.01}")
     dependencies.loop.tell(PodUpserted(WEB))
     load = dependencies.loop.scheduler.state.host_load
-    async with TaskSupervisor() as crew, metrics_feed(dependencies, crew):
+    async with TaskSupervisor() as supervisor, metrics_feed(dependencies, supervisor):
         await until(lambda: load.used(time.time(), 60.0)[0].sum() > 0)
         assert load.used(time.time(), 60.0)[0][:, 0].tolist() == [250.0, 1024.0]
 
 
 async def test_without_a_source_and_without_forecasts_nothing_runs() -> None:
     dependencies = dependencies_of("policy: qpsm")
-    async with TaskSupervisor() as crew, metrics_feed(dependencies, crew) as feed:
+    async with TaskSupervisor() as supervisor, metrics_feed(dependencies, supervisor) as feed:
         assert feed is None
-        assert crew._tasks == []
+        assert supervisor._tasks == []

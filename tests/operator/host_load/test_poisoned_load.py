@@ -58,15 +58,15 @@ async def test_a_first_forecast_that_trips_us_leaves_the_next_ones(monkeypatch: 
 
 
 async def test_without_a_source_nodes_that_trip_us_are_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked = asyncio.Event()
-    looks = 0
+    taken = asyncio.Event()
+    rounds = 0
 
     async def take(readings: list[Any]) -> None:
-        nonlocal looks
-        looks += 1
-        if looks == 1:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 1:
             raise OverflowError("a poisoned node")
-        looked.set()
+        taken.set()
 
     async def caught_up() -> None:
         pass
@@ -75,7 +75,7 @@ async def test_without_a_source_nodes_that_trip_us_are_looked_at_again(monkeypat
     monkeypatch.setattr(factory, "WITHOUT_SOURCE_SECONDS", 0.0)
     dependencies: Any = SimpleNamespace(telemetry=Metrics(), loop=SimpleNamespace(caught_up=caught_up))
     running = asyncio.ensure_future(factory.follow_nodes(dependencies))
-    await asyncio.wait({running, waiting := asyncio.ensure_future(looked.wait())}, return_when="FIRST_COMPLETED")
+    await asyncio.wait({running, waiting := asyncio.ensure_future(taken.wait())}, return_when="FIRST_COMPLETED")
     assert waiting.done()
     running.cancel()
 
@@ -83,12 +83,12 @@ async def test_without_a_source_nodes_that_trip_us_are_looked_at_again(monkeypat
 async def test_a_slot_that_trips_us_is_left_out_and_the_next_one_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = await one_node(online("web"))
     ended = asyncio.Event()
-    looks = 0
+    rounds = 0
 
     async def trips_once() -> bool:
-        nonlocal looks
-        looks += 1
-        if looks == 1:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 1:
             raise FloatingPointError("a poisoned slot")
         ended.set()
         await asyncio.Event().wait()
@@ -103,7 +103,7 @@ async def test_a_slot_that_trips_us_is_left_out_and_the_next_one_is_ended(monkey
     running = asyncio.ensure_future(scene.live.run())
     await asyncio.wait({running, waiting := asyncio.ensure_future(ended.wait())}, return_when="FIRST_COMPLETED")
     assert waiting.done()
-    assert looks == 2
+    assert rounds == 2
     assert left_out(scene) == 1
     running.cancel()
 

@@ -55,9 +55,9 @@ class Past:
 
 async def restarted(scene: Scene, past: Past, slots: int = 100) -> list[Event]:
     scene.live = scene.make(HistoryReplay(History(past, scene.clock, SLOT), slots))
-    scene.loop.told.clear()
+    scene.loop.published.clear()
     await scene.live.rebuild()
-    return list(scene.loop.told)
+    return list(scene.loop.published)
 
 
 async def test_a_restart_forecasts_at_once_from_the_past_of_the_present_pods() -> None:
@@ -75,8 +75,8 @@ async def test_a_restart_forecasts_at_once_from_the_past_of_the_present_pods() -
 async def test_a_restart_learns_the_slots_in_the_order_in_which_they_were() -> None:
     scene = await one_node(online("web"))
     rising = Past({"web": lambda moment: 1000 + (moment - EPOCH) / SLOT * 5})
-    told = await restarted(scene, rising)
-    assert 990 <= forecasts(told)["a"].online_millicores < 1200  # the newest is 995, the oldest 500
+    published = await restarted(scene, rising)
+    assert 990 <= forecasts(published)["a"].online_millicores < 1200  # the newest is 995, the oldest 500
 
 
 async def test_at_sixty_times_the_speed_the_past_is_asked_for_in_sixtieths() -> None:
@@ -96,8 +96,8 @@ async def test_before_most_pods_came_there_is_no_past_and_no_idleness() -> None:
         return 300 if moment >= hour_ago else None
 
     scene_past = Past({"web": lambda moment: 300, "db": since, "new": lambda moment: None})
-    told = await restarted(scene, scene_past)
-    assert forecasts(told)["a"].online_millicores >= 1600  # 300 + 300 and the request of the new one
+    published = await restarted(scene, scene_past)
+    assert forecasts(published)["a"].online_millicores >= 1600  # 300 + 300 and the request of the new one
     await scene.read(*scene.use("web", 300), *scene.use("db", 300))
     assert scene.outlook().reason == "TooFewRecords"  # twelve slots, of which eleven were forecast
 

@@ -23,9 +23,9 @@ from cotide_operator.usage.sources import CPU
 
 async def test_the_online_pods_of_a_node_are_summed_and_others_are_not() -> None:
     scene = await one_node(online("web"), online("db"), batch("job"), online("else", node="nowhere"))
-    told = await scene.read(*scene.use("web", 250), *scene.use("db", 150), *scene.use("job", 900))
-    assert samples(told) == [("a", 400.0, 2.0 * GIB)]
-    assert [one.at_seconds for one in told if isinstance(one, NodeUsageSampled)] == [EPOCH + INTO_SLOT]
+    published = await scene.read(*scene.use("web", 250), *scene.use("db", 150), *scene.use("job", 900))
+    assert samples(published) == [("a", 400.0, 2.0 * GIB)]
+    assert [one.at_seconds for one in published if isinstance(one, NodeUsageSampled)] == [EPOCH + INTO_SLOT]
 
 
 async def test_a_pod_without_a_reading_counts_with_its_request() -> None:
@@ -37,8 +37,8 @@ async def test_a_node_most_of_whose_pods_are_unknown_has_no_sample() -> None:
     scene = await one_node(online("web"), online("x"), online("y"))
     await scene.nodes("b")
     await scene.place(online("other", node="b"))
-    told = await scene.read(*scene.use("web", 250), *scene.use("other", 70))
-    assert samples(told) == [("b", 70.0, float(GIB))]  # of a's three pods one is known
+    published = await scene.read(*scene.use("web", 250), *scene.use("other", 70))
+    assert samples(published) == [("b", 70.0, float(GIB))]  # of a's three pods one is known
     assert (scene.count("node_samples", "incomplete"), scene.count("node_samples", "taken")) == (1, 1)
 
 
@@ -95,8 +95,8 @@ async def test_a_reading_from_another_time_is_dropped(age: float, outcome: str) 
 
 async def test_of_duplicates_the_higher_counts() -> None:
     scene = await one_node(online("web"))
-    told = await scene.read(*scene.use("web", 250), *scene.use("web", 300), *scene.use("web", 200))
-    assert samples(told) == [("a", 300.0, float(GIB))]
+    published = await scene.read(*scene.use("web", 250), *scene.use("web", 300), *scene.use("web", 200))
+    assert samples(published) == [("a", 300.0, float(GIB))]
     assert scene.count("usage_readings", "duplicate") == 4
 
 
@@ -132,7 +132,7 @@ async def test_a_step_back_of_the_machines_clock_does_not_stop_the_samples_for_e
     await scene.read(*scene.use("web", 250))
     scene.passes(-3600.0)
     assert scene.clock.now() == EPOCH + INTO_SLOT  # held
-    told = await scene.read(*scene.use("web", 900))
-    assert samples(told) == [] or samples(told) == [("a", 900.0, float(GIB))]
+    published = await scene.read(*scene.use("web", 900))
+    assert samples(published) == [] or samples(published) == [("a", 900.0, float(GIB))]
     scene.passes(3605.0)
     assert samples(await scene.read(*scene.use("web", 900))) == [("a", 900.0, float(GIB))]

@@ -26,8 +26,8 @@ async def test_each_forecast_is_scored_once_against_its_slot() -> None:
     scene = await one_node(online("web"), tells_scores=True)
     first = await scene.slot(*scene.use("web", 400))
     assert not any(isinstance(one, ForecastScored) for one in first)  # nothing was forecast for it
-    told = await scene.slot(*scene.use("web", 500))
-    scored = {one.forecaster: one for one in told if isinstance(one, ForecastScored)}
+    published = await scene.slot(*scene.use("web", 500))
+    scored = {one.forecaster: one for one in published if isinstance(one, ForecastScored)}
     assert set(scored) == {"online-cpu", "online-memory", "batch-cpu", "batch-memory"}
     cpu = scored["online-cpu"]
     assert (cpu.until_seconds, cpu.measured) == (EPOCH + 2 * SLOT, 500.0)
@@ -49,8 +49,8 @@ async def test_scores_are_told_only_where_somebody_keeps_them() -> None:
 
 async def test_forecasts_that_cover_too_little_are_not_used_and_come_back_by_themselves() -> None:
     scene = await one_node(online("web", millicores=3000))
-    told = await play(scene, [400.0] * 60)
-    assert told[-1]
+    published = await play(scene, [400.0] * 60)
+    assert published[-1]
     assert scene.outlook().reason in ("Calibrated", "StaleFeed")
     scene.passes(6.0 - INTO_SLOT)  # so early in the slot the last forecast is still in force for the engine
     for _ in range(8):  # each time just above the p99
@@ -86,10 +86,10 @@ async def test_a_node_that_joins_is_forecast_after_its_first_slot_beside_the_oth
     await scene.nodes(*(f"n{number}" for number in range(100)))  # more than there was room for
     await scene.place(*(online(f"p{number}", node=f"n{number}") for number in range(100)))
     readings = [one for number in range(100) for one in scene.use(f"p{number}", 500 + number)]
-    told = forecasts(await scene.slot(*scene.use("web", 400), *readings))
-    assert len(told) == 101
-    assert all(500 + number <= told[f"n{number}"].online_millicores < 2000 for number in range(100))
-    assert 400 <= told["a"].online_millicores < 700
+    published = forecasts(await scene.slot(*scene.use("web", 400), *readings))
+    assert len(published) == 101
+    assert all(500 + number <= published[f"n{number}"].online_millicores < 2000 for number in range(100))
+    assert 400 <= published["a"].online_millicores < 700
 
 
 async def test_a_node_that_vanished_leaves_nothing_to_the_next_and_one_that_is_back_at_once_keeps_its_past() -> None:
@@ -98,8 +98,8 @@ async def test_a_node_that_vanished_leaves_nothing_to_the_next_and_one_that_is_b
     await scene.happens(NodeDeleted("a"))
     await scene.read()
     await scene.nodes("a")
-    told = forecasts(await scene.slot(*scene.use("web", 3000)))
-    assert told["a"].online_millicores >= 3000
+    published = forecasts(await scene.slot(*scene.use("web", 3000)))
+    assert published["a"].online_millicores >= 3000
     await scene.happens(NodeDeleted("a"))
     scene.passes(SLOT + 1)
     await scene.read()
@@ -109,8 +109,8 @@ async def test_a_node_that_vanished_leaves_nothing_to_the_next_and_one_that_is_b
     await scene.read()
     assert scene.outlooks.get("a") is None
     assert "b" not in forecasts(await scene.slot())
-    told = forecasts(await scene.slot(*scene.use("other", 100)))
-    assert 100 <= told["b"].online_millicores < 100 + 0.2 * MILLICORES
+    published = forecasts(await scene.slot(*scene.use("other", 100)))
+    assert 100 <= published["b"].online_millicores < 100 + 0.2 * MILLICORES
 
 
 async def test_a_node_that_changed_its_size_starts_anew() -> None:
@@ -131,8 +131,8 @@ async def test_a_node_with_nothing_allocatable_is_passed_over() -> None:
 
 async def test_simulated_time_counts_slots_in_seconds_of_the_operators_clock() -> None:
     scene = await one_node(online("web"), speed=60.0)
-    told = await scene.slot(*scene.use("web", 400))  # 5 s of the wall
+    published = await scene.slot(*scene.use("web", 400))  # 5 s of the wall
     assert scene.clock.wall == EPOCH + INTO_SLOT / 60 + 5.0
-    assert forecasts(told)["a"].until_seconds == EPOCH + 2 * SLOT + 30.0 + 60.0  # a tenth of a slot, a wall second
+    assert forecasts(published)["a"].until_seconds == EPOCH + 2 * SLOT + 30.0 + 60.0  # a tenth of a slot, a wall second
     await scene.read(*scene.use("web", 400, age=1.0))
     assert scene.outlook().trusted

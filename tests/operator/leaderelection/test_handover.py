@@ -26,11 +26,11 @@ class Leader:
 
     def __init__(self, inherited: str = "", lease_seconds: float = 30.0) -> None:
         self.leading, self.inherited, self.lease_seconds = True, inherited, lease_seconds
-        self.told: str | None = None
+        self.handed_over: str | None = None
         self.expires = False
 
     async def release(self, bound_up_to: str = "") -> None:
-        self.told, self.leading = bound_up_to, False
+        self.handed_over, self.leading = bound_up_to, False
 
     def let_expire(self) -> None:
         self.expires, self.leading = True, False
@@ -68,13 +68,13 @@ class Scene:
         self.handover.note(report)
         return report
 
-    async def told(self, unanswered: int = 0) -> str | None:
+    async def handed_over(self, unanswered: int = 0) -> str | None:
         """What is on the lease after the hand-over; None where it is left to expire."""
         leader: Any = Leader()
         await self.handover.hand_over(leader, unanswered)
-        assert leader.expires == (leader.told is None)
-        told: str | None = leader.told
-        return told
+        assert leader.expires == (leader.handed_over is None)
+        handed_over: str | None = leader.handed_over
+        return handed_over
 
 
 def stored(name: str, version: int, **more: Any) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_who_bound_nothing_says_nothing() -> None:
     scene = Scene()
     scene.sees("a", 7, change="ADDED")
-    assert await scene.told() == ""
+    assert await scene.handed_over() == ""
 
 
 async def test_the_highest_version_of_a_pod_that_was_bound_counts_and_of_no_other() -> None:
@@ -103,7 +103,7 @@ async def test_the_highest_version_of_a_pod_that_was_bound_counts_and_of_no_othe
     scene.bound("c", bound=False)
     scene.sees("c", 101)
     scene.sees("other", 102, node="n")
-    assert await scene.told() == "100"  # as a number: as letters 99 would be more
+    assert await scene.handed_over() == "100"  # as a number: as letters 99 would be more
     assert scene.api.asked == []
 
 
@@ -112,7 +112,7 @@ async def test_the_last_bindings_are_waited_for() -> None:
     for name in ("a", "b"):
         scene.sees(name, 7, change="ADDED")
         scene.bound(name)
-    telling = asyncio.create_task(scene.told())
+    telling = asyncio.create_task(scene.handed_over())
     await asyncio.sleep(0)
     scene.sees("a", 8, node="n")
     await asyncio.sleep(0)
@@ -130,7 +130,7 @@ async def test_pods_that_are_gone_or_others_now_hold_nothing() -> None:
     scene.sees("gone", 8, change="DELETED")
     scene.sees("other", 9, uid="another")
     scene.bound("never-seen")
-    assert await scene.told() == ""
+    assert await scene.handed_over() == ""
 
 
 @pytest.mark.usefixtures("impatient")
@@ -145,7 +145,7 @@ async def test_pods_that_the_watch_does_not_show_are_looked_at() -> None:
         "gone": 404,
         "other": stored("other", 5000, uid="another"),
     }
-    assert await scene.told() == "1000"
+    assert await scene.handed_over() == "1000"
 
 
 @pytest.mark.usefixtures("impatient")
@@ -158,7 +158,7 @@ async def test_a_lease_is_not_given_up_over_bindings_that_nobody_can_tell_of(
         scene.sees(name, 7, change="ADDED")
         scene.bound(name)
     scene.api.pods = {"a": stored("a", 8), "b": status}
-    assert await scene.told() is None
+    assert await scene.handed_over() is None
     assert "could not know of 1 of the last bindings" in caplog.text
 
 
@@ -166,17 +166,17 @@ async def test_a_lease_is_not_given_up_over_bindings_that_nobody_can_tell_of(
 async def test_a_server_that_does_not_show_them_in_time_leaves_the_lease_to_expire(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(handover_module, "LOOKED_SECONDS", 0.0)
+    monkeypatch.setattr(handover_module, "CHECK_SECONDS", 0.0)
     scene = Scene()
     scene.sees("a", 7, change="ADDED")
     scene.bound("a")
     scene.api.pods = {"a": stored("a", 8)}
     scene.api.get = lambda path: asyncio.Event().wait()  # type: ignore[assignment,method-assign,misc]  # for ever
-    assert await scene.told() is None
+    assert await scene.handed_over() is None
 
 
 async def test_a_lease_is_not_given_up_while_a_binding_may_be_carried_out_yet(caplog: pytest.LogCaptureFixture) -> None:
-    assert await Scene().told(unanswered=2) is None
+    assert await Scene().handed_over(unanswered=2) is None
     assert "could not know of 2 of the last bindings" in caplog.text
 
 
@@ -187,7 +187,7 @@ async def test_who_leads_no_more_has_nothing_to_hand_over() -> None:
     leader: Any = Leader()
     leader.leading = False
     await scene.handover.hand_over(leader, 1)
-    assert (leader.told, leader.expires) == (None, False)
+    assert (leader.handed_over, leader.expires) == (None, False)
 
 
 async def test_a_leader_waits_until_its_watch_has_come_as_far_as_the_last_leaders_bindings(

@@ -72,12 +72,12 @@ async def test_what_is_learned_reaches_the_lease_and_a_failure_of_it_costs_none(
     monkeypatch.setattr(lease_thread, "SIGN_SECONDS", 0.0)
     lease, _ = electing(monkeypatch)
     lease.elector.backoffs = "as the last leader left it"
-    told: list[str | None] = [None, "first", "second"]
+    words: list[str | None] = [None, "first", "second"]
     seen: list[str] = []
 
     def learned() -> str | None:
         seen.append(lease.backoffs)
-        return told.pop(0)  # and then there is nothing to take, which raises
+        return words.pop(0)  # and then there is nothing to take, which raises
 
     await lease.start()
     try:

@@ -94,6 +94,6 @@ ENTRIES = st.fixed_dictionaries(
 
 @given(st.lists(ENTRIES, max_size=3) | ANYTHING, st.sampled_from([1.0, 0.1, 1000.0]))
 def test_whatever_stands_there_no_node_is_closed_for_long(entries: Any, speed: float) -> None:
-    for told in read(json.dumps(entries), ScaledClock(0.0, speed), NOW):
-        assert NOW - 300.0 <= told.until_seconds <= NOW + 300.0
-        assert 1 <= told.refusals <= 32
+    for event in read(json.dumps(entries), ScaledClock(0.0, speed), NOW):
+        assert NOW - 300.0 <= event.until_seconds <= NOW + 300.0
+        assert 1 <= event.refusals <= 32

@@ -61,11 +61,11 @@ async def test_a_model_is_only_scored_until_it_is_trusted(tmp_path: Path) -> Non
     cluster.campaign()
     await cluster.learning.renew()
     asked = cluster.candidates(10)
-    assert cluster.told[-1] == ModelsChanged(cluster.store.current[QOS].model_id, decides_for=())
+    assert cluster.published[-1] == ModelsChanged(cluster.store.current[QOS].model_id, decides_for=())
     assert (cluster.decider.violation_probability(asked) == HeuristicQos().violation_probability(asked)).all()
     assert cluster.store.applicability(DATABASE, 100.0, 200.0).trust == "Learning"
     cluster.generation(TRUST_SLOTS)
-    event = cluster.told[-1]
+    event = cluster.published[-1]
     assert isinstance(event, ModelsChanged)
     assert event.decides_for == SERVICES
     seen = cluster.store.applicability(DATABASE, 100.0, 200.0)

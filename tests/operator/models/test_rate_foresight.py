@@ -27,12 +27,12 @@ def three_days(quantile: float | None) -> tuple[list[Event], Metrics]:
     now, telemetry = [0.0], Metrics()
     foresight = RateForesight(SLOT, quantile, telemetry, lambda: now[0])
     web = running_pod("web", "n", cls=WorkloadClass.ONLINE, workload="d/web", ours=False)
-    told = foresight.ahead([PodUpserted(web)], HeuristicCompletion())
+    forecast = foresight.ahead([PodUpserted(web)], HeuristicCompletion())
     for slot in range(3 * DAY):
         now[0] = slot * SLOT
         rate = 1000.0 - 900.0 * math.cos(2 * math.pi * slot / DAY)
-        told += foresight.ahead([ServiceSampled("d/web", rate)], HeuristicCompletion())
-    return told, telemetry
+        forecast += foresight.ahead([ServiceSampled("d/web", rate)], HeuristicCompletion())
+    return forecast, telemetry
 
 
 def value(telemetry: Metrics, name: str, **labels: str) -> float:
@@ -42,10 +42,10 @@ def value(telemetry: Metrics, name: str, **labels: str) -> float:
 
 
 def test_every_slot_is_told_once_and_scored_beside_the_last_value() -> None:
-    told, telemetry = three_days(0.5)
-    assert len(told) == 3 * DAY - 1
-    assert isinstance(told[-1], RatesForecasted)
-    assert told[-1].horizons_seconds == tuple(SLOT * slots for slots in HORIZONS_SLOTS)
+    forecast, telemetry = three_days(0.5)
+    assert len(forecast) == 3 * DAY - 1
+    assert isinstance(forecast[-1], RatesForecasted)
+    assert forecast[-1].horizons_seconds == tuple(SLOT * slots for slots in HORIZONS_SLOTS)
     losses = [
         value(telemetry, "request_rate_loss", forecaster=one, horizon="12-slots") for one in ("forecast", "last-value")
     ]
@@ -55,8 +55,8 @@ def test_every_slot_is_told_once_and_scored_beside_the_last_value() -> None:
 
 
 def test_without_a_quantile_nothing_is_told_and_all_is_scored() -> None:
-    told, telemetry = three_days(None)
-    assert told == []
+    forecast, telemetry = three_days(None)
+    assert forecast == []
     assert value(telemetry, "request_rate_loss", forecaster="forecast", horizon="36-slots") > 0
 
 

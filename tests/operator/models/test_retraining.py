@@ -33,9 +33,9 @@ class Scene:
     """A node on which jobs run one after the other, and a trainer that the test watches."""
 
     def __init__(self, directory: Path, settings: RetrainingSettings = SETTINGS) -> None:
-        self.told: list[Event] = []
+        self.published: list[Event] = []
         self.telemetry = Metrics()
-        self.store = ModelStore(directory, tell=self.told.append, telemetry=self.telemetry)
+        self.store = ModelStore(directory, tell=self.published.append, telemetry=self.telemetry)
         self.trained: list[CompletionSamples | QosSamples] = []
         self.fault: Exception | None = None
         self.hold: threading.Event | None = None
@@ -116,7 +116,7 @@ async def test_the_first_model_comes_with_enough_samples_and_is_in_use_at_once(s
     scene.run_jobs(1, "sort")
     await scene.retraining.look()
     assert len(scene.trained) == 1
-    (event,) = scene.told
+    (event,) = scene.published
     assert isinstance(event, ModelsChanged)
     assert scene.store.completion(event.completion).knows("sort")
 
@@ -130,7 +130,7 @@ async def test_an_unseen_type_retrains_and_is_known_afterwards(scene: Scene) -> 
     scene.run_jobs(1, "grep")
     await scene.retraining.look()
     assert len(scene.trained) == 2
-    event = scene.told[-1]
+    event = scene.published[-1]
     assert isinstance(event, ModelsChanged)
     assert scene.store.completion(event.completion).knows("grep")
 
@@ -154,20 +154,20 @@ async def test_a_failed_training_is_told_and_not_repeated_on_the_same_samples(
     for _ in range(3):
         await scene.retraining.look()
     assert scene.count("failed") == 1
-    assert scene.told == []
+    assert scene.published == []
     assert any("was not renewed: one class only" in record.getMessage() for record in caplog.records)
 
 
 async def test_the_loop_goes_on_while_a_training_runs(scene: Scene) -> None:
     scene.hold = threading.Event()
     scene.run_jobs(20, "sort")
-    looking = asyncio.create_task(scene.retraining.look())
+    polling = asyncio.create_task(scene.retraining.look())
     for _ in range(50):
         await asyncio.sleep(0)  # the event loop turns: nothing waits for the trainer
         scene.run_jobs(1, "sort")
-    assert not looking.done()
+    assert not polling.done()
     scene.hold.set()
-    await asyncio.wait_for(looking, 30)
+    await asyncio.wait_for(polling, 30)
     assert scene.count("done") == 1
 
 
@@ -213,7 +213,7 @@ async def test_a_namespace_that_is_not_pooled_teaches_the_forecasts_of_its_own_a
     scene.run_jobs(20, "sort", "team")
     scene.run_jobs(20, "grep", "trusted")
     await scene.retraining.look()
-    event = scene.told[-1]
+    event = scene.published[-1]
     assert isinstance(event, ModelsChanged)
     (own,) = event.own
     assert own.namespace == "team"
@@ -229,6 +229,6 @@ async def test_what_a_namespace_taught_goes_with_it(tmp_path: Path) -> None:
     assert scene.store.own_namespaces() == ["team"]
     scene.retraining._is_there = lambda name: name != "team"
     await scene.retraining.look()
-    assert scene.told[-1] == ModelsChanged()
+    assert scene.published[-1] == ModelsChanged()
     assert scene.retraining.collector.learners() == []
     assert not (tmp_path / "namespaces" / "team").exists(), "another tenant may get the name"

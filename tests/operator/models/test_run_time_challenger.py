@@ -55,14 +55,14 @@ class Replica:
         self.hour += 1
         key, size = f"shop/etl-{number}", (2**20, 2**30)[number % 2]
         one = pod(key, job=key, requested_seconds=60.0, input_bytes=size)
-        told = self.habits.ahead([PodUpserted(one)], MODEL)
+        forecast = self.habits.ahead([PodUpserted(one)], MODEL)
         seconds = (20.0, 2000.0)[number % 2]
         over = one._replace(phase=PodPhase.SUCCEEDED, started_seconds=0.0, finished_seconds=seconds)
         self.habits.ahead([PodUpserted(over)], MODEL)
-        if not told:
+        if not forecast:
             return None
-        assert isinstance(told[0], RunTimesForecasted)
-        return told[0].forecasts[0].seconds_p50
+        assert isinstance(forecast[0], RunTimesForecasted)
+        return forecast[0].forecasts[0].seconds_p50
 
     def value(self, name: str, **labels: str) -> float | None:
         return self.telemetry.registry.get_sample_value(f"cotide_{name}", labels)
@@ -92,9 +92,9 @@ def test_a_challenger_that_is_better_for_two_days_takes_over(caplog: pytest.LogC
 def test_in_shadow_nothing_of_a_challenger_is_told_and_both_are_scored() -> None:
     """The same runs without a challenger tell the same, which is what the mixture says."""
     beside, alone = Replica(None, "habits", "exponential-smoothing"), Replica(None, "habits", None)
-    told = [(beside.run(number), alone.run(number)) for number in range(HOURS - 2)]
-    assert all(one == other for one, other in told)
-    assert told[-1][0] == pytest.approx(2000.0, rel=0.1)
+    forecast = [(beside.run(number), alone.run(number)) for number in range(HOURS - 2)]
+    assert all(one == other for one, other in forecast)
+    assert forecast[-1][0] == pytest.approx(2000.0, rel=0.1)
     for forecaster in ("habits", "exponential-smoothing", "completion-model"):
         assert beside.value("forecast_absolute_error_count", forecaster=forecaster) == HOURS - 2
     loss = {

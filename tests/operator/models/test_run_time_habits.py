@@ -34,10 +34,10 @@ class Replica:
         """Let the run of a series come and succeed; returns what the engine is told at its arrival."""
         key = f"{namespace}/etl-{number}"
         one = pod(key, job=key, requested_seconds=60.0)
-        told = self.habits.ahead([PodUpserted(one)], MODEL)
+        forecast = self.habits.ahead([PodUpserted(one)], MODEL)
         over = one._replace(phase=PodPhase.SUCCEEDED, started_seconds=0.0, finished_seconds=seconds)
         self.habits.ahead([PodUpserted(over)], MODEL)
-        return told
+        return forecast
 
     def value(self, name: str, **labels: str) -> float | None:
         return self.telemetry.registry.get_sample_value(f"cotide_{name}", labels)
@@ -51,9 +51,9 @@ def test_what_was_learned_is_told_by_the_next_process_from_its_first_pod_on(tmp_
     assert before.value("learned_store_total", outcome="kept") == 1.0
     after = Replica(DirectoryStore(tmp_path))
     assert after.value("learned_store_total", outcome="restored") == 1.0
-    (told,) = after.run(50, 300.0)
-    assert isinstance(told, RunTimesForecasted)
-    assert told.forecasts[0].seconds_p50 == pytest.approx(300.0, abs=2)
+    (forecast,) = after.run(50, 300.0)
+    assert isinstance(forecast, RunTimesForecasted)
+    assert forecast.forecasts[0].seconds_p50 == pytest.approx(300.0, abs=2)
 
 
 def test_habits_and_model_are_scored_beside_each_other() -> None:

@@ -40,10 +40,10 @@ def models() -> list[dict[str, bytes]]:
 
 class Scene:
     def __init__(self, directory: Path | None) -> None:
-        self.told: list[Event] = []
+        self.published: list[Event] = []
         self.kept: list[str] = []
         self.telemetry = Metrics()
-        self.store = ModelStore(directory, tell=self.told.append, telemetry=self.telemetry, keep=self.keep)
+        self.store = ModelStore(directory, tell=self.published.append, telemetry=self.telemetry, keep=self.keep)
 
     def keep(self, model_id: str, files: Mapping[str, bytes]) -> None:
         self.kept.append(model_id)
@@ -64,7 +64,7 @@ async def test_without_files_the_heuristic_is_in_force(tmp_path: Path) -> None:
     for directory in (None, tmp_path):
         scene = Scene(directory)
         await scene.store.look()
-        assert scene.told == []
+        assert scene.published == []
         assert (scene.store.qos("").model_id, scene.store.completion("").model_id) == ("heuristic", "heuristic")
 
 
@@ -75,11 +75,11 @@ async def test_a_model_is_in_the_catalogue_before_the_engine_hears_of_it(
     scene = Scene(tmp_path)
     await scene.store.look()
     name = serialisation.model_id(models[0])
-    assert scene.told == [ModelsChanged(qos="", completion=name)]
+    assert scene.published == [ModelsChanged(qos="", completion=name)]
     assert scene.store.completion(name).model_id == name
     assert scene.kept == [name]
     await scene.store.look()
-    assert len(scene.told) == 1  # nothing changed, nothing is told
+    assert len(scene.published) == 1  # nothing changed, nothing is told
 
 
 async def test_a_newer_model_replaces_the_older_which_stays_at_hand(
@@ -91,7 +91,7 @@ async def test_a_newer_model_replaces_the_older_which_stays_at_hand(
     put(tmp_path, "second", models[1])
     await scene.store.look()
     first, second = (serialisation.model_id(files) for files in models)
-    assert scene.told[-1] == ModelsChanged(completion=second)
+    assert scene.published[-1] == ModelsChanged(completion=second)
     assert scene.store.completion(first).model_id == first
 
 
@@ -113,7 +113,7 @@ async def test_a_broken_model_changes_nothing_but_a_line_and_a_metric(
     put(tmp_path, "second", broken)
     for _ in range(3):
         await scene.store.look()
-    assert len(scene.told) == 1
+    assert len(scene.published) == 1
     assert scene.reloads("refused") == 1  # said once, not at every look
     (line,) = [record.getMessage() for record in caplog.records if "not taken up" in record.getMessage()]
     assert "second" in line
@@ -131,7 +131,7 @@ async def test_half_written_and_hidden_directories_are_not_looked_at(
     (tmp_path / "empty").mkdir()
     scene = Scene(tmp_path)
     await scene.store.look()
-    assert scene.told == []
+    assert scene.published == []
     assert scene.reloads("refused") is None
 
 
@@ -139,7 +139,7 @@ async def test_the_directory_may_be_the_model_itself(tmp_path: Path, models: lis
     directory = put(tmp_path, "only", models[0])
     scene = Scene(directory)
     await scene.store.look()
-    assert len(scene.told) == 1
+    assert len(scene.published) == 1
 
 
 async def test_a_directory_that_does_not_exist_yet_is_no_fault_and_is_looked_for_again(
@@ -152,7 +152,7 @@ async def test_a_directory_that_does_not_exist_yet_is_no_fault_and_is_looked_for
     assert ["no directory" in record.getMessage() for record in caplog.records] == [True]
     put(tmp_path / "later", "first", models[0])
     await scene.store.look()
-    assert len(scene.told) == 1
+    assert len(scene.published) == 1
 
 
 async def test_what_was_saved_is_taken_up_by_the_next_look(tmp_path: Path, models: list[dict[str, bytes]]) -> None:
@@ -160,7 +160,7 @@ async def test_what_was_saved_is_taken_up_by_the_next_look(tmp_path: Path, model
     scene.store.save(models[0])
     scene.store.save(models[0])  # the same bytes again are the same model
     await scene.store.look()
-    assert scene.told == [ModelsChanged(completion=serialisation.model_id(models[0]))]
+    assert scene.published == [ModelsChanged(completion=serialisation.model_id(models[0]))]
     with pytest.raises(ModelError, match="no models directory"):
         Scene(None).store.save(models[0])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cotide_node_agent.cycles import CYCLES, FIGURES, KNOWN_LOOKS, CycleMeter, open_counter
+from cotide_node_agent.cycles import CYCLES, FIGURES, KNOWN_SAMPLES, CycleMeter, open_counter
 from cotide_node_agent.group_files import PodGroup
 
 WEB = PodGroup("web", "kubepods/burstable/podweb", "burstable")
@@ -74,13 +74,13 @@ def look(meter: CycleMeter, counters: Counters, cycles: int, instructions: int, 
 
 
 def test_twice_the_cycles_for_the_same_work_is_two(meter: CycleMeter, counters: Counters) -> None:
-    for _ in range(KNOWN_LOOKS + 1):  # the first can only begin
+    for _ in range(KNOWN_SAMPLES + 1):  # the first can only begin
         assert look(meter, counters, 80 * MILLION, 100 * MILLION, WEB) is None
     assert look(meter, counters, 160 * MILLION, 100 * MILLION, WEB) == pytest.approx(2.0)
 
 
 def test_a_service_is_compared_with_itself_and_the_worst_counts(meter: CycleMeter, counters: Counters) -> None:
-    for _ in range(KNOWN_LOOKS + 2):
+    for _ in range(KNOWN_SAMPLES + 2):
         counters.count(WEB, 50 * MILLION, 100 * MILLION)
         counters.count(OTHER, 300 * MILLION, 100 * MILLION)
         found = meter.look([WEB, OTHER])
@@ -91,7 +91,7 @@ def test_a_service_is_compared_with_itself_and_the_worst_counts(meter: CycleMete
 
 
 def test_a_service_that_does_next_to_nothing_says_nothing(meter: CycleMeter, counters: Counters) -> None:
-    for _ in range(KNOWN_LOOKS + 2):
+    for _ in range(KNOWN_SAMPLES + 2):
         assert look(meter, counters, 4 * MILLION, 4 * MILLION, WEB) is None  # 8 of 10 million on both cpus
 
 
@@ -134,7 +134,7 @@ def test_a_second_counter_that_is_refused_takes_the_first_with_it(counters: Coun
 
 def test_a_group_that_is_not_there_says_nothing_and_others_do(meter: CycleMeter, counters: Counters) -> None:
     gone = PodGroup("gone", "kubepods/podgone", "")
-    for _ in range(KNOWN_LOOKS + 2):
+    for _ in range(KNOWN_SAMPLES + 2):
         counters.count(WEB, 50 * MILLION, 100 * MILLION)
         found = meter.look([gone, WEB])
     assert found == pytest.approx(1.0)

@@ -43,10 +43,10 @@ async def test_a_command_answers_by_its_exit_code(code, started, cancelled):
 
 
 async def test_a_command_is_told_what_to_do_and_no_answer_in_time_or_no_program_is_no_answer(tmp_path):
-    told = tmp_path / "told"
-    code = f"import sys; open({str(told)!r}, 'w').write(' '.join(sys.argv[1:]))"
+    file = tmp_path / "told"
+    code = f"import sys; open({str(file)!r}, 'w').write(' '.join(sys.argv[1:]))"
     await CommandActuator(python(code), 20.0).do(START)
-    assert told.read_text() == "start capacity-a-1 a"
+    assert file.read_text() == "start capacity-a-1 a"
     assert await CommandActuator(python("import time; time.sleep(600)"), 0.05).do(START) is Answer.UNKNOWN
     assert await CommandActuator((str(tmp_path / "nothing"),), 1.0).do(START) is Answer.UNKNOWN
 
@@ -114,7 +114,7 @@ async def test_a_dry_run_tells_and_writes_nothing(cluster):
     _, client = cluster
     dry = DryRun()
     assert [one.subject for one in await turn(client, dry, {"a": 1}, dry_run=True)] == ["capacity-x-a-1"]
-    assert dry.told == []
+    assert dry.instructions == []
     assert await client.list("/api/v1/namespaces/default/configmaps") == []
 
 

@@ -34,11 +34,12 @@ class Scene:
         machine = {"name": "a", "cpu": "4", "memory": "8Gi", "count": 1}
         section = {"machineTypes": [machine], "pricePerKilowattHour": 0.1, "carbonPricePerTonne": 50}
         settings = ProvisioningSettings.model_validate({**section, "energyPrices": asked} if asked else section)
-        told = PrometheusSourceSettings(url=source) if source else None
+        prometheus = PrometheusSourceSettings(url=source) if source else None
         self.now, self.wall, self.telemetry = ORIGIN, 0.0, Metrics()
         self.said: list[str] = []
         self.prices = EnergyPrices(
-            settings, told, lambda: self.now, self.telemetry, lambda what, why: self.said.append(f"{what}: {why}"),
+            settings, prometheus, lambda: self.now, self.telemetry,
+            lambda what, why: self.said.append(f"{what}: {why}"),
             monotonic=lambda: self.wall,
         )  # fmt: skip
 

@@ -130,19 +130,19 @@ def test_tasks_that_ended_teach_once_and_online_pods_teach_nothing() -> None:
     mirror, pods = ObjectCache(), dict[str, Pod]()
     history = TaskHistory(mirror, pods)
 
-    def told(one: Pod) -> None:
+    def see(one: Pod) -> None:
         pods[one.key] = one
         mirror.apply("pods", "ADDED", pod_object(one.key.partition("/")[2], namespace="d"))
 
-    told(running_pod("web", "n", cls=WorkloadClass.ONLINE, started_seconds=NOW))
-    told(running_pod("job", "n", created_seconds=NOW, started_seconds=NOW + 10.0))
+    see(running_pod("web", "n", cls=WorkloadClass.ONLINE, started_seconds=NOW))
+    see(running_pod("job", "n", created_seconds=NOW, started_seconds=NOW + 10.0))
     history.follow(NOW + 20.0)
     still = history.read(NOW + 20.0, 3600.0)
     assert still is not None
     assert still.seconds.tolist() == [3600.0], "it runs, and nothing is known yet"
     ended = pods["d/job"]._replace(phase=PodPhase.SUCCEEDED, finished_seconds=NOW + 310.0)
     for _ in range(3):
-        told(ended)
+        see(ended)
         history.follow(NOW + 400.0)
     read = history.read(NOW + 400.0, 3600.0)
     assert read is not None

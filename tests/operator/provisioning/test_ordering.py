@@ -62,14 +62,14 @@ class Scene:
     """One operator after the other at one book; seconds pass when a test says so."""
 
     def __init__(self) -> None:
-        self.shelf, self.now, self.told = Shelf(), 0.0, []
+        self.shelf, self.now, self.reports = Shelf(), 0.0, []
         self.hand = Hand(self.shelf)
         self.ordering = self.next()
 
     def next(self) -> Ordering:
         store: Any = self.shelf
         self.ordering = Ordering(
-            store, self.hand, SETTINGS, lambda reason, order, _: self.told.append((reason, order.id)),
+            store, self.hand, SETTINGS, lambda reason, order, _: self.reports.append((reason, order.id)),
             monotonic=lambda: self.now,
         )  # fmt: skip
         return self.ordering
@@ -91,7 +91,7 @@ async def test_what_is_not_answered_is_asked_again_after_a_pause_and_what_is_ans
     assert await scene.turn(1, after=1.0) == [(Action.START, FIRST)]
     assert await scene.turn(1, after=300.0) == []
     assert await scene.turn(1, NodeView("n", "a", FIRST), after=1.0) == []
-    assert scene.told == [("NodeOrdered", FIRST), ("NodeCame", FIRST)]
+    assert scene.reports == [("NodeOrdered", FIRST), ("NodeCame", FIRST)]
 
 
 async def test_an_operator_that_was_killed_while_it_asked_is_followed_by_one_that_asks_for_the_same() -> None:
@@ -130,7 +130,7 @@ async def test_after_boots_that_fail_a_type_rests_twice_as_long_each_time() -> N
     for _ in range(8):
         await scene.turn(1, after=LONGEST_RETRY_SECONDS)
     assert await scene.turn(1, after=LONGEST_RETRY_SECONDS) != [], "an hour is the longest"
-    assert [reason for reason, _ in scene.told[:4]] == ["NodeOrdered", "NodeFailed"] * 2
+    assert [reason for reason, _ in scene.reports[:4]] == ["NodeOrdered", "NodeFailed"] * 2
 
 
 async def test_a_node_that_comes_ends_the_rest() -> None:
@@ -152,7 +152,7 @@ async def test_an_actuator_that_never_answers_gets_no_second_order_for_one_need(
         await scene.turn(1, after=31.0)
     assert {one for _, one in scene.hand.asked} == {FIRST}
     assert {action for action, _ in scene.hand.asked} == {Action.START, Action.CANCEL}
-    assert ("NodeLate", FIRST) in scene.told
+    assert ("NodeLate", FIRST) in scene.reports
     scene.hand.answer = Answer.GONE
     await scene.turn(1, after=31.0)
     assert await scene.turn(1, after=31.0 + 60.0) == [(Action.START, "capacity-a-2")], "now it is known to be gone"
@@ -162,7 +162,7 @@ async def test_what_is_not_wanted_any_more_is_cancelled_before_it_comes() -> Non
     scene = Scene()
     await scene.turn(2)
     assert await scene.turn(1, after=1.0) == [(Action.CANCEL, "capacity-a-2")]
-    assert ("NodeCancelled", "capacity-a-2") in scene.told
+    assert ("NodeCancelled", "capacity-a-2") in scene.reports
 
 
 async def test_the_book_stops_no_node_here_and_a_stop_is_asked_for_with_the_same_patience() -> None:

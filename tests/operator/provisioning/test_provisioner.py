@@ -60,7 +60,7 @@ class Scene:
         self.state, self.frees, self.telemetry = ClusterState(), Frees(), Metrics()
         self.asked: list[NodeInstruction] = []
         self.listed: list[dict[str, Any]] = []
-        self.told: list[str] = []
+        self.instructions: list[str] = []
         self.book, self.answer = OrderBook(), Answer.ACCEPTED
         actuator = {} if mode == "advice" else {"actuator": {"command": ["x"], "askAgainSeconds": 1}}
         machine = {"name": "a", "cpu": "4", "memory": "64Gi", "count": 9, "bootSeconds": 60, "minimumUpSeconds": 0}
@@ -76,7 +76,7 @@ class Scene:
             telemetry=self.telemetry,
             engine=lambda: SimpleNamespace(state=self.state),  # type: ignore[arg-type,return-value]  # all that is read
             pods=self.pods,
-            note=lambda line: self.told.append(str(line.get("did"))),
+            note=lambda line: self.instructions.append(str(line.get("did"))),
             namespace="cotide-system",
             drains=lambda: self.frees,
             official=lambda: None,
@@ -219,7 +219,7 @@ async def test_a_machine_is_switched_off_only_when_the_server_says_that_no_pod_i
     scene.listed = [pod_manifest("late", namespace="d", uid="l")]
     await scene.look(2)
     assert scene.asked == []
-    assert "StopHeldUp" in scene.told
+    assert "StopHeldUp" in scene.instructions
     scene.listed = [pod_manifest("own", namespace="d", uid="o", **daemon)]
     await scene.look()
     assert scene.asks() == [(Action.STOP, "gone")], "each node has its own of a DaemonSet"

@@ -112,7 +112,7 @@ class World:
 
 @pytest.fixture
 async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    monkeypatch.setattr(reclaimed_publisher, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(reclaimed_publisher, "POLL_SECONDS", 0.02)
     monkeypatch.setattr(reclaimed_publisher, "AT_ONCE_SECONDS", 0.0)
     monkeypatch.setattr(reclaimed_publisher, "BACKOFF", Backoff(initial_seconds=0.05))
     async with AsyncExitStack() as stack:

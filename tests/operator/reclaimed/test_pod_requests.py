@@ -67,10 +67,10 @@ def test_a_container_asks_for_reclaimed_capacity_instead(resources: Json, expect
 def test_init_containers_and_sidecars_are_translated_too_so_that_no_plain_request_is_left() -> None:
     plain = {"requests": {"cpu": "1", "memory": "1Ki"}}
     sidecar = {"name": "s", "restartPolicy": "Always", "resources": plain}
-    told = reclaimed(spec(plain, initContainers=[{"name": "i", "resources": plain}, sidecar]))
-    every = [one["resources"] for one in (*told["containers"], *told["initContainers"])]
+    changed = reclaimed(spec(plain, initContainers=[{"name": "i", "resources": plain}, sidecar]))
+    every = [one["resources"] for one in (*changed["containers"], *changed["initContainers"])]
     assert every == [asking("1000", "1024")] * 3
-    assert told["initContainers"][1]["restartPolicy"] == "Always"
+    assert changed["initContainers"][1]["restartPolicy"] == "Always"
 
 
 UNTOUCHED = [
@@ -131,15 +131,15 @@ SPECS = st.builds(
 
 @given(given=SPECS)
 def test_no_pod_asks_for_some_of_each_and_doing_it_twice_changes_nothing_more(given: Json) -> None:
-    told = reclaimed(given)
+    changed = reclaimed(given)
     if names_reclaimed(given):
-        assert told == given
+        assert changed == given
     else:
-        for one in (*told["containers"], *told["initContainers"]):
+        for one in (*changed["containers"], *changed["initContainers"]):
             limits, requests = (one["resources"].get(kind, {}) for kind in ("limits", "requests"))
             assert not {CPU, MEMORY} & {*limits, *requests}
             assert all(limits.get(name) == requests.get(name) for name in (RECLAIMED_CPU, RECLAIMED_MEMORY))
-    assert reclaimed(told) == told
+    assert reclaimed(changed) == changed
 
 
 @given(given=SPECS)

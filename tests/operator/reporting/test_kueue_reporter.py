@@ -26,7 +26,7 @@ class Scene:
         self.serves = serves
         self.error: ApiError | None = None
         self.asked: list[tuple[str, dict[str, str]]] = []
-        self.told: list[tuple[str, ...]] = []
+        self.events: list[tuple[str, ...]] = []
         self.mirror, self.board = ObjectCache(), DecisionStore()
         stand_in: Any = self
         clock = ScaledClock(origin_seconds=0.0, speed=1.0)
@@ -46,7 +46,7 @@ class Scene:
         return [{"metadata": {"name": "wl", "uid": "u-wl"}}]
 
     def kueue_workload(self, *said: str) -> None:
-        self.told.append(said)
+        self.events.append(said)
 
     def pod(self, name: str, **parts: Any) -> None:
         self.mirror.apply("pods", "ADDED", pod_object(name, "1", **parts))
@@ -61,8 +61,8 @@ class Scene:
         for work in self.work.values():
             await work()
         self.work.clear()
-        told, self.told = self.told, []
-        return told
+        events, self.events = self.events, []
+        return events
 
 
 async def test_a_pod_that_waits_and_then_runs_is_told_of_on_its_own_workload() -> None:

@@ -20,18 +20,18 @@ def plan(start: float, *, node: str = "a", ends: int = 2, reserved: bool = True)
 
 def test_a_plan_is_told_with_node_time_and_what_it_waits_for() -> None:
     words = PlanMessages(lambda seconds: seconds)
-    told = words.of(decision(), plan(190), NOW)
-    assert told == "reserved on a at 12:03:10 UTC, when 2 pods there are expected to end"
-    told = words.of(decision(), plan(190, node="b", ends=1, reserved=False), NOW)
-    assert told == "planned on b at 12:03:10 UTC, when 1 pod there is expected to end"
-    told = words.of(decision(), plan(86_400, ends=0), NOW)
-    assert told == "reserved on a at 1970-01-02 12:00:00 UTC, after pods that are planned there before it"
+    message = words.of(decision(), plan(190), NOW)
+    assert message == "reserved on a at 12:03:10 UTC, when 2 pods there are expected to end"
+    message = words.of(decision(), plan(190, node="b", ends=1, reserved=False), NOW)
+    assert message == "planned on b at 12:03:10 UTC, when 1 pod there is expected to end"
+    message = words.of(decision(), plan(86_400, ends=0), NOW)
+    assert message == "reserved on a at 1970-01-02 12:00:00 UTC, after pods that are planned there before it"
 
 
 def test_a_promise_with_slack_says_when_it_starts_at_the_latest() -> None:
     promised = PlannedStart("a", NOW + 190, NOW + 250, 1, reserved=True, latest_seconds=NOW + 250)
-    told = PlanMessages(lambda seconds: seconds).of(decision(), promised, NOW)
-    assert told == "reserved on a at 12:03:10 UTC, at the latest 12:04:10, when 1 pod there is expected to end"
+    message = PlanMessages(lambda seconds: seconds).of(decision(), promised, NOW)
+    assert message == "reserved on a at 12:03:10 UTC, at the latest 12:04:10, when 1 pod there is expected to end"
 
 
 def test_the_time_is_the_wall_s_where_the_clock_runs_faster() -> None:

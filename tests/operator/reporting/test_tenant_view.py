@@ -48,19 +48,19 @@ def waiting(*services: str, victims: tuple[str, ...] = ()) -> Decision:
 
 
 def test_a_service_of_ones_own_is_named_and_that_of_another_namespace_by_uid() -> None:
-    told = view().decision(waiting(MINE, THEIRS))
+    seen = view().decision(waiting(MINE, THEIRS))
     assert (
-        told.message
+        seen.message
         == (
             "0/40 nodes are available: 2 would break the latency limit of a Workload of another namespace (uid-of-shop)"
             " (p=0.83), 2 would break the latency limit of team-a/web (p=0.83)"
         )
-        or told.message.count("team-a/web") == 1
+        or seen.message.count("team-a/web") == 1
     )
-    assert "team-b" not in repr(told)
-    assert "shop (p" not in repr(told)
-    assert [one.nodes for one in told.refused] == [2, 2]
-    assert told.refused[0].message in told.message
+    assert "team-b" not in repr(seen)
+    assert "shop (p" not in repr(seen)
+    assert [one.nodes for one in seen.refused] == [2, 2]
+    assert seen.refused[0].message in seen.message
 
 
 def test_a_decision_that_names_nobody_else_is_not_touched() -> None:
@@ -98,6 +98,6 @@ names = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
 def test_no_name_of_another_namespace_comes_through(services, victims) -> None:
     theirs = [(f"z{namespace}", f"q{name}") for namespace, name in services]
     others = tuple(f"z{namespace}/q{name}" for namespace, name in victims)
-    told = view().decision(waiting(*dict.fromkeys(f"{a}/{b}" for a, b in theirs), victims=others))
+    seen = view().decision(waiting(*dict.fromkeys(f"{a}/{b}" for a, b in theirs), victims=others))
     for namespace, name in [*theirs, *[tuple(key.split("/")) for key in others]]:
-        assert f"{namespace}/{name}" not in repr(told)
+        assert f"{namespace}/{name}" not in repr(seen)

@@ -246,7 +246,7 @@ def test_who_waits_for_what_was_told_in_the_middle_of_a_cycle_waits_for_the_next
     asyncio.run(both())
 
 
-class Foretold:
+class KnownRunTimes:
     """Tells nothing and notes how it was asked."""
 
     def __init__(self) -> None:
@@ -265,8 +265,8 @@ class Foretold:
 
 def test_run_times_are_asked_for_before_each_call_and_told_anew_to_a_new_engine() -> None:
     found = operator()
-    found.loop._foresight = told = Foretold()
+    found.loop._foresight = run_times = KnownRunTimes()
     found.mirror.apply("pods", "ADDED", pod("bad"))
     found.cycle()  # fails over the pod
     found.cycle()
-    assert told.asked == ["heuristic", "anew", "heuristic", "decided"]
+    assert run_times.asked == ["heuristic", "anew", "heuristic", "decided"]

@@ -69,7 +69,7 @@ class Scene:
         notes: dict[str, str] | None = None,
         memory: str = "",
         restarts: int = 0,
-        told: bool = True,
+        has_statuses: bool = True,
         ready: tuple[bool, float] | None = None,
         probe: bool = True,
         state: dict[str, Any] = RUNS,
@@ -92,7 +92,11 @@ class Scene:
         pod = {
             "metadata": metadata,
             "spec": {"nodeName": "n", "containers": [container]},
-            "status": {"phase": "Running", "conditions": conditions, "containerStatuses": statuses if told else []},
+            "status": {
+                "phase": "Running",
+                "conditions": conditions,
+                "containerStatuses": statuses if has_statuses else [],
+            },
         }
         self.mirror.apply("pods", "MODIFIED", msgspec.convert(pod, PodObject))
 
@@ -106,7 +110,7 @@ class Scene:
         """Let a pod have the size that it asks for, and return what it was told of it."""
         self.see(asks, memory=memory)
         (one,) = await self.after(1)
-        notes = {name: value for name, value in told(one).items() if value is not None}
+        notes = {name: value for name, value in annotations_of(one).items() if value is not None}
         self.see(asks, notes=notes, memory=memory)
         return notes
 
@@ -120,7 +124,7 @@ def size(patch: Patch) -> str:
     return cpu
 
 
-def told(patch: Patch) -> dict[str, str | None]:
+def annotations_of(patch: Patch) -> dict[str, str | None]:
     annotations: dict[str, str | None] = patch[1]["metadata"]["annotations"]
     return annotations
 
@@ -134,7 +138,7 @@ async def test_a_phase_is_granted_when_its_kubelet_has_set_its_size_and_not_befo
     assert await scene.after(1) == []
     scene.see("500m")
     (patch,) = await scene.after(1)
-    assert told(patch) == {GRANTED: "read", SINCE: "1970-01-12T13:46:43.000000Z", ENDS: None, NOTE: None}
+    assert annotations_of(patch) == {GRANTED: "read", SINCE: "1970-01-12T13:46:43.000000Z", ENDS: None, NOTE: None}
     scene.see("500m", notes={GRANTED: "read"})
     assert await scene.after(1) == []
 
@@ -153,10 +157,10 @@ async def test_the_engine_hears_of_a_size_before_it_is_asked_for_and_when_it_is_
 
 async def test_a_kubelet_that_has_told_nothing_yet_has_set_nothing() -> None:
     scene = Scene()
-    scene.see("500m", told=False)
+    scene.see("500m", has_statuses=False)
     assert await scene.after(0) == []
     scene.see("500m")
-    assert [told(one)[GRANTED] for one in await scene.after(1)] == ["read"]
+    assert [annotations_of(one)[GRANTED] for one in await scene.after(1)] == ["read"]
 
 
 async def test_what_does_not_come_back_is_asked_for_again() -> None:
@@ -185,8 +189,8 @@ async def test_a_wait_is_held_small_then_kept_room_for_and_granted_at_last() -> 
     scene.see("3", "10m", phase="count", pending="Deferred")
     assert await scene.after(60) == []
     (granted,) = await scene.after(GRANTED_ANYWAY_SECONDS)
-    assert told(granted)[GRANTED] == "count"
-    assert "no room" in str(told(granted)[NOTE])
+    assert annotations_of(granted)[GRANTED] == "count"
+    assert "no room" in str(annotations_of(granted)[NOTE])
 
 
 async def test_an_infeasible_wish_is_taken_back_and_the_phase_granted_with_the_reason() -> None:
@@ -195,8 +199,8 @@ async def test_an_infeasible_wish_is_taken_back_and_the_phase_granted_with_the_r
     assert [size(one) for one in await scene.after(0)] == ["500m"]
     scene.see("500m", phase="count")
     (granted,) = await scene.after(1)
-    assert told(granted)[GRANTED] == "count"
-    assert "infeasible" in str(told(granted)[NOTE])
+    assert annotations_of(granted)[GRANTED] == "count"
+    assert "infeasible" in str(annotations_of(granted)[NOTE])
 
 
 async def test_an_infeasible_wish_whose_taking_back_was_lost_is_taken_back_again() -> None:
@@ -217,7 +221,7 @@ async def test_after_an_infeasible_phase_the_next_one_is_sized_again() -> None:
     assert await scene.after(1) == []
     scene.see("500m", phase="read")
     (granted,) = await scene.after(1)
-    assert (told(granted)[GRANTED], told(granted)[NOTE]) == ("read", None)
+    assert (annotations_of(granted)[GRANTED], annotations_of(granted)[NOTE]) == ("read", None)
 
 
 async def test_a_refusal_is_said_and_asked_for_again_after_pauses_that_double() -> None:
@@ -227,9 +231,9 @@ async def test_a_refusal_is_said_and_asked_for_again_after_pauses_that_double() 
     await scene.after(0)
     scene.fault = None
     (granted,) = await scene.after(1)
-    assert "stays at 10m of cpu" in str(told(granted)[NOTE])
-    assert "quota" in str(told(granted)[NOTE])
-    notes = {name: value for name, value in told(granted).items() if value is not None}
+    assert "stays at 10m of cpu" in str(annotations_of(granted)[NOTE])
+    assert "quota" in str(annotations_of(granted)[NOTE])
+    notes = {name: value for name, value in annotations_of(granted).items() if value is not None}
     scene.see("10m", phase="count", notes=notes)
     assert await scene.after(REFUSED_SECONDS - 2) == []
     scene.fault = ApiError(403, "Forbidden", "exceeded quota: q", "PATCH")
@@ -286,7 +290,7 @@ async def test_a_pod_that_is_no_longer_ready_wants_its_next_phase() -> None:
     scene = Scene(4000, {**SMALL, "seconds": 60}, LARGE)
     scene.see("500m", ready=(False, START - 10))  # its file says "read", and nothing is granted yet
     (granted,) = await scene.after(0)
-    notes = {GRANTED: str(told(granted)[GRANTED])}
+    notes = {GRANTED: str(annotations_of(granted)[GRANTED])}
     scene.see("500m", ready=(False, START - 10), notes=notes)  # its kubelet has not shown it the grant
     assert await scene.after(10) == []
     scene.see("500m", ready=(True, START + 11), notes=notes)
@@ -295,7 +299,7 @@ async def test_a_pod_that_is_no_longer_ready_wants_its_next_phase() -> None:
     assert [size(one) for one in await scene.after(1)] == ["3"]
     scene.see("3", ready=(False, START + 700), notes=notes)
     (granted,) = await scene.after(1)
-    assert told(granted)[GRANTED] == "count"
+    assert annotations_of(granted)[GRANTED] == "count"
 
 
 async def test_a_new_operator_takes_readiness_that_ended_after_the_grant_for_the_next_phase() -> None:
@@ -327,7 +331,7 @@ async def test_readiness_without_a_probe_is_passed_over_and_said() -> None:
     scene = Scene()
     scene.see("500m", ready=(True, START), probe=False)
     (granted,) = await scene.after(0)
-    assert "has no readinessProbe" in str(told(granted)[NOTE])
+    assert "has no readinessProbe" in str(annotations_of(granted)[NOTE])
 
 
 async def test_a_phase_is_seen_from_usage() -> None:
@@ -346,7 +350,7 @@ async def test_memory_that_no_later_phase_needs_is_given_back_once_it_is_free() 
     scene = Scene(4000, sort, write)
     scene.see("500m", phase="write", memory="2Gi")
     (granted,) = await scene.after(0)  # nobody measured it: it keeps its memory, and may go on
-    assert told(granted)[GRANTED] == "write"
+    assert annotations_of(granted)[GRANTED] == "write"
     scene.see("500m", phase="write", memory="2Gi", notes={GRANTED: "write"})
     scene.usage = Usage(100, 0.5 * 2**30, scene.clock.wall)
     (patch,) = await scene.after(1)

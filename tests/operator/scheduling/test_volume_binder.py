@@ -36,7 +36,7 @@ class Cluster:
         self.version = 0
         self.objects: dict[tuple[Kind, str], dict[str, Any]] = {}
         self.reports: list[Report] = []
-        self.told = asyncio.Event()
+        self.asked = asyncio.Event()
         client: Any = self
         evictor = Evictor(client, self.mirror, Nominator(client, client, self.mirror, DecisionStore()))
         volumes = VolumeBinder(client, self.mirror, self.reader, timeout_seconds)
@@ -94,7 +94,7 @@ class Cluster:
 
     def _take(self, report: Report) -> None:
         self.reports.append(report)
-        self.told.set()
+        self.asked.set()
 
     async def until(self, what: Any) -> None:
         async with asyncio.timeout(5):
@@ -103,8 +103,8 @@ class Cluster:
 
     async def report(self) -> BindReport:
         async with asyncio.timeout(5):
-            await self.told.wait()
-        self.told.clear()
+            await self.asked.wait()
+        self.asked.clear()
         found = self.reports.pop()
         assert isinstance(found, BindReport)
         return found

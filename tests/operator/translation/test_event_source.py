@@ -54,8 +54,8 @@ def test_changed_labels_are_told_once_a_pod_selects_by_label(scene: Scene) -> No
     assert scene.intake.collect() == []
     apart = {"podAntiAffinity": {REQUIRED: [{"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}]}}
     scene.pod(name="q", uid="u2", affinity=apart)
-    told = [event.pod for event in scene.intake.collect() if isinstance(event, PodUpserted)]
-    assert {pod.key: pod.labels for pod in told} == {"ns/q": (), "ns/p": (("app", "web"),)}
+    events = [event.pod for event in scene.intake.collect() if isinstance(event, PodUpserted)]
+    assert {pod.key: pod.labels for pod in events} == {"ns/q": (), "ns/p": (("app", "web"),)}
 
 
 def test_several_changes_are_one_event_with_the_latest_state(scene: Scene) -> None:
@@ -155,7 +155,7 @@ def test_what_others_see_of_pods_they_can_not_change(scene: Scene) -> None:
     assert list(scene.mirror.pods) == ["ns/p"]
 
 
-def told(scene: Scene) -> Any:
+def events(scene: Scene) -> Any:
     scene.intake.collect()
     return scene.intake.pods["ns/p"]
 
@@ -166,12 +166,12 @@ def test_under_a_fast_clock_what_is_seen_live_is_timed_by_the_clock() -> None:
     scene.clock.wall = 1010.4
     scene.pod(created=1010.0)
     # 10.4 s after the origin at 20 times the speed: 1000 + 208, where the timestamp would say 1000 + 200.
-    assert told(scene).created_seconds == pytest.approx(1208.0)
+    assert events(scene).created_seconds == pytest.approx(1208.0)
     scene.clock.wall = 1011.0
     scene.pod("MODIFIED", created=1010.0, nodeName="n", phase="Running")
     scene.clock.wall = 1013.5
     scene.pod("MODIFIED", created=1010.0, nodeName="n", phase="Succeeded")
-    pod = told(scene)
+    pod = events(scene)
     assert (pod.started_seconds, pod.finished_seconds) == (pytest.approx(1220.0), pytest.approx(1270.0))
 
 
@@ -188,44 +188,44 @@ def test_what_happened_before_we_watched_is_timed_by_timestamps() -> None:
     scene.clock.wall = 1060.0
     running = {"state": {"running": {"startedAt": format_timestamp(1030.0)}}}
     scene.pod(created=1010.0, nodeName="n", phase="Running", status={"containerStatuses": [running]})
-    pod = told(scene)
+    pod = events(scene)
     assert (pod.created_seconds, pod.started_seconds) == (1200.0, 1600.0)
 
 
 def test_a_sighting_never_changes_once_it_is_known(scene: Scene) -> None:
     scene.intake.collect()
     scene.pod()
-    first = told(scene).created_seconds
+    first = events(scene).created_seconds
     scene.clock.wall += 100
     scene.pod("MODIFIED", nodeName="n")
-    assert told(scene).created_seconds == first
+    assert events(scene).created_seconds == first
 
 
 def test_attempts_of_an_earlier_run_come_from_the_note_or_the_job() -> None:
     scene = Scene()
     scene.job("batch", attempts=4, demotions=2)
     scene.pod(ownerReferences=BY_JOB)
-    assert (told(scene).attempts, told(scene).demotions) == (4, 2)
+    assert (events(scene).attempts, events(scene).demotions) == (4, 2)
 
     scene = Scene()
     note = '{"v":1,"uid":"u1","at":1.0,"reason":"InsufficientSlack","message":"m","attempts":7,"demotions":3}'
     scene.pod(annotations={"cotide.dev/decision": note})
-    assert (told(scene).attempts, told(scene).demotions) == (7, 3)
+    assert (events(scene).attempts, events(scene).demotions) == (7, 3)
 
     scene = Scene()
     scene.pod(uid="copy", annotations={"cotide.dev/decision": note})  # the note is about another pod
-    assert told(scene).attempts == 0
+    assert events(scene).attempts == 0
 
     scene = Scene()
     scene.pod(annotations={"cotide.dev/decision": "{nonsense"})
-    assert told(scene).attempts == 0
+    assert events(scene).attempts == 0
 
 
 def test_a_job_that_is_tried_now_does_not_count_its_attempts_twice(scene: Scene) -> None:
     scene.intake.collect()
     scene.job("batch", attempts=4)
     scene.pod(ownerReferences=BY_JOB)
-    assert told(scene).attempts == 0
+    assert events(scene).attempts == 0
 
 
 def test_an_annotation_that_can_not_be_read_is_said_once_a_pod(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
@@ -258,8 +258,8 @@ def test_what_surrounds_a_pod_may_come_after_it_in_the_first_lists(scene: Scene)
     body = {"metadata": {"name": "ns", "labels": {"cotide.dev/max-class": "batch"}}}
     scene.pod(name="q")
     scene.mirror.apply("namespaces", "ADDED", msgspec.convert(body, NamespaceObject))
-    told = {event.pod.key: event.pod.workload_class for event in scene.intake.collect() if hasattr(event, "pod")}
-    assert told == {"ns/p": WorkloadClass.GRATIS, "ns/q": WorkloadClass.BATCH}
+    events = {event.pod.key: event.pod.workload_class for event in scene.intake.collect() if hasattr(event, "pod")}
+    assert events == {"ns/p": WorkloadClass.GRATIS, "ns/q": WorkloadClass.BATCH}
     scene.job("batch")
     assert [event.pod.workload_class for event in scene.intake.collect()] == [WorkloadClass.BATCH]
 
@@ -272,10 +272,10 @@ def test_a_cycle_takes_no_more_changes_than_it_can_in_their_order(monkeypatch: p
     assert len(scene.intake.collect()) == 5, "what was there at the start is known before anything is decided"
     for number in range(5):
         scene.pod(name=f"p{number}", uid=f"u{number}")
-    told = []
+    events = []
     while scene.intake.waiting:
-        told.append([event.pod.key for event in scene.intake.collect() if isinstance(event, PodUpserted)])
-    assert told == [["ns/p0", "ns/p1"], ["ns/p2", "ns/p3"], ["ns/p4"]]
+        events.append([event.pod.key for event in scene.intake.collect() if isinstance(event, PodUpserted)])
+    assert events == [["ns/p0", "ns/p1"], ["ns/p2", "ns/p3"], ["ns/p4"]]
 
 
 def test_a_cycle_takes_what_its_time_allows_and_at_least_one_of_each_kind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,10 +285,10 @@ def test_a_cycle_takes_what_its_time_allows_and_at_least_one_of_each_kind(monkey
     scene.node()
     for number in range(3):
         scene.pod(name=f"p{number}", uid=f"u{number}")
-    told = []
+    events = []
     while scene.intake.waiting:
-        told.append([type(event).__name__ for event in scene.intake.collect()])
-    assert told == [["NodeUpserted", "PodUpserted"], ["PodUpserted"], ["PodUpserted"]]
+        events.append([type(event).__name__ for event in scene.intake.collect()])
+    assert events == [["NodeUpserted", "PodUpserted"], ["PodUpserted"], ["PodUpserted"]]
 
 
 def test_what_is_there_at_the_start_is_told_in_parts_that_say_that_more_is_to_come(
@@ -298,16 +298,18 @@ def test_what_is_there_at_the_start_is_told_in_parts_that_say_that_more_is_to_co
     for number in range(3):
         scene.node(name=f"n{number}")
         scene.pod(name=f"p{number}", uid=f"u{number}", created=1000.0 - number)
-    told = []
+    events = []
     for _ in range(2):  # the second time to a new engine, which knows nothing
         found = [(scene.intake.collect_part(), scene.intake.has_more)]
         while scene.intake.has_more:
             found.append((scene.intake.collect_part(), scene.intake.has_more))
-        told.append([([getattr(one, "node", getattr(one, "pod", None)) for one in part], more) for part, more in found])
+        events.append(
+            [([getattr(one, "node", getattr(one, "pod", None)) for one in part], more) for part, more in found]
+        )
         scene.intake.restart()
-    names = [([getattr(one, "key", getattr(one, "name", "")) for one in part], more) for part, more in told[0]]
+    names = [([getattr(one, "key", getattr(one, "name", "")) for one in part], more) for part, more in events[0]]
     assert names == [(["n0", "n1"], True), (["n2", "ns/p2", "ns/p1"], True), (["ns/p0"], False)]
-    assert told[1] == told[0]
+    assert events[1] == events[0]
 
 
 def test_what_comes_while_parts_are_told_does_not_hold_up_the_end(

@@ -64,8 +64,8 @@ def test_the_refusal_of_a_bound_pod_is_told_once_and_before_its_end() -> None:
     scene.intake.collect()
     scene.clock.wall = 1007.0
     failed(scene)
-    told, ended = scene.intake.collect()
-    assert told == PodRefused("ns/p", "u1", "n", "OutOfcpu", 1007.0)
+    refused, ended = scene.intake.collect()
+    assert refused == PodRefused("ns/p", "u1", "n", "OutOfcpu", 1007.0)
     assert isinstance(ended, PodUpserted)
     assert ended.pod.phase is PodPhase.FAILED
     scene.pod("MODIFIED", nodeName="n", phase="Failed", status={"reason": "OutOfcpu"}, resourceVersion="9")

@@ -142,17 +142,17 @@ def test_the_engine_is_told_of_limits_when_they_come_change_and_go_and_of_no_oth
     mirror = ObjectCache()
     source = EventSource(mirror, ScaledClock(), "cotide")
 
-    def told(change: str, one: NamespaceObject) -> list[Event]:
+    def events_of(change: str, one: NamespaceObject) -> list[Event]:
         mirror.apply("namespaces", change, one)
         return source.collect()
 
-    assert told("ADDED", namespace()) == []
-    assert told("MODIFIED", namespace(batch_cpu="2")) == [NamespaceUpserted(Namespace("ns", 2000))]
-    assert told("MODIFIED", namespace({"some": "label"}, batch_cpu="2")) == []
-    assert told("MODIFIED", namespace(batch_cpu="3")) == [NamespaceUpserted(Namespace("ns", 3000))]
-    assert told("MODIFIED", namespace()) == [NamespaceDeleted("ns")]
-    assert told("MODIFIED", namespace(queued_pods="1")) == [NamespaceUpserted(Namespace("ns", queued_pods=1))]
-    assert told("DELETED", namespace(queued_pods="1")) == [NamespaceDeleted("ns")]
+    assert events_of("ADDED", namespace()) == []
+    assert events_of("MODIFIED", namespace(batch_cpu="2")) == [NamespaceUpserted(Namespace("ns", 2000))]
+    assert events_of("MODIFIED", namespace({"some": "label"}, batch_cpu="2")) == []
+    assert events_of("MODIFIED", namespace(batch_cpu="3")) == [NamespaceUpserted(Namespace("ns", 3000))]
+    assert events_of("MODIFIED", namespace()) == [NamespaceDeleted("ns")]
+    assert events_of("MODIFIED", namespace(queued_pods="1")) == [NamespaceUpserted(Namespace("ns", queued_pods=1))]
+    assert events_of("DELETED", namespace(queued_pods="1")) == [NamespaceDeleted("ns")]
 
 
 def test_a_cap_on_priorities_reaches_the_pods_that_wait_already() -> None:

@@ -36,9 +36,9 @@ from cotide_operator.translation.pods_and_nodes import node_faults, translate_no
 def test_of_too_many_resources_those_that_pods_are_sure_to_ask_for_are_counted() -> None:
     many = {f"a.example.com/r{number:05}": "1" for number in range(20_000)}
     node = NodeObject(Metadata(name="n"), status=NodeStatus(allocatable={**many, "cpu": "4", "pods": "110"}))
-    told = dict(translate_node(node).allocatable)
-    assert len(told) == NODE_RESOURCES_MOST
-    assert (told["cpu"], told["pods"]) == (4000, 110)
+    translated = dict(translate_node(node).allocatable)
+    assert len(translated) == NODE_RESOURCES_MOST
+    assert (translated["cpu"], translated["pods"]) == (4000, 110)
     assert node_faults(node) == [f"20002 resources, at most {NODE_RESOURCES_MOST} are read: others are not counted"]
 
 
@@ -47,8 +47,8 @@ def images_of(*images: NodeImageObject) -> tuple[NodeImage, ...]:
 
 
 def test_images_of_a_node_are_told_once_by_each_name_with_the_size_that_comes_first() -> None:
-    told = images_of(NodeImageObject(("web@sha256:1", "web:1"), 200), NodeImageObject(("db:1", "web:1"), 100))
-    assert told == (NodeImage("db:1", 100), NodeImage("web:1", 200), NodeImage("web@sha256:1", 200))
+    translated = images_of(NodeImageObject(("web@sha256:1", "web:1"), 200), NodeImageObject(("db:1", "web:1"), 100))
+    assert translated == (NodeImage("db:1", 100), NodeImage("web:1", 200), NodeImage("web@sha256:1", 200))
     assert images_of(NodeImageObject(("a:1",), -1), NodeImageObject(("b:1",), 2**63 - 1)) == (
         NodeImage("a:1", 0),
         NodeImage("b:1", EXACT),
@@ -86,9 +86,9 @@ def test_images_that_are_asked_for_have_the_tag_that_is_meant() -> None:
     ],
 )
 def test_a_node_with_more_labels_or_taints_than_are_looked_at_takes_no_pods(node: NodeObject) -> None:
-    told = translate_node(node)
-    assert told.unschedulable
-    assert (told.labels, told.taints) == ((), ())
+    translated = translate_node(node)
+    assert translated.unschedulable
+    assert (translated.labels, translated.taints) == ((), ())
     assert "it takes no pods" in node_faults(node)[0]
 
 

@@ -94,13 +94,13 @@ def test_a_workload_of_the_server_makes_a_gang_of_each_replica_of_a_group_with_t
     scene.pod("a", spec=referring("workers"))
     scene.pod("b", spec=referring("workers", "two"))
     scene.pod("c", spec=referring("ui"))
-    told = scene.told()
-    assert {key: pod.gang for key, pod in told.items()} == {
+    translated = scene.told()
+    assert {key: pod.gang for key, pod in translated.items()} == {
         "ns/a": Gang("ns/train/workers", 4, 300.0),
         "ns/b": Gang("ns/train/workers/two", 4, 300.0),
         "ns/c": None,
     }
-    assert not any(pod.unsupported for pod in told.values())
+    assert not any(pod.unsupported for pod in translated.values())
 
 
 @pytest.mark.parametrize("spec", [{}, {"podGroups": "x"}, {"podGroups": [7, {"name": "workers"}]}, {"podGroups": []}])

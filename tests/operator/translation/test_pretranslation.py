@@ -64,7 +64,7 @@ OTHERS = st.builds(
 STEPS = st.lists(st.one_of(PODS, PODS, OTHERS, st.integers(1, 3)), max_size=25)
 
 
-def told(steps: list[Any], *, ahead: bool) -> list[Any]:
+def events_of(steps: list[Any], *, ahead: bool) -> list[Any]:
     mirror = ObjectCache()
     intake = EventSource(mirror, StoppedClock(), "cotide")
     for kind in KINDS:
@@ -80,7 +80,7 @@ def told(steps: list[Any], *, ahead: bool) -> list[Any]:
 @settings(max_examples=300)
 @given(STEPS)
 def test_the_first_collection_tells_the_same_whatever_was_translated_ahead(steps: list[Any]) -> None:
-    assert told(steps, ahead=True) == told(steps, ahead=False)
+    assert events_of(steps, ahead=True) == events_of(steps, ahead=False)
 
 
 def known(steps: list[Any], *, parts: bool) -> dict[str, Any]:

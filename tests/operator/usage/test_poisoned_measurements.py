@@ -57,14 +57,14 @@ class Source:
 class Scene:
     def __init__(self) -> None:
         self.source, self.sink, self.telemetry = Source(), Taken(), Metrics()
-        self.told: list[Event] = []
+        self.events: list[Event] = []
         self.pods = {f"ns/{name}": pod(name) for name in "ab"}
         self.feed = UsageFeed(
             self.source,
             MetricsSourceSettings(scrape=UrlSource(url="http://x"), stale_after_seconds=60.0),
             clock=ScaledClock(),
             pod_of=self.pods.get,
-            tell=self.told.append,
+            tell=self.events.append,
             calibration=ForecastScores(self.telemetry, lambda key: 10.0, 300.0),
             telemetry=self.telemetry,
             usage=self.sink,
@@ -90,7 +90,7 @@ async def test_a_reading_that_trips_the_feed_is_left_out_and_counted_and_the_nex
     scene = Scene()
     scene.source.readings = [reading("ns/a"), reading(NOT_A_POD), reading("ns/b")]
     await scene.feed.read_once()
-    assert scene.told == [ServiceSampled("ns/a", 5.0), ServiceSampled("ns/b", 5.0)]
+    assert scene.events == [ServiceSampled("ns/a", 5.0), ServiceSampled("ns/b", 5.0)]
     assert left_out(scene.telemetry, "service reading") == 1
     assert "usage_feed.py" in caplog.text, "the log names the place"
 
@@ -104,7 +104,7 @@ async def test_an_answer_that_trips_its_source_counts_as_none_and_the_next_one_i
     assert scene.sink.counts == [0], "host load hears that nothing was read"
     scene.source.error, scene.source.readings = None, [reading("ns/a")]
     await scene.feed.read_once()
-    assert scene.told == [ServiceSampled("ns/a", 5.0)]
+    assert scene.events == [ServiceSampled("ns/a", 5.0)]
     assert scene.telemetry.registry.get_sample_value("cotide_metrics_source_up") == 1
 
 
@@ -113,7 +113,7 @@ async def test_usage_that_trips_host_load_leaves_rates_alone() -> None:
     scene.sink.fails = True
     scene.source.readings = [reading("ns/a")]
     await scene.feed.read_once()
-    assert scene.told == [ServiceSampled("ns/a", 5.0)]
+    assert scene.events == [ServiceSampled("ns/a", 5.0)]
     assert left_out(scene.telemetry, "usage") == 1
     scene.source.error = ValueError("and while the source is down, too")
     await scene.feed.read_once()
@@ -129,9 +129,9 @@ async def test_a_silent_service_that_trips_us_leaves_the_peak_of_the_others(monk
     monkeypatch.setattr("cotide_operator.usage.usage_feed.time.monotonic", lambda: silent)
     of = scene.pods.get
     scene.feed._pod_of = lambda key: of(key) if key == "ns/b" else 5  # type: ignore[assignment,return-value]  # poison
-    scene.source.readings, scene.told[:] = [], []
+    scene.source.readings, scene.events[:] = [], []
     await scene.feed.read_once()
-    assert scene.told == [ServiceSampled("ns/b", 9.0)]
+    assert scene.events == [ServiceSampled("ns/b", 9.0)]
     assert left_out(scene.telemetry, "recent peak") == 1
 
 

@@ -210,7 +210,7 @@ async def test_a_feed_whose_prometheus_goes_and_comes_tells_no_zero_and_two_line
 ) -> None:
     caplog.set_level(logging.INFO, logger="cotide_operator.usage.usage_feed")
     pod = Pod("ns/a", "a", WorkloadClass.ONLINE, (), 0.0, node="n", workload="ns/web")
-    told: list[Event] = []
+    events: list[Event] = []
     telemetry = Metrics()
     async with misbehaving(mirror_with(rpsQuery="rate", latencyQuery="latency")) as (behaviour, source):
         feed = UsageFeed(
@@ -220,7 +220,7 @@ async def test_a_feed_whose_prometheus_goes_and_comes_tells_no_zero_and_two_line
             ),
             clock=ScaledClock(),
             pod_of={"ns/a": pod}.get,
-            tell=told.append,
+            tell=events.append,
             calibration=ForecastScores(telemetry, lambda key: 10.0, 300.0),
             telemetry=telemetry,
         )
@@ -239,5 +239,5 @@ async def test_a_feed_whose_prometheus_goes_and_comes_tells_no_zero_and_two_line
         behaviour.released.set()
         await feed.read_once()
         assert feed.get("ns/web") == ServiceReading(1000.0, 4.0)
-    assert told == [ServiceSampled("ns/a", 1000.0, 4.0)]  # never a zero, and the same again is no news
+    assert events == [ServiceSampled("ns/a", 1000.0, 4.0)]  # never a zero, and the same again is no news
     assert changes(caplog) == ["up", "down", "up"]

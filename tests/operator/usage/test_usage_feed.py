@@ -63,7 +63,7 @@ class Scripted:
 class Scene:
     def __init__(self, source: Source | None = None, slot_seconds: float = 300.0) -> None:
         self.source = Scripted()
-        self.told: list[Event] = []
+        self.events: list[Event] = []
         self.telemetry = Metrics()
         self.pods = {f"ns/{name}": service_pod(name) for name in ("a", "b")}
         self.pods["ns/job"] = Pod("ns/job", "j", WorkloadClass.BATCH, (), 0.0)
@@ -74,15 +74,15 @@ class Scene:
             MetricsSourceSettings(scrape=UrlSource(url="http://x"), stale_after_seconds=60.0),
             clock=self.clock,
             pod_of=self.pods.get,
-            tell=self.told.append,
+            tell=self.events.append,
             calibration=self.calibration,
             telemetry=self.telemetry,
         )
 
     async def read(self, *readings: Reading) -> list[Event]:
-        self.source.readings, self.told[:] = list(readings), []
+        self.source.readings, self.events[:] = list(readings), []
         await self.feed.read_once()
-        return list(self.told)
+        return list(self.events)
 
     def metric(self, name: str, **labels: str) -> float | None:
         return self.telemetry.registry.get_sample_value(name, labels)

@@ -33,16 +33,16 @@ def rising(jobs: str, factor: float, rates: range) -> QosSamples:
 
 
 def test_a_table_of_jobs_that_nobody_has_seen_is_scored_by_who_learned_from_another():
-    told = []
+    steps = []
     scores = evaluate_unseen(
         rising("sort", 1.0, range(60)),
         rising("scan", 1.0, range(60)),
         limits_milliseconds=(3.0,),
-        watch=lambda name, limit, probability, violated: told.append((name, limit, probability.shape, violated.sum())),
+        watch=lambda name, limit, probability, violated: steps.append((name, limit, probability.shape, violated.sum())),
     )
     assert [score.contender for score in scores] == [OURS, UNBOUNDED, *QOS_RIVALS]
     # 1 + r / 10 > 3 from 21,000 requests/s on: 39 of 60 rows.
-    assert told == [(name, 3.0, (60,), 39) for name in (OURS, UNBOUNDED, *QOS_RIVALS)]
+    assert steps == [(name, 3.0, (60,), 39) for name in (OURS, UNBOUNDED, *QOS_RIVALS)]
     found = {score.contender: score.metrics["f1"][0] for score in scores}
     # A job of another type is outside what was learned: all rows are refused, 2 x 39 / (60 + 39). The trees themselves
     # take it for the worst known, and here it is just like that.

@@ -121,12 +121,12 @@ def test_a_constant_empty_or_short_history_is_not_fitted(history: Floats) -> Non
 def test_refitting_in_workers_gives_the_same_in_host_order_and_shows_progress() -> None:
     histories = np.stack([simulated(seed, 200, (0.8,), (-0.3,)) for seed in range(9)])
     histories[4] = 0.5
-    told: list[tuple[int, int]] = []
-    apart = refit(histories, workers=1, progress=lambda done, hosts: told.append((done, hosts)))
+    progress: list[tuple[int, int]] = []
+    apart = refit(histories, workers=1, progress=lambda done, hosts: progress.append((done, hosts)))
     here = refit(histories, workers=0)
     assert np.array_equal(apart.ar, here.ar)
     assert np.array_equal(apart.ma, here.ma)
-    assert told[-1] == (9, 9)
+    assert progress[-1] == (9, 9)
     assert here.ar[4, 0] == ArmaParameters.default(1).ar[0, 0]
 
 
@@ -164,14 +164,14 @@ def test_a_constant_window_forecasts_the_last_value_at_every_horizon() -> None:
 def test_a_placement_changes_the_newest_record_and_the_coefficients_at_once() -> None:
     generator = np.random.default_rng(3)
     records = 0.3 + 0.05 * generator.standard_normal((30, 2))
-    placed, told_later = FeedbackAr(2), FeedbackAr(2)
+    placed, corrected_later = FeedbackAr(2), FeedbackAr(2)
     for row in records:
         placed.record(row)
     placed.revise(np.array([1]), np.array([0.8]))
     records[-1, 1] = 0.8
     for row in records:
-        told_later.record(row)
-    assert np.array_equal(placed.path(2), told_later.path(2))
+        corrected_later.record(row)
+    assert np.array_equal(placed.path(2), corrected_later.path(2))
 
 
 @settings(max_examples=50, deadline=None)

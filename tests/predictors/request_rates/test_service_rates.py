@@ -25,60 +25,60 @@ def online(name: str) -> PodUpserted:
 
 def after_days(level: float | None = 0.5, days: float = 3.25) -> tuple[ServiceRates, RatesForecasted | None]:
     """A busy pod and one with half its rate; what was told at the last slot's end."""
-    rates, told = ServiceRates(SLOT, (1, 12), level), None
+    rates, forecast = ServiceRates(SLOT, (1, 12), level), None
     rates.take([online("busy"), online("calm")], 0.0)
     for slot in range(int(days * DAY_SLOTS) + 1):
         rate = rate_at(slot)
         sampled = [ServiceSampled("d/busy", rate), ServiceSampled("d/calm", rate / 2)]
-        told = rates.take(sampled, slot * SLOT) or told
+        forecast = rates.take(sampled, slot * SLOT) or forecast
     return rates, rates.take([], (int(days * DAY_SLOTS) + 1) * SLOT)
 
 
 def test_each_pod_is_told_its_own_rate_raised_as_that_of_its_workload() -> None:
     """At a quarter of a day of the fourth: 1,000 and 500 now, 1,233 and 616 within the hour."""
-    _, told = after_days()
-    assert told is not None
-    assert told.horizons_seconds == (300.0, 3600.0)
-    found = dict(told.forecasts)
+    _, forecast = after_days()
+    assert forecast is not None
+    assert forecast.horizons_seconds == (300.0, 3600.0)
+    found = dict(forecast.forecasts)
     assert found["d/busy"][1] == pytest.approx(1233.0, rel=0.05)
     assert found["d/calm"][1] == pytest.approx(found["d/busy"][1] / 2)
     now = (int(3.25 * DAY_SLOTS) + 1) * SLOT
-    assert told.until_seconds == now + 2 * SLOT
+    assert forecast.until_seconds == now + 2 * SLOT
 
 
 def test_nothing_is_told_within_a_slot_and_nothing_where_only_scores_are_wanted() -> None:
     rates, _ = after_days()
     now = (int(3.25 * DAY_SLOTS) + 1) * SLOT
     assert rates.take([ServiceSampled("d/busy", 5.0)], now + 1.0) is None
-    shadow, told = after_days(None)
-    assert told is None
+    shadow, forecast = after_days(None)
+    assert forecast is None
     assert shadow.scores(0.5)[1].loss < shadow.scores(0.5)[1].last_value_loss
 
 
 def test_a_service_that_is_not_better_foreseen_is_told_its_last_value() -> None:
     """In the first hours nothing is trusted yet."""
-    _, told = after_days(days=0.1)
-    assert told is not None
-    assert dict(told.forecasts)["d/busy"] == pytest.approx((rate_at(28), rate_at(28)))
+    _, forecast = after_days(days=0.1)
+    assert forecast is not None
+    assert dict(forecast.forecasts)["d/busy"] == pytest.approx((rate_at(28), rate_at(28)))
 
 
 def test_the_past_teaches_before_the_first_measurement() -> None:
     rates = ServiceRates(SLOT, (1, 12), 0.5)
     rates.remember({"d/web": [rate_at(slot) for slot in range(3 * DAY_SLOTS)]})
-    told = None
+    forecast = None
     rates.take([online("busy")], 0.0)
     for slot in range(DAY_SLOTS // 4 + 2):
-        told = rates.take([ServiceSampled("d/busy", rate_at(slot))], slot * SLOT) or told
-    assert told is not None
-    assert dict(told.forecasts)["d/busy"][1] == pytest.approx(1233.0, rel=0.05)
+        forecast = rates.take([ServiceSampled("d/busy", rate_at(slot))], slot * SLOT) or forecast
+    assert forecast is not None
+    assert dict(forecast.forecasts)["d/busy"][1] == pytest.approx(1233.0, rel=0.05)
 
 
 def test_pods_and_workloads_that_are_gone_are_told_nothing_of() -> None:
     rates, _ = after_days()
     now = (int(3.25 * DAY_SLOTS) + 2) * SLOT
-    told = rates.take([PodDeleted("d/calm", "u-calm")], now)
-    assert told is not None
-    assert [one.pod for one in told.forecasts] == ["d/busy"]
+    forecast = rates.take([PodDeleted("d/calm", "u-calm")], now)
+    assert forecast is not None
+    assert [one.pod for one in forecast.forecasts] == ["d/busy"]
     assert rates.take([WorkloadDeleted("d/web")], now + SLOT) is None
 
 
@@ -87,9 +87,9 @@ def test_more_services_than_rows_make_room() -> None:
     for number in range(20):
         pod = running_pod(f"p{number}", "n", cls=WorkloadClass.ONLINE, workload=f"d/w{number}", ours=False)
         rates.take([PodUpserted(pod), ServiceSampled(f"d/p{number}", 10.0 + number)], 0.0)
-    told = rates.take([], SLOT)
-    assert told is not None
-    assert {one.pod: one.requests_per_second for one in told.forecasts}["d/p19"] == (29.0,)
+    forecast = rates.take([], SLOT)
+    assert forecast is not None
+    assert {one.pod: one.requests_per_second for one in forecast.forecasts}["d/p19"] == (29.0,)
 
 
 def test_a_level_that_is_not_kept_is_refused() -> None:

@@ -28,8 +28,8 @@ def nightly(number: int, namespace: str = "shop", **fields: object) -> Pod:
 
 def run(run_times: PodRunTimes, one: Pod, seconds: float, slowdown: float = 1.0) -> float | None:
     """Let a pod come, be bound, and succeed; returns the seconds that the engine was told, if any."""
-    told = run_times.arrived([PodUpserted(one)], MODEL)
-    p50 = None if told is None else told.forecasts[0].seconds_p50
+    forecasts = run_times.arrived([PodUpserted(one)], MODEL)
+    p50 = None if forecasts is None else forecasts.forecasts[0].seconds_p50
     forecast = Forecast(seconds_p50=slowdown * (60.0 if p50 is None else p50), seconds_p90=999.0)
     run_times.decided([Bind(one.key, one.uid, "a", "because", forecast)])
     over = one._replace(node="a", phase=PodPhase.SUCCEEDED, started_seconds=10.0, finished_seconds=10.0 + seconds)
@@ -70,9 +70,9 @@ def test_pods_of_two_namespaces_are_never_alike() -> None:
 def test_a_series_is_told_what_it_takes_once_that_was_better_than_the_model_often_enough() -> None:
     """The model says 60 s, the runs take 300: the first ten score both, from then on the habit is told."""
     run_times = PodRunTimes()
-    told = [run(run_times, nightly(number), 300.0) for number in range(LEAST_RUNS + 2)]
-    assert told[:LEAST_RUNS] == [None] * LEAST_RUNS
-    assert told[LEAST_RUNS:] == [pytest.approx(300.0, abs=2)] * 2
+    forecasts = [run(run_times, nightly(number), 300.0) for number in range(LEAST_RUNS + 2)]
+    assert forecasts[:LEAST_RUNS] == [None] * LEAST_RUNS
+    assert forecasts[LEAST_RUNS:] == [pytest.approx(300.0, abs=2)] * 2
 
 
 def test_where_the_model_is_better_it_stays() -> None:
@@ -81,8 +81,8 @@ def test_where_the_model_is_better_it_stays() -> None:
     for number in range(40):
         seconds = (20.0, 900.0)[number * number % 7 % 2]
         one = nightly(number)._replace(requested_seconds=seconds)
-        told = run_times.arrived([PodUpserted(one)], MODEL)
-        assert told is None
+        forecasts = run_times.arrived([PodUpserted(one)], MODEL)
+        assert forecasts is None
         over = one._replace(phase=PodPhase.SUCCEEDED, started_seconds=0.0, finished_seconds=seconds)
         run_times.arrived([PodUpserted(over)], MODEL)
     (found,) = run_times.accuracies.values()
@@ -93,8 +93,8 @@ def test_where_the_model_is_better_it_stays() -> None:
 def test_what_contention_took_is_no_habit() -> None:
     """300 s at a predicted slowdown of 3 are 100 s alone."""
     run_times = PodRunTimes()
-    told = [run(run_times, nightly(number), 300.0, slowdown=3.0) for number in range(LEAST_RUNS + 2)]
-    assert told[-1] == pytest.approx(100.0, abs=1)
+    forecasts = [run(run_times, nightly(number), 300.0, slowdown=3.0) for number in range(LEAST_RUNS + 2)]
+    assert forecasts[-1] == pytest.approx(100.0, abs=1)
 
 
 def test_each_run_scores_habits_and_model_on_the_node_where_it_ran() -> None:
@@ -171,6 +171,6 @@ def test_many_pods_of_one_job_are_forecast_alike() -> None:
     run_times = PodRunTimes()
     for number in range(LEAST_RUNS):
         run(run_times, nightly(900 + number), 300.0)
-    told = run_times.arrived(events, MODEL)
-    assert told is not None
-    assert len({(one.seconds_p50, one.seconds_p90) for one in told.forecasts}) == 1
+    forecasts = run_times.arrived(events, MODEL)
+    assert forecasts is not None
+    assert len({(one.seconds_p50, one.seconds_p90) for one in forecasts.forecasts}) == 1

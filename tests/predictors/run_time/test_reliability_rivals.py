@@ -55,8 +55,8 @@ def test_the_law_breaks_where_runs_are_told_before_they_are_over(name: str) -> N
     late[CHANGED_JOB] += 100_000.0
     log = replace(log, finish_seconds=late)
     changed, unmoved = with_longer_run(log, CHANGED_JOB)
-    told = [estimated(name, replace(one, finish_seconds=one.jobs.submit_seconds + 1.0)) for one in (log, changed)]
-    assert np.any(told[0][unmoved] != told[1][unmoved])
+    estimates = [estimated(name, replace(one, finish_seconds=one.jobs.submit_seconds + 1.0)) for one in (log, changed)]
+    assert np.any(estimates[0][unmoved] != estimates[1][unmoved])
 
 
 @pytest.mark.parametrize("name", RIVALS)

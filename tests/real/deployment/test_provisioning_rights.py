@@ -78,19 +78,21 @@ async def six_pods(cluster: RealCluster) -> None:
 async def test_machines_are_ordered_by_the_rights_that_deploy_provisioning_grants_and_by_no_others(
     waiting: RealCluster, tmp_path: Path
 ) -> None:
-    cluster, used, told = waiting, Used(waiting), tmp_path / "told"
-    actuator = f"    command: [/bin/sh, -c, 'echo \"$@\" >> {told}', switch]\n    askAgainSeconds: 1\n"
+    cluster, used, messages = waiting, Used(waiting), tmp_path / "told"
+    actuator = f"    command: [/bin/sh, -c, 'echo \"$@\" >> {messages}', switch]\n    askAgainSeconds: 1\n"
     async with cluster.operator(SETTINGS + actuator, name="ordering") as operator:
         await cluster.until("the log says which folder is missing", lambda: HINT in operator.text())
         assert {right[:3] for right, _ in used.missed()} == {("", "configmaps", "get")}
         async with applied(cluster):
             # Six cores and a fifth are two machines of four, and there are the pods of the operator's own Deployment.
-            await cluster.until("two are ordered", lambda: told.exists() and len(told.read_text().splitlines()) >= 2)
+            await cluster.until(
+                "two are ordered", lambda: messages.exists() and len(messages.read_text().splitlines()) >= 2
+            )
             await cluster.until("the answers are written", lambda: ("", "configmaps", "update") in rights_of(used))
     book = {("", "configmaps", verb) for verb in ("get", "create", "update")}
     assert book <= rights_of(used)
     assert rights_of(used) - book <= {right[:3] for right in granted()}
-    orders = [line.split()[:2] for line in told.read_text().splitlines()]
+    orders = [line.split()[:2] for line in messages.read_text().splitlines()]
     assert {action for action, _ in orders} == {"start"}
     assert len({order for _, order in orders}) == len(orders), "each once"
 

@@ -165,11 +165,11 @@ async def test_an_event_that_comes_again_is_counted_up_by_the_right_to_patch_it(
         for count in (1, 2):
             recorder.failed(f"{cluster.namespace}/web", "1", "0/2 nodes are available")
 
-            async def told(count: int = count) -> bool:
+            async def is_said(count: int = count) -> bool:
                 events = await cluster.client.list(cluster.path("events"))
                 return [one["count"] for one in events if one["reason"] == "FailedScheduling"] == [count]
 
-            await cluster.until(f"there is one event, counted {count}", told)
+            await cluster.until(f"there is one event, counted {count}", is_said)
         writing.cancel()
     assert right in used.rights()
     assert used.missed() == set()

@@ -147,8 +147,8 @@ async def test_an_upgrade_and_its_roll_back_lose_nothing(before: RealCluster, ea
             with pytest.raises(ApiError, match=r"spec\.inputSize"):
                 await cluster.client.create(cluster.jobs, job_manifest("strange-too", inputSize=REFUSED_TODAY))
             await run(cluster, "under-newer-definitions")
-            told = explained(cluster, "huge-0")["decision"]
-            assert "Insufficient cpu" in json.dumps(told), "a note that the earlier version wrote is read"
+            decision = explained(cluster, "huge-0")["decision"]
+            assert "Insufficient cpu" in json.dumps(decision), "a note that the earlier version wrote is read"
             async with cluster.operator(LEADS, name="later", leads=False) as new:
                 assert "deciding with policy" not in new.text(), "it stands by while the earlier one leads"
                 assert old.end(signal.SIGTERM) == 0, old.text()

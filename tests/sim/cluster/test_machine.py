@@ -171,7 +171,7 @@ starts = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(starts, st.lists(st.floats(0, 400), max_size=25))
-def test_what_happens_does_not_depend_on_how_often_time_is_advanced(jobs, looks):
+def test_what_happens_does_not_depend_on_how_often_time_is_advanced(jobs, moments):
     def finishes(moments):
         machines = park(4000, GeneratedInterference())
         machines.add_node("other", 8000, 8 << 30)
@@ -190,7 +190,7 @@ def test_what_happens_does_not_depend_on_how_often_time_is_advanced(jobs, looks)
             done += machines.advance(moment)
         return {f.key: f.at_seconds for f in done}
 
-    few, many = finishes([]), finishes(looks)
+    few, many = finishes([]), finishes(moments)
     assert few.keys() == many.keys() == {f"job-{number}" for number in range(len(jobs))}
     assert all(many[key] == pytest.approx(at, abs=1e-6) for key, at in few.items())
 
@@ -286,14 +286,14 @@ def test_a_service_may_use_more_than_it_asks_for_and_slows_the_jobs_beside_it_on
 
 
 def test_looking_at_use_changes_nothing_that_happens():
-    def finish(look):
+    def finish(advance):
         machines = park(interference=GeneratedInterference())
         machines.start_pod("node", service(rates=(1e5, 2e4, 9e4), rates_step_seconds=7.0), 0.0)
         machines.start_pod("node", job_load(seconds=50.0, type="sort"), 1.0)
         for second in range(2, 40):
-            if look:
+            if advance:
                 machines.pod_usage(second + 0.3)
                 machines.node_usage(second + 0.7)
         return machines.advance(1000.0)
 
-    assert finish(look=True) == finish(look=False)
+    assert finish(advance=True) == finish(advance=False)

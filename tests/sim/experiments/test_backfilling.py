@@ -46,9 +46,9 @@ def without_clock(report):
 
 def test_every_rival_is_replayed_with_every_source_and_workers_do_not_change_a_figure():
     logs = [small_log(seed=1), small_log(seed=2)]
-    told: list[float] = []
-    report = reliable_share_experiment.run(logs, progress=lambda _what, share: told.append(share))
-    assert told[-1] == 1.0
+    reported: list[float] = []
+    report = reliable_share_experiment.run(logs, progress=lambda _what, share: reported.append(share))
+    assert reported[-1] == 1.0
     for log in report.logs:
         assert log.trace == "small.swf"
         found = {(row.policy, row.source) for row in log.rows}

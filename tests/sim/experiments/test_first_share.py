@@ -52,8 +52,8 @@ def test_the_command_replays_every_share(tmp_path: Path) -> None:
     rows = [f"{n} {60 * n} 0 300 4 -1 -1 4 600 -1 1 {n % 3} 1 -1 1 -1 -1 -1" for n in range(1, 60)]
     path = tmp_path / "small.swf"
     path.write_text("; MaxProcs: 16\n" + "\n".join(rows) + "\n")
-    told = CliRunner().invoke(command, ["first-share", str(path), "-o", "json"], catch_exceptions=False)
-    (document,) = json.loads(told.stdout)
+    result = CliRunner().invoke(command, ["first-share", str(path), "-o", "json"], catch_exceptions=False)
+    (document,) = json.loads(result.stdout)
     assert list(document["wait_seconds"]) == [f"{share:g}" if share != 1.0 else "1.0" for share in SHARES]
     shown = CliRunner().invoke(command, ["first-share", str(path)], catch_exceptions=False)
     assert "longest over least" in shown.stdout

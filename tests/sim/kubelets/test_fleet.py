@@ -61,11 +61,11 @@ async def bound(client, body, node="fake-0"):
     return created
 
 
-async def until(look, holds):
+async def until(read, holds):
     """Ask until the answer pleases, and return it; fails with the last answer after a bounded time."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while True:
-        found = await look()
+        found = await read()
         if holds(found):
             return found
         assert time.monotonic() < deadline, f"still {found}"

@@ -54,7 +54,7 @@ class Node:
         return actions
 
 
-def told(action: Any) -> tuple[str, dict[str, str]]:
+def refusal_of(action: Any) -> tuple[str, dict[str, str]]:
     """What a status says is set, and its conditions of resizes with their reasons."""
     shown = {
         one["type"]: one.get("reason", "")
@@ -66,30 +66,30 @@ def told(action: Any) -> tuple[str, dict[str, str]]:
 
 def test_a_running_pod_tells_what_is_set_for_it() -> None:
     (action,) = Node().see(pod("a", 1000))
-    assert told(action) == ("1000m", {})
+    assert refusal_of(action) == ("1000m", {})
 
 
 def test_a_wish_that_fits_is_put_aside_at_once_and_set_a_moment_later() -> None:
     node = Node()
     node.see(pod("a", 1000))
     (granted,) = node.see(pod("a", 3000))
-    assert told(granted) == ("1000m", {"PodResizeInProgress": ""})
+    assert refusal_of(granted) == ("1000m", {"PodResizeInProgress": ""})
     assert node.room.taken["cpu"] == 3000
     (done,) = node.after(RESIZE_SECONDS)
-    assert told(done) == ("3000m", {})
+    assert refusal_of(done) == ("3000m", {})
 
 
 def test_a_wish_beside_others_is_deferred_and_granted_when_room_is_given_back() -> None:
     node = Node()
     node.see(pod("a", 1000), pod("b", 2000))
     (deferred,) = node.see(pod("a", 3000))
-    assert told(deferred) == ("1000m", {"PodResizePending": "Deferred"})
+    assert refusal_of(deferred) == ("1000m", {"PodResizePending": "Deferred"})
     message = next(one["message"] for one in deferred.status["conditions"] if one["type"] == "PodResizePending")
     assert message == "Node didn't have enough resource: cpu, requested: 3000, used: 2000, capacity: 4000"
     assert node.room.taken["cpu"] == 3000
     smaller, granted = node.see(pod("b", 500))
     assert (smaller.key, granted.key) == ("d/b", "d/a")
-    assert told(granted) == ("1000m", {"PodResizeInProgress": ""})
+    assert refusal_of(granted) == ("1000m", {"PodResizeInProgress": ""})
     assert node.room.taken["cpu"] == 3500
 
 
@@ -97,11 +97,11 @@ def test_a_wish_beyond_the_node_is_infeasible_and_changes_nothing() -> None:
     node = Node()
     node.see(pod("a", 1000))
     (refused,) = node.see(pod("a", 5000))
-    assert told(refused) == ("1000m", {"PodResizePending": "Infeasible"})
+    assert refusal_of(refused) == ("1000m", {"PodResizePending": "Infeasible"})
     assert node.room.taken["cpu"] == 1000
     assert node.see(pod("a", 5000)) == []  # an echo
     (back,) = node.see(pod("a", 1000))
-    assert told(back)[1] in ({}, {"PodResizeInProgress": ""})
+    assert refusal_of(back)[1] in ({}, {"PodResizeInProgress": ""})
 
 
 def test_a_pod_that_is_found_running_holds_what_its_status_says_and_its_wish_is_tried_again() -> None:
@@ -112,7 +112,7 @@ def test_a_pod_that_is_found_running_holds_what_its_status_says_and_its_wish_is_
         "containerStatuses": [{"name": "c", "resources": {"requests": {"cpu": "1000m"}}}],
     }
     (granted,) = node.see(pod("a", 2000, status))
-    assert told(granted) == ("1000m", {"PodResizeInProgress": ""})
+    assert refusal_of(granted) == ("1000m", {"PodResizeInProgress": ""})
     assert node.room.taken["cpu"] == 2000
 
 
@@ -121,7 +121,7 @@ def test_a_pod_that_ends_takes_its_conditions_back() -> None:
     node.see(pod("a", 1000))
     node.see(pod("a", 5000))
     ended = node.after(200)[-1]
-    assert told(ended)[1] == {}
+    assert refusal_of(ended)[1] == {}
     assert {one["type"] for one in ended.status["conditions"] if "$patch" in one} == {  # type: ignore[union-attr]
         "PodResizePending",
         "PodResizeInProgress",
@@ -130,13 +130,13 @@ def test_a_pod_that_ends_takes_its_conditions_back() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(
-    wishes=st.lists(
+    preferences=st.lists(
         st.tuples(st.sampled_from("abcd"), st.integers(1, 50), st.sampled_from([0.0, 0.5, 30.0])), max_size=25
     )
 )
-def test_a_node_never_grants_more_than_it_has(wishes: list[tuple[str, int, float]]) -> None:
+def test_a_node_never_grants_more_than_it_has(preferences: list[tuple[str, int, float]]) -> None:
     node = Node()
-    for name, hundreds, seconds in wishes:
+    for name, hundreds, seconds in preferences:
         node.see(pod(name, 100 * hundreds, restart="Always"))
         node.after(seconds)
         assert 0 <= node.room.taken["cpu"] <= 4000

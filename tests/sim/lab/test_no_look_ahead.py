@@ -73,11 +73,11 @@ def test_a_run_time_entry_sees_only_what_was_over(name: str) -> None:
 def test_the_law_breaks_where_a_run_time_entry_is_told_of_a_run_before_it_is_over(name: str) -> None:
     """Completions are told a second after the submission, with the run times that they will have."""
 
-    def told_at_once(log: RunLog, seed: int) -> RunTimeForecasts:
+    def known_at_once(log: RunLog, seed: int) -> RunTimeForecasts:
         return JUDGED[name].forecasts(replace(log, finish_seconds=log.jobs.submit_seconds + 1.0), seed)
 
     with pytest.raises(AssertionError):
-        assert_blind(RunTimeEntry(told_at_once, "knows runs that go on", "-"))
+        assert_blind(RunTimeEntry(known_at_once, "knows runs that go on", "-"))
 
 
 def test_whatever_can_be_chosen_for_a_queue_is_an_entry() -> None:

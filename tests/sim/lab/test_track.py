@@ -102,18 +102,18 @@ def test_the_command_runs_reports_and_writes_a_page(tmp_path: Path) -> None:
     asked = ["lab", "run", "--task", "host-peak", "--hosts", "4", "--predictor", "last-value,host-load"]
     ran = CliRunner().invoke(cotide, [*asked, "--journal", journal, "--workers", "1"], standalone_mode=False)
     assert (ran.exception, ran.return_value) == (None, 0)
-    told = CliRunner().invoke(
+    result = CliRunner().invoke(
         cotide, ["lab", "report", "--journal", journal, "--page", str(page), "-o", "json"], standalone_mode=False
     )
-    document = json.loads(told.stdout)
+    document = json.loads(result.stdout)
     assert {row["predictor"] for row in document["tables"][0]["rows"]} == {"last-value", "host-load"}
     assert {rank["figure"] for rank in document["ranks"]} == {"pinball_99", "slack_at_violations"}
     assert "<svg" in page.read_text()
 
 
 def test_the_command_lists_what_there_is() -> None:
-    told = CliRunner().invoke(cotide, ["lab", "list", "-o", "json"], standalone_mode=False)
-    assert {"run-time", "usage-path", "host-peak", "service-rate"} == {row["task"] for row in json.loads(told.stdout)}
+    result = CliRunner().invoke(cotide, ["lab", "list", "-o", "json"], standalone_mode=False)
+    assert {"run-time", "usage-path", "host-peak", "service-rate"} == {row["task"] for row in json.loads(result.stdout)}
 
 
 def test_who_leaves_a_hard_case_out_has_no_figures(tmp_path: Path) -> None:
@@ -130,10 +130,10 @@ def test_networks_train_for_as_many_steps_as_told_and_the_settings_say_so(monkey
     from cotide_predictors.usage_path import training
     from cotide_predictors.usage_path.path_network import PathNetwork
 
-    told = []
+    result = []
 
     def untrained(history: np.ndarray, variant: str, *, seed: int, steps: int) -> PathNetwork:
-        told.append(steps)
+        result.append(steps)
         generator = np.random.default_rng(seed)
         return PathNetwork(variant, training.initial_parameters(variant, generator))  # type: ignore[arg-type]  # of the literal
 
@@ -142,7 +142,7 @@ def test_networks_train_for_as_many_steps_as_told_and_the_settings_say_so(monkey
         (task,) = cells_of("usage-path", [source_of(None, hosts=3, steps=steps)], ["ann"], [0])
         assert ("training steps: 7" in task[0].settings) == (steps == 7)
         assert run_cell(*task).error is None
-    assert told == [7, training.STEPS]
+    assert result == [7, training.STEPS]
 
 
 def test_training_steps_are_for_paths_only(tmp_path: Path) -> None:

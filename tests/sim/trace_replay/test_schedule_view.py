@@ -235,14 +235,14 @@ class TestScript:
     def test_another_policy_is_shown_and_a_job_is_told_when_pointed_at(self, made):
         _, _, figures, text = made
         begin = {"offsetX": 1, "offsetY": 399}
-        _, easy, told, wheel = drawn(
+        _, easy, pointed, wheel = drawn(
             text, [["policy", "1"], ["jobs.pointermove", begin], ["jobs.wheel", {"deltaY": -1, "offsetX": 400}]]
         )
         hours, seconds = divmod(round(figures["easy"]["wait_seconds_mean"].value), 3600)
         assert easy["said"].startswith(f"easy: mean wait {hours} h {seconds // 60} min")
         lasting = r"(\d+ \w+ ?){1,2}"
         words = rf"job \d+: submitted {lasting} after the first, waited {lasting}, ran {lasting} on \d+ processors?"
-        assert re.match(words, told["said"])
+        assert re.match(words, pointed["said"])
         assert len(wheel["boxes"]) < len(easy["boxes"])
 
     def test_it_opens_on_the_policy_of_the_least_slowdown(self, made):

@@ -196,8 +196,8 @@ def test_no_request_says_nothing_of_a_jobs_own_run_time_unless_it_is_asked_to(tm
             log = read_swf(write(tmp_path, row(1, run=50, limit=40), row(2, run=run, limit=-1)))
             seen.append(clean(log, Cleaning(overrun=kept))[0].request.tolist())
         assert seen == [[40, 50], [40, 50]]
-    told = clean(log, Cleaning(no_request="run"))[0]
-    assert told.request.tolist() == [40, 7]
+    cleaned = clean(log, Cleaning(no_request="run"))[0]
+    assert cleaned.request.tolist() == [40, 7]
     beyond = clean(log, Cleaning(overrun="keep"))[0]
     assert (beyond.run.tolist(), beyond.request.tolist()) == ([50, 7], [40, 50])
 

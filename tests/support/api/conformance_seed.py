@@ -12,6 +12,6 @@ from typing import Final
 
 _SAME: Final = 20
 """Chosen: any would do."""
-_TOLD: Final = os.environ.get("COTIDE_CONFORMANCE_SEED", "")
-REPEATED: Final = _TOLD.isdecimal()
-SEED: Final = secrets.randbelow(2**32) if _TOLD == "new" else int(_TOLD or _SAME)
+_GIVEN: Final = os.environ.get("COTIDE_CONFORMANCE_SEED", "")
+REPEATED: Final = _GIVEN.isdecimal()
+SEED: Final = secrets.randbelow(2**32) if _GIVEN == "new" else int(_GIVEN or _SAME)

@@ -129,7 +129,7 @@ class Acts:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ClusterView:
     """The cluster at one moment.
 
     Attributes
@@ -181,44 +181,44 @@ class Watch:
         self._rules = rules
         self._since: dict[str, float] = {}
 
-    def decide(self, look: Look) -> Acts:
+    def decide(self, view: ClusterView) -> Acts:
         """Return what to do now."""
-        give_back = self._give_back(look)
+        give_back = self._give_back(view)
         freed = tuple(
-            name for name, one in look.standings.items() if one.mark is Mark.EMPTYING and not one.pods
+            name for name, one in view.standings.items() if one.mark is Mark.EMPTYING and not one.pods
         )  # fmt: skip
         back = {one.node for one in give_back}
-        drain, leave = ((), ()) if look.plan is None or look.wanted else self._drain(look, look.plan)
+        drain, leave = ((), ()) if view.plan is None or view.wanted else self._drain(view, view.plan)
         return Acts(drain, leave, tuple(name for name in freed if name not in back), give_back)
 
-    def _give_back(self, look: Look) -> tuple[GivenBack, ...]:
-        found = [GivenBack(name, "pods wait that would run there", demanded=True) for name in look.wanted]
-        for name, one in look.standings.items():
-            why = self._over(name, one, look)
-            if why and name not in look.wanted:
+    def _give_back(self, view: ClusterView) -> tuple[GivenBack, ...]:
+        found = [GivenBack(name, "pods wait that would run there", demanded=True) for name in view.wanted]
+        for name, one in view.standings.items():
+            why = self._over(name, one, view)
+            if why and name not in view.wanted:
                 found.append(GivenBack(name, why))
-        return (*found, *self._spares(look, {one.node for one in found}))
+        return (*found, *self._spares(view, {one.node for one in found}))
 
-    def _spares(self, look: Look, given: set[str]) -> list[GivenBack]:
+    def _spares(self, view: ClusterView, given: set[str]) -> list[GivenBack]:
         """Return freed nodes to open, the youngest first, where fewer empty ones are open than are to be spare.
 
         Without them the first pod that comes to a full cluster waits, and all that is being drained is undone for it.
         """
-        if look.plan is None or look.wanted or not self._rules.opens_spares:
+        if view.plan is None or view.wanted or not self._rules.opens_spares:
             return []
-        lacking = self._rules.spare_nodes - sum(not one.moves for one in look.plan.freed)
+        lacking = self._rules.spare_nodes - sum(not one.moves for one in view.plan.freed)
         ours = [
             name
-            for name, one in look.standings.items()
+            for name, one in view.standings.items()
             if one.mark is Mark.FREED and not one.pods and name not in given
         ]
-        ours.sort(key=lambda name: (-look.standings[name].since, name))
+        ours.sort(key=lambda name: (-view.standings[name].since, name))
         return [GivenBack(name, "it stays open as a spare") for name in ours[: max(lacking, 0)]]
 
-    def _over(self, name: str, one: Standing, look: Look) -> str:
+    def _over(self, name: str, one: Standing, view: ClusterView) -> str:
         """Return why a node of ours is given back without anybody waiting for it; empty when it is not."""
-        age = look.now - one.since
-        if one.mark is Mark.DRAINING and name not in look.draining:
+        age = view.now - one.since
+        if one.mark is Mark.DRAINING and name not in view.draining:
             return "an operator that was killed left it draining"
         if one.mark is Mark.EMPTYING and one.pods and age > max(2 * one.p90_seconds, one.p90_seconds + 60.0):
             return f"it was to be empty in {one.p90_seconds:.0f} s nine times in ten, and is not after {age:.0f} s"
@@ -228,17 +228,17 @@ class Watch:
             return f"nobody took it in {age:.0f} s"
         return ""
 
-    def _drain(self, look: Look, plan: DrainPlan) -> tuple[tuple[Freed, ...], tuple[Emptying, ...]]:
-        rules, now = self._rules, look.now
+    def _drain(self, view: ClusterView, plan: DrainPlan) -> tuple[tuple[Freed, ...], tuple[Emptying, ...]]:
+        rules, now = self._rules, view.now
         candidates = {one.node for one in plan.freed} | {one.node for one in plan.emptying}
         self._since = {name: self._since.get(name, now) for name in candidates}
-        demanded = max((one.given_back for one in look.standings.values() if one.demanded), default=-inf)
+        demanded = max((one.given_back for one in view.standings.values() if one.demanded), default=-inf)
         if now - demanded < rules.cooldown_seconds:
             return (), ()
         ripe = {name for name, since in self._since.items() if now - since >= rules.stable_seconds}
-        ripe -= {name for name, one in look.standings.items() if now - one.given_back < rules.cooldown_seconds}
-        left = moves_left(look.standings, now, rules.moves_per_hour)
-        lanes = rules.moves_at_once - len(look.draining)
+        ripe -= {name for name, one in view.standings.items() if now - one.given_back < rules.cooldown_seconds}
+        left = moves_left(view.standings, now, rules.moves_per_hour)
+        lanes = rules.moves_at_once - len(view.draining)
         spare = rules.spare_nodes
         drain: list[Freed] = []
         for one in plan.freed:

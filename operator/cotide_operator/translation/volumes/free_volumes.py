@@ -13,13 +13,13 @@ import msgspec
 from cotide_core.errors import InputError
 from cotide_core.events import VolumeChoice
 from cotide_core.limits import REQUIREMENTS_MOST, VOLUMES_MOST
-from cotide_core.state.remembered import Remembered
 from cotide_core.units import resource_amount
 from cotide_kube.objects import ClaimObject, VolumeObject
 from cotide_operator.cache.label_selectors import selects
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.translation.node_terms import alternatives
-from cotide_operator.translation.volumes.claims import BETA_CLASS, DEMANDS_KEPT, kind_of_volume, storage_class_of
+from cotide_operator.translation.volumes.answers_by_class import AnswersByClass
+from cotide_operator.translation.volumes.claims import BETA_CLASS, kind_of_volume, storage_class_of
 from cotide_operator.translation.volumes.groups import drop
 from cotide_operator.translation.volumes.reach import entries, required_nodes
 
@@ -76,8 +76,7 @@ class FreeVolumes:
         """Volumes by the claim that they are for."""
         self._choice_of: dict[str, VolumeChoice] = {}
         """By volume, made once: many claims have the same choices."""
-        self._found_for: dict[str, Remembered[_Demand, tuple[VolumeChoice, ...]]] = {}
-        """By storage class, until one of its volumes changes; bounded, since each claim may ask for another amount."""
+        self._found_for: AnswersByClass[_Demand, VolumeChoice] = AnswersByClass(CHOICES_KEPT)
 
     def changed(self, name: str) -> Concerned:
         """Follow a change of a volume."""
@@ -95,8 +94,7 @@ class FreeVolumes:
                 self._reserved.setdefault(after.claim, {})[name] = None
         both = [one for one in (before, after) if one is not None]
         classes = tuple(one.storage_class for one in both) if _offer(before) != _offer(after) else ()
-        for one in classes:
-            self._found_for.pop(one, None)
+        self._found_for.forget(classes)
         return Concerned(tuple(one.claim for one in both), classes)
 
     def found(self, claim: ClaimObject, key: str, asked: int) -> tuple[VolumeChoice, ...]:
@@ -119,15 +117,7 @@ class FreeVolumes:
             kind_of_volume(spec),
             msgspec.json.encode(spec.selector) if spec.selector is not None else b"",
         )
-        known = self._found_for.get(demand.storage_class)
-        if known is None:
-            known = self._found_for[demand.storage_class] = Remembered(DEMANDS_KEPT, CHOICES_KEPT)
-        found = known.get(demand)
-        if found is None:
-            found = self._search(demand, claim)
-            known.make_room()
-            known.keep(demand, found, len(found))
-        return found
+        return self._found_for.of(demand.storage_class, demand, lambda: self._search(demand, claim))
 
     def _choice(self, volume: VolumeObject) -> VolumeChoice:
         name = volume.metadata.name

@@ -7,18 +7,22 @@ tell of its room is never asked for it.
 from __future__ import annotations
 
 import contextlib
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from cotide_core.errors import InputError
 from cotide_core.events import NodeTerm, Requirement
 from cotide_core.limits import REQUIREMENTS_MOST
-from cotide_core.state.remembered import Remembered
 from cotide_core.units import resource_amount
 from cotide_kube.objects import ClaimObject, StorageCapacityObject, StorageClassObject
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.translation.node_terms import MATCHES_NOTHING, selected
-from cotide_operator.translation.volumes.claims import DEMANDS_KEPT, entries_of_selector
+from cotide_operator.translation.volumes.answers_by_class import AnswersByClass
+from cotide_operator.translation.volumes.claims import entries_of_selector
 from cotide_operator.translation.volumes.groups import drop
+
+TERMS_KEPT: Final = 1 << 16
+"""Alternatives of all answers about one class that are kept, twice (chosen: a term for each of many zones or nodes, and
+some megabytes)."""
 
 
 class _Capacity(NamedTuple):
@@ -44,8 +48,8 @@ class StorageCapacities:
         self._capacities: dict[str, _Capacity] = {}
         self._capacities_of: dict[str, dict[str, None]] = {}
         """Capacities by storage class."""
-        self._rooms_for: dict[str, Remembered[int, tuple[NodeTerm, ...]]] = {}
-        """By storage class and bytes, until one of its capacities changes."""
+        self._rooms_for: AnswersByClass[int, NodeTerm] = AnswersByClass(TERMS_KEPT)
+        """By bytes asked for."""
 
     def changed(self, key: str) -> tuple[str, ...]:
         """Follow a change of a capacity; return the storage classes whose room is another now."""
@@ -57,8 +61,7 @@ class StorageCapacities:
             self._capacities[key] = after
             self._capacities_of.setdefault(after.storage_class, {})[key] = None
         classes = tuple(one.storage_class for one in (before, after) if one is not None) if before != after else ()
-        for one in classes:
-            self._rooms_for.pop(one, None)
+        self._rooms_for.forget(classes)
         return classes
 
     def rooms(self, storage_class: StorageClassObject, claim: ClaimObject, asked: int) -> tuple[NodeTerm, ...]:
@@ -67,26 +70,21 @@ class StorageCapacities:
         if driver is None or not driver.spec.storage_capacity or "storage" not in claim.spec.resources.requests:
             return ()
         name = storage_class.metadata.name
-        known = self._rooms_for.get(name)
-        if known is None:
-            known = self._rooms_for[name] = Remembered(DEMANDS_KEPT)
-        found = known.get(asked)
-        if found is None:
-            capacities = self._capacities_of.get(name, {})
-            found = _enough([self._capacities[key] for key in sorted(capacities)], asked)
-            known.make_room()
-            known.keep(asked, found)
-        return found
+        return self._rooms_for.of(name, asked, lambda: self._search(name, asked))
+
+    def _search(self, storage_class: str, asked: int) -> tuple[NodeTerm, ...]:
+        capacities = self._capacities_of.get(storage_class, {})
+        return _enough([self._capacities[key] for key in sorted(capacities)], asked)
 
 
-def _capacity(told: StorageCapacityObject) -> _Capacity:
+def _capacity(published: StorageCapacityObject) -> _Capacity:
     """Return what a driver tells; an amount that can't be read, or no topology, suffices for nobody."""
-    amount = told.capacity if told.maximum_volume_size is None else told.maximum_volume_size
-    most, selector = -1, told.node_topology
+    amount = published.capacity if published.maximum_volume_size is None else published.maximum_volume_size
+    most, selector = -1, published.node_topology
     if amount is not None and selector is not None and entries_of_selector(selector) <= REQUIREMENTS_MOST:
         with contextlib.suppress(InputError):
             most = resource_amount("storage", amount)
-    return _Capacity(told.storage_class_name, most, NodeTerm() if selector is None else selected(selector))
+    return _Capacity(published.storage_class_name, most, NodeTerm() if selector is None else selected(selector))
 
 
 def _enough(capacities: list[_Capacity], asked: int) -> tuple[NodeTerm, ...]:

@@ -41,7 +41,7 @@ from cotide_operator.translation.event_source import EventSource
 from cotide_operator.translation.pod_times import PodTimes
 from cotide_operator.translation.pods_and_nodes import affiliation_of_new, translate_pod
 
-_TOLD: Final = (ServiceSampled, NodeUsageSampled, NodeForecasted, BindRefused)
+_EVENTS: Final = (ServiceSampled, NodeUsageSampled, NodeForecasted, BindRefused)
 """What the engine is told of and the cache does not show."""
 
 
@@ -65,7 +65,7 @@ class ClusterFollower:
         self._scheduler_name = scheduler_name
         self._assume_seconds = assume_seconds
         self._noted: deque[tuple[Kind, str]] = deque()
-        self._told: deque[Event | QosForecaster] = deque()
+        self._pending: deque[Event | QosForecaster] = deque()
         self._source: EventSource | None = None
         self.advisor: ExtenderAdvisor
         """There once `begin` was called."""
@@ -74,14 +74,16 @@ class ClusterFollower:
 
     # ---- called from the operator's own thread
 
-    def tell(self, told: Event | QosForecaster) -> None:
+    def tell(self, news: Event | QosForecaster) -> None:
         """Hand over an event of the engine, or another forecaster of latency risks, which is then only ours."""
-        self._told.append(told)
+        self._pending.append(news)
 
     def entry(self, now: float, events: Sequence[Event], instructions: Sequence[Instruction]) -> None:
         """Take over what the engine heard and decided in one cycle."""
-        self._told.extend(event for event in events if isinstance(event, _TOLD))
-        self._told.extend(PodAssumed(one.key, one.uid, one.node, now) for one in instructions if isinstance(one, Bind))
+        self._pending.extend(event for event in events if isinstance(event, _EVENTS))
+        self._pending.extend(
+            PodAssumed(one.key, one.uid, one.node, now) for one in instructions if isinstance(one, Bind)
+        )
 
     def renew(self) -> None:
         """Do nothing: what an engine that failed had decided is decided again, or refused by the binder."""
@@ -113,13 +115,13 @@ class ClusterFollower:
             source.mark(*self._noted.popleft())
         if source.waiting:
             self.advisor.take(source.collect())
-        while self._told:
-            told = self._told.popleft()
-            if isinstance(told, QosForecaster):
-                self._qos = told
-                self.advisor.use(told)
+        while self._pending:
+            news = self._pending.popleft()
+            if isinstance(news, QosForecaster):
+                self._qos = news
+                self.advisor.use(news)
             else:
-                self.advisor.take((told,))
+                self.advisor.take((news,))
         return self._clock.now()
 
     def pod(self, key: str, uid: str) -> Pod | None:

@@ -34,7 +34,7 @@ from cotide_operator.scheduling.binder import CALM_SECONDS
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, encode
 from cotide_operator.webhooks.extender.cluster_follower import ClusterFollower
 from cotide_operator.webhooks.extender.server import ExtenderServer
-from cotide_operator.webhooks.extender.verbs import SCHEDULED, PostBinding, Told, Verbs
+from cotide_operator.webhooks.extender.verbs import SCHEDULED, Decided, PostBinding, Verbs
 from cotide_operator.webhooks.serving.served_certificate import ServedCertificate, serving_names
 from cotide_operator.webhooks.serving.shared_certificate import SharedCertificate
 
@@ -69,7 +69,7 @@ class Extender:
         mirror: ObjectCache,
         clock: Clock,
         telemetry: Metrics,
-        hand_over: Callable[[Told], None],
+        hand_over: Callable[[Decided], None],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._settings = settings
@@ -80,7 +80,7 @@ class Extender:
         self._hand_over = hand_over
         self._loop: asyncio.AbstractEventLoop | None = None
         self._answered = float("-inf")
-        self._decided: deque[Told] = deque()
+        self._decided: deque[Decided] = deque()
         self._called = False
         self.follower = ClusterFollower(
             config, mirror, clock, scheduler_name, settings.assume_seconds * max(1.0, clock.speed)
@@ -144,10 +144,10 @@ class Extender:
         note = {DECISION_ANNOTATION: encode(TenantView(self._mirror).decision(decision))}
         return await client.bind(namespace, name, bind.uid, bind.node, note)
 
-    def _tell(self, told: Told) -> None:
+    def _tell(self, outcome: Decided) -> None:
         """In the extender's thread: wake the operator's loop, once for all that was decided since it last looked."""
         self._telemetry.extender_assumed.set(self.follower.advisor.assumed)
-        self._decided.append(told)
+        self._decided.append(outcome)
         self._answered = time.monotonic()
         if self._loop is not None and not self._called:
             self._called = True

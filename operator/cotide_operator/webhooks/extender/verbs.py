@@ -2,7 +2,7 @@
 
 Called by `server` in the extender's thread. A question waits for nobody but the watch, where it has not told of the pod
 yet, and for that a moment only; ``bind`` waits for the API server. From `rest` to the answer nothing else happens.
-What was decided is told to the operator (`Told`), which puts it into the engine's next cycle, hence into the ledger,
+What was decided is told to the operator (`Decided`), which puts it into the engine's next cycle, hence into the ledger,
 and into the notes on pods. Invariants: a pod of a scheduler that is not looked after keeps all its nodes; a request
 that can't be read changes nothing; no answer names a service of another namespace than the pod's.
 """
@@ -28,14 +28,14 @@ from cotide_operator.webhooks.extender.cluster_follower import ClusterFollower
 
 SCHEDULED: Final = "Scheduled"
 Outcome = Literal["chosen", "passed", "refused", "scored", "left alone", "unseen", "bound", "malformed", "failed"]
-Told = PodAssumed | BindRefused | Decision
+Decided = PodAssumed | BindRefused | Decision
 PostBinding = Callable[[Bind], Awaitable[Answer]]
 UNSEEN_SECONDS: Final = 0.1
 """Wall seconds for which an answer waits until the watch tells of the pod; chosen: kube-scheduler's watch and ours are
 milliseconds apart, and an answer about a pod that the watch never tells of is not worth more."""
 UNSEEN_BIND_SECONDS: Final = 2.0
 """The same for a binding, which holds nobody up. Chosen."""
-LOOK_SECONDS: Final = 0.002
+POLL_SECONDS: Final = 0.002
 REASONS_KEPT: Final = 20_000
 """Pods whose choice is remembered until they are bound, the latest; chosen: some 10 MB."""
 
@@ -65,7 +65,7 @@ class Verbs:
         follower: ClusterFollower,
         scheduler_names: Collection[str],
         view: TenantView,
-        tell: Callable[[Told], None],
+        tell: Callable[[Decided], None],
         bind: PostBinding | None,
     ) -> None:
         self._follower = follower
@@ -167,7 +167,7 @@ class Verbs:
         self.rest()
         deadline = time.monotonic() + seconds
         while (pod := self._follower.pod(key, uid)) is None and time.monotonic() < deadline:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             self.rest()
         return pod
 
@@ -197,9 +197,9 @@ class Verbs:
         return decision if decision is not None and uid == pod.uid and decision.node == node else None
 
     def _assume(self, pod: Pod, node: str, now: float) -> None:
-        told = self._follower.advisor.assume(pod, node, now)
-        if told is not None:
-            self._tell(told)
+        assumed = self._follower.advisor.assume(pod, node, now)
+        if assumed is not None:
+            self._tell(assumed)
 
     def _release(self, key: str, why: str) -> None:
         released = self._follower.advisor.release(key, why)

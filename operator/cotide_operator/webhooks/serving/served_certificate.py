@@ -25,7 +25,7 @@ from cotide_operator.webhooks.serving.tls import ServingContext
 
 _LOG = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 30.0
+POLL_SECONDS: Final = 30.0
 """Wall seconds between two looks at the certificate; chosen: kubelets update mounted Secrets about once a minute, and a
 certificate is renewed weeks before it ends."""
 RETRY_SECONDS: Final = 2.0
@@ -94,7 +94,7 @@ class ServedCertificate:
                 if not self.listening and self._context.pair is not None:
                     await self._server.start(host, port, self._context.listening)
                     _LOG.info("%s on https://%s:%d", self._what, host, self._server.port)
-                await asyncio.sleep(LOOK_SECONDS if self.listening else RETRY_SECONDS)
+                await asyncio.sleep(POLL_SECONDS if self.listening else RETRY_SECONDS)
         finally:
             await self._server.stop()
 

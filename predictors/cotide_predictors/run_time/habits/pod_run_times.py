@@ -108,7 +108,7 @@ class _Followed:
     model: tuple[float, float]
     chosen: LiveForecast | None
     """What the engine is told; None leaves it to the completion model."""
-    told: bool = False
+    is_published: bool = False
     slowdown: float = 1.0
 
 
@@ -159,14 +159,14 @@ class PodRunTimes:
                     pass
         if fresh:
             self._forecast(list(fresh.values()), forecaster)
-        told = []
+        forecasts = []
         for key in (*fresh, *again):
             known = self._followed[key]
-            known.told = True
+            known.is_published = True
             if known.chosen is not None:
                 seconds, upper = known.chosen.seconds, known.chosen.upper
-                told.append(RunTimeForecast(key, known.uid, float(seconds), float(upper)))
-        return RunTimesForecasted(tuple(told)) if told else None
+                forecasts.append(RunTimeForecast(key, known.uid, float(seconds), float(upper)))
+        return RunTimesForecasted(tuple(forecasts)) if forecasts else None
 
     def decided(self, instructions: Sequence[Instruction]) -> None:
         """Note by how much each bound pod is slowed down on its node."""
@@ -180,7 +180,7 @@ class PodRunTimes:
     def begin_anew(self) -> None:
         """Tell everything again: another engine follows, which is told of all pods anew."""
         for one in self._followed.values():
-            one.told = False
+            one.is_published = False
 
     def take_scores(self) -> list[ScoredRun]:
         """Return how forecasts of runs came out that ended since the last call."""
@@ -217,7 +217,7 @@ class PodRunTimes:
                     self._learn(known, pod)
         elif known is None:
             fresh[pod.key] = pod
-        elif not known.told:
+        elif not known.is_published:
             again[pod.key] = pod
 
     def _forecast(self, pods: Sequence[Pod], forecaster: CompletionForecaster) -> None:

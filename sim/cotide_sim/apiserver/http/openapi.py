@@ -74,8 +74,8 @@ class OpenApi:
         The numbers are those of gnostic's openapiv2 Document: swagger 1, info 2 (title 1, version 2), paths 8.
         """
         info = self._info()
-        told = _text(1, info["title"].encode()) + _text(2, info["version"].encode())
-        return _text(1, b"2.0") + _text(2, told) + _text(8, b"")
+        described = _text(1, info["title"].encode()) + _text(2, info["version"].encode())
+        return _text(1, b"2.0") + _text(2, described) + _text(8, b"")
 
     def index(self) -> Json:
         """Return `/openapi/v3`: the documents, each with a hash that changes with it."""

@@ -70,8 +70,8 @@ def _drop(value: Any, known: frozenset[str], prefix: str, unknown: list[str]) ->
 
 def report_unknown(paths: list[str], options: WriteOptions) -> None:
     """Refuse, warn of, or pass over unknown fields, as the request's `fieldValidation` asks."""
-    told = [f'unknown field "{path}"' for path in paths]
+    warnings = [f'unknown field "{path}"' for path in paths]
     if options.strictness == "Strict":
-        raise bad_request(f"strict decoding error: {', '.join(told)}")
+        raise bad_request(f"strict decoding error: {', '.join(warnings)}")
     if options.strictness == "Warn":
-        options.warnings += told
+        options.warnings += warnings

@@ -53,8 +53,8 @@ def fresh(cluster: Cluster, resource: Resource, namespace: str, obj: Json) -> No
     prefix = given.get("generateName") or ""
     if not name and prefix:
         name = str(prefix)[:58] + cluster.name_suffix()
-    told = given.get("namespace")
-    if told and told != namespace:
+    own_namespace = given.get("namespace")
+    if own_namespace and own_namespace != namespace:
         raise bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"
             if resource.namespaced

@@ -64,12 +64,8 @@ def run(
     progress : told what was replayed and the share that is done.
     """
     cells = [(jobs, share) for jobs in logs for share in shares]
-
-    def told(index: int, done: int) -> None:
-        if progress is not None:
-            progress(Path(cells[index][0].name).name, done / len(cells))
-
-    figures = side_by_side([partial(_figures, *cell) for cell in cells], workers, told)
+    names = [Path(jobs.name).name for jobs, _ in cells]
+    figures = side_by_side([partial(_figures, *cell) for cell in cells], workers, names, progress)
     width = len(shares)
     found = []
     for at, jobs in enumerate(logs):

@@ -104,13 +104,8 @@ def run(
     seed : of the draws. workers : replays at a time. progress : told what was replayed and the share that is done.
     """
     cells = [(jobs, policy, accuracy) for jobs in logs for policy in CURVES for accuracy in accuracies]
-
-    def told(index: int, done: int) -> None:
-        jobs, policy, accuracy = cells[index]
-        if progress is not None:
-            progress(f"{Path(jobs.name).name}: {policy}, {accuracy} %", done / len(cells))
-
-    points = side_by_side([partial(_point, *cell, seed) for cell in cells], workers, told)
+    names = [f"{Path(jobs.name).name}: {policy}, {accuracy} %" for jobs, policy, accuracy in cells]
+    points = side_by_side([partial(_point, *cell, seed) for cell in cells], workers, names, progress)
     found = [_curves(jobs, [points[at] for at, cell in enumerate(cells) if cell[0] is jobs]) for jobs in logs]
     return Report(tuple(found), tuple(text for curves in found for text in _missed(curves)))
 

@@ -100,12 +100,8 @@ def run(
     """
     tried = tuple(candidates) if SHIPPED in candidates else (*candidates, SHIPPED)
     cells = [(jobs, settings) for jobs in logs for settings in (None, *tried)]
-
-    def told(index: int, done: int) -> None:
-        if progress is not None:
-            progress(Path(cells[index][0].name).name, done / len(cells))
-
-    figures = side_by_side([partial(_figures, *cell) for cell in cells], workers, told)
+    names = [Path(jobs.name).name for jobs, _ in cells]
+    figures = side_by_side([partial(_figures, *cell) for cell in cells], workers, names, progress)
     width = len(tried) + 1
     easy = figures[::width]
     shares = [

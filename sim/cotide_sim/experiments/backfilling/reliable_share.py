@@ -180,13 +180,8 @@ def run(
     progress : told what was replayed and the share that is done.
     """
     cells = [(jobs, *cell) for jobs in logs for cell in _cells(trees)]
-
-    def told(index: int, done: int) -> None:
-        jobs, policy, source, _ = cells[index]
-        if progress is not None:
-            progress(f"{Path(jobs.name).name}: {policy}, {source}", done / len(cells))
-
-    rows = side_by_side([partial(_row, *cell, seed) for cell in cells], workers, told)
+    names = [f"{Path(jobs.name).name}: {policy}, {source}" for jobs, policy, source, _ in cells]
+    rows = side_by_side([partial(_row, *cell, seed) for cell in cells], workers, names, progress)
     found = tuple(_result(jobs, [rows[index] for index, cell in enumerate(cells) if cell[0] is jobs]) for jobs in logs)
     return _report(found)
 

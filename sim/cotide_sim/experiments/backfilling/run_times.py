@@ -132,7 +132,7 @@ def run(path: Path, *, rebuild_days: int = 1, progress: Callable[[str, float], o
     progress : told the step's name and the share of it that is done.
     """
     log = run_log(read_swf(path))
-    told = progress or (lambda _step, _share: None)
+    report_step = progress or (lambda _step, _share: None)
     every = rebuild_days * DAY_SECONDS
     clock = perf_counter()
     seconds: dict[str, float] = {}
@@ -144,13 +144,13 @@ def run(path: Path, *, rebuild_days: int = 1, progress: Callable[[str, float], o
     made["online-regression"] = regressed(events, printed, log.run_seconds, jobs.requested_seconds)
     seconds["online-regression"], clock = perf_counter() - clock, perf_counter()
     features = tree_features(log)
-    trees = rolling_distributions(log, features, every_seconds=every, progress=partial(told, "distributions"))
+    trees = rolling_distributions(log, features, every_seconds=every, progress=partial(report_step, "distributions"))
     made["trees-most-accurate"] = within_request(trees.most_accurate(), jobs.requested_seconds)
     made["trees-median"] = within_request(kept_quantile(events, trees, log.run_seconds, 0.5), jobs.requested_seconds)
     made["trees-mean"] = within_request(trees.mean(), jobs.requested_seconds)
     seconds["distributions"], clock = perf_counter() - clock, perf_counter()
     in_replay = {
-        name: event_forecasts(log, mode, every_seconds=every, progress=partial(told, name))
+        name: event_forecasts(log, mode, every_seconds=every, progress=partial(report_step, name))
         for name, mode in FORECASTS_OF_REPLAYS.items()
     }
     made["replay-mixture"] = in_replay["replay-mixture"].point
@@ -170,13 +170,13 @@ def run(path: Path, *, rebuild_days: int = 1, progress: Callable[[str, float], o
     for name, forecasts in (("trees-most-accurate", trees), ("online-regression", None)):
         columns = reliability_features(features, made[name], forecasts)
         estimate = rolling_reliability(
-            log, columns, made[name], every_seconds=every, progress=partial(told, f"reliability of {name}")
+            log, columns, made[name], every_seconds=every, progress=partial(report_step, f"reliability of {name}")
         )
         reliability[name] = _reliability(estimate[counted], accuracy(made[name], log.run_seconds)[counted])
     for name, forecast in in_replay.items():
         point_accuracy = accuracy(forecast.point, log.run_seconds)[counted]
         reliability[name] = _reliability(forecast.reliability[counted], point_accuracy)
-    rules = reliability_table(log, printed, made["online-regression"], counted, every, told)
+    rules = reliability_table(log, printed, made["online-regression"], counted, every, report_step)
     seconds["reliability"] = perf_counter() - clock
     return RunTimeReport(
         trace=path.name,

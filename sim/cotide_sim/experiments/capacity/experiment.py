@@ -33,8 +33,8 @@ OWN: Final = "cbp"
 BASELINE: Final = "oblivious"
 ORACLE: Final = "oracle"
 LEVEL: Final = 0.25
-"""Service level of our plans and the operator's default (chosen on seeds 101 and 102 of `benchmarks/capacity_dials.py`,
-which reports do not use)."""
+"""Service level of our plans and the operator's default (chosen on seeds 101 and 102 of
+`benchmarks/provisioning/capacity_dials.py`, which reports do not use)."""
 RIVALS_LEVEL: Final = 0.75
 """That of rivals with the same plan and other forecasts (chosen on seeds 101 and 102 of Google and Alibaba)."""
 ENERGY_BAR: Final = 0.8

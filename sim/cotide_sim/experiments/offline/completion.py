@@ -125,30 +125,32 @@ def run(settings: Settings, log: tuple[Integers, Integers] | None = None, progre
     log : (run seconds, processors) of a log's jobs for Fig. 3.5, which is left out when None.
     progress : told what is being done and the share that is done.
     """
-    told = progress or (lambda _what, _share: None)
+    report_part = progress or (lambda _what, _share: None)
     report, bound = Report(settings), Bound()
     for index, workload in enumerate(SYNTHETIC):
         cells = [(count, settings.machines, count) for count in settings.counts]
-        rows = _curve(settings, workload, cells, (*LISTS, *GUARANTEED), bound, _part(told, index * 0.4, 0.4))
+        rows = _curve(settings, workload, cells, (*LISTS, *GUARANTEED), bound, _part(report_part, index * 0.4, 0.4))
         report.figures[("3.3", "3.4")[index]] = [row for row in rows if row.algorithm in LISTS]
         if workload == "synth2":
             chosen = ("random-random", "svf-ef", *GUARANTEED)
             report.figures["3.6"] = [row for row in rows if row.algorithm in chosen]
     cells = [(settings.machine_jobs, machines, machines) for machines in settings.machine_counts]
-    report.figures["3.7"] = _curve(settings, "synth2", cells, ("svf-ef", *GUARANTEED), bound, _part(told, 0.8, 0.08))
-    told("stretch", 0.88)
+    report.figures["3.7"] = _curve(
+        settings, "synth2", cells, ("svf-ef", *GUARANTEED), bound, _part(report_part, 0.8, 0.08)
+    )
+    report_part("stretch", 0.88)
     for workload in SYNTHETIC:
         report.stretch += _stretch(settings, workload)
     if log is not None:
-        told("log", 0.92)
+        report_part("log", 0.92)
         report.figures["3.5"] = _sampled(settings, *log, report, bound)
-    told("run times", 0.95)
+    report_part("run times", 0.95)
     report.seconds["3.8"] = _timed(settings, settings.timed_counts, ("svf-ef", "hybrid", "block"))
     report.seconds["3.9"] = _timed(settings, settings.block_counts, ("block",))
     report.worst = _worst()
     report.bounds = bound.checks()
     report.claims = claims(report.figures, report.stretch, report.worst)
-    told("done", 1.0)
+    report_part("done", 1.0)
     return report
 
 

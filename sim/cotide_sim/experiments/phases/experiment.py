@@ -26,7 +26,7 @@ BAR: Final = 0.76
 FASTER_BAR: Final = 1.3
 MISSTATED: Final = 0.5
 MISSTATED_BAR: Final = 1.02
-Told = Callable[[str, float], object]
+ProgressReport = Callable[[str, float], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def run_experiment(
     multiples: Sequence[int] = MULTIPLES,
     data: Path | None = None,
     hours: float | None = None,
-    told: Told = lambda _what, _share: None,
+    progress: ProgressReport = lambda _what, _share: None,
 ) -> Report:
     """Run all rules on all workloads.
 
@@ -130,7 +130,7 @@ def run_experiment(
         outcomes: list[dict[str, Outcome]] = []
         least, size = [], (0, 0, 0)
         for seed in seeds:
-            told(f"{family} {multiple or ''} seed {seed}", done / count)
+            progress(f"{family} {multiple or ''} seed {seed}", done / count)
             if multiple:
                 workload = mix(family, multiple, seed)
                 workload = workload.misstated(wrong, seed) if wrong else workload

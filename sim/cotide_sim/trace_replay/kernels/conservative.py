@@ -182,9 +182,15 @@ def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: ConservativeRul
 
 @inlined
 def _decide(now: int, jobs: Jobs, kept: Kept, rule: ConservativeRule) -> ConservativeRule:
+    if kept.counts[WAKE] == now:
+        start_reserved(now, jobs, kept)
+    return rule
+
+
+@inlined
+def start_reserved(now: int, jobs: Jobs, kept: Kept) -> None:
+    """Start who is reserved this moment; the others close up, and the earliest of them wakes the replay."""
     counts, queue, start = kept.counts, kept.queues[0, 1], jobs.start
-    if counts[WAKE] != now:
-        return rule
     staying = 0
     wake: int = -1
     for index in range(counts[WAITING]):
@@ -198,7 +204,6 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: ConservativeRule) -> Conserv
             wake = start[job]
     counts[WAITING] = staying
     counts[WAKE] = wake
-    return rule
 
 
 replay_conservative = with_steps(

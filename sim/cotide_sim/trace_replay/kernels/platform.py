@@ -46,6 +46,8 @@ from cotide_sim.trace_replay.kernels.profile import change, earliest_start, prof
 
 HELD: Final = SPARE + 3
 """Index of the processors that the predictable hold."""
+NONE_LEFT: Final = -1
+"""In place of a kind of jobs."""
 LENGTHS: Final = SPARE + 4
 """Index of the number of waiting jobs that are not predictable; behind it that of those who are."""
 
@@ -256,6 +258,25 @@ def _overdue(now: int, size: int, jobs: Jobs, kept: Kept, rule: PlatformRule) ->
 
 
 @inlined
+def next_by_volume(first: int, second: int, with_others: bool, kept: Kept, rule: PlatformRule) -> int:
+    """Return the kind of the smallest of the jobs that are left in order of volume, or `NONE_LEFT`.
+
+    Parameters
+    ----------
+    first, second : how many of the predictable and of the others were passed over.
+    with_others : whether those who are not predictable are tried, too.
+    """
+    keys, lines = rule.keys, rule.lines
+    more = first < kept.counts[LENGTHS + 1]
+    others = with_others and second < kept.counts[LENGTHS]
+    if not more:
+        return 0 if others else NONE_LEFT
+    if others and (keys[0, second], lines[0, second]) < (keys[1, first], lines[1, first]):
+        return 0
+    return 1
+
+
+@inlined
 def _by_volume(now: int, size: int, share: int, with_others: bool, jobs: Jobs, kept: Kept, rule: PlatformRule) -> int:
     """Start what fits in order of volume; return the profile's segments.
 
@@ -264,19 +285,15 @@ def _by_volume(now: int, size: int, share: int, with_others: bool, jobs: Jobs, k
     share : processors that the predictable may hold.
     with_others : whether those who are not predictable are tried, too.
     """
-    counts, demand, keys, lines = kept.counts, jobs.demand, rule.keys, rule.lines
+    counts, demand = kept.counts, jobs.demand
     times, levels = kept.profile[0], kept.profile[1]
     first = 0
     second = 0
     while counts[TAKEN] < rule.capacity:
-        more = first < counts[LENGTHS + 1]
-        others = with_others and second < counts[LENGTHS]
-        if not more and not others:
+        kind = next_by_volume(first, second, with_others, kept, rule)
+        if kind == NONE_LEFT:
             break
-        kind = 1
-        if not more or (others and (keys[0, second], lines[0, second]) < (keys[1, first], lines[1, first])):
-            kind = 0
-        job = lines[1, first] if kind == 1 else lines[0, second]
+        job = rule.lines[kind, first if kind == 1 else second]
         length = planned_on_platform(job, jobs, rule)
         if (
             demand[job] > rule.capacity - counts[TAKEN]

@@ -33,14 +33,15 @@ from cotide_sim.trace_replay.kernels.conservative import (
     outlived,
     prepare,
     reserve,
+    start_reserved,
 )
-from cotide_sim.trace_replay.kernels.event_loop import begun, replay
-from cotide_sim.trace_replay.kernels.kept import SPARE, TAKEN, WAITING, WAKE, Jobs, Kept
+from cotide_sim.trace_replay.kernels.event_loop import replay
+from cotide_sim.trace_replay.kernels.kept import SPARE, TAKEN, WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.profile import change, earlier_start, earliest_start, move
 
-WAITED: Final = SPARE + 3
+WAITED: Final = SPARE + 5
 """Index of the seconds that all started jobs waited together."""
-STARTED: Final = SPARE + 4
+STARTED: Final = SPARE + 6
 MIDDLING_PRIORITY: Final = 50
 """For every job of a log, as logs name no priorities: the slack is then the mean wait so far."""
 
@@ -104,38 +105,39 @@ def _before_submissions(now: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> Sl
 
 @inlined
 def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> SlackRule:
-    counts = kept.counts
-    begin = reserve(now, job, jobs, kept)
-    jobs.promise[job] = begin + slack_of(rule.priority[job], counts[WAITED], counts[STARTED])
-    kept.queues[0, 1, counts[WAITING]] = job
-    counts[WAITING] = insert(kept.queues[1, 0], kept.queues[1, 1], counts[WAITING], jobs.forecast[job], job)
+    reserve(now, job, jobs, kept)
+    kept.queues[0, 1, kept.counts[WAITING]] = job
+    promise_with_slack(job, rule.priority[job], jobs, kept)
     return rule
 
 
 @inlined
 def _decide(now: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> SlackRule:
     _spend(now, jobs, kept, rule)
-    counts, queue, start = kept.counts, kept.queues[0, 1], jobs.start
-    line_key, line = kept.queues[1, 0], kept.queues[1, 1]
-    waiting = counts[WAITING]
-    staying = 0
-    wake: int = -1
-    for index in range(waiting):
+    note_waits(now, jobs, kept)
+    start_reserved(now, jobs, kept)
+    return rule
+
+
+@inlined
+def promise_with_slack(job: int, priority: int, jobs: Jobs, kept: Kept) -> None:
+    """Promise a job, the last of the queue, its reserved start and some slack; have it stand among the shortest."""
+    counts = kept.counts
+    jobs.promise[job] = jobs.start[job] + slack_of(priority, counts[WAITED], counts[STARTED])
+    counts[WAITING] = insert(kept.queues[1, 0], kept.queues[1, 1], counts[WAITING], jobs.forecast[job], job)
+
+
+@inlined
+def note_waits(now: int, jobs: Jobs, kept: Kept) -> None:
+    """Note how long those that start at this moment waited, and take them out of the line of the shortest."""
+    counts, queue, line_key, line = kept.counts, kept.queues[0, 1], kept.queues[1, 0], kept.queues[1, 1]
+    left = counts[WAITING]
+    for index in range(counts[WAITING]):
         job = queue[index]
-        if start[job] == now:
-            begun(now, job, jobs.forecast[job], jobs, kept)
+        if jobs.start[job] == now:
             counts[WAITED] += now - jobs.submit[job]
             counts[STARTED] += 1
-            left = waiting - index + staying
-            remove_at(line_key, line, left, index_of(line_key, line, left, jobs.forecast[job], job))
-            continue
-        queue[staying] = job
-        staying += 1
-        if wake < 0 or start[job] < wake:
-            wake = start[job]
-    counts[WAITING] = staying
-    counts[WAKE] = wake
-    return rule
+            left = remove_at(line_key, line, left, index_of(line_key, line, left, jobs.forecast[job], job))
 
 
 @inlined

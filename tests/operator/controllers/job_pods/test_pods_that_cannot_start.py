@@ -27,7 +27,7 @@ STUCK = {"node": "n0", "cannot_start": "ImagePullBackOff: Back-off pulling image
 MOMENT = ReconcileContext(ScaledClock(), 5000.0, 1)
 
 
-class Looks:
+class Reconciler:
     """A Job of one pod, looked at again and again."""
 
     def __init__(self, backoff_limit: int = 6, completions: int = 1) -> None:
@@ -63,54 +63,54 @@ def test_a_container_that_comes_late_to_a_running_pod_stops_nothing() -> None:
 
 
 def test_a_pod_keeps_its_node_for_so_long_and_then_counts_as_failed_and_goes() -> None:
-    looks = Looks()
-    assert looks.at(1000.0, pod(0, **STUCK)).recheck_seconds == 1100.0
-    early = looks.at(1099.0, pod(0, **STUCK))
+    reconciler = Reconciler()
+    assert reconciler.at(1000.0, pod(0, **STUCK)).recheck_seconds == 1100.0
+    early = reconciler.at(1099.0, pod(0, **STUCK))
     assert (early.delete, early.progress.failures) == ((), 0)
-    late = looks.at(1100.0, pod(0, **STUCK))
+    late = reconciler.at(1100.0, pod(0, **STUCK))
     assert [one.name for one in late.delete] == ["count-0"]
     assert (late.progress.failures, late.progress.evictions, late.make) == (1, 0, ())
     # It is counted once, and its index waits for its end and for the back-off.
-    going = looks.at(1105.0, pod(0, deleting=True, **STUCK))
+    going = reconciler.at(1105.0, pod(0, deleting=True, **STUCK))
     assert (going.delete, going.make, going.progress.failures) == ((), (), 1)
-    ended = looks.at(1106.0, pod(0, "Failed", deleting=True, tracked=True))
+    ended = reconciler.at(1106.0, pod(0, "Failed", deleting=True, tracked=True))
     assert [one.name for one in ended.release] == ["count-0"]
-    assert looks.at(1107.0).recheck_seconds == 1110.0
-    assert looks.at(1110.0).make == ((0, 1),)
+    assert reconciler.at(1107.0).recheck_seconds == 1110.0
+    assert reconciler.at(1110.0).make == ((0, 1),)
 
 
 def test_a_pod_that_starts_after_all_has_its_time_anew() -> None:
-    looks = Looks()
-    looks.at(1000.0, pod(0, **STUCK))
-    looks.at(1050.0, pod(0, node="n0"))
-    assert looks.at(1120.0, pod(0, **STUCK)).progress.failures == 0
-    assert looks.at(1220.0, pod(0, **STUCK)).progress.failures == 1
+    reconciler = Reconciler()
+    reconciler.at(1000.0, pod(0, **STUCK))
+    reconciler.at(1050.0, pod(0, node="n0"))
+    assert reconciler.at(1120.0, pod(0, **STUCK)).progress.failures == 0
+    assert reconciler.at(1220.0, pod(0, **STUCK)).progress.failures == 1
 
 
 def test_one_such_pod_more_than_the_limit_fails_the_job() -> None:
-    looks = Looks(backoff_limit=0)
-    looks.at(1000.0, pod(0, **STUCK))
-    late = looks.at(1100.0, pod(0, **STUCK))
+    reconciler = Reconciler(backoff_limit=0)
+    reconciler.at(1000.0, pod(0, **STUCK))
+    late = reconciler.at(1100.0, pod(0, **STUCK))
     assert late.progress.outcome is Outcome.FAILED
     assert [one.name for one in late.delete] == ["count-0"]
 
 
 def test_while_it_goes_no_more_pods_run_than_are_allowed() -> None:
-    looks = Looks(completions=2)
+    reconciler = Reconciler(completions=2)
     two = spec(2, 1)
-    looks.at(1000.0, pod(0, **STUCK))
-    late = plan_job(two, looks.progress, [pod(0, **STUCK)], looks.memory, 1100.0, 100.0)
+    reconciler.at(1000.0, pod(0, **STUCK))
+    late = plan_job(two, reconciler.progress, [pod(0, **STUCK)], reconciler.memory, 1100.0, 100.0)
     assert late.make == ()
-    gone = plan_job(two, late.progress, [], looks.memory, 1101.0, 100.0)
+    gone = plan_job(two, late.progress, [], reconciler.memory, 1101.0, 100.0)
     assert gone.make == ((1, 0),)
 
 
 def test_a_new_leader_deletes_what_the_last_one_counted() -> None:
-    looks = Looks()
-    looks.progress = Progress(failures=1, retries={0: 1})
-    assert [one.name for one in looks.at(1000.0, pod(0, **STUCK)).delete] == ["count-0"]
+    reconciler = Reconciler()
+    reconciler.progress = Progress(failures=1, retries={0: 1})
+    assert [one.name for one in reconciler.at(1000.0, pod(0, **STUCK)).delete] == ["count-0"]
     # One that only looks alive, since the watch is behind, is left alone: its log may be wanted.
-    assert looks.at(1000.0, pod(0, "Running", node="n0")).delete == ()
+    assert reconciler.at(1000.0, pod(0, "Running", node="n0")).delete == ()
 
 
 def started(before: dict[str, Any], *pods: Any) -> dict[str, Any]:

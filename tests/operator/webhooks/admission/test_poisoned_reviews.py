@@ -57,9 +57,9 @@ def test_a_pod_that_trips_the_webhook_is_allowed_unchanged_and_the_next_one_is_c
     trips(monkeypatch, function, result)
     reviewer = Reviewer(synced(), "cotide")
     answer = reviewer.answer(review("bad"))
-    told = json.loads(answer.body())["response"]
-    assert (told["uid"], told["allowed"], "patch" in told) == ("of-bad", True, False)
-    assert "keeps its plain requests" in told["warnings"][0]
+    response = json.loads(answer.body())["response"]
+    assert (response["uid"], response["allowed"], "patch" in response) == ("of-bad", True, False)
+    assert "keeps its plain requests" in response["warnings"][0]
     assert answer.outcome == "failed"
     assert "in review.py" in caplog.text or "in test_poisoned_reviews.py" in caplog.text, "the log names the place"
     assert reviewer.answer(review("good")).outcome == "reclaimed"

@@ -26,7 +26,7 @@ Right = tuple[str, str, str]
 """Verb, resource, and the name that it is limited to; empty for a creation, which can't be."""
 
 
-class Witness(Fault):
+class RightsUsed(Fault):
     """A fault that never strikes and writes down what was asked for."""
 
     def __init__(self) -> None:
@@ -55,17 +55,17 @@ def granted() -> set[Right]:
 
 
 async def test_the_webhook_may_do_what_it_does_and_nothing_else() -> None:
-    witness = Witness()
+    recorded = RightsUsed()
     now = [datetime(2026, 1, 1, tzinfo=UTC)]
     (configuration,) = yaml.safe_load_all((ADMISSION / "webhook.yaml").read_text(encoding="utf-8"))
     async with running_server() as server, KubeClient(Credentials(server.url)) as client:
         await client.create("/api/v1/namespaces", {"metadata": {"name": "cotide-system"}})
         await client.create("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", configuration)
-        server.faults.add(witness)
+        server.faults.add(recorded)
         webhook = AdmissionWebhook(
             AdmissionSettings(), client, ObjectCache(), Metrics(), "cotide", now=lambda: now[0], lives=Lives()
         )
         for _ in range(2):  # made, then renewed
             await webhook.look()
             now[0] += timedelta(days=61)
-    assert witness.rights == granted()
+    assert recorded.rights == granted()

@@ -68,14 +68,14 @@ async def test_a_review_that_takes_long_does_not_hold_up_the_loop() -> None:
     assert held.thread == "admission"
 
 
-@pytest.mark.parametrize("told", [True, False])
-async def test_a_review_above_the_limit_is_not_read(told: bool) -> None:
+@pytest.mark.parametrize("has_length", [True, False])
+async def test_a_review_above_the_limit_is_not_read(has_length: bool) -> None:
     async def body() -> AsyncIterator[bytes]:
         for _ in range(BODY_LIMIT // 2**20 + 1):
             yield b" " * 2**20
 
     async with serving(Held()) as (_, session, telemetry):
-        sent: Any = b" " * (BODY_LIMIT + 1) if told else body()
+        sent: Any = b" " * (BODY_LIMIT + 1) if has_length else body()
         async with session.post(PATH, data=sent) as answer:
             assert answer.status == 413
         malformed = {"outcome": "malformed"}

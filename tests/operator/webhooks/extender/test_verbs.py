@@ -22,7 +22,7 @@ from cotide_operator.clock import ScaledClock
 from cotide_operator.reporting.tenant_view import TenantView
 from cotide_operator.webhooks.extender import verbs, wire
 from cotide_operator.webhooks.extender.cluster_follower import ClusterFollower
-from cotide_operator.webhooks.extender.verbs import Told, Verbs
+from cotide_operator.webhooks.extender.verbs import Decided, Verbs
 
 ASSISTED = "cotide-assisted"
 
@@ -41,14 +41,14 @@ class Scene:
             self.mirror.apply("nodes", "ADDED", node_object(name, "4"))
         for kind in KINDS:
             self.mirror.mark_synced(kind)
-        self.told: list[Told] = []
+        self.decided: list[Decided] = []
         self.bound: list[Bind] = []
         self._answer = answer or Answer(201)
         follower = ClusterFollower(SchedulerConfig(), self.mirror, ScaledClock(), "cotide", 30.0)
         follower.begin()
         for one in pods:
             self.see(one)
-        self.verbs = Verbs(follower, [ASSISTED], TenantView(self.mirror), self.told.append, self._bind)
+        self.verbs = Verbs(follower, [ASSISTED], TenantView(self.mirror), self.decided.append, self._bind)
 
     def see(self, body: dict[str, Any]) -> None:
         self.mirror.apply("pods", "ADDED", msgspec.convert(body, PodObject))
@@ -67,7 +67,7 @@ async def test_a_choice_is_told_as_an_assumption_and_as_a_decision() -> None:
     scene = Scene(pod())
     answer = await scene.filter(pod(), "a", "b")
     [name] = answer["NodeNames"]
-    assumed, decision = scene.told
+    assumed, decision = scene.decided
     assert assumed == PodAssumed("d/p", "u-p", name, assumed.at_seconds)  # type: ignore[union-attr]  # it is one
     assert isinstance(decision, Decision)
     assert (decision.node, decision.reason) == (name, "Scheduled")
@@ -76,18 +76,18 @@ async def test_a_choice_is_told_as_an_assumption_and_as_a_decision() -> None:
 async def test_who_is_asked_about_again_is_let_go_of_first() -> None:
     scene = Scene(pod())
     await scene.filter(pod(), "a")
-    scene.told.clear()
+    scene.decided.clear()
     assert (await scene.filter(pod(), "a"))["NodeNames"] == ["a"]  # three of four cores: it is not in its own way
-    assert isinstance(scene.told[0], BindRefused)
+    assert isinstance(scene.decided[0], BindRefused)
 
 
 async def test_a_refusal_names_each_node_and_is_told_once_as_a_decision() -> None:
     scene = Scene(pod("p"), pod("q"))
     await scene.filter(pod("p"), "a")
-    scene.told.clear()
+    scene.decided.clear()
     answer = await scene.filter(pod("q"), "a")
     assert answer == {"NodeNames": [], "FailedNodes": {"a": "Insufficient cpu"}}
-    [decision] = scene.told
+    [decision] = scene.decided
     assert isinstance(decision, Decision)
     assert decision.node is None
     assert decision.message.endswith("1 Insufficient cpu")
@@ -102,7 +102,7 @@ async def test_pods_of_other_schedulers_are_left_alone_by_every_verb() -> None:
     victims = {"a": {"Pods": [{"UID": "v"}], "NumPDBViolations": 1}}
     left = await scene.verbs.preempt(json.dumps({"Pod": body, "NodeNameToMetaVictims": victims}).encode())
     assert json.loads(left.body) == {"NodeNameToMetaVictims": victims}
-    assert scene.told == []
+    assert scene.decided == []
 
 
 async def test_a_pod_that_the_watch_never_tells_of_is_answered_and_takes_nothing(
@@ -112,7 +112,7 @@ async def test_a_pod_that_the_watch_never_tells_of_is_answered_and_takes_nothing
     scene = Scene()
     for _ in range(3):  # else the second would find no room: an invented pod could fill the cluster
         assert (await scene.filter(pod("invented"), "a"))["NodeNames"] == ["a"]
-    assert scene.told == []
+    assert scene.decided == []
 
 
 async def test_a_binding_carries_the_choice_and_one_that_is_refused_gives_its_place_back() -> None:
@@ -122,7 +122,7 @@ async def test_a_binding_carries_the_choice_and_one_that_is_refused_gives_its_pl
     reply = await scene.verbs.bind(json.dumps(body).encode())
     assert "409 Conflict" in json.loads(reply.body)["Error"]
     assert scene.bound[0].reason == "qpsm: no online service is put at risk there"
-    assert isinstance(scene.told[-1], BindRefused)
+    assert isinstance(scene.decided[-1], BindRefused)
 
 
 async def test_a_pod_of_cotides_own_is_not_bound_for_others() -> None:

@@ -19,16 +19,18 @@ import numpy as np
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import inlined, uncounted, with_steps
 from cotide_core.kernels.machines import NEVER
-from cotide_sim.trace_replay.kernels.event_loop import begun, replay
-from cotide_sim.trace_replay.kernels.kept import SPARE, WAITING, WAKE, Jobs, Kept
+from cotide_sim.trace_replay.kernels.conservative import start_reserved
+from cotide_sim.trace_replay.kernels.event_loop import replay
+from cotide_sim.trace_replay.kernels.kept import SPARE, WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
     Holding,
-    begin_lists,
     book_gang,
     holding_of,
     lay_at,
     profiles_in,
 )
+from cotide_sim.trace_replay.kernels.on_machines.gang_steps import give_back_planned, prepare
+from cotide_sim.trace_replay.kernels.on_machines.gang_steps import outlived as book_outlived
 from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, earliest_gang, may_use
 
 GAINED: Final = SPARE + 3
@@ -37,7 +39,7 @@ BROKEN: Final = SPARE + 4
 """Index of 1 where a job of this round outlived its forecast."""
 
 
-class Looks(NamedTuple):
+class Checks(NamedTuple):
     """When what was looked at.
 
     Attributes
@@ -49,7 +51,7 @@ class Looks(NamedTuple):
 
     moment: Integers
     opened: Integers
-    looked: Integers
+    checked: Integers
 
 
 class GangConservativeRule(NamedTuple):
@@ -63,22 +65,22 @@ class GangConservativeRule(NamedTuple):
 
     gangs: Gangs
     holding: Holding
-    looks: Looks
+    checks: Checks
 
 
 def gang_conservative_rule(gangs: Gangs) -> GangConservativeRule:
     """Return the rule on empty machines."""
-    opened, looked = np.zeros(len(gangs.kind), np.int64), np.zeros(len(gangs.pieces), np.int64)
-    return GangConservativeRule(gangs, holding_of(gangs), Looks(np.ones(1, np.int64), opened, looked))
+    opened, checked = np.zeros(len(gangs.kind), np.int64), np.zeros(len(gangs.pieces), np.int64)
+    return GangConservativeRule(gangs, holding_of(gangs), Checks(np.ones(1, np.int64), opened, checked))
 
 
 @inlined
 def open_machines(job: int, rule: GangConservativeRule) -> None:
     """Take note that a job gives back something on its machines."""
-    looks, held = rule.looks, rule.holding.held
-    looks.moment[0] += 1
+    checks, held = rule.checks, rule.holding.held
+    checks.moment[0] += 1
     for index in range(held.first[job], held.first[job] + held.used[job]):
-        looks.opened[held.placed[index]] = looks.moment[0]
+        checks.opened[held.placed[index]] = checks.moment[0]
 
 
 @inlined
@@ -87,13 +89,6 @@ def earliest_open(now: int, length: int, job: int, kept: Kept, rule: GangConserv
     storage = rule.holding.storage
     begin: int = earliest_gang(profiles_in(storage, kept), now, length, job, rule.gangs, limit, storage.search)
     return begin
-
-
-@inlined
-def prepare(jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
-    """Begin with empty machines."""
-    begin_lists(rule.gangs, kept, rule.holding.held)
-    return rule
 
 
 @inlined
@@ -108,15 +103,13 @@ def open_round(now: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> 
 def outlived(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
     """Note that the reservations hold no more; book what the job is planned to hold from now on."""
     kept.counts[BROKEN] = 1
-    book_gang(now, now, kept.planned_end[job], job, rule.gangs, kept, rule.holding, 1)
-    return rule
+    return book_outlived(now, job, jobs, kept, rule)
 
 
 @inlined
 def ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
     """Give back what the job was planned to hold."""
-    if kept.planned_end[job] > now:
-        book_gang(now, now, kept.planned_end[job], job, rule.gangs, kept, rule.holding, -1)
+    if give_back_planned(now, job, kept, rule):
         kept.counts[GAINED] = 1
         open_machines(job, rule)
     return rule
@@ -133,20 +126,20 @@ def before_submissions(now: int, jobs: Jobs, kept: Kept, rule: GangConservativeR
             book_gang(now, start[job], start[job] + forecast[job], job, rule.gangs, kept, rule.holding, -1)
     elif kept.counts[GAINED] == 0:
         return rule
-    looks = rule.looks
+    checks = rule.checks
     for index in range(waiting):
         job = queue[index]
         limit = NEVER
         if not broken:
-            if not opened_for(looks.opened, looks.looked[job], job, rule.gangs):
+            if not opened_for(checks.opened, checks.checked[job], job, rule.gangs):
                 continue
             limit = start[job]
             book_gang(now, limit, limit + forecast[job], job, rule.gangs, kept, rule.holding, -1)
-        looks.looked[job] = looks.moment[0]
+        checks.checked[job] = checks.moment[0]
         begin = earliest_open(now, forecast[job], job, kept, rule, limit)
         if begin < limit:
             open_machines(job, rule)
-            looks.looked[job] = looks.moment[0]
+            checks.checked[job] = checks.moment[0]
             start[job] = begin
             lay_at(begin, forecast[job], job, rule.gangs, kept, rule.holding)
         book_gang(now, start[job], start[job] + forecast[job], job, rule.gangs, kept, rule.holding, 1)
@@ -154,45 +147,38 @@ def before_submissions(now: int, jobs: Jobs, kept: Kept, rule: GangConservativeR
 
 
 @inlined
-def submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
-    """Reserve a job its earliest start; that is its promise."""
+def reserve_submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> None:
+    """Reserve a job its earliest start, and put it behind those that are counted as waiting."""
     forecast = jobs.forecast[job]
     rule.holding.held.used[job] = 0
     begin = earliest_open(now, forecast, job, kept, rule, NEVER)
     jobs.start[job] = begin
-    jobs.promise[job] = begin
-    rule.looks.looked[job] = rule.looks.moment[0]
+    rule.checks.checked[job] = rule.checks.moment[0]
     lay_at(begin, forecast, job, rule.gangs, kept, rule.holding)
     kept.queues[0, 1, kept.counts[WAITING]] = job
-    kept.counts[WAITING] += 1
     book_gang(now, begin, begin + forecast, job, rule.gangs, kept, rule.holding, 1)
+
+
+@inlined
+def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
+    """Reserve a job its earliest start; that is its promise."""
+    reserve_submitted(now, job, jobs, kept, rule)
+    jobs.promise[job] = jobs.start[job]
+    kept.counts[WAITING] += 1
     return rule
 
 
 @inlined
 def _decide(now: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
-    queue, start = kept.queues[0, 1], jobs.start
-    staying = 0
-    wake: int = -1
-    for index in range(kept.counts[WAITING]):
-        job = queue[index]
-        if start[job] == now:
-            begun(now, job, jobs.forecast[job], jobs, kept)
-            continue
-        queue[staying] = job
-        staying += 1
-        if wake < 0 or start[job] < wake:
-            wake = start[job]
-    kept.counts[WAITING] = staying
-    kept.counts[WAKE] = wake
+    start_reserved(now, jobs, kept)
     return rule
 
 
 @uncounted
-def opened_for(opened: Integers, looked: int, job: int, gangs: Gangs) -> bool:
+def opened_for(opened: Integers, checked: int, job: int, gangs: Gangs) -> bool:
     """Return whether something was given back since a job was looked at, on a machine that it may use."""
     at = 0
-    while at < opened.shape[0] and not (opened[at] > looked and may_use(gangs, job, at)):
+    while at < opened.shape[0] and not (opened[at] > checked and may_use(gangs, job, at)):
         at += 1
     found: bool = at < opened.shape[0]
     return found
@@ -200,6 +186,6 @@ def opened_for(opened: Integers, looked: int, job: int, gangs: Gangs) -> bool:
 
 replay_gang_conservative = with_steps(
     replay, "replay_gang_conservative", prepare=prepare, open_round=open_round, outlived=outlived,
-    ended=ended, before_submissions=before_submissions, submitted=submitted, decide=_decide,
+    ended=ended, before_submissions=before_submissions, submitted=_submitted, decide=_decide,
 )  # fmt: skip
 """Replays a log under conservative backfilling, see `event_loop.replay`; every job gets a promise."""

@@ -13,32 +13,35 @@ machine with one resource the schedules are those of `plan`.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import inlined, uncounted, with_steps
 from cotide_core.kernels.machines import NEVER
-from cotide_core.kernels.ordered_jobs import insert, remove_at
-from cotide_sim.trace_replay.kernels.easy import order_key
+from cotide_core.kernels.ordered_jobs import remove_at
 from cotide_sim.trace_replay.kernels.event_loop import begun, replay
-from cotide_sim.trace_replay.kernels.kept import ROUNDS, SPARE, WAITING, Jobs, Kept
-from cotide_sim.trace_replay.kernels.on_machines.gang_counts import Fitting, all_fit, fitting_of, gained, work_out_room
+from cotide_sim.trace_replay.kernels.kept import ROUNDS, WAITING, Jobs, Kept
+from cotide_sim.trace_replay.kernels.on_machines.gang_counts import Fitting, all_fit, fitting_of, work_out_room
 from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
     Holding,
-    begin_lists,
     book_gang,
     holding_of,
     lay_at,
     profiles_in,
     take_now,
-    tidy_machines,
+)
+from cotide_sim.trace_replay.kernels.on_machines.gang_steps import (
+    RESERVED,
+    drop_reservations,
+    ended,
+    note_reservation,
+    outlived,
+    prepare,
+    submitted,
 )
 from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, earliest_gang, fits_through
-
-RESERVED: Final = SPARE + 3
-"""Index of the number of reservations of this round."""
 
 
 class GangPlanRule(NamedTuple):
@@ -49,7 +52,7 @@ class GangPlanRule(NamedTuple):
     gangs, holding : what jobs ask for, and what they hold or have reserved.
     order : in which jobs are planned, as in `easy`.
     present : what is free now.
-    reserved : (2, n) the jobs reserved in this round, and their starts.
+    reserved : (3, n) of this round, see `gang_steps`.
     bounds : (4, shapes) what a shape found last: the round, the pieces, the length, and the start before which there is
         none.
     """
@@ -65,38 +68,8 @@ class GangPlanRule(NamedTuple):
 def gang_plan_rule(gangs: Gangs, order: int) -> GangPlanRule:
     """Return the rule on empty machines."""
     present = fitting_of(gangs, np.ones(1, np.int64))
-    reserved, bounds = np.empty((2, len(gangs.pieces)), np.int64), np.full((4, len(present.most)), -1, np.int64)
+    reserved, bounds = np.empty((3, len(gangs.pieces)), np.int64), np.full((4, len(present.most)), -1, np.int64)
     return GangPlanRule(gangs, holding_of(gangs), order, present, reserved, bounds)
-
-
-@inlined
-def _prepare(jobs: Jobs, kept: Kept, rule: GangPlanRule) -> GangPlanRule:
-    begin_lists(rule.gangs, kept, rule.holding.held)
-    return rule
-
-
-@inlined
-def _outlived(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangPlanRule) -> GangPlanRule:
-    book_gang(now, now, kept.planned_end[job], job, rule.gangs, kept, rule.holding, 1)
-    return rule
-
-
-@inlined
-def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangPlanRule) -> GangPlanRule:
-    take_now(job, -1, rule.gangs, rule.holding.held, rule.present)
-    gained(rule.present)
-    if kept.planned_end[job] > now:
-        book_gang(now, now, kept.planned_end[job], job, rule.gangs, kept, rule.holding, -1)
-    return rule
-
-
-@inlined
-def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangPlanRule) -> GangPlanRule:
-    jobs.promise[job] = -1
-    rule.holding.held.used[job] = 0
-    key = order_key(rule.order, jobs.forecast[job], jobs.demand[job])
-    kept.counts[WAITING] = insert(kept.queues[0, 0], kept.queues[0, 1], kept.counts[WAITING], key, job)
-    return rule
 
 
 @inlined
@@ -121,16 +94,14 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: GangPlanRule) -> GangPlanRul
         lay_at(begin, length, job, rule.gangs, kept, rule.holding)
         book_gang(now, begin, begin + length, job, rule.gangs, kept, rule.holding, 1)
         if begin > now:
-            rule.reserved[0, counts[RESERVED]] = job
-            rule.reserved[1, counts[RESERVED]] = begin
-            counts[RESERVED] += 1
+            note_reservation(begin, length, job, kept, rule)
             index += 1
             continue
         take_now(job, 1, rule.gangs, rule.holding.held, rule.present)
         begun(now, job, length, jobs, kept)
         counts[WAITING] = remove_at(kept.queues[0, 0], queue, counts[WAITING], index)
         last -= 1
-    _drop_reservations(now, jobs, kept, rule)
+    drop_reservations(now, True, kept, rule)
     return rule
 
 
@@ -161,19 +132,7 @@ def _earliest(now: int, job: int, length: int, kept: Kept, rule: GangPlanRule) -
     return begin
 
 
-@inlined
-def _drop_reservations(now: int, jobs: Jobs, kept: Kept, rule: GangPlanRule) -> None:
-    """Drop the reservations of this round, and the seams that they leave in the profiles."""
-    for at in range(kept.counts[RESERVED]):
-        job, begin = rule.reserved[0, at], rule.reserved[1, at]
-        book_gang(now, begin, begin + jobs.forecast[job], job, rule.gangs, kept, rule.holding, -1)
-        rule.holding.held.used[job] = 0
-    if kept.counts[RESERVED] > 0:
-        tidy_machines(now, kept, rule.holding)
-
-
 replay_gang_plan = with_steps(
-    replay, "replay_gang_plan", prepare=_prepare, outlived=_outlived, ended=_ended, submitted=_submitted,
-    decide=_decide,
-)  # fmt: skip
+    replay, "replay_gang_plan", prepare=prepare, outlived=outlived, ended=ended, submitted=submitted, decide=_decide
+)
 """Replays a log under online plans, see `event_loop.replay`; ``demand`` stands for volume."""

@@ -8,7 +8,7 @@ one resource the schedules are those of `platform`.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,34 +16,39 @@ from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import inlined, uncounted, with_steps
 from cotide_core.kernels.machines import NEVER
 from cotide_sim.trace_replay.kernels.event_loop import replay
-from cotide_sim.trace_replay.kernels.kept import SPARE, WAITING, Jobs, Kept
-from cotide_sim.trace_replay.kernels.on_machines.gang_counts import Fitting, all_fit, fitting_of, gained, work_out_room
+from cotide_sim.trace_replay.kernels.kept import WAITING, Jobs, Kept
+from cotide_sim.trace_replay.kernels.on_machines.gang_counts import Fitting, all_fit, fitting_of, work_out_room
 from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
     Holding,
-    begin_lists,
     book_gang,
     holding_of,
     lay_at,
     profiles_in,
     take_now,
-    tidy_machines,
+)
+from cotide_sim.trace_replay.kernels.on_machines.gang_steps import (
+    RESERVED,
+    begin_waiting,
+    drop_reservations,
+    ended,
+    note_reservation,
+    outlived,
+    prepare,
 )
 from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, earliest_gang, fits_through
 from cotide_sim.trace_replay.kernels.platform import (
     HELD,
-    LENGTHS,
+    NONE_LEFT,
     PlatformRule,
     ended_on_platform,
     is_overdue,
+    next_by_volume,
     planned_on_platform,
     prepare_platform,
     share_of,
     start_on_platform,
     submitted_to_platform,
 )
-
-MADE: Final = SPARE + 6
-"""Index of the number of reservations of this round, of either kind."""
 
 
 class GangPlatformRule(NamedTuple):
@@ -54,7 +59,7 @@ class GangPlatformRule(NamedTuple):
     platform : shares, settings and lists, as on one pool of the first resource.
     gangs, holding : what jobs ask for, and what they hold or have reserved.
     present : what is free now.
-    reserved : (2, n) the jobs reserved in this round, and their starts.
+    reserved : (3, n) of this round, of either kind, see `gang_steps`.
     """
 
     platform: PlatformRule
@@ -67,36 +72,24 @@ class GangPlatformRule(NamedTuple):
 def gang_platform_rule(platform: PlatformRule, gangs: Gangs) -> GangPlatformRule:
     """Return the rule on empty machines."""
     present = fitting_of(gangs, np.ones(1, np.int64))
-    return GangPlatformRule(platform, gangs, holding_of(gangs), present, np.empty((2, len(gangs.pieces)), np.int64))
+    return GangPlatformRule(platform, gangs, holding_of(gangs), present, np.empty((3, len(gangs.pieces)), np.int64))
 
 
 @inlined
 def _prepare(jobs: Jobs, kept: Kept, rule: GangPlatformRule) -> GangPlatformRule:
-    begin_lists(rule.gangs, kept, rule.holding.held)
     prepare_platform(jobs, kept, rule.platform)
-    return rule
-
-
-@inlined
-def _outlived(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangPlatformRule) -> GangPlatformRule:
-    book_gang(now, now, kept.planned_end[job], job, rule.gangs, kept, rule.holding, 1)
-    return rule
+    return prepare(jobs, kept, rule)
 
 
 @inlined
 def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangPlatformRule) -> GangPlatformRule:
-    take_now(job, -1, rule.gangs, rule.holding.held, rule.present)
-    gained(rule.present)
-    if kept.planned_end[job] > now:
-        book_gang(now, now, kept.planned_end[job], job, rule.gangs, kept, rule.holding, -1)
     ended_on_platform(now, job, jobs, kept, rule.platform)
-    return rule
+    return ended(now, job, jobs, kept, rule)
 
 
 @inlined
 def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangPlatformRule) -> GangPlatformRule:
-    jobs.promise[job] = -1
-    rule.holding.held.used[job] = 0
+    begin_waiting(job, jobs, rule)
     submitted_to_platform(now, job, jobs, kept, rule.platform)
     return rule
 
@@ -107,17 +100,11 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: GangPlatformRule) -> GangPla
     if counts[WAITING] == 0:
         return rule
     work_out_room(rule.present)
-    counts[MADE] = 0
+    counts[RESERVED] = 0
     _overdue(now, jobs, kept, rule)
     _by_volume(now, share_of(rule.platform), True, jobs, kept, rule)
     _by_volume(now, rule.platform.capacity, False, jobs, kept, rule)
-    for at in range(counts[MADE]):
-        job, begin = rule.reserved[0, at], rule.reserved[1, at]
-        length = planned_on_platform(job, jobs, rule.platform)
-        book_gang(now, begin, begin + length, job, rule.gangs, kept, rule.holding, -1)
-        rule.holding.held.used[job] = 0
-    if counts[MADE] > 0:
-        tidy_machines(now, kept, rule.holding)
+    drop_reservations(now, True, kept, rule)
     return rule
 
 
@@ -142,9 +129,7 @@ def _overdue(now: int, jobs: Jobs, kept: Kept, rule: GangPlatformRule) -> None:
             _start(now, job, length, jobs, kept, rule)
             continue
         book_gang(now, begin, begin + length, job, rule.gangs, kept, rule.holding, 1)
-        rule.reserved[0, counts[MADE]] = job
-        rule.reserved[1, counts[MADE]] = begin
-        counts[MADE] += 1
+        note_reservation(begin, length, job, kept, rule)
         predictable += kind
         others += 1 - kind
         index += 1
@@ -167,20 +152,15 @@ def _by_volume(now: int, share: int, with_others: bool, jobs: Jobs, kept: Kept, 
     share : of the first resource, what the predictable may hold.
     with_others : whether those who are not predictable are tried, too.
     """
-    counts, keys, lines = kept.counts, rule.platform.keys, rule.platform.lines
     first = 0
     second = 0
     while True:
-        more = first < counts[LENGTHS + 1]
-        others = with_others and second < counts[LENGTHS]
-        if not more and not others:
+        kind = next_by_volume(first, second, with_others, kept, rule.platform)
+        if kind == NONE_LEFT:
             break
-        kind = 1
-        if not more or (others and (keys[0, second], lines[0, second]) < (keys[1, first], lines[1, first])):
-            kind = 0
-        job = lines[1, first] if kind == 1 else lines[0, second]
+        job = rule.platform.lines[kind, first if kind == 1 else second]
         length = planned_on_platform(job, jobs, rule.platform)
-        beyond = kind == 1 and counts[HELD] + jobs.demand[job] > share
+        beyond = kind == 1 and kept.counts[HELD] + jobs.demand[job] > share
         if beyond or not _could(now, job, length, kept, rule):
             first += kind
             second += 1 - kind
@@ -197,13 +177,13 @@ def _could(now: int, job: int, length: int, kept: Kept, rule: GangPlatformRule) 
     """
     if not all_fit(rule.present, job, rule.gangs):
         return False
-    if kept.counts[MADE] == 0:
+    if kept.counts[RESERVED] == 0:
         return True
     return fits_through(profiles_in(rule.holding.storage, kept), now, now + length, job, rule.gangs)
 
 
 replay_gang_platform = with_steps(
-    replay, "replay_gang_platform", prepare=_prepare, outlived=_outlived, ended=_ended, submitted=_submitted,
+    replay, "replay_gang_platform", prepare=_prepare, outlived=outlived, ended=_ended, submitted=_submitted,
     decide=_decide,
 )  # fmt: skip
 """Replays a log under the hybrid platform, see `event_loop.replay`; ``demand`` stands for volume."""

@@ -13,21 +13,23 @@ promised; on one machine with one resource the schedules are those of `slack`.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import inlined, uncounted, with_steps
 from cotide_core.kernels.machine_slack import TRIALS
-from cotide_core.kernels.ordered_jobs import index_of, insert, remove_at
-from cotide_sim.trace_replay.kernels.event_loop import begun, replay
-from cotide_sim.trace_replay.kernels.kept import SPARE, WAITING, WAKE, Jobs, Kept
+from cotide_core.kernels.ordered_jobs import insert
+from cotide_sim.trace_replay.kernels.conservative import start_reserved
+from cotide_sim.trace_replay.kernels.event_loop import replay
+from cotide_sim.trace_replay.kernels.kept import WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.on_machines.gang_conservative import (
     BROKEN,
     GangConservativeRule,
     earliest_open,
     gang_conservative_rule,
+    reserve_submitted,
 )
 from cotide_sim.trace_replay.kernels.on_machines.gang_conservative import (
     before_submissions as before_submissions_reserved,
@@ -35,9 +37,7 @@ from cotide_sim.trace_replay.kernels.on_machines.gang_conservative import (
 from cotide_sim.trace_replay.kernels.on_machines.gang_conservative import ended as ended_reserved
 from cotide_sim.trace_replay.kernels.on_machines.gang_conservative import open_round as open_round_reserved
 from cotide_sim.trace_replay.kernels.on_machines.gang_conservative import outlived as outlived_reserved
-from cotide_sim.trace_replay.kernels.on_machines.gang_conservative import prepare as prepare_reserved
-from cotide_sim.trace_replay.kernels.on_machines.gang_conservative import submitted as submitted_reserved
-from cotide_sim.trace_replay.kernels.on_machines.gang_counts import Fitting, all_fit, fitting_of, gained, work_out_room
+from cotide_sim.trace_replay.kernels.on_machines.gang_counts import Fitting, all_fit, fitting_of, work_out_room
 from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
     FILLED,
     book_gang,
@@ -46,13 +46,10 @@ from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
     open_entry,
     take_now,
 )
+from cotide_sim.trace_replay.kernels.on_machines.gang_steps import give_back_now
+from cotide_sim.trace_replay.kernels.on_machines.gang_steps import prepare as prepare_reserved
 from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs
-from cotide_sim.trace_replay.kernels.slack import slack_of
-
-WAITED: Final = SPARE + 5
-"""Index of the seconds that all started jobs waited together."""
-STARTED: Final = SPARE + 6
-"""Index of the number of jobs that have started."""
+from cotide_sim.trace_replay.kernels.slack import note_waits, promise_with_slack
 
 
 class Trial(NamedTuple):
@@ -123,8 +120,7 @@ def _outlived(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -
 
 @inlined
 def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> GangSlackRule:
-    take_now(job, -1, rule.base.gangs, rule.base.holding.held, rule.present)
-    gained(rule.present)
+    give_back_now(job, rule.base.gangs, rule.base.holding, rule.present)
     ended_reserved(now, job, jobs, kept, rule.base)
     return rule
 
@@ -141,39 +137,20 @@ def _before_submissions(now: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -
 
 @inlined
 def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> GangSlackRule:
-    counts = kept.counts
-    insert(kept.queues[1, 0], kept.queues[1, 1], counts[WAITING], jobs.forecast[job], job)
-    submitted_reserved(now, job, jobs, kept, rule.base)
-    jobs.promise[job] += slack_of(rule.priority[job], counts[WAITED], counts[STARTED])
+    reserve_submitted(now, job, jobs, kept, rule.base)
+    promise_with_slack(job, rule.priority[job], jobs, kept)
     return rule
 
 
 @inlined
 def _decide(now: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> GangSlackRule:
-    counts, queue, start = kept.counts, kept.queues[0, 1], jobs.start
-    line_key, line = kept.queues[1, 0], kept.queues[1, 1]
-    waiting = counts[WAITING]
-    for index in range(waiting):
-        if start[queue[index]] == now:
-            take_now(queue[index], 1, rule.base.gangs, rule.base.holding.held, rule.present)
+    for index in range(kept.counts[WAITING]):
+        job = kept.queues[0, 1, index]
+        if jobs.start[job] == now:
+            take_now(job, 1, rule.base.gangs, rule.base.holding.held, rule.present)
     _spend(now, jobs, kept, rule)
-    staying = 0
-    wake: int = -1
-    for index in range(waiting):
-        job = queue[index]
-        if start[job] == now:
-            begun(now, job, jobs.forecast[job], jobs, kept)
-            counts[WAITED] += now - jobs.submit[job]
-            counts[STARTED] += 1
-            left = waiting - index + staying
-            remove_at(line_key, line, left, index_of(line_key, line, left, jobs.forecast[job], job))
-            continue
-        queue[staying] = job
-        staying += 1
-        if wake < 0 or start[job] < wake:
-            wake = start[job]
-    counts[WAITING] = staying
-    counts[WAKE] = wake
+    note_waits(now, jobs, kept)
+    start_reserved(now, jobs, kept)
     return rule
 
 
@@ -219,10 +196,10 @@ def _try_now(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) ->
             _put_back(now, trial.moved[1, index], jobs, kept, rule)
         _put_back(now, job, jobs, kept, rule)
         return
-    looks = rule.base.looks
-    looks.moment[0] += 1
+    checks = rule.base.checks
+    checks.moment[0] += 1
     for index in range(size):
-        looks.opened[trial.placed[index]] = looks.moment[0]
+        checks.opened[trial.placed[index]] = checks.moment[0]
     start[job] = now
     take_now(job, 1, gangs, held, rule.present)
     for index in range(moved):

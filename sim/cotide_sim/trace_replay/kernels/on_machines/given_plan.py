@@ -22,26 +22,30 @@ import numpy as np
 from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.kernels.compiled import inlined, uncounted, with_steps
 from cotide_core.kernels.machines import NEVER, earliest_on, segment_on
-from cotide_core.kernels.ordered_jobs import insert, remove_at
-from cotide_sim.trace_replay.kernels.easy import order_key
+from cotide_core.kernels.ordered_jobs import remove_at
 from cotide_sim.trace_replay.kernels.event_loop import begun, replay
 from cotide_sim.trace_replay.kernels.kept import SPARE, WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
     FILLED,
     Holding,
-    begin_lists,
     book_gang,
     holding_of,
     open_entry,
     profiles_in,
-    tidy_machines,
+)
+from cotide_sim.trace_replay.kernels.on_machines.gang_steps import (
+    RESERVED,
+    drop_reservations,
+    give_back_planned,
+    note_reservation,
+    outlived,
+    prepare,
+    submitted,
 )
 from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, fitting_on, may_use
 
 LEAST_WORK: Final = 0
 DRAWN: Final = 1
-RESERVED: Final = SPARE + 3
-"""Index of the number of reservations of this round."""
 OUTLIVED: Final = SPARE + 4
 """Index of 1 where a job of this round outlived its forecast."""
 DRAW_FACTOR: Final = 48_271
@@ -80,7 +84,7 @@ class GivenPlanRule(NamedTuple):
     shares : (N,) the largest share of a machine that it has to do, while a job is given its machines.
     pieces : (N,) pieces of the job that is given its machines.
     amount : (R,) used up by a search.
-    reserved : (2, n) the jobs reserved in this round, and their starts.
+    reserved : (3, n) of this round, see `gang_steps`.
     """
 
     gangs: Gangs
@@ -110,7 +114,7 @@ def given_plan_rule(gangs: Gangs, order: int, choice: int, draws: Integers) -> G
         np.zeros(machines, np.float64),
         np.zeros(machines, np.int64),
         np.zeros(resources, np.int64),
-        np.empty((2, len(gangs.pieces)), np.int64),
+        np.empty((3, len(gangs.pieces)), np.int64),
     )
 
 
@@ -124,37 +128,20 @@ def _weigh(job: int, seconds: int, amounts: Integers, sign: int, rule: GivenPlan
 
 
 @inlined
-def _prepare(jobs: Jobs, kept: Kept, rule: GivenPlanRule) -> GivenPlanRule:
-    begin_lists(rule.gangs, kept, rule.holding.held)
-    return rule
-
-
-@inlined
 def _outlived(now: int, job: int, jobs: Jobs, kept: Kept, rule: GivenPlanRule) -> GivenPlanRule:
     held = rule.holding.held
-    book_gang(now, now, kept.planned_end[job], job, rule.gangs, kept, rule.holding, 1)
     _weigh(job, kept.planned_end[job] - now, rule.work.running, 1, rule)
     kept.counts[OUTLIVED] = 1
     for index in range(held.first[job], held.first[job] + held.used[job]):
         rule.work.outlived[held.placed[index]] = 1
-    return rule
+    return outlived(now, job, jobs, kept, rule)
 
 
 @inlined
 def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: GivenPlanRule) -> GivenPlanRule:
     _weigh(job, kept.planned_end[job], rule.work.running, -1, rule)
     _weigh(job, 1, rule.work.held, -1, rule)
-    if kept.planned_end[job] > now:
-        book_gang(now, now, kept.planned_end[job], job, rule.gangs, kept, rule.holding, -1)
-    return rule
-
-
-@inlined
-def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: GivenPlanRule) -> GivenPlanRule:
-    jobs.promise[job] = -1
-    rule.holding.held.used[job] = 0
-    key = order_key(rule.order, jobs.forecast[job], jobs.demand[job])
-    kept.counts[WAITING] = insert(kept.queues[0, 0], kept.queues[0, 1], kept.counts[WAITING], key, job)
+    give_back_planned(now, job, kept, rule)
     return rule
 
 
@@ -180,9 +167,7 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: GivenPlanRule) -> GivenPlanR
         begin = _earliest(now, length, job, kept, rule)
         book_gang(now, begin, begin + length, job, rule.gangs, kept, rule.holding, 1)
         if begin > now:
-            rule.reserved[0, counts[RESERVED]] = job
-            rule.reserved[1, counts[RESERVED]] = begin
-            counts[RESERVED] += 1
+            note_reservation(begin, length, job, kept, rule)
             index += 1
             continue
         _weigh(job, length, rule.work.waiting, -1, rule)
@@ -191,11 +176,7 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: GivenPlanRule) -> GivenPlanR
         begun(now, job, length, jobs, kept)
         counts[WAITING] = remove_at(kept.queues[0, 0], queue, counts[WAITING], index)
         last -= 1
-    for at in range(counts[RESERVED]):
-        job, begin = rule.reserved[0, at], rule.reserved[1, at]
-        book_gang(now, begin, begin + jobs.forecast[job], job, rule.gangs, kept, rule.holding, -1)
-    if counts[RESERVED] > 0:
-        tidy_machines(now, kept, rule.holding)
+    drop_reservations(now, False, kept, rule)
     return rule
 
 
@@ -326,7 +307,7 @@ def _earliest(now: int, length: int, job: int, kept: Kept, rule: GivenPlanRule) 
 
 
 replay_given_plan = with_steps(
-    replay, "replay_given_plan", prepare=_prepare, outlived=_outlived, ended=_ended, submitted=_submitted,
+    replay, "replay_given_plan", prepare=prepare, outlived=_outlived, ended=_ended, submitted=submitted,
     decide=_decide,
 )  # fmt: skip
 """Replays a log under plans on machines that are chosen once, see `event_loop.replay`; ``demand`` stands for volume."""

@@ -1,0 +1,150 @@
+"""Steps that rules on machines have in common: what is booked when a job outlives its forecast, ends or is submitted,
+and the reservations of one round.
+
+Called by the kernels for gangs, as their steps or out of them. A rule is any tuple with the fields that a step reads.
+Invariant: what `outlived` and a start book, `ended` gives back; a round drops all the reservations that it made.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol, TypeVar
+
+from cotide_core.kernels.array_types import Integers
+from cotide_core.kernels.compiled import inlined
+from cotide_core.kernels.ordered_jobs import insert
+from cotide_sim.trace_replay.kernels.easy import order_key
+from cotide_sim.trace_replay.kernels.kept import SPARE, WAITING, Jobs, Kept
+from cotide_sim.trace_replay.kernels.on_machines.gang_counts import Fitting, gained
+from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
+    Holding,
+    begin_lists,
+    book_gang,
+    take_now,
+    tidy_machines,
+)
+from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs
+
+RESERVED: Final = SPARE + 6
+"""Index of the number of reservations of this round."""
+
+
+class OnMachines(Protocol):
+    """A rule with profiles of its machines."""
+
+    @property
+    def gangs(self) -> Gangs:
+        """What jobs ask for."""
+
+    @property
+    def holding(self) -> Holding:
+        """What they hold or have reserved."""
+
+
+class WithPresent(OnMachines, Protocol):
+    """One that counts beside its profiles."""
+
+    @property
+    def present(self) -> Fitting:
+        """What is free now."""
+
+
+class InOrder(OnMachines, Protocol):
+    """One whose waiting jobs stand in order."""
+
+    @property
+    def order(self) -> int:
+        """One of those of `easy`."""
+
+
+class WithReservations(OnMachines, Protocol):
+    """One that reserves anew in each round."""
+
+    @property
+    def reserved(self) -> Integers:
+        """(3, n) jobs reserved in this round, their starts, and the seconds that they are planned to take."""
+
+
+MachineRule = TypeVar("MachineRule", bound=OnMachines)
+PresentRule = TypeVar("PresentRule", bound=WithPresent)
+OrderedRule = TypeVar("OrderedRule", bound=InOrder)
+
+
+@inlined
+def prepare(jobs: Jobs, kept: Kept, rule: MachineRule) -> MachineRule:
+    """Begin with empty machines."""
+    begin_lists(rule.gangs, kept, rule.holding.held)
+    return rule
+
+
+@inlined
+def outlived(now: int, job: int, jobs: Jobs, kept: Kept, rule: MachineRule) -> MachineRule:
+    """Book what a job that runs on is planned to hold from now on."""
+    book_gang(now, now, kept.planned_end[job], job, rule.gangs, kept, rule.holding, 1)
+    return rule
+
+
+@inlined
+def give_back_planned(now: int, job: int, kept: Kept, rule: OnMachines) -> bool:
+    """Give back what a job that has ended was planned to hold from now on; return whether that was anything."""
+    early: bool = kept.planned_end[job] > now
+    if early:
+        book_gang(now, now, kept.planned_end[job], job, rule.gangs, kept, rule.holding, -1)
+    return early
+
+
+@inlined
+def give_back_now(job: int, gangs: Gangs, holding: Holding, present: Fitting) -> None:
+    """Count what a job that has ended held as free now."""
+    take_now(job, -1, gangs, holding.held, present)
+    gained(present)
+
+
+@inlined
+def ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: PresentRule) -> PresentRule:
+    """Give back what a job held, and what it was planned to hold."""
+    give_back_now(job, rule.gangs, rule.holding, rule.present)
+    give_back_planned(now, job, kept, rule)
+    return rule
+
+
+@inlined
+def begin_waiting(job: int, jobs: Jobs, rule: OnMachines) -> None:
+    """Let a submitted job hold nothing; nothing is promised to it."""
+    jobs.promise[job] = -1
+    rule.holding.held.used[job] = 0
+
+
+@inlined
+def submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: OrderedRule) -> OrderedRule:
+    """Put a job into the rule's order."""
+    begin_waiting(job, jobs, rule)
+    key = order_key(rule.order, jobs.forecast[job], jobs.demand[job])
+    kept.counts[WAITING] = insert(kept.queues[0, 0], kept.queues[0, 1], kept.counts[WAITING], key, job)
+    return rule
+
+
+@inlined
+def note_reservation(begin: int, length: int, job: int, kept: Kept, rule: WithReservations) -> None:
+    """Note what was booked for a job that can't start now, so that the round drops it."""
+    made = kept.counts[RESERVED]
+    rule.reserved[0, made] = job
+    rule.reserved[1, made] = begin
+    rule.reserved[2, made] = length
+    kept.counts[RESERVED] = made + 1
+
+
+@inlined
+def drop_reservations(now: int, forgotten: bool, kept: Kept, rule: WithReservations) -> None:
+    """Drop the reservations of this round, and the seams that they leave in the profiles.
+
+    Parameters
+    ----------
+    forgotten : whether the jobs' machines are chosen anew in the next round.
+    """
+    for at in range(kept.counts[RESERVED]):
+        job, begin = rule.reserved[0, at], rule.reserved[1, at]
+        book_gang(now, begin, begin + rule.reserved[2, at], job, rule.gangs, kept, rule.holding, -1)
+        if forgotten:
+            rule.holding.held.used[job] = 0
+    if kept.counts[RESERVED] > 0:
+        tidy_machines(now, kept, rule.holding)
