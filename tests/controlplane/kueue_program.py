@@ -27,7 +27,7 @@ from binaries import REQUIRED, SKIP_CODE, NotToBeHad, cached, find_go, last_line
 VERSION: Final = "v0.15.0"
 MODULE: Final = f"sigs.k8s.io/kueue@{VERSION}"
 CHECKSUM: Final = "h1:9Khzc2ne6/eWuZx5o+R4KlVBzh3kZkTIMzpPC2e8Spg="
-"""As sum.golang.org has it."""
+"""As the checksum database of Go modules has it."""
 PACKAGE: Final = "./cmd/kueue"
 
 
