@@ -47,19 +47,16 @@ class Quotas:
         self._queues.append(queue)
 
     async def remove(self) -> None:
-        """Delete the Jobs, and the queues: nothing of a test is left to borrow from or to wait for."""
+        """Delete the Jobs, their pods and the queues: neither operator nor nodes are there any more to end them."""
         client = self.cluster.client
         for job in await client.list(self.cluster.jobs):
             await client.delete(f"{self.cluster.jobs}/{job['metadata']['name']}")
-        await self.cluster.until("all pods are gone", self._no_pods)
+        await self.cluster.remove_pods()
         for queue in self._queues:
             await client.delete(f"{GROUP}/clusterqueues/{self._own(queue)}")
 
     def _own(self, name: str) -> str:
         return f"{self.cluster.namespace}-{name}"
-
-    async def _no_pods(self) -> bool:
-        return not await self.cluster.client.list(self.cluster.pods)
 
     async def job(self, name: str, queue: str, pods: int, *, seconds: str = LONG, **spec: Any) -> None:
         """Make a Job of pods of one cpu each, which all run at once unless ``spec`` says otherwise."""
