@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import time
 from collections.abc import AsyncIterator
 
 import pytest
 from manifests import our_pod_manifest
 from quotas import GATE, QUEUE, Quotas
 from real_cluster import ALONE, RealCluster
+
+from cotide_kube.timestamps import parse_timestamp
+
+SECOND = 1.0
+"""Events name whole seconds."""
 
 
 @contextlib.asynccontextmanager
@@ -27,6 +34,7 @@ async def test_a_queue_borrows_all_that_its_cohort_leaves_and_nothing_of_another
         await quotas.job("other", "blue-a", 9, parallelism=8)
         await quotas.until("single", running=8, gated=2)
         await quotas.until("other", running=6, gated=2)
+        await quotas.until_used(red_a=(8, 4), red_b=(0, 0), blue_a=(6, 3), blue_b=(0, 0))
         assert await quotas.running("borrower") == 0  # ten cpus are more than red has, with all that it could borrow
         assert await quotas.gated("borrower") == 10
 
@@ -38,6 +46,7 @@ async def test_what_was_lent_is_given_back_and_no_pod_counts_as_failed(cluster: 
         await quotas.job("owner", "red-b", 5, parallelism=4)
         await quotas.until("owner", running=4, gated=0)
         await quotas.until("guest", running=4, gated=4)
+        await quotas.until_used(red_a=(4, 0), red_b=(4, 0))
         status = await quotas.status("guest")
         assert (status.get("failures", 0), status["evictions"]) == (0, 4)
         await cluster.client.delete(f"{cluster.jobs}/owner")
@@ -60,7 +69,8 @@ async def test_a_job_larger_than_its_quota_runs_to_its_end_piece_by_piece(cluste
         async def free() -> bool:
             return not [one for one in await quotas.workloads() if not _finished(one)]
 
-        await cluster.until("no Workload holds quota", free)
+        await cluster.until("all Workloads are finished", free)
+        await quotas.until_used(red_a=(0, 0))
 
 
 async def test_half_of_a_group_waits_for_the_other_half(cluster: RealCluster, quotas: Quotas) -> None:
@@ -121,11 +131,47 @@ async def test_a_pod_of_a_group_that_is_taken_away_is_replaced_within_its_quota(
         await quotas.until("wide", running=8, gated=0)
 
 
+async def test_a_pod_that_is_deleted_behind_its_gate_is_replaced_and_its_group_starts_whole(
+    cluster: RealCluster, quotas: Quotas
+) -> None:
+    async with scheduling(cluster):
+        await quotas.job("owner", "red-b", 4)
+        await quotas.until("owner", running=4, gated=0)
+        await quotas.job("wide", "red-a", 6, gang={})
+        await quotas.until("wide", running=0, gated=6)
+        await cluster.client.delete(f"{cluster.pods}/wide-3")
+
+        async def replaced() -> bool:
+            return "wide-3" not in {one["metadata"]["name"] for one in await quotas.pods("wide")}
+
+        await cluster.until("it is on its way out", replaced)
+        await quotas.until("wide", running=0, gated=6)
+        await cluster.client.delete(f"{cluster.jobs}/owner")
+        await quotas.until("wide", running=6, gated=0)
+
+
+async def test_the_lower_of_two_groups_gives_way_within_a_queue_and_comes_back(
+    cluster: RealCluster, quotas: Quotas
+) -> None:
+    async with scheduling(cluster):
+        low, high = await quotas.rank("low", 1), await quotas.rank("high", 100)
+        await quotas.job("later", "blue-a", 5, labels=low)
+        await quotas.until("later", running=5, gated=0)
+        await quotas.job("sooner", "blue-a", 3, labels=high, gang={})
+        await quotas.until("sooner", running=3, gated=0)
+        await quotas.until("later", running=0, gated=5)
+        status = await quotas.status("later")
+        assert (status.get("failures", 0), status["evictions"]) == (0, 5)
+        await cluster.client.delete(f"{cluster.jobs}/sooner")
+        await quotas.until("later", running=5, gated=0)
+
+
 async def test_a_suspended_job_gives_its_quota_back_and_takes_it_again(cluster: RealCluster, quotas: Quotas) -> None:
     async with scheduling(cluster):
         await quotas.job("wide", "red-a", 8, gang={})
         await quotas.until("wide", running=8, gated=0)
         await cluster.client.patch(f"{cluster.jobs}/wide", {"spec": {"suspend": True}})
+        await quotas.until_used(red_a=(0, 0))
         await quotas.job("next", "red-a", 8)
         await quotas.until("next", running=8, gated=0)
         await cluster.client.patch(f"{cluster.jobs}/wide", {"spec": {"suspend": False}})
@@ -134,6 +180,20 @@ async def test_a_suspended_job_gives_its_quota_back_and_takes_it_again(cluster: 
         await quotas.until("wide", running=8, gated=0)
         status = await quotas.status("wide")
         assert (status.get("failures", 0), status.get("evictions", 0)) == (0, 0)
+
+
+async def test_a_job_that_is_deleted_gives_its_quota_back_with_its_pods(cluster: RealCluster, quotas: Quotas) -> None:
+    async with scheduling(cluster):
+        await quotas.job("wide", "red-a", 8, gang={})
+        await quotas.until("wide", running=8, gated=0)
+        await quotas.until_used(red_a=(8, 4))
+        await cluster.client.delete(f"{cluster.jobs}/wide")
+        await quotas.until_used(red_a=(0, 0))
+
+        async def gone() -> bool:
+            return not await cluster.client.list(cluster.pods)
+
+        await cluster.until("its pods are gone", gone)
 
 
 async def test_a_job_that_failed_gives_its_quota_back(cluster: RealCluster, quotas: Quotas) -> None:
@@ -145,29 +205,38 @@ async def test_a_job_that_failed_gives_its_quota_back(cluster: RealCluster, quot
             return await cluster.phase("broken") == "Failed"
 
         await cluster.until("the Job failed", failed)
+        await quotas.until_used(red_a=(0, 0))
         await quotas.job("next", "red-b", 8)
         await quotas.until("next", running=8, gated=0)
 
 
 async def test_kueues_users_read_when_their_pods_should_start_and_be_done(cluster: RealCluster, quotas: Quotas) -> None:
     async with cluster.nodes(1, "--cpu", "4"), cluster.operator(f"policy: easy\n{ALONE}"):
+        begun = time.time()
         await quotas.job("first", "red-a", 4, requestedSeconds=600)
         await quotas.until("first", running=4, gated=0)
-        await told(quotas, "PredictedFinish", "4 pods on nodes, expected to be done about ")
+        placed = time.time()
+        (done,) = await told(quotas, "PredictedFinish", "4 pods on nodes, expected to be done about ")
+        assert begun - SECOND <= done - 600 <= placed + SECOND
         await quotas.job("second", "red-b", 2, requestedSeconds=300)
-        await told(quotas, "PredictedStart", "2 of 2 pods waiting for a node, expected to start about ")
+        words = "2 of 2 pods waiting for a node, expected to start about "
+        start, end = await told(quotas, "PredictedStart", words)
+        # A plan keeps a node for as long as nine in ten such pods need, and of these two only their requests are known.
+        assert begun - SECOND <= start - 2 * 600 <= placed + SECOND
+        assert abs(end - start - 2 * 300) <= SECOND
         assert await quotas.gated("second") == 0  # Kueue let them pass: it is the node that they wait for
         await cluster.client.delete(f"{cluster.jobs}/first")
         await told(quotas, "PredictedFinish", "2 pods on nodes, expected to be done about ")
 
 
-async def told(quotas: Quotas, reason: str, words: str) -> None:
-    """Wait until a Workload of Kueue's has an event that begins so."""
+async def told(quotas: Quotas, reason: str, words: str) -> list[float]:
+    """Return the moments that an event of a Workload names, once there is one that begins so."""
 
-    async def so() -> bool:
-        return any(one.startswith(words) for one in await quotas.told(reason))
+    async def so() -> list[str]:
+        return [one for one in await quotas.told(reason) if one.startswith(words)]
 
-    await quotas.cluster.until(f"a Workload says {words}", so)
+    said = await quotas.cluster.until(f"a Workload says {words}", so)
+    return [parse_timestamp(one) for one in re.findall(r"about (\S+Z)", said[0])]
 
 
 def _finished(workload: dict[str, object]) -> bool:

@@ -38,13 +38,21 @@ class Quotas:
         spec = {
             "namespaceSelector": {},
             "cohortName": own(cohort),
-            "preemption": {"reclaimWithinCohort": "Any"},
+            "preemption": {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"},
             "resourceGroups": [{"coveredResources": ["cpu", "memory"], "flavors": flavors}],
         }
         await client.create(f"{GROUP}/clusterqueues", _kind("ClusterQueue", own(queue), spec))
         local = _kind("LocalQueue", queue, {"clusterQueue": own(queue)})
         await client.create(self.cluster.path("localqueues", "kueue.x-k8s.io/v1beta2"), local)
         self._queues.append(queue)
+
+    async def rank(self, name: str, value: int) -> dict[str, str]:
+        """Make a priority of Kueue's; return the label of the pods that have it."""
+        one = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "value": value}
+        await self.cluster.client.create(
+            f"{GROUP}/workloadpriorityclasses", one | {"metadata": {"name": self._own(name)}}
+        )
+        return {"kueue.x-k8s.io/priority-class": self._own(name)}
 
     async def remove(self) -> None:
         """Delete the Jobs, their pods and the queues: neither operator nor nodes are there any more to end them."""
@@ -62,6 +70,7 @@ class Quotas:
         """Make a Job of pods of one cpu each, which all run at once unless ``spec`` says otherwise."""
         marks = {"sim.cotide.dev/lone-seconds": seconds, **spec.pop("annotations", {})}
         body = template("1", "64Mi", annotations=marks)
+        body["metadata"]["labels"] = spec.pop("labels", {})
         one = job_manifest(name, **{"completions": pods, "parallelism": pods, "template": body, **spec})
         one["metadata"]["labels"] = {QUEUE: queue}
         await self.cluster.client.create(self.cluster.jobs, one)
@@ -89,6 +98,24 @@ class Quotas:
             return (await self.running(job), await self.gated(job)) == (running, gated)
 
         await self.cluster.until(f"{running} pods of {job} run and {gated} are gated", so)
+
+    async def used(self, queue: str) -> tuple[str, str]:
+        """Return how many cpus Kueue counts as used in a queue, and how many of these are borrowed."""
+        status = (await self.cluster.client.get(f"{GROUP}/clusterqueues/{self._own(queue)}")).get("status", {})
+        for flavor in status.get("flavorsUsage") or ():
+            for one in flavor["resources"]:
+                if one["name"] == "cpu":
+                    return str(one.get("total", "0")), str(one.get("borrowed", "0"))
+        return "0", "0"
+
+    async def until_used(self, **cpus: tuple[int, int]) -> None:
+        """Wait until Kueue itself counts so many cpus as used and as borrowed, by queue (``red_a`` is red-a)."""
+        wanted = {queue.replace("_", "-"): tuple(map(str, one)) for queue, one in cpus.items()}
+
+        async def so() -> bool:
+            return {queue: await self.used(queue) for queue in wanted} == wanted
+
+        await self.cluster.until(f"Kueue counts {wanted}", so)
 
     async def status(self, job: str) -> Json:
         found: Json = (await self.cluster.client.get(f"{self.cluster.jobs}/{job}")).get("status", {})
