@@ -98,10 +98,10 @@ def _downloaded(go: str) -> Path:
     done = subprocess.run([go, "mod", "download", "-json", MODULE], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise NotToBeHad(f"{MODULE} can't be downloaded: {last_line(done.stderr or done.stdout)}")
-    told = json.loads(done.stdout)
-    if told["Sum"] != CHECKSUM:
-        raise NotToBeHad(f"{MODULE} has the checksum {told['Sum']}, and not {CHECKSUM}")
-    return Path(told["Dir"])
+    module = json.loads(done.stdout)
+    if module["Sum"] != CHECKSUM:
+        raise NotToBeHad(f"{MODULE} has the checksum {module['Sum']}, and not {CHECKSUM}")
+    return Path(module["Dir"])
 
 
 def main() -> int:

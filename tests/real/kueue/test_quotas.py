@@ -37,6 +37,7 @@ async def test_a_queue_borrows_all_that_its_cohort_leaves_and_nothing_of_another
         await quotas.until_used(red_a=(8, 4), red_b=(0, 0), blue_a=(6, 3), blue_b=(0, 0))
         assert await quotas.running("borrower") == 0  # ten cpus are more than red has, with all that it could borrow
         assert await quotas.gated("borrower") == 10
+        assert quotas.refused_bindings() == []
 
 
 async def test_what_was_lent_is_given_back_and_no_pod_counts_as_failed(cluster: RealCluster, quotas: Quotas) -> None:
@@ -85,6 +86,7 @@ async def test_half_of_a_group_waits_for_the_other_half(cluster: RealCluster, qu
         await quotas.job("beside", "blue-a", 1)
         await quotas.until("beside", running=1, gated=0)
         assert await cluster.placed("kueue.x-k8s.io/pod-group-name=pair") == {}
+        assert quotas.refused_bindings() == []
         await cluster.client.create(cluster.pods, member("second"))
 
         async def both() -> bool:
@@ -129,6 +131,12 @@ async def test_a_pod_of_a_group_that_is_taken_away_is_replaced_within_its_quota(
 
         await cluster.until("its follower is on a node", replaced)
         await quotas.until("wide", running=8, gated=0)
+
+        async def let_go() -> bool:
+            return "wide-3" not in {one["metadata"]["name"] for one in await cluster.client.list(cluster.pods)}
+
+        await cluster.until("Kueue counts the follower in its place and keeps it no longer", let_go)
+        await quotas.until_used(red_a=(8, 4))
 
 
 async def test_a_pod_that_is_deleted_behind_its_gate_is_replaced_and_its_group_starts_whole(

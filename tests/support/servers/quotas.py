@@ -6,6 +6,7 @@ Kinds without a namespace carry the test's in their names, so that tests do not 
 from __future__ import annotations
 
 import contextlib
+import json
 from typing import Any, Final
 
 from manifests import job_manifest, template
@@ -123,6 +124,13 @@ class Quotas:
 
     async def workloads(self) -> list[Json]:
         return await self.cluster.client.list(self.cluster.path("workloads", "kueue.x-k8s.io/v1beta2"))
+
+    def refused_bindings(self) -> list[str]:
+        """Return the bindings in the test's namespace that the server refused, as that of a gated pod is."""
+        asked = [json.loads(line) for line in self.cluster.plane.audit_log.read_text(encoding="utf-8").splitlines()]
+        about = {"namespace": self.cluster.namespace, "subresource": "binding"}.items()
+        ours = [one for one in asked if about <= one.get("objectRef", {}).items()]
+        return [one["objectRef"]["name"] for one in ours if one["responseStatus"]["code"] >= 400]
 
     async def told(self, reason: str) -> list[str]:
         """Return the messages of Cotide's events about Kueue's Workloads."""
