@@ -161,7 +161,7 @@ def main() -> None:
         "--data", type=lambda path: Path(path).resolve(), default=Path(given) if given else Path("nowhere"),
         help="real traces",
     )  # fmt: skip
-    parser.add_argument("--logs", default=LOGS if given else "made-up", help="beginnings of names; 'made-up' for none")
+    parser.add_argument("--logs", help=f"beginnings of names; default: {LOGS}, or 'made-up' without --data")
     parser.add_argument("--policies", default=POLICIES)
     parser.add_argument("--runtime", default="request", help="request, clairvoyant, last-two or learned")
     parser.add_argument("--rounds", type=int, default=7)
@@ -171,6 +171,8 @@ def main() -> None:
     if "--" in own:
         own, rest = own[: own.index("--")], own[own.index("--") + 1 :]
     arguments = parser.parse_args(own)
+    if arguments.logs is None:
+        arguments.logs = LOGS if arguments.data.is_dir() else "made-up"
     folders = [unpacked(arguments.before), unpacked(arguments.after)]
     print(f"before {folders[0].name}, after {folders[1].name}; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     if arguments.script:

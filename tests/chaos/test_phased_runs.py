@@ -34,7 +34,7 @@ BLOCKED: Final = replace(
 GROWING: Final = replace(BLOCKED, steps=(Step(0.0, "job", {**JOB, "seconds": 0.1, "needs": (200, 1500, 300, 1000)}),))
 CASES: Final[dict[str, tuple[Plan, str]]] = {
     "promising": (GROWING, "which needs"),
-    "patient": (BLOCKED, "not settled"),
+    "never grants": (BLOCKED, "not settled"),
 }
 
 

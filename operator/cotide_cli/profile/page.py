@@ -171,10 +171,13 @@ def _predicted_chart(results: Results) -> str:
         return chart("Predicted and measured", "Too few cells, or no model passed the gate.", "<p>nothing to show</p>")
     measured, predicted = (np.array(column) for column in zip(*pairs, strict=True))
     low, high = float(min(measured.min(), predicted.min())) / 1.2, float(max(measured.max(), predicted.max())) * 1.2
-    both = [Series("as predicted", measured, predicted), Series("equal", np.array([low, high]), np.array([low, high]))]
+    both = [
+        Series("as predicted", measured, predicted, scattered=True),
+        Series("equal", np.array([low, high]), np.array([low, high])),
+    ]
     return chart(
         "Predicted and measured p95",
-        "Of cells that the model did not see (four folds), in the order of the measured p95; logarithmic.",
+        "Of cells that the model did not see (four folds); both axes are logarithmic.",
         line_chart(both, Axis("measured p95, ms", low, high, True), Axis("predicted p95, ms", low, high, True)),
     )
 

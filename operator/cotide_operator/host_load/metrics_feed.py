@@ -11,6 +11,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Final
 
 import aiohttp
@@ -21,6 +22,7 @@ from cotide_operator.clock import Clock
 from cotide_operator.config.metric_settings import MetricsSourceSettings
 from cotide_operator.host_load.pod_usage import PodUsages
 from cotide_operator.task_supervisor import TaskSupervisor
+from cotide_operator.translation.pod_phases import phases_of
 from cotide_operator.usage.dependencies import Dependencies
 from cotide_operator.usage.measurement_faults import MeasurementFaults
 from cotide_operator.usage.metrics_api import MetricsApiSource
@@ -36,7 +38,7 @@ SOURCE_TIMEOUT_SECONDS: Final = 10.0
 
 @contextlib.asynccontextmanager
 async def metrics_feed(dependencies: Dependencies, supervisor: TaskSupervisor) -> AsyncIterator[UsageFeed | None]:
-    """Run what measures, as part of the crew; yield the feed, or None where there is no source."""
+    """Run what measures, as tasks of the supervisor; yield the feed, or None where there is no source."""
     settings = dependencies.settings.metrics_source
     if settings is None:
         if dependencies.settings.forecasts_host_load:
@@ -89,13 +91,23 @@ class _UsagesOnly:
         return self._usages.usage_of(pod_key, time.time(), self._clock.from_wall)
 
 
+def _needs_usage(dependencies: Dependencies) -> bool:
+    """Return whether what pods use is of use: to forecast host load, to learn phases, or for a Job that states some."""
+    settings = dependencies.settings
+    if settings.forecasts_host_load or settings.phases.learn:
+        return True
+    return any(phases_of(job) for job in dependencies.mirror.jobs.values())
+
+
 def _source(dependencies: Dependencies, session: aiohttp.ClientSession, settings: MetricsSourceSettings) -> Source:
     if settings.prometheus is not None:
-        usage = dependencies.settings.forecasts_host_load
-        stale = settings.stale_after_seconds
-        faults = MeasurementFaults(dependencies.telemetry)
         return PrometheusSource(
-            session, settings.prometheus, dependencies.mirror, usage=usage, stale_seconds=stale, faults=faults
+            session,
+            settings.prometheus,
+            dependencies.mirror,
+            needs_usage=partial(_needs_usage, dependencies),
+            stale_seconds=settings.stale_after_seconds,
+            faults=MeasurementFaults(dependencies.telemetry),
         )
     if settings.scrape is not None:
         return TextSource(session, settings.scrape.url)

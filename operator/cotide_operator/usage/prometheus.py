@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -98,7 +98,7 @@ class PrometheusSource:
     settings : where it is, the templates, who may ask what, and the recorded queries of what pods use.
     mirror : Mirror
         The Workloads and their pods.
-    usage : whether the recorded queries are asked at all.
+    needs_usage : asked at each reading, whether the recorded queries are asked; `usage_range` asks them always.
     stale_seconds : wall seconds after which a reading is too old: a reading takes half of them at most.
     faults : counts and tells what made a part raise; None: only the query's own refusal tells of it.
 
@@ -118,7 +118,7 @@ class PrometheusSource:
         settings: PrometheusSourceSettings,
         mirror: ObjectCache,
         *,
-        usage: bool = False,
+        needs_usage: Callable[[], bool] = lambda: False,
         stale_seconds: float = 60.0,
         faults: MeasurementFaults | None = None,
     ) -> None:
@@ -134,7 +134,8 @@ class PrometheusSource:
         self._outcomes: dict[WorkloadQuery, tuple[float, _Outcome]] = {}
         """The last of each query and when it was, in seconds of the monotonic clock."""
         texts = {"podCpuQuery": settings.pod_cpu_query, "podMemoryQuery": settings.pod_memory_query}
-        self._usage = [_UsageQuery(field, text) for field, text in texts.items()] if usage else []
+        self._needs_usage = needs_usage
+        self._usage = [_UsageQuery(field, text) for field, text in texts.items()]
         self.settling_seconds = max((longest_range(text) for text in texts.values()), default=0.0)
         self.refused: dict[str, str] = {}
         """Queries that gave nothing usable, with the reason, by owner and field."""
@@ -171,8 +172,9 @@ class PrometheusSource:
 
     async def _read_usage(self, refused: dict[str, str]) -> list[UsageReading]:
         found: list[UsageReading] = []
-        answers = await asyncio.gather(*(self._ask_usage(one) for one in self._usage))
-        for one, answer in zip(self._usage, answers, strict=True):
+        asked = self._usage if self._needs_usage() else []
+        answers = await asyncio.gather(*(self._ask_usage(one) for one in asked))
+        for one, answer in zip(asked, answers, strict=True):
             if isinstance(answer, str):
                 refused[one.name] = answer
             else:

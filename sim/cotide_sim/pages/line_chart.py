@@ -31,11 +31,12 @@ which are lost on a dark and on a white page; and four more behind it."""
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line: x rises; both (n,)."""
+    """One line, or points that no line joins; both (n,), and x of a line rises."""
 
     name: str
     x: Floats
     y: Floats
+    scattered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +90,11 @@ def line_chart(series: Sequence[Series], x: Axis, y: Axis) -> str:
         kept = np.unique(np.linspace(0, len(line.x) - 1, min(len(line.x), _POINTS_MAX)).astype(np.int64))
         across = _LEFT + wide * x.share(line.x[kept])
         down = _TOP + high * (1 - y.share(line.y[kept]))
-        points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(across.tolist(), down.tolist(), strict=True))
-        colour = COLOURS[number % len(COLOURS)]
+        colour, pairs = COLOURS[number % len(COLOURS)], list(zip(across.tolist(), down.tolist(), strict=True))
+        if line.scattered:
+            parts += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3" fill="{colour}"/>' for a, b in pairs]
+            continue
+        points = " ".join(f"{a:.1f},{b:.1f}" for a, b in pairs)
         parts.append(f'<polyline points="{points}" stroke="{colour}"><title>{escape(line.name)}</title></polyline>')
     parts.append("</svg>")
     legend = "".join(

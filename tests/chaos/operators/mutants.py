@@ -103,11 +103,11 @@ def _unfair() -> None:
 
     from cotide_operator.translation.event_source import EventSource
 
-    collect = EventSource.collect
+    collect_part = EventSource.collect_part
 
     def collected(self: Any) -> Any:
         fresh = not self._live
-        events = collect(self)
+        events = collect_part(self)
         if not fresh:
             return events
         first = min((event.pod.created_seconds for event in events if hasattr(event, "pod")), default=0.0)
@@ -121,7 +121,7 @@ def _unfair() -> None:
                 passed_on.append(event)
         return passed_on
 
-    EventSource.collect = collected  # type: ignore[method-assign]  # on purpose
+    EventSource.collect_part = collected  # type: ignore[method-assign]  # on purpose
 
 
 def _untracked() -> None:
@@ -236,7 +236,7 @@ def _promising() -> None:
     phase_resizer._is_set = lambda _pod: True  # on purpose
 
 
-def _patient() -> None:
+def _never_grants() -> None:
     """A phase waits for its size however long that takes."""
     from cotide_operator.scheduling import phase_resizer
 
@@ -248,17 +248,17 @@ def _piecemeal() -> None:
     from cotide_core.events import PodUpserted
     from cotide_operator.translation.event_source import EventSource
 
-    collect = EventSource.collect
+    collect_part = EventSource.collect_part
 
     def collected(self: Any) -> Any:
         return [
             PodUpserted(event.pod._replace(gang=event.pod.gang._replace(minimum=1)))
             if isinstance(event, PodUpserted) and event.pod.gang is not None
             else event
-            for event in collect(self)
+            for event in collect_part(self)
         ]
 
-    EventSource.collect = collected  # type: ignore[method-assign]  # on purpose
+    EventSource.collect_part = collected  # type: ignore[method-assign]  # on purpose
 
 
 def _patient() -> None:
@@ -331,6 +331,7 @@ _MUTANTS: dict[str, Callable[[], None]] = {
     "unmarked": _unmarked,
     "evicts again": _evicts_again,
     "promising": _promising,
+    "never grants": _never_grants,
     "piecemeal": _piecemeal,
     "patient": _patient,
     "off the book": _off_the_book,

@@ -6,7 +6,10 @@ import asyncio
 import time
 from typing import Any
 
+import msgspec
 import pytest
+from aiohttp import web
+from manifests import job_manifest
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import SchedulerConfig
@@ -14,7 +17,7 @@ from cotide_core.cycle import Scheduler
 from cotide_core.events import Event, Node, NodeUpserted, Pod, PodUpserted
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_kube.timestamps import format_timestamp
-from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.cache.object_cache import CustomObject, ObjectCache
 from cotide_operator.clock import ScaledClock
 from cotide_operator.config.settings import parse_settings
 from cotide_operator.host_load.metrics_feed import metrics_feed
@@ -111,3 +114,31 @@ async def test_without_a_source_and_without_forecasts_nothing_runs() -> None:
     async with TaskSupervisor() as supervisor, metrics_feed(dependencies, supervisor) as feed:
         assert feed is None
         assert supervisor._tasks == []
+
+
+async def test_prometheus_is_asked_what_pods_use_once_a_job_states_phases_and_not_before() -> None:
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.query["query"])
+        series = [{"metric": {"namespace": "ns", "pod": "web"}, "value": [time.time(), "250"]}]
+        return web.json_response({"status": "success", "data": {"resultType": "vector", "result": series}})
+
+    app = web.Application()
+    app.router.add_get("/api/v1/query", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    dependencies = dependencies_of(
+        f"policy: qpsm\nmetricsSource: {{prometheus: {{url: '{url}', podCpuQuery: cpu}}, intervalSeconds: 0.01}}"
+    )
+    async with TaskSupervisor() as supervisor, metrics_feed(dependencies, supervisor) as feed:
+        assert feed is not None
+        await until(lambda: len(asked) > 2)
+        assert set(asked) == {"vector(1)"}
+        phase = {"name": "read", "resources": {"cpu": "1"}, "seconds": 5}
+        job = job_manifest("count", namespace="ns", template={}, phases=[phase])
+        dependencies.mirror.apply("jobs", "ADDED", msgspec.convert(job, CustomObject))
+        await until(lambda: feed.usage_of("ns/web"))
+    await runner.cleanup()

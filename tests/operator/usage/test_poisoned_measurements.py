@@ -205,7 +205,7 @@ async def test_a_configured_query_that_trips_us_leaves_the_other_one(monkeypatch
     telemetry = Metrics()
     settings = PrometheusSourceSettings.model_validate({"url": "http://nobody"})
     faults = MeasurementFaults(telemetry)
-    source = PrometheusSource(None, settings, ObjectCache(), usage=True, faults=faults)  # type: ignore[arg-type]  # nobody is asked
+    source = PrometheusSource(None, settings, ObjectCache(), needs_usage=lambda: True, faults=faults)  # type: ignore[arg-type]  # nobody is asked
 
     async def answer(path: str, parameters: dict[str, str], limits: Any) -> dict[str, Any]:
         if parameters["query"] == settings.pod_cpu_query:

@@ -330,7 +330,7 @@ async def test_the_recorded_queries_of_the_configuration_give_what_pods_use(sess
 
     runner, url = await serve(answer)
     settings = Settings(url=url, pod_cpu_query="cpu", pod_memory_query="mem")
-    source = PrometheusSource(session, settings, ObjectCache(), usage=True)
+    source = PrometheusSource(session, settings, ObjectCache(), needs_usage=lambda: True)
     assert (await source.read()).usage == [
         UsageReading("ns/a", CPU, 250.5, 990.0),
         UsageReading("ns/a", MEMORY, None, 990.0),
@@ -356,7 +356,7 @@ async def test_a_recorded_query_without_any_series_is_named(session: aiohttp.Cli
         return web.json_response({"status": "success", "data": {"resultType": "vector", "result": []}})
 
     runner, url = await serve(answer)
-    source = PrometheusSource(session, Settings(url=url), ObjectCache(), usage=True)
+    source = PrometheusSource(session, Settings(url=url), ObjectCache(), needs_usage=lambda: True)
     assert await source.read() == Measured()
     assert list(source.refused) == ["metricsSource.prometheus podCpuQuery", "metricsSource.prometheus podMemoryQuery"]
     assert "cAdvisor" in source.refused["metricsSource.prometheus podCpuQuery"]
@@ -377,7 +377,7 @@ async def test_a_range_that_is_refused_says_why(
         return web.json_response(body)
 
     runner, url = await serve(answer)
-    source = PrometheusSource(session, Settings(url=url), ObjectCache(), usage=True)
+    source = PrometheusSource(session, Settings(url=url), ObjectCache(), needs_usage=lambda: True)
     with pytest.raises(SourceDown, match=words):
         await source.usage_range(CPU, 0.0, 10.0, 1.0)
     await runner.cleanup()

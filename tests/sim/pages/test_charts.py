@@ -44,3 +44,10 @@ def test_names_figures_and_titles_are_escaped() -> None:
     )
     whole = page(evil, [drawn, table([evil], [["cell"]])], Made(evil, evil, evil))
     assert evil not in whole
+
+
+def test_scattered_points_are_joined_by_no_line() -> None:
+    values = np.array([0.0, 1.0, 0.5])
+    drawn = line_chart([Series("a", values, values, scattered=True)], Axis("x", 0, 1), Axis("y", 0, 1))
+    assert drawn.count("<circle") == 3
+    assert "<polyline" not in drawn
