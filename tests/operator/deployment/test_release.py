@@ -143,6 +143,7 @@ def test_nightly_runs_all_that_takes_long_and_goes_on_when_a_step_fails() -> Non
     (named,) = re.findall(r"^NIGHTLY \?= (.*)$", MAKEFILE, re.MULTILINE)
     long = {
         "test-real",
+        "test-kueue",
         "test-node",
         "test-kubelets",
         "test-image",

@@ -6,7 +6,6 @@ Imported by the conftest of tests/real and of tests/node, which say in their fix
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import re
 from collections.abc import AsyncIterator
@@ -15,7 +14,6 @@ import pytest
 from control_plane import ControlPlane
 from real_cluster import DEPLOY, RealCluster, apply, until_served
 
-from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 
 NUMBERS = itertools.count(1)
@@ -50,9 +48,4 @@ async def cluster(deployed: ControlPlane, request: pytest.FixtureRequest) -> Asy
             yield one
         finally:
             await client.delete(f"/api/v1/namespaces/{name}")
-            for pod in await client.list(one.pods):  # no kubelet ends them when the fake nodes are gone
-                with contextlib.suppress(ApiError):
-                    await client.delete(f"{one.pods}/{pod['metadata']['name']}", grace_seconds=0)
-                    # Nor does anybody count those of Jobs.
-                    path = f"{one.pods}/{pod['metadata']['name']}"
-                    await client.patch(path, {"metadata": {"finalizers": None}})
+            await one.remove_pods()
