@@ -185,15 +185,19 @@ def tell_on_stderr(line: str) -> None:
     sys.stderr.flush()
 
 
+def print_folder(folder: Callable[[], Path], skipped: str) -> int:
+    """Print where programs are and return 0; where they can't be had, name the tests that are skipped and why."""
+    try:
+        sys.stdout.write(f"{folder()}\n")
+    except NotToBeHad as reason:
+        tell_on_stderr(f"{skipped} are skipped: {reason}")
+        return 1 if os.environ.get(REQUIRED) == "required" else SKIP_CODE
+    return 0
+
+
 def main() -> int:
     """Print the folder of the programs."""
-    try:
-        found = find_or_build(tell_on_stderr)
-    except NotToBeHad as reason:
-        tell_on_stderr(f"the tests on a real API server are skipped: {reason}")
-        return 1 if os.environ.get(REQUIRED) == "required" else SKIP_CODE
-    sys.stdout.write(f"{found.kube_apiserver.parent}\n")
-    return 0
+    return print_folder(lambda: find_or_build(tell_on_stderr).kube_apiserver.parent, "the tests on a real API server")
 
 
 if __name__ == "__main__":

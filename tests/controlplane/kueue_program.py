@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from binaries import REQUIRED, SKIP_CODE, NotToBeHad, cached, find_go, last_line, progress, tell_on_stderr
+from binaries import NotToBeHad, cached, find_go, last_line, print_folder, progress, tell_on_stderr
 
 VERSION: Final = "v0.15.0"
 MODULE: Final = f"sigs.k8s.io/kueue@{VERSION}"
@@ -106,13 +106,7 @@ def _downloaded(go: str) -> Path:
 
 def main() -> int:
     """Print the folder of the program."""
-    try:
-        found = find_or_build(tell_on_stderr)
-    except NotToBeHad as reason:
-        tell_on_stderr(f"the tests beside Kueue are skipped: {reason}")
-        return 1 if os.environ.get(REQUIRED) == "required" else SKIP_CODE
-    sys.stdout.write(f"{found.folder}\n")
-    return 0
+    return print_folder(lambda: find_or_build(tell_on_stderr).folder, "the tests beside Kueue")
 
 
 if __name__ == "__main__":

@@ -156,20 +156,35 @@ class LatencyRelief:
     def _play(
         chosen: Round, record: PodRecord | None, broken: _Broken, evictions: Evictions, now: float
     ) -> list[Evict]:
-        out = []
         service = "" if record is None else record.pod.workload
-        for one in chosen.victims:
-            pod, node = one.record.pod, one.record.node or ""
-            evictions.ask(one.record, now)
-            others = len(chosen.victims) - 1
-            with_others = f" and {others} more" if others else ""
-            reason = (
+
+        def why(node: str, without: str) -> str:
+            return (
                 f"{service} was measured at {broken.milliseconds:.3g} ms on {node}, its limit is {broken.limit:.3g} ms;"
-                f" without this pod{with_others} {100 * chosen.stays:.0f} % of that risk would stay; a"
-                f" {pod.workload_class} pod with {one.lost:.0f} core s done"
+                f" {without} {100 * chosen.stays:.0f} % of that risk would stay"
             )
-            out.append(Evict(pod.key, pod.uid, node, reason, EvictCause.LATENCY))
-        return out
+
+        return evictions_of(chosen.victims, EvictCause.LATENCY, why, evictions, now)
+
+
+def evictions_of(
+    victims: Sequence[Candidate], cause: EvictCause, why: Callable[[str, str], str], evictions: Evictions, now: float
+) -> list[Evict]:
+    """Return an Evict for each pod of a round, noted in `evictions`.
+
+    Parameters
+    ----------
+    why : a node and "without this pod ..." to the reason, but for what the pod is and loses.
+    """
+    others = len(victims) - 1
+    without = f"without this pod and {others} more" if others else "without this pod"
+    out = []
+    for one in victims:
+        pod, node = one.record.pod, one.record.node or ""
+        evictions.ask(one.record, now)
+        reason = f"{why(node, without)}; a {pod.workload_class} pod with {one.lost:.0f} core s done"
+        out.append(Evict(pod.key, pod.uid, node, reason, cause))
+    return out
 
 
 def measured_latency(event: ServiceSampled, state: ClusterState) -> tuple[float, float] | None:

@@ -35,6 +35,7 @@ from cotide_core.reclaiming.latency_relief import (
     Round,
     best_rounds,
     candidates_on,
+    evictions_of,
     measured_latency,
     options_of,
 )
@@ -156,19 +157,15 @@ class TrendRelief:
     ) -> list[Evict]:
         record = state.record(key)
         service = "" if record is None else record.pod.workload
-        out = []
-        for one in chosen.victims:
-            pod, node = one.record.pod, one.record.node or ""
-            self._next[node] = now + self._config.overload_pause_seconds
-            evictions.ask(one.record, now)
-            others = len(chosen.victims) - 1
-            with_others = f" and {others} more" if others else ""
-            reason = (
+
+        def why(node: str, without: str) -> str:
+            return (
                 f"the p95 of {service} on {node} rises towards its limit, and is above it at the next measurement with"
-                f" {100 * risk:.0f} %; without this pod{with_others} {100 * chosen.stays:.0f} % of that risk would"
-                f" stay; a {pod.workload_class} pod with {one.lost:.0f} core s done"
+                f" {100 * risk:.0f} %; {without} {100 * chosen.stays:.0f} % of that risk would stay"
             )
-            out.append(Evict(pod.key, pod.uid, node, reason, EvictCause.LATENCY_RISES))
+
+        out = evictions_of(chosen.victims, EvictCause.LATENCY_RISES, why, evictions, now)
+        self._next.update((one.node, now + self._config.overload_pause_seconds) for one in out)
         return out
 
     def _forget(self, key: str) -> None:

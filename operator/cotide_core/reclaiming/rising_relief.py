@@ -31,6 +31,7 @@ from cotide_core.reclaiming.latency_relief import (
     Option,
     Remaining,
     candidates_on,
+    evictions_of,
     measured_latency,
     options_of,
 )
@@ -136,19 +137,15 @@ class RisingRelief:
     ) -> list[Evict]:
         record = state.record(chosen.option.service)
         service = "" if record is None else record.pod.workload
-        out = []
-        for one in chosen.option.victims:
-            pod, node = one.record.pod, one.record.node or ""
-            self._next[node] = now + self._config.overload_pause_seconds
-            evictions.ask(one.record, now)
-            others = len(chosen.option.victims) - 1
-            with_others = f" and {others} more" if others else ""
-            reason = (
+
+        def why(node: str, without: str) -> str:
+            return (
                 f"{service} is forecast to get more requests on {node} within {seconds:.0f} s: then it breaks its limit"
-                f" with {100 * chosen.before:.0f} %, without this pod{with_others} with {100 * chosen.after:.0f} %; a"
-                f" {pod.workload_class} pod with {one.lost:.0f} core s done"
+                f" with {100 * chosen.before:.0f} %, {without} with {100 * chosen.after:.0f} %"
             )
-            out.append(Evict(pod.key, pod.uid, node, reason, EvictCause.LATENCY_RISES))
+
+        out = evictions_of(chosen.option.victims, EvictCause.LATENCY_RISES, why, evictions, now)
+        self._next.update((one.node, now + self._config.overload_pause_seconds) for one in out)
         return out
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from binaries import SKIP_CODE, NotToBeHad, tell_on_stderr
+from binaries import NotToBeHad, print_folder, tell_on_stderr
 
 PACKAGES: Final = (
     "containerd", "runc", "containernetworking-plugins", "busybox-static", "memcached", "libevent-2.1-7", "libseccomp2",
@@ -102,12 +102,7 @@ def _run(command: list[str], folder: Path) -> None:
 
 def main() -> int:
     """Print the folder of the programs."""
-    try:
-        sys.stdout.write(f"{find_or_download(tell_on_stderr).root}\n")
-    except NotToBeHad as reason:
-        sys.stderr.write(f"the tests on real nodes are skipped: {reason}\n")
-        return SKIP_CODE
-    return 0
+    return print_folder(lambda: find_or_download(tell_on_stderr).root, "the tests on real nodes")
 
 
 if __name__ == "__main__":
