@@ -28,6 +28,8 @@ from cotide_core.state.node_columns import CPU_COLUMN
 
 POOL: Final = ""
 """The learner of the namespaces that an administrator pools; each other namespace is a learner of its own name."""
+LEAST_MILLISECONDS: Final = 1e-6
+"""A lower p95 is no measurement (chosen: a nanosecond): a query that found no request says 0, which has no logarithm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,7 @@ class SampleCollector:
     def _measure(self, state: ClusterState, key: str, rate: float, latency: float) -> None:
         record = state.record(key)
         workload = state.workload(record.pod.workload) if record is not None else None
-        if record is None or workload is None or record.row < 0:
+        if record is None or workload is None or record.row < 0 or latency < LEAST_MILLISECONDS:
             return
         learner = self._learner(record.pod)
         if learner is None or not {self._learner(one.pod) for one in batch_on(state, record.row)} <= {learner, POOL}:
