@@ -24,10 +24,10 @@ MEBIBYTE = 2**20
 class Reading:
     """Verbs that answer what they were sent with its length."""
 
-    async def filter(self, body: bytes) -> Reply:
+    async def prioritize(self, body: bytes) -> Reply:
         return Reply(str(len(body)).encode(), "answered")
 
-    prioritize = preempt = bind = filter
+    filter = preempt = bind = prioritize
 
     def rest(self) -> None: ...
 
