@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cotide_cli.experiments.kept_figures import KeptFigures, journal_option
-from cotide_cli.experiments.options import print_report
+from cotide_cli.experiments.options import journal_option, print_report
 from cotide_cli.printing import output_option, print_lines, progress_bar
 from cotide_core.errors import InputError
 from cotide_sim.workloads.scenarios import SCENARIOS, Scenario
@@ -43,6 +42,7 @@ def command(
     A seed takes about a minute of processor time at 40 nodes.
     """
     from cotide_sim.experiments.joint.contest import CONTENDERS, run
+    from cotide_sim.sweeps.kept_figures import KeptFigures
 
     if data is not None and not data.is_dir():
         raise InputError("no such directory", file=str(data), field="--data")

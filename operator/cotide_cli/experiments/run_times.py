@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cotide_cli.experiments.kept_figures import KeptFigures, journal_option
+from cotide_cli.experiments.options import journal_option
 from cotide_cli.printing import as_text, output_option
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def command(logs: tuple[Path, ...], rebuild_days: int, journal: Path | None, out
     from rich.progress import Progress
 
     from cotide_sim.experiments.backfilling.run_times import run, tables
+    from cotide_sim.sweeps.kept_figures import KeptFigures
 
     reports = []
     with ExitStack() as opened:

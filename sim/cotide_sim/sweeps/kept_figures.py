@@ -1,6 +1,6 @@
 """Figures of an experiment's parts in a journal: each is on the disk before the next part begins.
 
-Called by the commands beside it that run for hours. Durability is `cotide_sim.sweeps.journal_file`'s. Invariant: what
+Called by experiments' commands that run for hours. Durability is `journal_file`'s. Invariant: what
 was found is never found again, and never changed.
 """
 
@@ -11,14 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import click
-
-journal_option = click.option(
-    "--journal",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Keeps each run that ended; the same command goes on there. Begin another one after a change of the code.",
-)
-"""Of every experiment with such a journal, as `journal`."""
+from cotide_sim.sweeps.journal_file import JournalFile
 
 
 class KeptFigures(MutableMapping[tuple[Any, ...], dict[str, Any]]):
@@ -41,8 +34,6 @@ class KeptFigures(MutableMapping[tuple[Any, ...], dict[str, Any]]):
     """
 
     def __init__(self, path: Path, kind: str, names: Sequence[str], of: dict[str, Any]) -> None:
-        from cotide_sim.sweeps.journal_file import JournalFile
-
         self._file = JournalFile(path, kind)
         self._names, self._of = names, of
         self.remarks = self._file.remarks
