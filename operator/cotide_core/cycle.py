@@ -564,11 +564,12 @@ class Scheduler:
             seconds = standing.gang.timeout_seconds
             words = f"gang {key}: {held} of {least} held a node for {seconds:.0f} s and the others found none"
             asked = [one for one in self.gangs.holders(key) if self._capacity.ask(one, now)]
+            if asked:
+                self.gangs.release(key)
             for one in asked:
                 self.gangs.ask(one, now)
                 pod = one.pod
                 self._out.append(Evict(pod.key, pod.uid, one.node or "", words, EvictCause.GANG))
-            self.gangs.released += bool(asked)
 
     def _evict_whole_gangs(self, now: float) -> None:
         """Let the others of a gang leave, too, of which too few stay when a member does."""

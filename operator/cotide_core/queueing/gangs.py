@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from cotide_core.events import Gang, Pod, PodPhase
@@ -42,6 +43,24 @@ LEAVES_SECONDS: Final = 90.0
 
 AGAIN_SECONDS: Final = 30.0
 """Between two rounds of releasing one gang: as long as a refused eviction is not asked again."""
+
+
+class GangNeed(StrEnum):
+    """What a gang waits for that may not run yet."""
+
+    MEMBERS = "members"
+    """Fewer than it lacks are there and may start: not made yet, gated, capped or behind a full queue."""
+    ROOM = "room"
+    BINDINGS = "bindings"
+    """All have a node, and some bindings are not confirmed."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangWait:
+    """What a gang waits for, and since when."""
+
+    need: GangNeed
+    since_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +95,16 @@ class GangStanding:
         few = bound + self.succeeded < self.gang.minimum
         return bound > 0 and few and bool(self.waiting or self.assumed)
 
+    @property
+    def need(self) -> GangNeed | None:
+        """What it waits for; None where it is whole, over, or nobody of it may start or holds a node."""
+        if self.lacks == 0:
+            bound = self.holding - self.assumed
+            return GangNeed.BINDINGS if bound + self.succeeded < self.gang.minimum else None
+        if len(self.waiting) >= self.lacks:
+            return GangNeed.ROOM
+        return GangNeed.MEMBERS if self.waiting or self.holding else None
+
 
 class Gangs:
     """The gangs of one engine."""
@@ -94,11 +123,18 @@ class Gangs:
         """Since when."""
         self._leaving: dict[str, dict[str, tuple[str, float]]] = {}
         """Members that were asked to leave: uid and when."""
-        self.released = 0
-        """Gangs that were released for their time-out, ever."""
+        self.waits: dict[str, GangWait] = {}
+        """Of gangs that may not run yet; as of the last `settle`. A new engine begins to count anew."""
+        self.released: dict[GangNeed, int] = {}
+        """How often a gang was released for its time-out, by what it still waited for."""
 
     def __iter__(self) -> Iterator[GangStanding]:
         return (self.standing(key) for key in self.members)
+
+    @property
+    def partial(self) -> int:
+        """How many gangs hold nodes for nothing yet."""
+        return len(self._partial)
 
     def note(self, pod: Pod) -> None:
         """Take in a pod as it was just reported."""
@@ -162,10 +198,11 @@ class Gangs:
         self._end_leaving(changed, now)
         for key in changed:
             if not self.members.get(key):
-                for kept in (self.members, self._rules, self._succeeded, self._partial, self._leaving):
+                for kept in (self.members, self._rules, self._succeeded, self._partial, self._leaving, self.waits):
                     kept.pop(key, None)
                 continue
             standing = self.standing(key)
+            self._note_wait(standing, now)
             if standing.partial:
                 self._partial.setdefault(key, now)
             else:
@@ -179,6 +216,11 @@ class Gangs:
         for key in late:
             self._partial[key] = now + AGAIN_SECONDS - self._rules[key].timeout_seconds
         return late
+
+    def release(self, key: str) -> None:
+        """Count a gang that is released for its time-out."""
+        need = self.standing(key).need or GangNeed.BINDINGS
+        self.released[need] = self.released.get(need, 0) + 1
 
     def holders(self, key: str) -> list[PodRecord]:
         """Return the members of a gang that are bound to a node and not on their way out."""
@@ -222,6 +264,14 @@ class Gangs:
         ends = [since + self._rules[key].timeout_seconds for key, since in self._partial.items()]
         ends += [since + LEAVES_SECONDS for asked in self._leaving.values() for _, since in asked.values()]
         return max(now, min(ends, default=math.inf))
+
+    def _note_wait(self, standing: GangStanding, now: float) -> None:
+        key, need = standing.gang.key, standing.need
+        known = self.waits.get(key)
+        if need is None:
+            self.waits.pop(key, None)
+        elif known is None or known.need is not need:
+            self.waits[key] = GangWait(need, now)
 
     def _end_leaving(self, changed: dict[str, None], now: float) -> None:
         for gang, asked in list(self._leaving.items()):

@@ -2,7 +2,8 @@
 
 Called by ``cotide consolidate`` and ``cotide whatif``. Its calls block, also those that a `Carrier` awaits: nothing
 else runs in a command. A plan needs `get` and `list` on pods, nodes, namespaces, priority classes, disruption budgets
-and, where they are installed, our own resources; what may not be read beside pods and nodes is left out with a warning.
+and, where they are installed, our own resources and those that say how large a gang is; what may not be read beside
+pods and nodes is left out with a warning.
 Carrying out needs `patch` on nodes and `create` on pods/eviction as well.
 """
 
@@ -19,9 +20,10 @@ from cotide_kube.answers import ApiError
 from cotide_kube.objects import ApiStruct, NodeObject, PodObject
 from cotide_kube.official import ask, connect
 from cotide_operator.apis.names import GROUP
-from cotide_operator.cache.object_cache import KINDS, TYPES, Kind, ObjectCache
+from cotide_operator.cache.object_cache import KINDS, OPTIONAL_KINDS, PATHS, TYPES, Kind, ObjectCache
 from cotide_operator.consolidation.carrier import ENDED, MARK, NodeNow, PodNow, pod_now
 from cotide_operator.consolidation.picture import Picture, picture_of
+from cotide_operator.translation.pod_groups import named_by
 
 PAGE: Final = 500
 """Objects of one answer (chosen: kubectl's)."""
@@ -62,6 +64,9 @@ class OfficialClient:
             self._lists[kind] = lambda kind=kind, **pages: custom.list_cluster_custom_object(
                 GROUP, "v1alpha1", kind, **pages
             )
+        for kind in OPTIONAL_KINDS:
+            parts = PATHS[kind].removeprefix("/apis/").split("/")
+            self._lists[kind] = lambda parts=parts, **pages: custom.list_cluster_custom_object(*parts, **pages)
 
     def read(self) -> Picture:
         """Read the cluster.
@@ -73,7 +78,11 @@ class OfficialClient:
         """
         cache = ObjectCache()
         warnings = []
-        for kind in KINDS:
+        for kind in (*KINDS, *OPTIONAL_KINDS):
+            if kind in OPTIONAL_KINDS and kind not in {
+                named[0] for pod in cache.pods.values() if (named := named_by(pod))
+            }:
+                continue  # nobody names one: most clusters serve none, and most roles may not ask
             if kind not in self._lists:
                 continue  # claims and volumes: pods that have any stay where they are, whatever these say
             try:

@@ -40,6 +40,7 @@ class Metrics:
         self._add_learning()
         self._count_attempts()
         self._count_evictions()
+        self._show_gangs()
         self._count_writes()
         self._score_forecasts()
         self._show_models()
@@ -109,6 +110,25 @@ class Metrics:
         )
         self.overloaded_nodes = self._gauge("overloaded_nodes", "Nodes above the overload share now.")
         self.cordoned_nodes = self._gauge("cordoned_nodes", "Nodes kept free of batch and gratis pods after overloads.")
+
+    def _show_gangs(self) -> None:
+        """Make what tells of gangs."""
+        self.gangs_waiting = self._gauge(
+            "gangs_waiting",
+            "Gangs that may not run yet, by what they wait for: members (fewer may start than lack), room, bindings.",
+            "need",
+        )
+        self.gang_oldest_wait = self._gauge(
+            "gangs_oldest_wait_seconds",
+            "Clock seconds for which the oldest of them has waited for that; from this replica's start at the most.",
+            "need",
+        )
+        self.gangs_partial = self._gauge(
+            "gangs_partial", "Gangs of which fewer hold nodes than must, while others of them wait."
+        )
+        self.gang_timeouts = self._counter(
+            "gang_timeouts_total", "Gangs whose pods were evicted for their time-out, by what lacked.", "need"
+        )
 
     def _count_writes(self) -> None:
         """Make what tells of writes that explain decisions and were not done."""

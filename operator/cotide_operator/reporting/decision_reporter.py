@@ -26,6 +26,7 @@ from cotide_operator.clock import Clock
 from cotide_operator.models.forecast_scores import ForecastScores
 from cotide_operator.observability.metrics import Metrics, attempts_label
 from cotide_operator.reporting.event_recorder import EventRecorder
+from cotide_operator.reporting.gang_metrics import GangMetrics
 from cotide_operator.reporting.overload_reporter import OverloadReporter
 from cotide_operator.reporting.plan_messages import PlanMessages
 from cotide_operator.reporting.pod_annotator import PodAnnotator
@@ -86,6 +87,7 @@ class DecisionReporter:
         self._policy = policy
         self._plan_words = PlanMessages(clock.to_wall)
         self._view = TenantView(mirror)
+        self._gangs = GangMetrics(sinks.telemetry)
         self._said: dict[int, tuple[float, int]] = {}
         self._counters: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
         """Attempts and their durations by result and class: looking a metric up by its labels takes longest."""
@@ -308,6 +310,7 @@ class DecisionReporter:
         turn = Turn()
         for queue, size in scheduler.pending().items():
             self._telemetry.pending.labels(queue).set(size)
+        self._gangs.show(scheduler.gangs, now)
         positions = scheduler.queue_positions()
         await turn.give_way()
         starts = scheduler.predicted_starts(now) if positions else {}

@@ -1,4 +1,4 @@
-"""`cotide consolidate` and `cotide whatif` from a user's chair, on the embedded server and on a ledger."""
+"""`cotide consolidate` from a user's chair, on the embedded server."""
 
 from __future__ import annotations
 
@@ -16,13 +16,9 @@ from typing import Any
 import kubernetes
 import pytest
 from click.testing import CliRunner, Result
-from engine_objects import pod_upserted
 
-from cotide_cli.commands import consolidate_command, whatif_command
-from cotide_core.config import SchedulerConfig
+from cotide_cli.commands import consolidate_command
 from cotide_core.errors import ClusterError, InputError
-from cotide_core.events import Event, Node, NodeUpserted, PodPhase, PodUpserted
-from cotide_core.recording.ledger import LedgerWriter
 from cotide_sim.apiserver.testing import ThreadedServer, server_in_thread
 
 
@@ -135,6 +131,39 @@ def test_constraints_of_running_pods_and_local_storage_hold(server: ThreadedServ
     # web stays for its volume, api for its selector; own goes, beside the fuller of the two.
     assert [(one["node"], one["why"]) for one in data["kept"]] == [("n0", "it has local storage, which would be lost")]
     assert [(one["node"], one["moves"][0]["target"]) for one in data["freed"]] == [("n2", "n1")]
+
+
+def serve_pod_groups(core: Any) -> Any:
+    """Serve the kind of coscheduling, as far as it is read; returns a client of custom objects."""
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    spec = {
+        "group": "scheduling.x-k8s.io",
+        "names": {"plural": "podgroups", "singular": "podgroup", "kind": "PodGroup"},
+        "scope": "Namespaced",
+        "versions": [{"name": "v1alpha1", "served": True, "storage": True, "schema": schema}],
+    }
+    body = {"metadata": {"name": "podgroups.scheduling.x-k8s.io"}, "spec": spec}
+    kubernetes.client.ApiextensionsV1Api(core.api_client).create_custom_resource_definition(body)
+    return kubernetes.client.CustomObjectsApi(core.api_client)
+
+
+def test_pod_groups_are_read_and_a_gang_is_not_broken_up(server: ThreadedServer, core: Any, tmp_path: Path) -> None:
+    """Without the PodGroup nobody knows how large the gang is; one of two may go where one is enough."""
+    custom = serve_pod_groups(core)
+    for name, node, cpu in (("train-0", "n0", "100m"), ("train-1", "n1", "600m"), ("own-1", "n2", "900m")):
+        run_pod(core, name, node, cpu)
+    for name in ("train-0", "train-1"):
+        core.patch_namespaced_pod(name, "default", {"metadata": {"labels": {"scheduling.x-k8s.io/pod-group": "g"}}})
+    kept = {one["node"]: one["why"] for one in json.loads(consolidate(server, tmp_path, "-o", "json").stdout)["kept"]}
+    assert kept["n0"] == "it has a constraint that Cotide does not support"
+    group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "g"}}
+    where = ("scheduling.x-k8s.io", "v1alpha1", "default", "podgroups")
+    custom.create_namespaced_custom_object(*where, {**group, "spec": {"minMember": 2}})
+    kept = {one["node"]: one["why"] for one in json.loads(consolidate(server, tmp_path, "-o", "json").stdout)["kept"]}
+    assert kept["n0"] == "its gang would be below its minimum without it"
+    custom.patch_namespaced_custom_object(*where, "g", {"spec": {"minMember": 1}})
+    freed = json.loads(consolidate(server, tmp_path, "-o", "json").stdout)["freed"]
+    assert [(one["pod"], one["target"]) for one in freed[0]["moves"]] == [("default/train-0", "n1")]
 
 
 def test_apply_moves_pods_one_by_one_and_leaves_the_node_cordoned(
@@ -282,93 +311,7 @@ def test_ctrl_c_uncordons_what_is_being_drained(server: ThreadedServer, core: An
     assert not cordoned(core, "n0")
 
 
-def ledger_of(folder: Path, *events: Event) -> Path:
-    writer = LedgerWriter(SchedulerConfig())
-    file = folder / "ledger.jsonl"
-    file.write_bytes(writer.header() + writer.entry(1000.0, events, []))
-    return file
-
-
-def pod(name: str, node: str | None, cpu: int, **fields: Any) -> PodUpserted:
-    """A pod that runs where a node is named, and waits where none is."""
-    phase = PodPhase.PENDING if node is None else PodPhase.RUNNING
-    return pod_upserted(name, cpu, node=node, **{"phase": phase, **fields})
-
-
-def nodes(*names: str) -> list[Event]:
-    return [NodeUpserted(Node(name, (("cpu", 1000), ("memory", 1000), ("pods", 9)))) for name in names]
-
-
-def whatif(folder: Path, *options: str) -> Any:
-    asked = ["--ledger", str(folder), "-o", "json", *options]
-    result = CliRunner().invoke(whatif_command.command, asked, standalone_mode=False)
-    assert result.exception is None, result.exception
-    return json.loads(result.stdout)
-
-
-def test_without_a_node_its_pods_move_or_wait_with_the_engines_reason(tmp_path: Path) -> None:
-    ledger_of(tmp_path, *nodes("a", "b"), pod("1", "a", 300), pod("2", "a", 900), pod("3", "b", 200))
-    answer = whatif(tmp_path, "--without-node", "a")
-    assert [(one["pod"], one["source"], one["target"]) for one in answer["moves"]] == [("d/1", "a", "b")]
-    assert [(one["pod"], one["already"]) for one in answer["waits"]] == [("d/2", False)]
-    assert "Insufficient cpu" in answer["waits"][0]["why"]
-
-
-def test_more_nodes_take_what_waits(tmp_path: Path) -> None:
-    ledger_of(tmp_path, *nodes("a"), pod("1", "a", 900), pod("2", None, 800), pod("3", None, 800))
-    answer = whatif(tmp_path, "--add-node", "a x1")
-    assert [one["target"] for one in answer["placed"]] == ["a-whatif-0"]
-    assert [one["already"] for one in answer["waits"]] == [True]
-    assert len(whatif(tmp_path, "--add-node", "a x2", "--policy", "fifo")["placed"]) == 2
-
-
-def test_a_workload_grows_and_shrinks(tmp_path: Path) -> None:
-    ledger_of(tmp_path, *nodes("a"), *[pod(str(number), "a", 200, job="d/j") for number in range(3)])
-    grown = whatif(tmp_path, "--scale-workload", "d/j=2x")
-    assert (len(grown["placed"]), len(grown["waits"])) == (2, 1)  # 1,000 - 600 take two of three
-    assert whatif(tmp_path, "--scale-workload", "d/j=0.3x")["removed"] == ["d/1", "d/0"][::-1]
-
-
-def test_each_node_alone_is_answered_at_once(tmp_path: Path) -> None:
-    ledger_of(tmp_path, *nodes("a", "b"), pod("1", "a", 300), pod("2", "b", 900))
-    assert whatif(tmp_path, "--each-node") == [
-        {"node": "a", "pods": 1, "withoutPlace": 1, "mustStay": 0},
-        {"node": "b", "pods": 1, "withoutPlace": 1, "mustStay": 0},
-    ]
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--without-node", "z"], "--without-node: no node is called 'z'"),
-        (["--add-node", "z x2"], "no node and no instance type is called 'z'"),
-        (["--add-node", "a x0"], "no type and number"),
-        (["--scale-workload", "w"], "no workload and factor"),
-        (["--scale-workload", "d/w=2x"], "no Workload and no Job with pods"),
-        (["--policy", "nonsense"], "nonsense"),
-        ([], "nothing is different"),
-        (["--each-node", "--policy", "fifo"], "is asked alone"),
-        (["--without-node", "a", "--at", "1"], "nothing was recorded up to this time"),
-    ],
-)
-def test_a_users_mistake_is_one_sentence(tmp_path: Path, options: list[str], words: str) -> None:
-    ledger_of(tmp_path, *nodes("a"), pod("1", "a", 300))
-    asked = ["--ledger", str(tmp_path), *options]
-    result = CliRunner().invoke(whatif_command.command, asked, standalone_mode=False)
-    assert isinstance(result.exception, InputError)
-    assert words in str(result.exception)
-
-
 def test_apply_on_a_ledger_is_refused(tmp_path: Path) -> None:
     asked = ["--apply", "--ledger", str(tmp_path)]
     result = CliRunner().invoke(consolidate_command.command, asked, standalone_mode=False)
     assert isinstance(result.exception, InputError)
-
-
-def test_placed_pods_keep_the_constraints_that_they_were_recorded_with(tmp_path: Path) -> None:
-    waiting = pod("1", None, 100, node_selector=(("disk", "fast"),)).pod
-    ledger_of(
-        tmp_path, *nodes("a", "b"), PodUpserted(waiting),
-        PodUpserted(waiting._replace(node="a", phase=PodPhase.RUNNING, node_selector=())),
-    )  # fmt: skip
-    assert "didn't match" in whatif(tmp_path, "--without-node", "a")["waits"][0]["why"]

@@ -19,6 +19,7 @@ from cotide_core.events import (
     PodUpserted,
 )
 from cotide_core.instructions import Evict, EvictCause, Instruction, Wait, WaitReason
+from cotide_core.queueing.gangs import GangNeed, GangWait
 from cotide_core.recording.ledger import LedgerWriter
 from cotide_core.recording.replay import replay
 
@@ -119,11 +120,43 @@ def test_a_gang_that_stays_half_bound_is_released_after_its_timeout_and_not_befo
     assert scheduler.next_wakeup(60.9) == 61.0
     out = scheduler.handle([], 61.0)
     assert evicted(out) == {"x-0": EvictCause.GANG, "x-1": EvictCause.GANG}
-    assert scheduler.gangs.released == 1
+    assert scheduler.gangs.released == {GangNeed.ROOM: 1}
     assert not bound(scheduler.handle([PodDeleted("d/thief", "u-thief")], 61.5)), "two of it are on their way out"
     gone = [PodDeleted(one.pod.key, one.pod.uid) for one in x[:2]]
     again = [PodUpserted(one.pod._replace(uid=f"again-{one.pod.uid}")) for one in x[:2]]
     assert len(bound(scheduler.handle([*gone, *again], 80.0))) == 3
+
+
+def test_what_a_gang_waits_for_is_known_with_the_moment_since_when() -> None:
+    """Two of three from 0 s; all from 5 s on four cores of which two are taken; room from 9 s; confirmed at 10 s."""
+    x = members("x", 3)
+    busy = on(pod("busy", 2000, 100.0), "a")
+    scheduler, _ = engine("fifo", node("a"), busy, *x[:2])
+    assert scheduler.gangs.waits == {"d/x": GangWait(GangNeed.MEMBERS, 0.0)}
+    scheduler.handle(x[2:], 5.0)
+    assert scheduler.gangs.waits == {"d/x": GangWait(GangNeed.ROOM, 5.0)}
+    where = bound(scheduler.handle([PodDeleted("d/busy", "u-busy")], 9.0))
+    scheduler.handle([], 9.0)
+    assert scheduler.gangs.waits == {"d/x": GangWait(GangNeed.BINDINGS, 9.0)}
+    scheduler.handle([on(one, where[one.pod.key.removeprefix("d/")]) for one in x], 10.0)
+    assert scheduler.gangs.waits == {}
+    scheduler.handle([PodDeleted(one.pod.key, one.pod.uid) for one in x[:2]], 11.0)
+    assert scheduler.gangs.waits == {"d/x": GangWait(GangNeed.MEMBERS, 11.0)}
+    scheduler.handle([PodDeleted(x[2].pod.key, x[2].pod.uid)], 12.0)
+    assert scheduler.gangs.waits == {}
+
+
+def test_a_gang_of_which_a_member_never_came_is_released_for_want_of_members() -> None:
+    """Two run, the third is gated from 1 s, the first goes: one holds a node and one of two that lack may start."""
+    x = members("x", 3)
+    scheduler, out = engine("fifo", node("a"), *x)
+    where = bound(out)
+    gone = [refuse(x[2], where["x-2"]), PodUpserted(x[2].pod._replace(gates=("later",)))]
+    again = PodUpserted(x[0].pod._replace(uid="again"))
+    scheduler.handle([on(x[1], where["x-1"]), PodDeleted("d/x-0", "u-x-0"), *gone, again], 1.0)
+    assert scheduler.gangs.partial == 1
+    assert evicted(scheduler.handle([], 61.0)) == {"x-1": EvictCause.GANG}
+    assert scheduler.gangs.released == {GangNeed.MEMBERS: 1}
 
 
 def test_a_refused_release_is_asked_again() -> None:

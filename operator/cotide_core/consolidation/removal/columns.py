@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.consolidation.instance import Booleans, Floats, Integers
-from cotide_core.consolidation.removal.stays import UNKNOWN, Constraints, stay_of
+from cotide_core.consolidation.removal.gangs import gangs_of
+from cotide_core.consolidation.removal.stays import UNKNOWN, Constraints, Stay, stay_of
 from cotide_core.errors import InputError
 from cotide_core.events import HostPort
 from cotide_core.placement.feasibility import FITS, Feasibility
@@ -76,6 +77,8 @@ class RemovalColumns:
     shape_of, row_of : (P,) of each pod. stays : (P,) its `Stay`. weight : (P,) bytes of memory that it holds.
     services : (N, W) online pods of each Workload with a promise; exclusive : (W,); service_of : (S,), -1 for none.
     p50, p90 : (P,) seconds until it ends by itself.
+    gang_of : (P,) the pod's gang, -1 for none. gang_spare : (G,) its pods beyond what it must have, below 0 where some
+        lack.
     shapes : the engine's, by number. resources : names of the first columns.
     """
 
@@ -95,6 +98,8 @@ class RemovalColumns:
     service_of: Integers
     p50: Floats
     p90: Floats
+    gang_of: Integers
+    gang_spare: Integers
     shapes: tuple[Shape, ...]
     resources: tuple[str, ...]
 
@@ -142,6 +147,10 @@ def columns_of(
         _demand(fit, resources, ports, takes[number], wants[number])
     services, exclusive, service_of = _services(snapshot, list(fits.values()))
     facts = [constraints.facts.get(record.pod.key, UNKNOWN) for record in records]
+    gang_of, gang_spare = gangs_of(state.records(), records)
+    stays = np.array([stay_of(record.pod, constraints, now) for record in records], np.int64)
+    bound_to_gang = np.flatnonzero((stays == Stay.NONE) & (gang_of >= 0))
+    stays[bound_to_gang[gang_spare[gang_of[bound_to_gang]] <= 0]] = Stay.GANG
     return RemovalColumns(
         names=tuple(snapshot.name(row) for row in range(size)),
         keys=tuple(record.pod.key for record in records),
@@ -152,13 +161,15 @@ def columns_of(
         allowed=allowed,
         shape_of=shape_of,
         row_of=np.array([record.row for record in records], np.int64),
-        stays=np.array([stay_of(record.pod, constraints, now) for record in records], np.int64),
+        stays=stays,
         weight=takes[shape_of, MEMORY_COLUMN] if count else np.zeros(0, np.int64),
         services=services,
         exclusive=exclusive,
         service_of=service_of,
         p50=np.array([one.remaining_p50 for one in facts]),
         p90=np.array([one.remaining_p90 for one in facts]),
+        gang_of=gang_of,
+        gang_spare=gang_spare,
         shapes=tuple(shapes),
         resources=tuple(snapshot.resources),
     )

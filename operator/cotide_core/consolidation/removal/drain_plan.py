@@ -3,12 +3,13 @@
 Called by `cotide consolidate`. Nodes are tried cheapest first (fewest pods, then fewest bytes), each as a whole: only
 when every pod of a node finds another is it freed. Nodes that took a moved pod are not freed, so that nobody moves
 twice, and moves need no order among each other: every target has room as things are, and none is freed. Nodes that are
-empty are free without a move, and take nothing.
+empty are free without a move, and take nothing. No more pods of a gang move than it can spare.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -82,7 +83,8 @@ def drain_plan(columns: RemovalColumns, rules: MoveRules, excluded: Booleans | N
     tried = np.flatnonzero(used & ~blocked & ~excluded & ~on_their_own)
     tried = tried[np.lexsort((tried, weights[tried], loads[tried]))]
     targets = np.full(len(columns.keys), -2, np.int64)
-    freed_rows = free_in_turn(board, tried, targets, rules.most_moves, rules.moves_per_node)
+    spare = GangSpare(columns.gang_of, np.maximum(columns.gang_spare, 0))
+    freed_rows = free_in_turn(board, spare, tried, targets, rules.most_moves, rules.moves_per_node)
     empty = np.flatnonzero(alive & (loads == 0) & ~excluded)
     freed = [_freed(columns, board, int(row), targets) for row in (*empty, *tried[freed_rows])]
     return DrainPlan(
@@ -95,8 +97,39 @@ def drain_plan(columns: RemovalColumns, rules: MoveRules, excluded: Booleans | N
     )
 
 
+class GangSpare(NamedTuple):
+    """(P,) each pod's gang, -1 for none; (G,) how many of it may still move, written."""
+
+    gang_of: Integers
+    left: Integers
+
+
 @compiled
-def free_in_turn(board: Board, rows: Integers, targets: Integers, most_moves: int, moves_per_node: int) -> Booleans:
+def give_spare(board: Board, spare: GangSpare, row: int, sign: int) -> bool:
+    """Give back what the gangs of a node's pods can spare, or take it with sign -1; whether none has less than none."""
+    enough = True
+    for index in range(board.first[row], board.first[row + 1]):
+        pod = board.pods[index]
+        gang = spare.gang_of[pod]
+        if gang >= 0 and board.stays[pod] == 0:
+            spare.left[gang] += sign
+            enough = enough and spare.left[gang] >= 0
+    return enough
+
+
+@compiled
+def take_spare(board: Board, spare: GangSpare, row: int) -> bool:
+    """Take what the pods of a node need of what their gangs can spare; nothing where one of these can't."""
+    if give_spare(board, spare, row, -1):
+        return True
+    give_spare(board, spare, row, 1)
+    return False
+
+
+@compiled
+def free_in_turn(
+    board: Board, spare: GangSpare, rows: Integers, targets: Integers, most_moves: int, moves_per_node: int
+) -> Booleans:
     """Free one node after the other while all its pods find another; returns which of the rows were freed.
 
     Room only becomes less as the plan grows. So a shape that finds no node when one node asks and none when another
@@ -116,6 +149,8 @@ def free_in_turn(board: Board, rows: Integers, targets: Integers, most_moves: in
                 stuck = stuck or hopeless[board.shape_of[board.pods[index]]] > 1
         if stuck or received[row] or count > moves_per_node or moved + count > most_moves:
             continue
+        if not take_spare(board, spare, row):
+            continue
         one[0] = row
         without = replace_pods(board, one, targets, True)
         if without:
@@ -124,6 +159,7 @@ def free_in_turn(board: Board, rows: Integers, targets: Integers, most_moves: in
             board.closed[row] = True
             hopeless[shape] += best_node(board, shape) < 0
             board.closed[row] = False
+            give_spare(board, spare, row, 1)
         else:
             freed[at] = True
             moved += count

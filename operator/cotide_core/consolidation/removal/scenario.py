@@ -2,7 +2,8 @@
 
 Called by `cotide whatif`. A second engine gets the cluster as it would be: pods of nodes that go wait again, those of
 nodes that stay run on, copies of a scaled workload's pods wait as new ones. Then it decides, with its queue, its
-filters, its guard of latency limits and its policy. Nothing here carries anything out. Host-load forecasts do not
+filters, its guard of latency limits and its policy; a gang that lost pods starts as many as it lacks or none, and then
+the rest of it would be released for its time-out. Nothing here carries anything out. Host-load forecasts do not
 travel: a policy that wants them falls back to requests, as it does whenever they are missing.
 """
 
@@ -14,6 +15,7 @@ from math import ceil
 from typing import Final
 
 from cotide_core.config import SchedulerConfig
+from cotide_core.consolidation.removal.gangs import succeeded_of
 from cotide_core.consolidation.removal.stays import UNKNOWN, PodFacts
 from cotide_core.consolidation.removal.what_if import Left, Move
 from cotide_core.cycle import Scheduler
@@ -77,7 +79,8 @@ class ScenarioAnswer:
     ----------
     moves : pods of nodes that go, and where to. placed : waiting and new pods that would run, by their node.
     waits : pods that would not; reasons `QosAtRisk` are latency limits that a placement would break.
-    evicted : pods that the policy would evict to make room. removed : pods that a workload scaled down gives up.
+    evicted : pods that the policy would evict to make room, and those of gangs that would be released.
+    removed : pods that a workload scaled down gives up.
     """
 
     moves: tuple[Move, ...]
@@ -138,8 +141,11 @@ def play_scenario(
     events += [NodeUpserted(node) for node in state.columns.nodes if node is not None and node.name not in gone]
     events += [NodeUpserted(node) for node in scenario.added]
     waiting: dict[str, tuple[str, bool]] = {}
+    succeeded = succeeded_of(record.pod for record in records)
     for record in records:
         pod, source = record.pod, record.node
+        if pod.gang is not None:
+            pod = pod._replace(gang=pod.gang._replace(succeeded=succeeded[pod.gang.key]))
         if pod.key in removed or pod.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED):
             continue
         if source in gone:
@@ -188,7 +194,21 @@ def _decided(
         if key not in bound and key not in waits:
             waits[key] = Waiting(key, "the policy did not come to it, or holds it back", "WaitingForTurn", already)
     left = tuple(one for key, one in waits.items() if key not in bound)
+    evicted += _released(engine, {one.pod for one in evicted})
     return ScenarioAnswer(tuple(moves), tuple(placed), left, tuple(evicted), tuple(sorted(removed)))
+
+
+def _released(engine: Scheduler, evicted: set[str]) -> list[Left]:
+    """Return the pods that hold nodes for gangs that are left below their minimum."""
+    found = []
+    for standing in engine.gangs:
+        if standing.lacks == 0 or not standing.holding:
+            continue
+        gang, held = standing.gang, standing.holding + standing.succeeded
+        words = f"gang {gang.key}: {held} of {gang.minimum} hold a node, and after {gang.timeout_seconds:.0f} s they go"
+        holders = engine.gangs.holders(gang.key)
+        found += [Left(one.pod.key, one.node or "", words) for one in holders if one.pod.key not in evicted]
+    return found
 
 
 def _again(pod: Pod) -> Pod:

@@ -30,6 +30,7 @@ class Stay(IntEnum):
     ENDS_SOON = 9
     PREFER_NO_EVICTION = 10
     TIED = 11
+    GANG = 12
 
 
 WORDS: Final[dict[Stay, str]] = {
@@ -43,6 +44,7 @@ WORDS: Final[dict[Stay, str]] = {
     Stay.ENDS_SOON: "it ends before the move would pay",
     Stay.PREFER_NO_EVICTION: "its owner prefers that it is not evicted",
     Stay.TIED: "it has required rules about other pods, or volumes, which a plan of many moves can't promise to keep",
+    Stay.GANG: "its gang would be below its minimum without it",
 }
 
 

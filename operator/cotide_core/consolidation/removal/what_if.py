@@ -13,6 +13,7 @@ import numpy as np
 
 from cotide_core.consolidation.instance import Integers
 from cotide_core.consolidation.removal.columns import EXTRA, RemovalColumns
+from cotide_core.consolidation.removal.gangs import whole_or_none
 from cotide_core.consolidation.removal.replacing import Board, board_of, each_alone, replace_pods
 from cotide_core.consolidation.removal.stays import WORDS, Stay
 
@@ -55,6 +56,7 @@ def without(columns: RemovalColumns, rows: Integers) -> Answer:
     board = board_of(columns)
     targets = np.full(len(columns.keys), -2, np.int64)
     replace_pods(board, rows, targets, all_or_none=False)
+    torn = set(whole_or_none(columns.gang_of, columns.gang_spare, np.zeros_like(targets), targets).tolist())
     moves, waits, against = [], [], []
     gone = np.zeros(columns.nodes, np.bool_)
     gone[rows] = True
@@ -62,20 +64,27 @@ def without(columns: RemovalColumns, rows: Integers) -> Answer:
         key, source = columns.keys[pod], columns.names[columns.row_of[pod]]
         if targets[pod] >= 0:
             moves.append(Move(key, source, columns.names[targets[pod]]))
+        elif pod in torn:
+            waits.append(Left(key, source, "others of its gang find no node, and it starts with them or not at all"))
         elif targets[pod] == -1:
             waits.append(Left(key, source, why_not(columns, board, int(columns.shape_of[pod]))))
         stay = Stay(int(columns.stays[pod]))
-        if stay in (Stay.DO_NOT_DISRUPT, Stay.BUDGET, Stay.NO_CONTROLLER, Stay.LOCAL_STORAGE, Stay.TIED):
+        if stay in (Stay.DO_NOT_DISRUPT, Stay.BUDGET, Stay.NO_CONTROLLER, Stay.LOCAL_STORAGE, Stay.TIED, Stay.GANG):
             against.append(Left(key, source, WORDS[stay]))
     return Answer(tuple(moves), tuple(waits), tuple(against))
 
 
 def node_by_node(columns: RemovalColumns, rows: Integers) -> tuple[Integers, Integers]:
-    """Ask of each node alone: returns how many pods would have no node, and each pod's target (see `replacing`)."""
+    """Ask of each node alone: returns how many pods would have no node, and each pod's target (see `replacing`).
+
+    Of a gang that would be below its minimum all pods of that node count, or none; those elsewhere do not.
+    """
     board = board_of(columns)
     targets = np.full(len(columns.keys), -2, np.int64)
     missing = np.zeros(len(rows), np.int64)
     each_alone(board, rows, targets, missing)
+    torn = whole_or_none(columns.gang_of, columns.gang_spare, columns.row_of, targets)
+    missing += np.bincount(columns.row_of[torn], minlength=columns.nodes)[rows]
     return missing, targets
 
 

@@ -1,0 +1,84 @@
+"""Gangs in plans of removal: how many pods of each may go, and who is left when too many do.
+
+Called by `columns`, `what_if` and `scenario`. A gang below its minimum does no work, so that a plan moves no more of
+it at once than it can spare; and of the pods that lost their node as many find another as it lacks then, or none, as
+when gangs start. Pods that succeeded count as holding (`queueing.gangs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from cotide_core.consolidation.instance import Integers
+from cotide_core.events import Gang, Pod, PodPhase
+from cotide_core.state.cluster_state import PodRecord
+
+
+def succeeded_of(pods: Iterable[Pod]) -> dict[str, int]:
+    """Return how many pods of each gang succeeded: as its Job counts, or as many as are seen, by key of the gang."""
+    seen: dict[str, int] = {}
+    counted: dict[str, int] = {}
+    for pod in pods:
+        if pod.gang is not None:
+            key = pod.gang.key
+            seen[key] = seen.get(key, 0) + (pod.phase is PodPhase.SUCCEEDED)
+            counted[key] = max(counted.get(key, 0), pod.gang.succeeded)
+    return {key: max(seen[key], counted[key]) for key in seen}
+
+
+def gangs_of(everybody: Iterable[PodRecord], placed: Sequence[PodRecord]) -> tuple[Integers, Integers]:
+    """Number the gangs of placed pods.
+
+    Parameters
+    ----------
+    everybody : all pods; those that succeeded count. placed : the P pods on nodes.
+
+    Returns
+    -------
+    tuple
+        (P,) the number of each pod's gang, -1 for none; (G,) pods of each beyond its minimum.
+    """
+    gangs: dict[str, int] = {}
+    rules: list[Gang] = []
+    gang_of = np.full(len(placed), -1, np.int64)
+    for index, record in enumerate(placed):
+        rule = record.pod.gang
+        if rule is not None:
+            gang_of[index] = gangs.setdefault(rule.key, len(gangs))
+            rules += [rule] if len(gangs) > len(rules) else []
+    if not gangs:
+        return gang_of, np.zeros(0, np.int64)
+    ended = (PodPhase.SUCCEEDED, PodPhase.FAILED)
+    holds = np.array([not one.pod.terminating and one.pod.phase not in ended for one in placed], np.bool_)
+    holding = np.bincount(gang_of[holds & (gang_of >= 0)], minlength=len(gangs))
+    succeeded = succeeded_of(one.pod for one in everybody)
+    spare = [int(count) + succeeded[rule.key] - rule.minimum for count, rule in zip(holding, rules, strict=True)]
+    return gang_of, np.array(spare, np.int64)
+
+
+def whole_or_none(gang_of: Integers, gang_spare: Integers, question: Integers, targets: Integers) -> Integers:
+    """Take back the targets of pods whose gang would lack some all the same; returns those pods.
+
+    What they would have taken is not given to others: an answer errs towards waiting.
+
+    Parameters
+    ----------
+    gang_of, question : (P,) each pod's gang, -1 for none; and which removal it is asked about in.
+    targets : (P,) nodes, -1 for a pod that finds none, -2 for one that needs none; written.
+    """
+    asked = np.flatnonzero((gang_of >= 0) & (targets > -2))
+    if not len(asked):
+        return asked
+    _, group = np.unique(np.stack((question[asked], gang_of[asked])), axis=1, return_inverse=True)
+    group = group.reshape(-1)
+    lacks = np.bincount(group) - gang_spare[gang_of[asked]][_first(group)]
+    found = np.bincount(group, weights=targets[asked] >= 0)
+    lost = asked[(found < lacks)[group] & (targets[asked] >= 0)]
+    targets[lost] = -1
+    return lost
+
+
+def _first(group: Integers) -> Integers:
+    return np.unique(group, return_index=True)[1]
