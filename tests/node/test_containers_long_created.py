@@ -49,7 +49,8 @@ async def test_a_volume_of_a_missing_config_map_keeps_its_node_for_so_long_only(
     node = node_cluster.nodes[0].name
     there = {"nodeSelector": {"kubernetes.io/hostname": node}}
     large = await nearly_all_of(cluster, node)
-    body = job("lacking", shell("exit 0", requests=large), backoffLimit=0)
+    mounts = [{"name": "v", "mountPath": "/v"}]  # a volume that no container mounts is not waited for
+    body = job("lacking", shell("exit 0", requests=large, volumeMounts=mounts), backoffLimit=0)
     body["spec"]["template"]["spec"] |= {**there, "volumes": [{"name": "v", "configMap": {"name": "absent"}}]}
     async with cluster.operator(IMPATIENT):
         await cluster.client.create(cluster.jobs, body)
@@ -59,7 +60,7 @@ async def test_a_volume_of_a_missing_config_map_keeps_its_node_for_so_long_only(
         await until_phase(cluster, "lacking", "Failed")
         condition = await started(cluster, "lacking")
         assert (condition["status"], condition["reason"]) == ("False", "NotStarted")
-        assert condition["message"] == f"1 pod not started yet: lacking-0 on {node}: volumes or network are not ready"
+        assert condition["message"] == f"1 pod not started yet: lacking-0 on {node}: containers are being created"
 
         async def done() -> bool:
             return bool((await cluster.client.get(f"{cluster.pods}/next"))["status"].get("phase") == "Succeeded")
@@ -87,7 +88,7 @@ async def test_a_pull_that_hangs_keeps_its_node_for_so_long_only(cluster: RealCl
         await until_phase(cluster, "hanging", "Failed")
         condition = await started(cluster, "hanging")
         assert condition["reason"] == "NotStarted"
-        assert condition["message"].endswith(": an image is being pulled or a container created")
+        assert condition["message"].endswith(": containers are being created")
 
         async def gone() -> bool:
             return not await cluster.client.list(cluster.pods)

@@ -203,10 +203,9 @@ def _creating(pod: PodObject) -> str:
     status = pod.status
     if status.phase != "Pending" or _cannot_start(status) or not _next_is_being_created(pod):
         return ""
-    prepared = next((one.status for one in status.conditions if one.type == SANDBOX_READY), "")
-    if prepared == "False":
-        return "volumes or network are not ready"
-    return "an image is being pulled or a container created" if prepared == "True" else "containers are being created"
+    # A kubelet writes False before it mounts, and nothing more until a pull is over: only True says something.
+    prepared = any(one.type == SANDBOX_READY and one.status == "True" for one in status.conditions)
+    return f"containers are being created{', volumes and network are ready' if prepared else ''}"
 
 
 def _next_is_being_created(pod: PodObject) -> bool:

@@ -20,7 +20,9 @@ from cotide_operator.controllers.job_reconciler import (
 )
 from cotide_operator.controllers.status_builder import ReconcileContext, job_status
 
-CREATED: dict[str, Any] = {"node": "n0", "creating": "volumes or network are not ready"}
+PLAIN = "containers are being created"
+PREPARED = f"{PLAIN}, volumes and network are ready"
+CREATED: dict[str, Any] = {"node": "n0", "creating": PLAIN}
 STUCK: dict[str, Any] = {"node": "n0", "cannot_start": "ErrImagePull"}
 MOMENT = ReconcileContext(ScaledClock(), 5000.0, 1)
 WAITS = {"waiting": {"reason": "PodInitializing"}}
@@ -49,11 +51,11 @@ def seen(
     return see(msgspec.convert(body, PodObject)).creating
 
 
-def test_the_pods_condition_says_what_is_being_done() -> None:
+def test_the_pods_condition_says_how_far_it_is() -> None:
     waits = {"waiting": {"reason": "ContainerCreating"}}
-    assert seen(waits, ready="False") == "volumes or network are not ready"
-    assert seen(waits, ready="True") == "an image is being pulled or a container created"
-    assert seen(waits) == "containers are being created"
+    assert seen(waits) == PLAIN
+    assert seen(waits, ready="False") == PLAIN, "so it says while it pulls, too"
+    assert seen(waits, ready="True") == PREPARED
 
 
 @pytest.mark.parametrize("state", [RUNS, ENDED, {"waiting": {"reason": "CrashLoopBackOff"}}, {}])
@@ -79,14 +81,14 @@ def test_a_container_waits_for_an_init_container_that_works_and_nobody_counts_th
 
 
 def test_an_init_container_that_is_being_created_counts_and_so_does_what_comes_after_the_last_one() -> None:
-    assert seen(WAITS, WAITS, ready="False") == "volumes or network are not ready"
-    assert seen(WAITS, ENDED, WAITS, ready="True") == "an image is being pulled or a container created"
-    assert seen(WAITS, ENDED, ready="True") == "an image is being pulled or a container created"
+    assert seen(WAITS, WAITS, ready="False") == PLAIN
+    assert seen(WAITS, ENDED, WAITS, ready="True") == PREPARED
+    assert seen(WAITS, ENDED, ready="True") == PREPARED
     assert seen(WAITS, {"terminated": {"exitCode": 1}}) == ""
 
 
 def test_a_sidecar_that_runs_keeps_no_container_waiting() -> None:
-    assert seen(WAITS, RUNS, ready="True", sidecar=True) == "an image is being pulled or a container created"
+    assert seen(WAITS, RUNS, ready="True", sidecar=True) == PREPARED
 
 
 def test_a_pod_is_created_for_so_long_and_then_counts_as_failed_and_goes() -> None:
@@ -152,7 +154,7 @@ def test_the_status_names_a_slow_pod_until_one_runs() -> None:
     assert condition_of({}, set(), pod(0, **CREATED))["status"] is None
     slow = condition_of({}, {"uid-count-0"}, pod(0, **CREATED), pod(1, **CREATED))
     assert (slow["status"], slow["reason"]) == ("False", "NotStarted")
-    assert slow["message"] == "1 pod not started yet: count-0 on n0: volumes or network are not ready"
+    assert slow["message"] == f"1 pod not started yet: count-0 on n0: {PLAIN}"
     assert condition_of(slow, set(), pod(0, "Running", node="n0"))["status"] == "True"
 
 
@@ -172,7 +174,7 @@ async def test_a_job_whose_pod_lacks_its_volume_says_so_and_fails_in_the_end() -
         await one.set_status("count-0", phase="Pending", containerStatuses=waits, conditions=[sandbox])
         slow = await one.until_status(f"{JOBS}/count", lambda status: condition(status, "PodsStarted"))
         assert slow["phase"] == "Running"
-        assert condition(slow, "PodsStarted")["message"].endswith("count-0 on n0: volumes or network are not ready")
+        assert condition(slow, "PodsStarted")["message"].endswith(f"count-0 on n0: {PLAIN}")
         failed = await one.until_status(f"{JOBS}/count", lambda status: status.get("phase") == "Failed")
         assert (failed["failures"], failed["evictions"]) == (1, 0)
         assert (await one.client.get(f"{PODS}/count-0"))["metadata"]["deletionTimestamp"]
