@@ -19,10 +19,10 @@ IMPATIENT = QUICK + "jobs: {createSeconds: 10}\n"
 
 
 @pytest.fixture
-def mute_registry() -> Iterator[str]:
-    """The address of a registry that takes every connection and answers none."""
+def mute_registry() -> Iterator[socket.socket]:
+    """A registry that takes every connection and answers none; closed, it breaks them off."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
-        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        yield listening
 
 
 async def started(cluster: RealCluster, name: str) -> dict[str, Any]:
@@ -81,8 +81,11 @@ async def test_a_volume_whose_config_map_comes_in_time_is_mounted_and_the_job_su
         assert await started(cluster, "patient") == {}
 
 
-async def test_a_pull_that_hangs_keeps_its_node_for_so_long_only(cluster: RealCluster, mute_registry: str) -> None:
-    pulled = {**shell("exit 0"), "image": f"{mute_registry}/slow:1", "imagePullPolicy": "Always"}
+async def test_a_pod_whose_pull_hangs_is_given_up_and_goes_when_its_runtime_lets_go(
+    cluster: RealCluster, mute_registry: socket.socket
+) -> None:
+    address = f"127.0.0.1:{mute_registry.getsockname()[1]}"
+    pulled = {**shell("exit 0"), "image": f"{address}/slow:1", "imagePullPolicy": "Always"}
     async with cluster.operator(IMPATIENT):
         await cluster.client.create(cluster.jobs, job("hanging", pulled, backoffLimit=0))
         await until_phase(cluster, "hanging", "Failed")
@@ -93,4 +96,7 @@ async def test_a_pull_that_hangs_keeps_its_node_for_so_long_only(cluster: RealCl
         async def gone() -> bool:
             return not await cluster.client.list(cluster.pods)
 
+        # The kubelet ends no pull that somebody's deletion makes useless: it waits for the runtime.
+        assert (await cluster.client.get(f"{cluster.pods}/hanging-0"))["metadata"]["deletionTimestamp"]
+        mute_registry.close()
         await cluster.until("its pod is gone", gone)
