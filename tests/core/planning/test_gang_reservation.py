@@ -184,8 +184,8 @@ def test_a_gang_that_does_not_use_what_is_free_for_it_gives_it_back_for_a_while(
     """All of it is free from 40 s on, and the gang is kept from starting, as by a latency guard: 30 s later all may."""
     scheduler, _ = engine("fifo", *FULL, *gang_of("g", 3), gang_reserve_seconds=AFTER)
     scheduler.handle([], AFTER)
-    refuse = lambda entry, *_: scheduler._queue.failed(entry, 40.0) or _Nothing()  # type: ignore[func-returns-value]  # noqa: E731
-    scheduler._gang_starts.attempt = refuse  # type: ignore[method-assign]
+    refuse = lambda entry, *_: scheduler._queue.failed(entry, 40.0) or _Nothing()  # noqa: E731
+    scheduler._gang_starts.attempt = refuse
     ended = [running("r1", 2000, 9.0).pod, running("r2", 1000, 9.0).pod]
     scheduler.handle([PodUpserted(one._replace(phase=PodPhase.FAILED)) for one in ended], 40.0)
     assert not bound(scheduler.handle([pod("long", 4000, 1e6, 69.0)], 69.0))
