@@ -11,7 +11,7 @@ from cotide_core.errors import InputError
 from cotide_core.policies.catalogue import Runner, entry_of
 from cotide_sim.workloads.scenarios import Scenario, usual_scenario
 
-DEFAULT_POLICIES: Final = ("qpsm", "fifo", "fifo-guarded", "random", "random-guarded")
+DEFAULT_POLICIES: Final = ("predictive", "qpsm", "fifo", "fifo-guarded", "random", "random-guarded")
 SPEED: Final = 20.0
 """Chosen: simulated seconds for each second of the wall clock. Three times as fast, a binding's few
 milliseconds would already be a visible part of a short job."""

@@ -3,10 +3,10 @@
 Called by `demo_command` after the last policy. Pure: figures to words. Invariant: what is said follows from the printed
 figures by the rules below; a tie or a loss of our own policies is said like any other result.
 
-- Scenario ``latency``: a policy *keeps the limits* when its services were over their limit for at most a quarter of the
-  share of time of the worst policy (`comparison.VIOLATIONS_SHARE`). Of those that do, the one whose batch and gratis
-  pods waited least wins.
-- Scenario ``slack``: the policy with the fewest overload slots wins; among equals the one with the least waiting.
+- A policy *keeps the limits* when its services were over their limit for at most a quarter of the share of time of the
+  worst policy (`comparison.VIOLATIONS_SHARE`). Where some do, only they can win.
+- Scenario ``latency``: the one whose batch and gratis pods waited least wins.
+- Scenario ``slack``: the one with the fewest overload slots wins; among equals the one with the least waiting.
 - Less than `TIE_SHARE` apart is a tie.
 - The clock: a job is made late when the machine is busy, and a bound pod starts late. Both count as waiting although no
   policy chose them. Where their share of any policy's waiting is above `LATE_SHARE`, or where they are as much of the
@@ -22,6 +22,7 @@ from typing import Final, Literal
 from cotide_core.units import format_seconds
 from cotide_sim.cluster.comparison import VIOLATIONS_SHARE, missed
 from cotide_sim.cluster.scorecard import Summary
+from cotide_sim.workloads.scenarios import Scenario
 
 TIE_SHARE: Final = 0.03
 """Chosen: two runs of one policy on the same arrivals differed by up to this share of their waiting."""
@@ -47,7 +48,7 @@ class Verdict:
     missed: tuple[str, ...] | None
 
 
-def verdict_of(figures: Mapping[str, Summary], late: Mapping[str, float], scenario: str, speed: float) -> Verdict:
+def verdict_of(figures: Mapping[str, Summary], late: Mapping[str, float], scenario: Scenario, speed: float) -> Verdict:
     """Return what may be said of all policies.
 
     Parameters
@@ -67,12 +68,13 @@ def verdict_of(figures: Mapping[str, Summary], late: Mapping[str, float], scenar
             f"policies be told apart; try again when it is idle, or with --speed {max(1.0, speed / 2):g}.",
             None,
         )
-    faults = tuple(missed(dict(figures)))
+    faults = tuple(missed(dict(figures), scenario))
     if len(figures) == 1:
         return Verdict("alone", None, f"Only {busiest} ran: there is nothing to compare it with.", faults)
-    if scenario == "slack":
-        return _by_slots(figures, faults)
-    return _by_waiting(figures, late, faults)
+    among = _keeping(figures) or figures
+    if len(among) == 1:
+        return _alone_in_keeping(next(iter(among)), figures, faults)
+    return _by_slots(among, figures, faults) if scenario == "slack" else _by_waiting(among, figures, late, faults)
 
 
 def late_share(late_seconds: float, waiting_seconds: float) -> float:
@@ -80,26 +82,36 @@ def late_share(late_seconds: float, waiting_seconds: float) -> float:
     return min(1.0, late_seconds / max(waiting_seconds, late_seconds)) if late_seconds > 0 else 0.0
 
 
-def _by_waiting(figures: Mapping[str, Summary], late: Mapping[str, float], faults: tuple[str, ...]) -> Verdict:
+def _keeping(figures: Mapping[str, Summary]) -> dict[str, Summary]:
+    """Return the policies that kept the services' limits; empty where none did, all where none was broken."""
+    most = VIOLATIONS_SHARE * max(one["qos_violation_ratio"] for one in figures.values())
+    return {name: one for name, one in figures.items() if one["qos_violation_ratio"] <= most}
+
+
+def _worst(figures: Mapping[str, Summary]) -> tuple[str, str]:
+    """Return whose services were over their limits for longest, and the share of time in words."""
     worst = max(figures, key=lambda name: figures[name]["qos_violation_ratio"])
-    most = figures[worst]["qos_violation_ratio"]
-    keep = {name: one for name, one in figures.items() if one["qos_violation_ratio"] <= VIOLATIONS_SHARE * most}
-    among = keep or figures
-    ranked = sorted(among, key=lambda name: among[name]["waiting_seconds_total"])
-    first = ranked[0]
+    return worst, f"{figures[worst]['qos_violation_ratio']:.1%}"
+
+
+def _alone_in_keeping(only: str, figures: Mapping[str, Summary], faults: tuple[str, ...]) -> Verdict:
+    worst, most = _worst(figures)
+    sentence = (
+        f"{only} won: the only policy that kept the services' limits, over them for "
+        f"{figures[only]['qos_violation_ratio']:.1%} of the time where {worst} was for {most}."
+    )
+    return Verdict("won", only, sentence, faults)
+
+
+def _by_waiting(
+    among: Mapping[str, Summary], figures: Mapping[str, Summary], late: Mapping[str, float], faults: tuple[str, ...]
+) -> Verdict:
+    worst, most = _worst(figures)
+    first, second = sorted(among, key=lambda name: among[name]["waiting_seconds_total"])[:2]
     over = f"{among[first]['qos_violation_ratio']:.1%}"
-    if len(ranked) == 1:
-        return Verdict(
-            "won",
-            first,
-            f"{first} won: the only policy that kept the services' limits, over them for {over} of the time where "
-            f"{worst} was for {most:.1%}.",
-            faults,
-        )
-    second = ranked[1]
     mine, theirs = among[first]["waiting_seconds_total"], among[second]["waiting_seconds_total"]
     less = 1 - mine / theirs if theirs > 0 else 0.0
-    kept = "of the policies that kept the services' limits" if keep and len(keep) < len(figures) else "of all policies"
+    kept = "of the policies that kept the services' limits" if len(among) < len(figures) else "of all policies"
     if less < TIE_SHARE:
         sentence = (
             f"A tie: {kept}, {first} and {second} let jobs wait least, {format_seconds(mine)} and "
@@ -113,7 +125,7 @@ def _by_waiting(figures: Mapping[str, Summary], late: Mapping[str, float], fault
             " a slower clock (--speed)."
         )
         return Verdict("too busy", None, sentence, None)
-    against = f", where {worst} was for {most:.1%}" if worst != first else ""
+    against = f", where {worst} was for {most}" if worst != first else ""
     sentence = (
         f"{first} won: {kept} its jobs waited least, {less:.0%} less than under {second}, and services were over "
         f"their limits for {over} of the time{against}."
@@ -121,21 +133,26 @@ def _by_waiting(figures: Mapping[str, Summary], late: Mapping[str, float], fault
     return Verdict("won", first, sentence, faults)
 
 
-def _by_slots(figures: Mapping[str, Summary], faults: tuple[str, ...]) -> Verdict:
-    ranked = sorted(figures, key=lambda name: (figures[name]["overload_slots"], figures[name]["waiting_seconds_total"]))
+def _by_slots(among: Mapping[str, Summary], figures: Mapping[str, Summary], faults: tuple[str, ...]) -> Verdict:
+    worst, most = _worst(figures)
+    ranked = sorted(among, key=lambda name: (among[name]["overload_slots"], among[name]["waiting_seconds_total"]))
     first, second = ranked[:2]
     mine, theirs = figures[first], figures[second]
     slots = f"{mine['overload_slots']} against {theirs['overload_slots']}"
+    kept = "of the policies that kept the services' limits, " if len(among) < len(figures) else ""
+    over = f" Services were over their limits for {mine['qos_violation_ratio']:.1%} of the time" + (
+        f", where {worst} was for {most}." if worst != first else "."
+    )
     if mine["overload_slots"] < theirs["overload_slots"]:
-        sentence = f"{first} won: nodes were overloaded in fewer slots than under {second}, {slots}."
+        sentence = f"{first} won: {kept}nodes were overloaded in fewer slots than under {second}, {slots}.{over}"
         return Verdict("won", first, sentence, faults)
     waited, longer = mine["waiting_seconds_total"], theirs["waiting_seconds_total"]
     less = 1 - waited / longer if longer > 0 else 0.0
     if less < TIE_SHARE:
         sentence = (
-            f"A tie: {first} and {second} overloaded nodes in as many slots, {slots}, and let jobs wait as long, "
+            f"A tie: {kept}{first} and {second} overloaded nodes in as many slots, {slots}, and let jobs wait as long, "
             f"less than {TIE_SHARE:.0%} apart."
         )
         return Verdict("tie", None, sentence, faults)
-    sentence = f"{first} won: as many overload slots as {second}, {slots}, and {less:.0%} less waiting."
+    sentence = f"{first} won: {kept}as many overload slots as {second}, {slots}, and {less:.0%} less waiting.{over}"
     return Verdict("won", first, sentence, faults)

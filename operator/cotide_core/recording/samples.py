@@ -29,7 +29,7 @@ from cotide_core.state.node_columns import CPU_COLUMN
 POOL: Final = ""
 """The learner of the namespaces that an administrator pools; each other namespace is a learner of its own name."""
 LEAST_MILLISECONDS: Final = 1e-6
-"""A lower p95 is no measurement (chosen: a nanosecond): a query that found no request says 0, which has no logarithm."""
+"""A lower p95 is no measurement (chosen: a nanosecond). Where no request was found a query says 0: no logarithm."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,8 @@ from cotide_predictors.host_load.slots import SlotClock
 
 Quantile = Literal["p50", "p90", "p99"]
 RESOURCES: Final = 2
+AHEAD_SLOTS: Final = (2, 4, 8, 16)
+"""Slots of the longer horizons: up to 400 s, the longest of the run times in the traced plans (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)

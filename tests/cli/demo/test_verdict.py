@@ -6,6 +6,7 @@ import pytest
 
 from cotide_cli.demo.verdict import LATE_SHARE, Verdict, verdict_of
 from cotide_sim.cluster.scorecard import Summary
+from cotide_sim.workloads.scenarios import Scenario
 
 
 def figures(waiting: float, over: float, slots: int = 0) -> Summary:
@@ -22,7 +23,7 @@ def figures(waiting: float, over: float, slots: int = 0) -> Summary:
     )
 
 
-def said(given: dict[str, Summary], *, late: float = 0.0, scenario: str = "latency") -> Verdict:
+def said(given: dict[str, Summary], *, late: float = 0.0, scenario: Scenario = "latency") -> Verdict:
     return verdict_of(given, dict.fromkeys(given, late), scenario, 20.0)
 
 
@@ -39,7 +40,7 @@ def test_a_loss_of_our_own_is_said_and_its_objective_is_missed() -> None:
     found = said({"fifo": figures(100, 0.4), "qpsm": figures(1100, 0.02), "random-guarded": figures(1000, 0.02)})
     assert found.winner == "random-guarded"
     assert "9% less than under qpsm" in found.sentence
-    assert found.missed == ("waiting not below random-guarded",)
+    assert found.missed == ("waiting of qpsm not below random-guarded",)
 
 
 def test_less_than_three_percent_apart_is_a_tie() -> None:
@@ -76,6 +77,20 @@ def test_one_policy_has_no_rival() -> None:
 def test_by_slack_the_overload_slots_decide(ours: tuple[int, int], theirs: tuple[int, int], words: str) -> None:
     given = {"hierarchical": figures(ours[0], 0.0, ours[1]), "fifo": figures(theirs[0], 0.0, theirs[1])}
     assert words in said(given, scenario="slack").sentence
+
+
+def test_by_slack_only_who_keeps_the_limits_can_win() -> None:
+    """hierarchical overloads least, and is over the limit for .32 of the time; a quarter of fifo's .4 is .1."""
+    broken = {"hierarchical": figures(50, 0.32, 0), "fifo": figures(40, 0.4, 9)}
+    found = said({**broken, "predictive": figures(70, 0.01, 1), "qpsm": figures(60, 0.03, 5)}, scenario="slack")
+    assert found.sentence == (
+        "predictive won: of the policies that kept the services' limits, nodes were overloaded in fewer slots than "
+        "under qpsm, 1 against 5. Services were over their limits for 1.0% of the time, where fifo was for 40.0%."
+    )
+    alone = said({**broken, "predictive": figures(70, 0.01, 1)}, scenario="slack")
+    assert alone.sentence.startswith(
+        "predictive won: the only policy that kept the services' limits, over them for 1.0%"
+    )
 
 
 def test_nobody_is_judged_where_the_machine_made_more_than_a_tenth_of_a_policys_waiting() -> None:

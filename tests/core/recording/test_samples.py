@@ -68,7 +68,7 @@ def test_a_sample_without_latency_or_promise_teaches_nothing() -> None:
 
 
 def test_a_latency_of_zero_teaches_nothing() -> None:
-    """A query that found no request says so; its logarithm would end all learning, and a kept store with it is refused."""
+    """A query that found no request says so; its logarithm would end all learning, and a store with it is refused."""
     tape = Tape()
     tape(1.0, ServiceSampled("d/web", 500.0, 0.0), ServiceSampled("d/web", 500.0, 1e-300))
     assert len(tape.collector.qos().mixes) == 0

@@ -70,7 +70,7 @@ def test_every_file_of_a_kustomized_folder_is_used() -> None:
 def test_the_shipped_configurations_are_accepted(path: Path) -> None:
     settings = read_settings(path)
     reclaims = path.parent.name == "reclaimed"
-    assert settings.policy == ("hierarchical" if reclaims else "qpsm")
+    assert settings.policy == "predictive"
     assert (settings.publishes_reclaimed, settings.admission.enabled) == (reclaims, reclaims)
 
 

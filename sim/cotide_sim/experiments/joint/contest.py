@@ -19,15 +19,13 @@ import numpy as np
 from cotide_core.config import SchedulerConfig
 from cotide_predictors.request_rates.service_rates import ServiceRates
 from cotide_sim.cluster.comparison import TrainedModels, config_of, prepare
-from cotide_sim.cluster.slot_forecasts import PeakRule
+from cotide_sim.cluster.slot_forecasts import AHEAD_SLOTS, PeakRule
 from cotide_sim.cluster.world import World
 from cotide_sim.interference.model import Interference
 from cotide_sim.workloads.plan import Plan
 from cotide_sim.workloads.scenarios import SLOT_SECONDS, Scenario, plan_of
 
 OURS: Final = "predictive"
-AHEAD_SLOTS: Final = (2, 4, 8, 16)
-"""Slots of the longer horizons: up to 400 s, the longest of the run times in the traced plans (chosen)."""
 ALWAYS_SLOTS: Final = 8
 """200 s: about the 90th percentile of those run times."""
 FORECAST: Final = PeakRule()

@@ -1,0 +1,70 @@
+"""The extender's server: a request beyond its limit is not read, and the next one is answered."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import aiohttp
+import pytest
+
+from cotide_core.limits import EXTENDER_BYTES
+from cotide_operator.observability.metrics import Metrics
+from cotide_operator.webhooks.extender.server import ExtenderServer
+from cotide_operator.webhooks.extender.verbs import Reply
+from cotide_operator.webhooks.serving.certificates import make_authority, make_serving
+from cotide_operator.webhooks.serving.tls import ServingContext
+
+MEBIBYTE = 2**20
+
+
+class Reading:
+    """Verbs that answer what they were sent with its length."""
+
+    async def prioritize(self, body: bytes) -> Reply:
+        return Reply(str(len(body)).encode(), "answered")
+
+    filter = preempt = bind = prioritize
+
+    def rest(self) -> None: ...
+
+
+@asynccontextmanager
+async def opened() -> AsyncIterator[Any]:
+    yield Reading()
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[tuple[aiohttp.ClientSession, Metrics]]:
+    context, now, telemetry = ServingContext(), datetime.now(UTC), Metrics()
+    context.use(make_serving(make_authority(now), ["localhost"], now), now)
+    server = ExtenderServer(opened, telemetry)
+    await server.start("127.0.0.1", 0, context.listening)
+    trusting = ssl.create_default_context()
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    connector = aiohttp.TCPConnector(ssl=trusting)
+    try:
+        async with aiohttp.ClientSession(f"https://127.0.0.1:{server.port}", connector=connector) as session:
+            yield session, telemetry
+    finally:
+        await server.stop()
+
+
+@pytest.mark.parametrize("has_length", [True, False])
+async def test_a_request_above_the_limit_is_not_read_and_the_next_is_answered(has_length: bool) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(EXTENDER_BYTES // MEBIBYTE + 1):
+            yield b" " * MEBIBYTE
+
+    async with serving() as (session, telemetry):
+        sent: Any = b" " * (EXTENDER_BYTES + 1) if has_length else pieces()
+        async with session.post("/filter", data=sent) as answer:
+            assert answer.status == 413
+            assert await answer.text() == f"a request has at most {EXTENDER_BYTES} bytes\n"
+        malformed = {"verb": "filter", "outcome": "malformed"}
+        assert telemetry.registry.get_sample_value("cotide_extender_requests_total", malformed) == 1
+        async with session.post("/filter", data=b" " * EXTENDER_BYTES) as answer:
+            assert (answer.status, await answer.text()) == (200, str(EXTENDER_BYTES))
