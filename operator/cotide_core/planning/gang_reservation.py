@@ -116,6 +116,7 @@ class GangReservation:
         self._run_times = run_times
         self._availability = None
         self._made = None
+        self._kept_back.clear()  # whoever waits is woken for the forecasts
 
     def renew(self, snapshot: Snapshot, now: float) -> list[Shape]:
         """Bring the reservation up to ``now``; returns the shapes that are to be tried again for it."""

@@ -9,7 +9,7 @@ from live_cluster import Catalogue, Cluster, bound, engine, node, pod, running
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import SchedulerConfig
-from cotide_core.events import Gang, Node, NodeDeleted, NodeUpserted, PodDeleted, PodPhase, PodUpserted
+from cotide_core.events import Gang, ModelsChanged, Node, NodeDeleted, NodeUpserted, PodDeleted, PodPhase, PodUpserted
 from cotide_core.instructions import Instruction, Wait
 from cotide_core.recording.ledger import LedgerWriter
 from cotide_core.recording.replay import replay
@@ -182,6 +182,14 @@ def test_where_a_node_of_the_reservation_cannot_hold_the_gang_any_more_another_i
     assert scheduler.predicted_starts(AFTER)["d/g-0"] == 50.0
     scheduler.handle(change, AFTER + 1)
     assert scheduler.predicted_starts(AFTER + 1)["d/g-1"] == 80.0
+
+
+def test_by_other_forecasts_a_start_is_looked_for_anew() -> None:
+    scheduler, _ = engine("fifo", *FULL, *gang_of("g", 3), gang_reserve_seconds=AFTER)
+    scheduler.handle([], AFTER)
+    assert not bound(scheduler.handle([pod("long", 1000, 1e6, AFTER)], AFTER))
+    assert not bound(scheduler.handle([ModelsChanged("", "other")], AFTER + 1))
+    assert scheduler.predicted_starts(AFTER + 1)["d/g-0"] == 50.0
 
 
 def test_where_its_pods_change_the_gang_is_planned_anew() -> None:
