@@ -15,7 +15,9 @@ Start and nodes stay as they were planned, also when the start has passed: then 
 the nodes empty as their pods end. One gang at a time, of higher class and priority first, then the one that has waited
 longest: each starts in bounded time where pods end. A gang whose nodes are all free and which yet does not start, since
 a latency guard or a slack forecast says no, rests as long as it had to wait. Not kept off: online pods, and pods of a
-higher class or priority. Without a plan are gangs with an online pod, and those with rules about other pods.
+higher class or priority. Without a plan are gangs with an online pod, and those with rules about other pods. Pods of
+other namespaces are not kept off for more than `OTHERS_SHARE` of what the nodes have: nobody who asks for a whole
+cluster stops all others with it.
 
 Invariant: nothing is worked out, and nobody is kept off, while no gang has waited so long.
 """
@@ -50,6 +52,7 @@ from cotide_core.planning.planner import PlannerContext
 from cotide_core.planning.problem import PlanProblem
 from cotide_core.queueing.gangs import GangNeed, GangStanding
 from cotide_core.queueing.queued_pod import QueuedPod
+from cotide_core.state.namespace_use import namespace_of
 from cotide_core.state.shapes import Shape
 from cotide_core.state.snapshot import Snapshot
 
@@ -57,10 +60,17 @@ UNUSED_SECONDS: Final = 30.0
 """For which all nodes of a reservation may be free without its gang starting: twice the longest back-off, and some
 time to be decided in. Chosen."""
 
+OTHERS_SHARE: Final = 0.5
+"""Of each resource of all nodes that a gang may keep from pods of other namespaces. Chosen: at least half of a cluster
+stays open to the others, whatever one namespace asks for."""
+
 
 @dataclass(slots=True)
 class _Reservation:
     key: str
+    namespace: str
+    large: bool
+    """Whether it is more than may be kept from other namespaces."""
     outranks: tuple[float, ...]
     """Class and priority of its first pod, as in the order: what sorts before it is not kept off."""
     members: tuple[Shape, ...]
@@ -106,6 +116,7 @@ class GangReservation:
         self._run_times = run_times
         self._availability = None
         self._made = None
+        self._kept_back.clear()  # whoever waits is woken for the forecasts
 
     def renew(self, snapshot: Snapshot, now: float) -> list[Shape]:
         """Bring the reservation up to ``now``; returns the shapes that are to be tried again for it."""
@@ -136,6 +147,8 @@ class GangReservation:
         if made is None or availability is None or shape.online or shape.gang == made.key:
             return None
         if self._queue.key_of(entry, self._now)[:2] < made.outranks:
+            return None
+        if made.large and namespace_of(entry.pod) != made.namespace:
             return None
         self._refresh(availability)
         take = availability.vector(entry.pod.requests)
@@ -266,9 +279,28 @@ class GangReservation:
             holds[row] += taken
         shapes = tuple(one.shape for one in members)
         specs = self._state.columns.spec_clock
+        namespace = namespace_of(members[0].pod)
+        rank = self._rank(standing, now)
         return _Reservation(
-            standing.gang.key, self._rank(standing, now), shapes, int(request.start[0]), rows, holds, specs
+            standing.gang.key,
+            namespace,
+            self._is_large(availability, members),
+            rank,
+            shapes,
+            int(request.start[0]),
+            rows,
+            holds,
+            specs,
         )
+
+    def _is_large(self, availability: Availability, members: Sequence[QueuedPod]) -> bool:
+        """Whether pods ask for more of any resource than may be kept from other namespaces."""
+        physical = self._state.host_load.physical().sum(axis=1)
+        columns = self._state.columns
+        named = availability.free.shape[2] - PHYSICAL
+        had = np.concatenate([columns.allocatable[:named, : columns.size].sum(axis=1, dtype=np.float64), physical])
+        asked = np.sum([availability.vector(one.pod.requests) for one in members], axis=0, dtype=np.float64)
+        return bool((asked > OTHERS_SHARE * had)[asked > 0].any())
 
     def _refresh(self, availability: Availability) -> None:
         availability.refresh(microseconds(self._now))

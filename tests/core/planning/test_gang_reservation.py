@@ -9,7 +9,7 @@ from live_cluster import Catalogue, Cluster, bound, engine, node, pod, running
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import SchedulerConfig
-from cotide_core.events import Gang, Node, NodeDeleted, NodeUpserted, PodDeleted, PodPhase, PodUpserted
+from cotide_core.events import Gang, ModelsChanged, Node, NodeDeleted, NodeUpserted, PodDeleted, PodPhase, PodUpserted
 from cotide_core.instructions import Instruction, Wait
 from cotide_core.recording.ledger import LedgerWriter
 from cotide_core.recording.replay import replay
@@ -135,6 +135,21 @@ def test_online_pods_and_those_of_a_higher_class_or_priority_are_not_kept_off() 
     assert not bound(scheduler.handle([same], AFTER))
 
 
+@pytest.mark.parametrize(("size", "passes"), [(2, False), (3, True)])
+def test_other_namespaces_are_kept_off_half_of_what_there_is_and_no_more(size: int, passes: bool) -> None:
+    """Of eight cores one is free, and the gang's 4 or 6 are when what is short has ended, all but the long one's."""
+    rule = Gang("d/g", size, 600.0)
+    gang = [pod(f"g-{at}", 2000, 10.0, gang=rule) for at in range(size)]
+    rest = 8000 - 2000 * size
+    busy = [running("short", 7000 - rest, 50.0), running("long", rest, 1e6)]
+    scheduler, _ = engine("fifo", node("a", 8000), *busy, *gang, gang_reserve_seconds=AFTER)
+    scheduler.handle([], AFTER)
+    mine = pod("mine", 1000, 1e6, AFTER)
+    assert not bound(scheduler.handle([mine], AFTER))
+    others = PodUpserted(mine.pod._replace(key="e/others", uid="others"))
+    assert bound(scheduler.handle([others], AFTER)) == ({"e/others": "a"} if passes else {})
+
+
 def test_a_gang_that_no_cluster_of_these_nodes_can_hold_keeps_nobody_off() -> None:
     scheduler, _ = engine("fifo", *FULL, *gang_of("g", 5), gang_reserve_seconds=AFTER)
     scheduler.handle([], AFTER)
@@ -167,6 +182,14 @@ def test_where_a_node_of_the_reservation_cannot_hold_the_gang_any_more_another_i
     assert scheduler.predicted_starts(AFTER)["d/g-0"] == 50.0
     scheduler.handle(change, AFTER + 1)
     assert scheduler.predicted_starts(AFTER + 1)["d/g-1"] == 80.0
+
+
+def test_by_other_forecasts_a_start_is_looked_for_anew() -> None:
+    scheduler, _ = engine("fifo", *FULL, *gang_of("g", 3), gang_reserve_seconds=AFTER)
+    scheduler.handle([], AFTER)
+    assert not bound(scheduler.handle([pod("long", 1000, 1e6, AFTER)], AFTER))
+    assert not bound(scheduler.handle([ModelsChanged("", "other")], AFTER + 1))
+    assert scheduler.predicted_starts(AFTER + 1)["d/g-0"] == 50.0
 
 
 def test_where_its_pods_change_the_gang_is_planned_anew() -> None:
