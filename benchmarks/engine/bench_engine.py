@@ -19,7 +19,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from cotide_core.classes import WorkloadClass
-from cotide_core.cycle import Scheduler, SchedulerConfig
+from cotide_core.config import SchedulerConfig, slack_knobs
+from cotide_core.cycle import Scheduler
 from cotide_core.events import (
     Event,
     ModelsChanged,
@@ -41,6 +42,7 @@ from cotide_core.forecasts import (
     QosSamples,
 )
 from cotide_core.instructions import Bind
+from cotide_core.policies.catalogue import by_slack
 from cotide_predictors.completion.completion_model import train_completion
 from cotide_predictors.qos.qos_model import train_qos
 
@@ -128,7 +130,8 @@ def measure(
     policy: str, catalogue: Trained, nodes: int, served: float, pods: int, burst: int, distinct: bool
 ) -> tuple[float, float, list[float], int]:
     """Return decisions per second and per second of cpu, the seconds of each cycle, and how many were bound."""
-    scheduler = Scheduler(SchedulerConfig(policy=policy, max_decisions_per_cycle=burst), catalogue)
+    knobs = slack_knobs(policy) if by_slack(policy) else None
+    scheduler = Scheduler(SchedulerConfig(policy=policy, max_decisions_per_cycle=burst, hierarchical=knobs), catalogue)
     scheduler.handle([ModelsChanged("trained", "trained"), *cluster(nodes, served)], 0.0)
     events = arrivals(pods, distinct)
     gc.collect()
@@ -163,6 +166,8 @@ def main() -> None:
         ("qpsm", 1.0, True),
         ("fifo-guarded", 1.0, False),
         ("random-guarded", 1.0, False),
+        ("hierarchical", 1.0, False),
+        ("predictive", 1.0, False),
     )
     print(f"{args.nodes} nodes, {args.pods} pods in bursts of {args.burst}, median of {args.runs} runs")
     columns = f"{'shapes':>10}{'decisions/s':>14}{'per cpu s':>11}{'cycle p50 ms':>14}{'p99 ms':>9}{'bound':>8}"

@@ -187,6 +187,8 @@ class SchedulerConfig:
     packs : whether the fullest node that takes a pod comes first, whatever rank the policy has; its guard is asked as
         ever, and batch pods that slack or a plan puts somewhere go there. For a cluster whose nodes are freed: what was
         moved off one must not open the next.
+    gang_reserve_seconds : after how long a gang that waits for room has room kept for it, under policies without a plan
+        (see `planning.gang_reservation`); None for never, for ever, so that older ledgers replay.
     """
 
     policy: str = "qpsm"
@@ -205,6 +207,7 @@ class SchedulerConfig:
     exploration: ExplorationConfig | None = None
     packs: bool = False
     fair_half_life_seconds: float | None = None
+    gang_reserve_seconds: float | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.qos_risk_threshold <= 1.0:
@@ -220,6 +223,7 @@ class SchedulerConfig:
             ("maxDecisionsPerCycle", self.max_decisions_per_cycle),
             ("maxQueue", self.max_queue),
             ("fairHalfLifeSeconds", self.fair_half_life_seconds or FAIR_HALF_LIFE_SECONDS),
+            ("gangReserveSeconds", 1.0 if self.gang_reserve_seconds is None else self.gang_reserve_seconds),
         ):
             if not value > 0:
                 raise InputError("must be above 0", field=name)

@@ -47,6 +47,7 @@ from cotide_core.placement.placer import LOOKAHEAD, Placement, Placer
 from cotide_core.placement.queueing_hints import QueueingHints
 from cotide_core.placement.refusal_messages import sentence
 from cotide_core.placement.wait_instructions import Room, refusal, wait
+from cotide_core.planning.gang_reservation import GangReservation
 from cotide_core.planning.gang_start import GangStarts
 from cotide_core.planning.planner import PlannedStart, PlannerContext, planner_of
 from cotide_core.policies import build_policy
@@ -121,6 +122,8 @@ class Scheduler:
             self.gangs, self.state, self._placer, self._queue, self._capacity, self._assumptions
         )
         self._planner = planner_of(policy.plan, context, self._run_times, config)
+        self._reservation = GangReservation(context, self._run_times, config)
+        self._capacity.kept_off = self._reservation.kept_off
         self._failures: dict[Shape, Placement] = {}
         self._wakes = QueueingHints(self.state, self._placer, self._queue, self._failures)
         self._snapshot = Snapshot.of(self.state)
@@ -199,6 +202,7 @@ class Scheduler:
         for shape in self._capacity.take_reopened():
             self._queue.wake(shape, now, urgent=True)
         snapshot = self._view()
+        self._renew_reservation(snapshot, now)
         self._wakes.wake(snapshot, now, self._qos)
         binds = self._decide(snapshot, now)
         policy = self._placer.policy
@@ -210,6 +214,15 @@ class Scheduler:
         if self.gangs.members:
             self._evict_whole_gangs(now)
         self._out.extend(made)
+
+    def _renew_reservation(self, snapshot: Snapshot, now: float) -> None:
+        """Keep room for the gang that is next, and try those again that are not kept off any more."""
+        again = self._reservation.renew(snapshot, now)
+        if again:
+            self._gang_starts.forget()
+        for shape in again:
+            shape.failed_at = -1
+            self._queue.wake(shape, now, urgent=True)
 
     @property
     def qos_forecaster(self) -> QosForecaster:
@@ -237,7 +250,7 @@ class Scheduler:
             times.append(max(now, self.state.refusals.next_change()))
         times += [self._capacity.next_change(now), self._planner.next_change(now), self._wakes.next_change(now)]
         if self.gangs.members:
-            times.append(self.gangs.next_change(now))
+            times += [self.gangs.next_change(now), self._reservation.next_change(now)]
         return min((time for time in times if time < math.inf), default=None)
 
     @property
@@ -259,6 +272,7 @@ class Scheduler:
         waiting = [entry for entry in self._queue.in_order(now) if not self._planner.plans(entry.shape)]
         waiting = [entry for entry in waiting if entry.queue_state is not QueueState.CAPPED]
         starts = predicted_starts(waiting, self.state, self._estimates, self._stretched, now)
+        starts |= self._reservation.starts()
         return starts | {key: one.start_seconds for key, one in self.planned().items()}
 
     def planned(self) -> dict[str, PlannedStart]:
@@ -535,7 +549,7 @@ class Scheduler:
                 if room is not None:
                     self._wait_for_room(entry, placement, room, snapshot, now)
                     continue
-                shape.failed_at = columns.relief_clock
+                shape.failed_at = -1 if self._reservation.keeps_back(shape) else columns.relief_clock
                 self._failures[shape] = placement
                 self._queue.failed(entry, now)
                 self._tell(refusal(entry, placement, snapshot.node_count, self._qos.model_id))
@@ -625,6 +639,7 @@ class Scheduler:
             self._admit(entry.pod, entry)
         self._queue.resort(now)
         self._planner.change_forecasts(self._run_times, now)
+        self._reservation.change_forecasts(self._run_times)
         self._failures.clear()
         self._gang_starts.forget()
         for shape in self._queue.parked_shapes():

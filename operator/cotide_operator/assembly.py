@@ -43,6 +43,7 @@ from cotide_operator.config.settings import Settings, engine_config
 from cotide_operator.consolidation.node_record import left_behind
 from cotide_operator.consolidation.outcome_file import PROVISIONING, OutcomeFile
 from cotide_operator.controllers.job_controller import ReconcileOptions
+from cotide_operator.controllers.job_reconciler import StartLimits
 from cotide_operator.controllers.kopf_thread import KopfSupervisor, quiet_kopf
 from cotide_operator.controllers.reconciliation import Controllers
 from cotide_operator.host_load.metrics_feed import metrics_feed
@@ -399,7 +400,7 @@ class Operator:
         options = ReconcileOptions(
             self.settings.scheduler_name,
             reclaim=self.settings.job_pods_reclaim,
-            start_seconds=self.settings.jobs.start_seconds,
+            limits=StartLimits(self.settings.jobs.start_seconds, self.settings.jobs.create_seconds),
         )
         if self._phase_learning is not None:
             options = replace(options, learned=self._phase_learning.phases_for)

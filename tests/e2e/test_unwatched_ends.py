@@ -26,8 +26,10 @@ from cotide_operator.controllers.child_pods import CLOCKS_APART_SECONDS
 from cotide_operator.controllers.job_finalizers import JobFinalizers, Released
 
 JOBS = "/apis/cotide.dev/v1alpha1/namespaces/default/jobs"
-HASTY = ALONE + "simulatedTime: {originSeconds: 0, speed: 100}\n"
-"""The back-off of 10 s is over after 0.1 s."""
+HASTY = ALONE + (
+    "simulatedTime: {originSeconds: 0, speed: 100}\n"  # the back-off of 10 s is over after 0.1 s
+    "jobs: {startSeconds: 60000, createSeconds: 180000}\n"  # real kubelets are no faster for that
+)
 OURS = "cotide.dev/job-tracking"
 Starts = dict[str, set[str]]
 

@@ -4,17 +4,20 @@ serves them (feature gate GenericWorkload of 1.35, alpha)."""
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 from binaries import Binaries
+from click.testing import CliRunner
 from control_plane import ControlPlane
 from manifests import our_pod_manifest
 from processes import Pen
 from real_cluster import ALONE, DEPLOY, RealCluster, apply, until_served
 from rights import Used
 
+from cotide_cli.commands import whatif_command
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 
@@ -75,12 +78,26 @@ async def start_whole(cluster: RealCluster, **parts: Any) -> None:
     await cluster.until("all three are on nodes", all_placed)
 
 
+async def moves_whole(cluster: RealCluster) -> None:
+    """Ask `cotide whatif` about a node with pods of the gang: without its size they would wait as Misconfigured."""
+    node = next(iter((await cluster.placed()).values()))
+    kubeconfig = str(cluster.plane.folder / "admin.kubeconfig")
+    asked = ["--kubeconfig", kubeconfig, "--without-node", node, "-o", "json"]
+    result = await asyncio.to_thread(CliRunner().invoke, whatif_command.command, asked, standalone_mode=False)
+    assert result.exception is None, result.exception
+    answer = json.loads(result.stdout)
+    lost = {f"{cluster.namespace}/{name}" for name, on in (await cluster.placed()).items() if on == node}
+    assert {one["pod"] for one in answer["moves"]} == lost
+    assert (answer["waits"], answer["evicted"]) == ([], [])
+
+
 async def test_a_pod_group_of_coscheduling_says_how_large_its_gang_is(cluster: RealCluster, pod_groups: str) -> None:
     used = Used(cluster)
     async with cluster.nodes(2, "--cpu", "4"), cluster.operator(ALONE):
         kind = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup"}
         await cluster.client.create(pod_groups, {**kind, "metadata": {"name": "g"}, "spec": {"minMember": SIZE}})
         await start_whole(cluster, labels={LABEL: "g"})
+        await moves_whole(cluster)
     assert ("scheduling.x-k8s.io", "podgroups", "watch", "") in used.rights()
     assert used.missed() == set()
 
@@ -121,5 +138,6 @@ async def test_a_workload_of_the_servers_own_says_how_large_its_gang_is(alpha: C
             await client.create(cluster.path("workloads", "scheduling.k8s.io/v1alpha1"), body)
             reference = {"schedulerName": "cotide", "workloadRef": {"name": "train", "podGroup": "workers"}}
             await start_whole(cluster, spec=reference)
+            await moves_whole(cluster)
         assert ("scheduling.k8s.io", "workloads", "watch", "") in used.rights()
         assert used.missed() == set()

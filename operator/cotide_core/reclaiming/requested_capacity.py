@@ -64,6 +64,8 @@ class RequestedCapacity:
         self._now = 0.0
         self._eased = False
         self._mates = mates
+        self.kept_off: Callable[[QueuedPod], Booleans | None] = lambda _: None
+        """Tells of a pod (N,) the nodes that are kept for others; None for none."""
 
     def begin(self, now: float, forecaster: QosForecaster) -> list[Evict]:
         """Bring everything up to ``now``: what the time ends, and whom the monitor evicts."""
@@ -126,19 +128,25 @@ class RequestedCapacity:
     def place(self, snapshot: Snapshot, entry: QueuedPod, forecaster: QosForecaster, upcoming: Upcoming) -> Placement:
         """Choose a node for a pod, or say why there is none."""
         shape = entry.shape
-        if shape.online or not self._monitor.keeps_off(self._now):
+        if shape.online or not (self._monitor.keeps_off(self._now) or self.kept_off(entry) is not None):
             return self._placer.place(snapshot, shape, forecaster, upcoming)
         return self._placer.place_among(self.open_nodes(snapshot, entry), snapshot, shape, forecaster)
 
     def open_nodes(self, snapshot: Snapshot, entry: QueuedPod) -> OpenNodes:
         """Return the nodes that have room for a pod now, whatever a guard says of them."""
         shape = entry.shape
-        if shape.online or not self._monitor.keeps_off(self._now):
+        kept = None if shape.online else self.kept_off(entry)
+        if shape.online or not (self._monitor.keeps_off(self._now) or kept is not None):
             return self._placer.fitting(snapshot, shape)
         cordoned = self._monitor.cordoned(self._state, self._now)
         fitting = self._placer.fitting(snapshot, shape)
-        refused = (*fitting.refused, *self._kept_off(snapshot, fitting.rows & cordoned))
-        return OpenNodes(fitting.rows & ~cordoned, fitting.scores, refused)
+        kept = np.zeros_like(cordoned) if kept is None else kept & ~cordoned
+        refused = (
+            *fitting.refused,
+            *self._cordoned_ones(snapshot, fitting.rows & cordoned),
+            *kept_for_gang(snapshot, fitting.rows & kept),
+        )
+        return OpenNodes(fitting.rows & ~cordoned & ~kept, fitting.scores, refused)
 
     def make_room(
         self, snapshot: Snapshot, entry: QueuedPod, refusal: Placement, forecaster: QosForecaster
@@ -241,9 +249,17 @@ class RequestedCapacity:
         """Return (2, N) what batch and gratis pods hold."""
         return np.asarray(self._state.columns.held[:ONLINE_RANK, :, : self._state.columns.size].sum(axis=0))
 
-    def _kept_off(self, snapshot: Snapshot, rows: Booleans) -> list[NodeVerdict]:
+    def _cordoned_ones(self, snapshot: Snapshot, rows: Booleans) -> list[NodeVerdict]:
         if not rows.any():
             return []
         message = f"cordoned after {self._config.flap_episodes} overloads"
         example = snapshot.name(int(rows.argmax()))
         return [NodeVerdict(int(rows.sum()), message, WaitReason.INSUFFICIENT_SLACK, example)]
+
+
+def kept_for_gang(snapshot: Snapshot, rows: Booleans) -> list[NodeVerdict]:
+    """Return what refuses (N,) rows that are kept for a gang; it is not named, since it may be another tenant's."""
+    if not rows.any():
+        return []
+    message = "kept for a gang that has waited longer"
+    return [NodeVerdict(int(rows.sum()), message, WaitReason.INSUFFICIENT_SLACK, snapshot.name(int(rows.argmax())))]

@@ -41,7 +41,7 @@ from cotide_core.placement.wait_instructions import Room
 from cotide_core.queueing.queued_pod import QueuedPod
 from cotide_core.reclaiming.nominations import Nomination, Nominations
 from cotide_core.reclaiming.preemption import Admits, Plan, Preemption
-from cotide_core.reclaiming.requested_capacity import RequestedCapacity
+from cotide_core.reclaiming.requested_capacity import RequestedCapacity, kept_for_gang
 from cotide_core.reclaiming.reservations import ENOUGH_ROOM, Reservations
 from cotide_core.state.cluster_state import ClusterState, PodRecord
 from cotide_core.state.host_load import slack
@@ -138,7 +138,7 @@ class SlackScheduler(RequestedCapacity):
             return self._placer.place(snapshot, shape, forecaster, upcoming)
         candidates = self._placer.candidates(snapshot, shape.fit)
         room = self._room(shape)
-        fits = (candidates.codes == FITS) & ~self._monitor.cordoned(self._state, self._now)
+        fits = (candidates.codes == FITS) & self._allowed(entry)
         freed = self._place_freed(snapshot, entry, room, fits, forecaster)
         if freed is not None:
             return freed
@@ -177,6 +177,10 @@ class SlackScheduler(RequestedCapacity):
                 enough[row] = self._reservations.leaves(room, row, pod, without=pod.key)
         refused = self._refusals(snapshot, shape, candidates, cordoned, enough, asked)
         open_rows = (candidates.codes == FITS) & ~cordoned & enough
+        kept = self.kept_off(entry)
+        if kept is not None:
+            refused = (*refused, *kept_for_gang(snapshot, open_rows & kept))
+            open_rows &= ~kept
         scores = self._scores(snapshot, shape, left) if open_rows.any() else np.zeros(len(open_rows))
         return OpenNodes(open_rows, scores, refused), left
 
@@ -197,7 +201,7 @@ class SlackScheduler(RequestedCapacity):
         admits = self._asks(snapshot, entry.shape, forecaster)
         standing = self._nominations.of(pod.key)
         room = self._room(entry.shape)
-        allowed = ~self._monitor.cordoned(self._state, self._now)
+        allowed = self._allowed(entry)
         if standing is not None and not self._open(standing.node, snapshot, entry, allowed, admits):
             self._drop_own(pod.key)
             standing = None
@@ -210,6 +214,11 @@ class SlackScheduler(RequestedCapacity):
         if plan is None:
             return None, self._with_risks(snapshot, entry.shape, refusal)
         return self._carry_out(entry, plan), refusal
+
+    def _allowed(self, entry: QueuedPod) -> Booleans:
+        """Return (N,) the nodes that are neither cordoned nor kept from a pod."""
+        cordoned, kept = self._monitor.cordoned(self._state, self._now), self.kept_off(entry)
+        return ~cordoned if kept is None else ~cordoned & ~kept
 
     def mark(self) -> object:
         """Return claims, evictions and freed rows as they are."""
@@ -471,7 +480,7 @@ class SlackScheduler(RequestedCapacity):
     ) -> tuple[NodeVerdict, ...]:
         verdicts = constraint_verdicts(snapshot, candidates, self._placer.feasibility.reasons)
         fits = candidates.codes == FITS
-        verdicts += self._kept_off(snapshot, fits & cordoned)
+        verdicts += self._cordoned_ones(snapshot, fits & cordoned)
         short = fits & ~cordoned & ~enough
         later = np.zeros(len(short), np.bool_)
         if shape.seconds:

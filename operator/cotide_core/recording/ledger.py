@@ -63,7 +63,14 @@ class LedgerWriter:
     def header(self) -> bytes:
         """Return line 1; call it once, first. Defaults are written out, so that they may change later."""
         config = {"kind": SchedulerConfig.__name__, **asdict(self._config)}
-        for knobs in ("hierarchical", "plans", "exploration", "packs", "fair_half_life_seconds"):
+        for knobs in (
+            "hierarchical",
+            "plans",
+            "exploration",
+            "packs",
+            "fair_half_life_seconds",
+            "gang_reserve_seconds",
+        ):
             if not config[knobs]:
                 # Headers of other policies stay as they were before these existed.
                 del config[knobs]

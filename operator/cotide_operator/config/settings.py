@@ -47,6 +47,7 @@ __all__ = [
     "AdmissionSettings",
     "ConsolidationSettings",
     "ExtenderSettings",
+    "GangSettings",
     "HierarchicalSettings",
     "HostLoadSettings",
     "LeaderElectionSettings",
@@ -113,6 +114,14 @@ class PlansSettings(Section):
     """Of the forecast of a run time: 0.5 and 0.9 as forecast, others on the log-normal distribution through both."""
     depth: int = Field(default=_PLANS.depth, ge=1, le=DEPTH_MAX)
     """Waiting pods that are planned, the first in the policy's order."""
+
+
+class GangSettings(Section):
+    """What is done for gangs that find no room."""
+
+    reserve_after_seconds: float = Field(default=120.0, ge=0)
+    """That a gang waits for room before it is kept for it, under policies without a plan; 0 for never. Chosen: longer
+    than most small pods wait for a node, short beside what large gangs run."""
 
 
 EVERY: Final = "*"
@@ -230,6 +239,9 @@ class JobSettings(Section):
     start_seconds: float = Field(default=600.0, gt=0)
     """That a kubelet has to start a pod which it can't start at once; then the pod counts as failed and goes.
     As `job_reconciler.START_SECONDS`."""
+    create_seconds: float = Field(default=1800.0, gt=0)
+    """That a kubelet has to create its containers while it names no obstacle: a volume that can't be mounted, a pull
+    that hangs. As `job_reconciler.CREATE_SECONDS`."""
 
 
 class VolumeSettings(Section):
@@ -269,6 +281,7 @@ class Settings(Section):
     qos: QosSettings = QosSettings()
     queue: QueueSettings = QueueSettings()
     plans: PlansSettings = PlansSettings()
+    gangs: GangSettings = GangSettings()
     models: ModelSettings = ModelSettings()
     metrics_source: MetricsSourceSettings | None = None
     leader_election: LeaderElectionSettings = LeaderElectionSettings()
@@ -442,6 +455,7 @@ def engine_config(settings: Settings) -> SchedulerConfig:
         max_queue=settings.queue.max_pods,
         hierarchical=_hierarchical(settings) if by_slack(settings.policy) else None,
         plans=_plans(settings),
+        gang_reserve_seconds=settings.gangs.reserve_after_seconds or None,
         exploration=_exploration(settings.models.retraining),
         packs=settings.consolidation.enabled and settings.consolidation.packs,
     )

@@ -16,7 +16,7 @@ from typing import Any, Final
 from cotide_core.classes import CLASS_LABEL, WorkloadClass
 from cotide_core.errors import InputError
 from cotide_core.units import CPU, MEMORY, format_amount
-from cotide_kube.objects import Metadata, PodObject, PodStatus
+from cotide_kube.objects import ContainerStatus, Metadata, PodObject, PodStatus
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.apis.names import (
     JOB_LABEL,
@@ -59,6 +59,11 @@ CANNOT_START: Final = frozenset(
 )
 """Reasons for which a kubelet lets a container wait that never ran, and tries again for ever. Source: kubelet 1.35,
 ``pkg/kubelet/images/types.go`` and ``kuberuntime_container.go``."""
+BEING_CREATED: Final = frozenset({"ContainerCreating", "PodInitializing"})
+"""Reasons of a container that waits and that the kubelet has nothing to say of, the latter where the pod has init
+containers. Source: kubelet 1.35, ``pkg/kubelet/kubelet_pods.go``."""
+SANDBOX_READY: Final = "PodReadyToStartContainers"
+"""A pod's condition: its volumes are mounted and its network is there. Source: KEP-3085, on by default since 1.29."""
 MESSAGE_CHARACTERS: Final = 300
 """Of a kubelet's message in a status of ours; chosen."""
 CLOCKS_APART_SECONDS: Final = 5.0
@@ -91,6 +96,8 @@ class SeenPod:
     """Whether its kubelet evicted it for exceeding its own storage limit: a failure like any other."""
     cannot_start: str = ""
     """Why its kubelet can't start one of its containers, in the kubelet's words."""
+    creating: str = ""
+    """What its kubelet still does before it starts one of its containers, where nothing is said against that."""
     ready: bool = False
     gates: tuple[str, ...] = ()
     """Names of its scheduling gates: until they are gone nobody decides about it."""
@@ -170,6 +177,7 @@ def see(pod: PodObject) -> SeenPod:
         disrupted=conditions.get("DisruptionTarget") == "True",
         own_limit=exceeded_its_own_limit(status),
         cannot_start=_cannot_start(status),
+        creating=_creating(pod),
         ready=conditions.get("Ready") == "True",
         gates=tuple(gate.name for gate in pod.spec.scheduling_gates),
         kueue_group=KUEUE_GROUP_LABEL in metadata.labels,
@@ -188,6 +196,30 @@ def _cannot_start(status: PodStatus) -> str:
         if waiting is not None and waiting.reason in CANNOT_START:
             return f"{waiting.reason}: {waiting.message}"[:MESSAGE_CHARACTERS].removesuffix(": ")
     return ""
+
+
+def _creating(pod: PodObject) -> str:
+    """Return what is done before the next container of a pod starts; "" where it has started, or can't be."""
+    status = pod.status
+    if status.phase != "Pending" or _cannot_start(status) or not _next_is_being_created(pod):
+        return ""
+    # A kubelet writes False before it mounts, and nothing more until a pull is over: only True says something.
+    prepared = any(one.type == SANDBOX_READY and one.status == "True" for one in status.conditions)
+    return f"containers are being created{', volumes and network are ready' if prepared else ''}"
+
+
+def _next_is_being_created(pod: PodObject) -> bool:
+    """Whether a container waits to be made that no init container before it keeps waiting."""
+    sidecars = {one.name for one in pod.spec.init_containers if one.restart_policy == "Always"}
+    for one in pod.status.init_container_statuses:
+        ended = one.state.terminated is not None and one.state.terminated.exit_code == 0
+        if not ended and not (one.state.running is not None and one.name in sidecars):
+            return _is_being_created(one)
+    return any(_is_being_created(one) for one in pod.status.container_statuses)
+
+
+def _is_being_created(container: ContainerStatus) -> bool:
+    return container.state.waiting is not None and container.state.waiting.reason in BEING_CREATED
 
 
 def job_pod_name(job: str, index: int, retry: int) -> str:

@@ -79,14 +79,14 @@ class ReconcileOptions:
     scheduler_name : goes into every child pod.
     refresh_seconds : wall seconds between two refreshes of one object's numbers.
     reclaim : whether the pods of Jobs ask for reclaimed capacity.
-    start_seconds : see `job_reconciler.START_SECONDS`.
+    limits : of pods of Jobs that hold a node and do not run.
     learned : a Job to the phases that its next pods should have; none where none are learned.
     """
 
     scheduler_name: str = DEFAULT_SCHEDULER_NAME
     refresh_seconds: float = REFRESH_SECONDS
     reclaim: bool = False
-    start_seconds: float = jobs.START_SECONDS
+    limits: jobs.StartLimits = jobs.DEFAULT_LIMITS
     learned: Callable[[CustomObject, JobSpec], Phases] = lambda *_: NO_PHASES
 
 
@@ -168,7 +168,9 @@ class JobController:
             return self._wall_until(plan.recheck_seconds) or MADE_SECONDS
         decisions = await self._decisions(job, pods)
         await turn.give_way()
-        status = job_status(known.spec, plan.progress, pods, decisions, known.kept.status, context, known.trouble)
+        status = job_status(
+            known.spec, plan.progress, pods, decisions, known.kept.status, context, known.trouble, plan.slow
+        )
         status["conditions"] = with_released(status["conditions"], known.unwritten, context)
         await turn.give_way()
         again = await self.statuses.write(job, known.kept, status, at_once=not accounted)
@@ -272,11 +274,11 @@ class JobController:
         Before anything is counted or made for the first time in this term, the status is read from the API server.
         """
         memory = None if known.read else known.memory.copy()
-        start_seconds = self._options.start_seconds
+        limits = self._options.limits
         turn = Turn()
         progress = jobs.read_progress(known.kept.status)
         await turn.give_way()
-        plan = jobs.plan_job(spec, progress, pods, known.memory, self._clock.now(), start_seconds)
+        plan = jobs.plan_job(spec, progress, pods, known.memory, self._clock.now(), limits)
         await turn.give_way()
         if memory is not None and (plan.make or plan.progress != progress):
             kept = await self._record.read(job, known.kept)
@@ -285,7 +287,7 @@ class JobController:
             known.kept, known.read, known.memory = kept, True, memory
             progress = jobs.read_progress(kept.status)
             await turn.give_way()
-            plan = jobs.plan_job(spec, progress, pods, known.memory, self._clock.now(), start_seconds)
+            plan = jobs.plan_job(spec, progress, pods, known.memory, self._clock.now(), limits)
         return plan, plan.progress == progress
 
     def _recall(self, key: str, job: CustomObject) -> _JobEntry:

@@ -26,7 +26,9 @@ let it finish wasted nothing), and one that failed with the condition Disruption
 counts as an eviction and not towards ``backoffLimit`` (there: ``podFailurePolicy`` with ``Ignore``).
 
 Unlike batch/v1, a pod that its kubelet can't start (its image is missing, say) does not keep its node for ever: once it
-was seen so for `START_SECONDS` on end it counts as a failure and is deleted.
+was seen so for `START_SECONDS` on end it counts as a failure and is deleted. So does one that the kubelet says nothing
+against, and whose containers are still being created after `CREATE_SECONDS` (a volume that can't be mounted, a pull
+that hangs).
 """
 
 from __future__ import annotations
@@ -48,6 +50,29 @@ BACKOFF_MAX_SECONDS: Final = 360.0
 START_SECONDS: Final = 600.0
 """That a kubelet has to start a pod which it can't start at once. Chosen: after as long a Deployment says that it
 doesn't progress (``progressDeadlineSeconds``)."""
+CREATE_SECONDS: Final = 1800.0
+"""That a kubelet has to create a pod's containers while it names no obstacle. Chosen: thrice as long, since large
+images and volumes whose files change their owner come late and yet come, and a cloud's volume waits six minutes for
+its last node (attach-detach controller, ``maxWaitForUnmountDuration``)."""
+SLOW_SECONDS: Final = 60.0
+"""After which a status says that containers are still being created. Chosen: most images are there by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartLimits:
+    """How long a Job's pod may keep its node before its containers run, in seconds of the operator's clock.
+
+    Attributes
+    ----------
+    refused_seconds : see `START_SECONDS`.
+    creating_seconds : see `CREATE_SECONDS`.
+    """
+
+    refused_seconds: float = START_SECONDS
+    creating_seconds: float = CREATE_SECONDS
+
+
+DEFAULT_LIMITS: Final = StartLimits()
 
 
 class Outcome(StrEnum):
@@ -85,10 +110,14 @@ class ReconcilerCache:
     """Index to the clock second before which no further pod is made."""
     stuck: dict[tuple[int, int], float] = field(default_factory=dict)
     """Pods that a kubelet can't start to the clock second since when: a restart gives them their time anew."""
+    creating: dict[tuple[int, int], float] = field(default_factory=dict)
+    """The same of pods whose containers are being created."""
 
     def copy(self) -> ReconcilerCache:
         """Return a copy that changes by itself."""
-        return ReconcilerCache(set(self.met), set(self.withdrawn), dict(self.not_before), dict(self.stuck))
+        return ReconcilerCache(
+            set(self.met), set(self.withdrawn), dict(self.not_before), dict(self.stuck), dict(self.creating)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +132,8 @@ class JobPlan:
     """Pods whose finalizer is of no use once the progress is written."""
     unfollowed: frozenset[str] = frozenset()
     """Uids of those of ``release`` that no other pod follows for now: who keeps them for one need not."""
+    slow: frozenset[str] = frozenset()
+    """Uids of pods whose containers are being created for so long that it must be said."""
     recheck_seconds: float | None = None
     """Clock second at which a back-off runs out, or a kubelet's time to start a pod."""
 
@@ -113,7 +144,7 @@ def plan_job(
     pods: Sequence[SeenPod],
     memory: ReconcilerCache,
     now_seconds: float,
-    start_seconds: float = START_SECONDS,
+    limits: StartLimits = DEFAULT_LIMITS,
 ) -> JobPlan:
     """Return the next steps of a Job.
 
@@ -129,36 +160,57 @@ def plan_job(
         Of this Job; changed in place.
     now_seconds : float
         The operator's clock.
-    start_seconds : float
-        See `START_SECONDS`.
+    limits : StartLimits
+        Of pods that hold a node and do not run.
     """
+    starts = _Starts()
     if progress.outcome is None:
-        late, next_late = _cannot_start(pods, memory, now_seconds, start_seconds)
-        progress = _accounted(spec, progress, pods, memory, now_seconds, late)
+        starts = _starts(pods, memory, now_seconds, limits)
+        progress = _accounted(spec, progress, pods, memory, now_seconds, starts.late)
         if len(progress.completed) >= spec.completions:
             progress = replace(progress, outcome=Outcome.SUCCEEDED)
         elif progress.failures > spec.backoff_limit:
             progress = replace(progress, outcome=Outcome.FAILED)
     if progress.outcome is not None:  # what still runs counts no more: nothing is waited for
         alive = [pod for pod in pods if pod.alive]
-        return JobPlan(progress, delete=_unwanted(alive), release=tuple(pod for pod in pods if pod.tracked))
+        released = tuple(pod for pod in pods if pod.tracked)
+        return JobPlan(progress, delete=_unwanted(alive), release=released, slow=starts.slow)
     plan = _filled(spec, progress, pods, memory, now_seconds)
-    rechecks = [seconds for seconds in (plan.recheck_seconds, next_late) if seconds is not None]
+    rechecks = [seconds for seconds in (plan.recheck_seconds, starts.next_seconds) if seconds is not None]
     counted = _counted(spec, progress, pods, memory)
     withdrawn = frozenset(pod.uid for pod in counted if (pod.index, pod.retry) in memory.withdrawn)
     recheck = min(rechecks, default=None)
-    return replace(plan, release=counted, unfollowed=withdrawn, recheck_seconds=recheck)
+    return replace(plan, release=counted, unfollowed=withdrawn, slow=starts.slow, recheck_seconds=recheck)
 
 
-def _cannot_start(
-    pods: Sequence[SeenPod], memory: ReconcilerCache, now_seconds: float, start_seconds: float
-) -> tuple[frozenset[tuple[int, int]], float | None]:
-    """Return the pods that were not started in time, and when the next one's time is over."""
-    stuck = [(pod.index, pod.retry) for pod in pods if pod.alive and pod.cannot_start and not pod.deleting]
-    memory.stuck = {attempt: memory.stuck.get(attempt, now_seconds) for attempt in stuck}
-    ends = {attempt: since + start_seconds for attempt, since in memory.stuck.items()}
-    late = frozenset(attempt for attempt, end in ends.items() if end <= now_seconds)
-    return late, min((end for attempt, end in ends.items() if attempt not in late), default=None)
+@dataclass(frozen=True, slots=True)
+class _Starts:
+    """What is known of pods that hold a node and do not run."""
+
+    late: frozenset[tuple[int, int]] = frozenset()
+    """Pods (index, retry) that were not started in time."""
+    slow: frozenset[str] = frozenset()
+    next_seconds: float | None = None
+    """Clock second at which another is late or slow."""
+
+
+def _starts(pods: Sequence[SeenPod], memory: ReconcilerCache, now_seconds: float, limits: StartLimits) -> _Starts:
+    """Return which pods were not started in time, from when they were first seen so on end."""
+    waiting = {(pod.index, pod.retry): pod for pod in pods if pod.alive and not pod.deleting}
+
+    def since(before: Mapping[tuple[int, int], float], kept: Iterable[tuple[int, int]]) -> dict[tuple[int, int], float]:
+        return {attempt: before.get(attempt, now_seconds) for attempt in kept}
+
+    memory.stuck = since(memory.stuck, (attempt for attempt, pod in waiting.items() if pod.cannot_start))
+    memory.creating = since(memory.creating, (attempt for attempt, pod in waiting.items() if pod.creating))
+    ends = {attempt: begun + limits.refused_seconds for attempt, begun in memory.stuck.items()}
+    ends |= {attempt: begun + limits.creating_seconds for attempt, begun in memory.creating.items()}
+    notices = {attempt: min(begun + SLOW_SECONDS, ends[attempt]) for attempt, begun in memory.creating.items()}
+    return _Starts(
+        late=frozenset(attempt for attempt, end in ends.items() if end <= now_seconds),
+        slow=frozenset(waiting[attempt].uid for attempt, moment in notices.items() if moment <= now_seconds),
+        next_seconds=min((at for at in (*ends.values(), *notices.values()) if at > now_seconds), default=None),
+    )
 
 
 def _accounted(
@@ -240,7 +292,7 @@ def _filled(
     for pod in alive:
         if pod.index >= spec.completions or pod.index in progress.completed:
             stray.append(pod)
-        elif pod.cannot_start and pod.retry < progress.retry(pod.index):
+        elif (pod.cannot_start or pod.creating) and pod.retry < progress.retry(pod.index):
             overdue.append(pod)  # counted before it ended: it is deleted, and waited for
         else:
             current.append(pod)

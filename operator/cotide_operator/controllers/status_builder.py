@@ -8,7 +8,7 @@ little stays as it was told, because a status that changes with every breath cos
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -33,7 +33,7 @@ GATED: Final = "SchedulingGated"
 RELEASED: Final = "PodsReleased"
 """Condition of a Job: False while the API server refuses to delete or release some of its pods."""
 STARTED: Final = "PodsStarted"
-"""Condition of a Job: False from when a kubelet can't start one of its pods until a pod runs."""
+"""Condition of a Job: False from when a kubelet can't start one of its pods, or is slow to, until a pod runs."""
 SETTLED_SECONDS: Final = 2.0
 """A predicted time that moved by no more than this, or by a tenth of what is left, stays; chosen."""
 REFRESHED: Final = frozenset(
@@ -69,6 +69,7 @@ def job_status(
     before: Mapping[str, Any],
     context: ReconcileContext,
     trouble: str | None = None,
+    slow: Container[str] = (),
 ) -> Status:
     """Return the status of a Job.
 
@@ -79,6 +80,7 @@ def job_status(
     before : the status as it is now.
     context : when and for which generation.
     trouble : what keeps pods from being made at all, in one sentence.
+    slow : uids of pods whose containers are being created for long.
     """
     alive = [pod for pod in pods if pod.alive]
     placed = [pod for pod in alive if _is_placed(pod, decisions)]
@@ -116,7 +118,7 @@ def job_status(
     conditions = list(before.get("conditions") or ())
     for condition in _job_conditions(progress, spec, placed, waiting, foremost, trouble, conditions):
         conditions = with_condition(conditions, condition, context)
-    return {**status, "conditions": _with_started(conditions, pods, context)}
+    return {**status, "conditions": _with_started(conditions, pods, slow, context)}
 
 
 def misconfigured(
@@ -216,13 +218,20 @@ def with_released(conditions: Sequence[Status], refused: str | None, context: Re
     return with_condition(conditions, released, context)
 
 
-def _with_started(conditions: Sequence[Status], pods: Sequence[SeenPod], context: ReconcileContext) -> list[Status]:
+def _with_started(
+    conditions: Sequence[Status], pods: Sequence[SeenPod], slow: Container[str], context: ReconcileContext
+) -> list[Status]:
     """Return the conditions with what keeps kubelets from starting pods, or kept them."""
     stuck = [pod for pod in pods if pod.alive and pod.cannot_start]
+    creating = [pod for pod in pods if pod.alive and pod.creating and pod.uid in slow]
     if stuck:
         first = f"{stuck[0].name} on {stuck[0].node}: {stuck[0].cannot_start}"
         sentence = f"{counted(len(stuck), 'pod')} can't be started: {first}"
         return with_condition(conditions, _condition(STARTED, False, "CannotStart", sentence), context)
+    if creating:
+        first = f"{creating[0].name} on {creating[0].node}: {creating[0].creating}"
+        sentence = f"{counted(len(creating), 'pod')} not started yet: {first}"
+        return with_condition(conditions, _condition(STARTED, False, "NotStarted", sentence), context)
     refused = any(one.get("type") == STARTED and one.get("status") == "False" for one in conditions)
     if refused and any(pod.phase in ("Running", "Succeeded") for pod in pods):
         return with_condition(conditions, _condition(STARTED, True, "Started", "pods are started"), context)

@@ -14,7 +14,8 @@ Called by `fleet` with what the API server tells and with the time; what is to b
     stopping --> Succeeded | Failed --> let go (deletionTimestamp: deleted, evicted, preempted)
 
 While it runs a pod may be resized (`resizing`): a node counts what it granted, and tries what it put off when room is
-given back. What a pod does goes on as before.
+given back. What a pod does goes on as before. Where the API shows a pod that runs as not ready (the node controller
+takes readiness from the pods of a node that seems dead), it is told again, as a kubelet does that is back.
 Whatever became of a pod is told before it is let go, as a kubelet does: a finalizer may keep it for those who need it.
 Invariants: a node's room counts exactly the residents that are not finished; a pod is told apart by its uid, so that a
 new one of the same name never inherits anything. Pods that already run when they are first seen are adopted:
@@ -48,7 +49,12 @@ STOP_SECONDS: Final = 1.0
 """How long a pod takes to end once it is told to, if its grace period allows that long; chosen."""
 BACK_OFF_SECONDS: Final = (10.0, 300.0)
 """First and longest wait before a container is started again: a kubelet's own values."""
+RECONCILE_SECONDS: Final = 10.0
+"""After which a status is told again that somebody else changed: a kubelet's own period (pkg/kubelet/status)."""
 _TERMINAL: Final = frozenset({"Succeeded", "Failed"})
+
+
+_Timer = Literal["stop", "restart", "deadline", "set", "reconcile"]
 
 
 @dataclass(slots=True)
@@ -75,6 +81,10 @@ class _Resident:
     """A grant is on its way to the containers."""
     resized: bool = False
     """Conditions of resizes were written, and must be taken back when they no longer hold."""
+    ready_since: float | None = None
+    """When readiness was given back after somebody took it; None where nobody did in this run of its container."""
+    unready: bool = False
+    """The API shows it as not ready, and a timer is set to tell again."""
 
 
 class Residents:
@@ -97,7 +107,7 @@ class Residents:
         """Uids of pods that ended or were refused, so that echoes from before our write do nothing."""
         self._removed: set[str] = set()
         """Uids of pods whose removal was asked for; finalizers may keep them in the API for long."""
-        self._timers: list[tuple[float, str, str, Literal["stop", "restart", "deadline", "set"]]] = []
+        self._timers: list[tuple[float, str, str, _Timer]] = []
         self._deferred: dict[str, dict[str, None]] = {}
         """By node the pods whose resize was put off, the longest first."""
         self._addresses = 0
@@ -155,6 +165,9 @@ class Residents:
         elif resident is not None and not resident.stopping and held_by(pod.spec) != resident.wanted:
             resident.wanted = held_by(pod.spec)
             self._resize(key, resident, pod_requests(pod.spec), now)
+        resident = self._residents.get(key)
+        if resident is not None and not resident.stopping:
+            self._compare(key, resident, pod, now)
 
     def succeed(self, pod: PodObject, now: float) -> None:
         """Let a pod end its work now, where something else than `MachinePark` is its work."""
@@ -190,6 +203,8 @@ class Residents:
                 self._overdue(key, resident, at)
             elif what == "set" and resident.setting:
                 self._set(key, resident, at)
+            elif what == "reconcile" and resident.unready:
+                self._give_readiness_back(key, resident, at)
 
     def next_event(self) -> float | None:
         """Return when something is due if nothing changes before, or None."""
@@ -330,6 +345,20 @@ class Residents:
         resident.site = replace(resident.site, containers=shown)
         self.outbox.append(WriteStatus(key, resident.uid, self._status(resident, at)))
 
+    def _compare(self, key: str, resident: _Resident, pod: PodObject, now: float) -> None:
+        """Note whether the API shows a pod as not ready whose container runs; what we told may be on its way still."""
+        ready = next((one.status for one in pod.status.conditions if one.type == "Ready"), "")
+        unready = ready == "False" and resident.back_off_seconds is None
+        if unready and not resident.unready:
+            self._timer(now + RECONCILE_SECONDS, key, resident.uid, "reconcile")
+        resident.unready = unready
+
+    def _give_readiness_back(self, key: str, resident: _Resident, at: float) -> None:
+        resident.unready = False
+        if resident.back_off_seconds is None:
+            resident.ready_since = at
+            self.outbox.append(WriteStatus(key, resident.uid, self._status(resident, at)))
+
     def _retry(self, node: str, now: float) -> None:
         """Try what was put off on a node again: room was given back."""
         for key in list(self._deferred.get(node, ())):
@@ -348,7 +377,8 @@ class Residents:
             )
         else:
             since = self._wall(resident.since)
-            status = statuses.running(resident.site, started, since, resident.restarts, resident.last)
+            ready = since if resident.ready_since is None else self._wall(resident.ready_since)
+            status = statuses.running(resident.site, started, since, resident.restarts, resident.last, ready=ready)
         if resident.resized:
             at = format_timestamp(self._wall(now))
             more = conditions(resident.pending, in_progress=resident.setting, at=at)
@@ -360,7 +390,7 @@ class Residents:
         self.outbox.append(RemovePod(key, uid))
 
     def _restart(self, key: str, resident: _Resident, at: float) -> None:
-        resident.since, resident.back_off_seconds = at, None
+        resident.since, resident.back_off_seconds, resident.ready_since = at, None, None
         self._park.start_pod(resident.node, resident.load, at)
         self.outbox.append(WriteStatus(key, resident.uid, self._status(resident, at)))
 
@@ -383,7 +413,7 @@ class Residents:
             self._deferred.get(resident.node, {}).pop(key, None)
             self._retry(resident.node, now)
 
-    def _timer(self, at: float, key: str, uid: str, what: Literal["stop", "restart", "deadline", "set"]) -> None:
+    def _timer(self, at: float, key: str, uid: str, what: _Timer) -> None:
         heapq.heappush(self._timers, (at, key, uid, what))
 
     def _wall(self, seconds: float) -> float:

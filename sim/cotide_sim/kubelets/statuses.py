@@ -41,15 +41,26 @@ class ContainerRun:
 
 
 def running(
-    site: PodSite, started_seconds: float, since_seconds: float, restarts: int = 0, last: ContainerRun | None = None
+    site: PodSite,
+    started_seconds: float,
+    since_seconds: float,
+    restarts: int = 0,
+    last: ContainerRun | None = None,
+    *,
+    ready: float | None = None,
 ) -> Status:
-    """Return the status of a running pod; after restarts it tells how the container ended before."""
+    """Return the status of a running pod; after restarts it tells how the container ended before.
+
+    Parameters
+    ----------
+    ready : since when it is ready, where that is not since its container runs.
+    """
     state = {"running": {"startedAt": format_timestamp(since_seconds)}}
     return {
         "phase": "Running",
         "startTime": format_timestamp(started_seconds),
         **_addresses(site),
-        "conditions": _conditions(since_seconds, ready=True),
+        "conditions": _conditions(since_seconds, ready=True, ready_seconds=ready),
         "containerStatuses": _containers(
             site, state, ready=True, restarts=restarts, last=last, since_seconds=since_seconds
         ),
@@ -136,14 +147,15 @@ def _ended(run: ContainerRun) -> Status:
     }
 
 
-def _conditions(seconds: float, *, ready: bool, reason: str = "") -> list[Status]:
+def _conditions(seconds: float, *, ready: bool, reason: str = "", ready_seconds: float | None = None) -> list[Status]:
+    turned = format_timestamp(seconds if ready_seconds is None else ready_seconds)
     at, word = format_timestamp(seconds), "True" if ready else "False"
     why = {"reason": reason} if reason else {}
     return [
         {"type": "PodScheduled", "status": "True", "lastTransitionTime": at},
         {"type": "Initialized", "status": "True", "lastTransitionTime": at},
         {"type": "ContainersReady", "status": word, "lastTransitionTime": at, **why},
-        {"type": "Ready", "status": word, "lastTransitionTime": at, **why},
+        {"type": "Ready", "status": word, "lastTransitionTime": turned, **why},
     ]
 
 

@@ -34,8 +34,14 @@ GRACE = 3 * STEP
 class GangWorld:
     """Plays API server, kubelets and Job controller: every pod that goes without success comes again."""
 
-    def __init__(self, policy: str) -> None:
-        self.config = SchedulerConfig(policy=policy, seed=3, assume_timeout_seconds=12.0, max_decisions_per_cycle=9)
+    def __init__(self, policy: str, reserve: float | None) -> None:
+        self.config = SchedulerConfig(
+            policy=policy,
+            seed=3,
+            assume_timeout_seconds=12.0,
+            max_decisions_per_cycle=9,
+            gang_reserve_seconds=reserve,
+        )
         self.scheduler = Scheduler(self.config, Catalogue())
         self.now = 0.0
         self.pods: dict[str, Pod] = {}
@@ -160,14 +166,17 @@ ANSWERS = st.lists(st.sampled_from(("confirm", "confirm", "refuse", "silence", "
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.sampled_from(sorted(POLICIES)), acts, ANSWERS)
+@given(st.sampled_from(sorted(POLICIES)), st.sampled_from((None, 20.0)), acts, ANSWERS)
 # The binding of one member is lost each time that it is tried: it must not begin the others' time-out anew.
 @example(
-    "conservative", [("submit", 4, 0), ("submit", 1, 0), ("succeed", 0, 0), ("time", 10, 0)], ["silence", "confirm"]
+    "conservative",
+    None,
+    [("submit", 4, 0), ("submit", 1, 0), ("succeed", 0, 0), ("time", 10, 0)],
+    ["silence", "confirm"],
 )
-def test_no_gang_is_partial_beyond_its_timeout_no_node_overfilled_and_all_end(policy, acts, answers) -> None:
+def test_no_gang_is_partial_beyond_its_timeout_no_node_overfilled_and_all_end(policy, reserve, acts, answers) -> None:
     """An eviction that a budget refuses may keep a gang partial for longer: the law is asserted where none did."""
-    world = GangWorld(policy)
+    world = GangWorld(policy, reserve)
     for act, much, spare in acts:
         if act == "submit" and len(world.rules) < 4:
             world.submit(much, spare, gratis=bool(len(world.rules) % 2))

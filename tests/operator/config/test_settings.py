@@ -122,8 +122,8 @@ def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
 
 
 def test_without_a_file_the_engine_keeps_its_own_defaults() -> None:
-    # Only live does a place stay taken for as long as an outage may last.
-    assert engine_config(read_settings(None)) == SchedulerConfig(assume_timeout_seconds=3600)
+    # Only live does a place stay taken for as long as an outage may last, and room is kept for gangs.
+    assert engine_config(read_settings(None)) == SchedulerConfig(assume_timeout_seconds=3600, gang_reserve_seconds=120)
 
 
 def test_every_engine_knob_comes_through() -> None:
@@ -131,7 +131,7 @@ def test_every_engine_knob_comes_through() -> None:
         "policy: fifo-guarded\nseed: 7\nqos: {riskThresholdProbability: 0.2}\n"
         "queue: {backoffInitialSeconds: 2, backoffMaxSeconds: 20, unschedulableFlushSeconds: 30, ageBackSeconds: 40,"
         " overtakingSeconds: 50, maxDecisionsPerCycle: 60, maxPods: 70, fairHalfLifeSeconds: 80}\n"
-        "simulatedTime: {originSeconds: 100, speed: 20}\n"
+        "gangs: {reserveAfterSeconds: 90}\nsimulatedTime: {originSeconds: 100, speed: 20}\n"
     )
     assert engine_config(parse_settings(HEAD + text)) == SchedulerConfig(
         policy="fifo-guarded",
@@ -146,6 +146,7 @@ def test_every_engine_knob_comes_through() -> None:
         # an unconfirmed binding is a matter of wall time: an hour is 72,000 s of a clock that runs 20 times as fast
         assume_timeout_seconds=72_000,
         max_queue=70,
+        gang_reserve_seconds=90,
         fair_half_life_seconds=80,
     )
 
@@ -179,7 +180,7 @@ def test_every_knob_of_the_policy_hierarchical_comes_through_and_what_waits_for_
 
 
 def test_the_policy_hierarchical_has_the_engines_defaults_and_other_policies_none_of_its_knobs() -> None:
-    hierarchical = SchedulerConfig(policy="hierarchical", assume_timeout_seconds=3600)
+    hierarchical = SchedulerConfig(policy="hierarchical", assume_timeout_seconds=3600, gang_reserve_seconds=120)
     assert engine_config(parse_settings(HEAD + "policy: hierarchical\n")) == hierarchical
     assert engine_config(parse_settings(HEAD + "overload: {share: 0.95}\n")).hierarchical is None
 
@@ -188,6 +189,10 @@ def test_what_plans_plan_with_reaches_the_engine_and_defaults_leave_the_ledger_s
     plans = engine_config(parse_settings(HEAD + "plans: {quantile: 0.8, depth: 100}\n")).plans
     assert plans == PlansConfig(quantile=0.8, depth=100)
     assert engine_config(parse_settings(HEAD + "plans: {quantile: 0.9, depth: 2048}\n")).plans is None
+
+
+def test_zero_seconds_keep_no_room_for_gangs() -> None:
+    assert engine_config(parse_settings(HEAD + "gangs: {reserveAfterSeconds: 0}\n")).gang_reserve_seconds is None
 
 
 @pytest.mark.parametrize(

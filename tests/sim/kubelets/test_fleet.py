@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_kube.backoff import Backoff
-from cotide_kube.client import KubeClient
+from cotide_kube.client import PATCH_TYPES, KubeClient
 from cotide_kube.credentials import Credentials
 from cotide_sim.apiserver.http.faults import Fault
 from cotide_sim.apiserver.server import ApiServer
@@ -128,6 +128,21 @@ async def test_a_bound_pod_runs_and_then_succeeds():
             "ContainersReady": "False",
             "Ready": "False",
         }
+
+
+def readiness(found):
+    return {one["type"]: one["status"] for one in found["status"]["conditions"]}["Ready"]
+
+
+async def test_a_pod_that_the_node_controller_called_unready_is_ready_again():
+    """Ten seconds of a clock that is twenty times as fast are half a second."""
+    async with cluster() as (_, client, _):
+        await bound(client, pod("web", lone_seconds=1000))
+        await in_phase(client, "web", "Running")
+        taken = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+        await client.request("PATCH", f"{PODS}/web/status", taken, content_type=PATCH_TYPES["strategic"])
+        assert readiness(await client.get(f"{PODS}/web")) == "False"
+        await until(lambda: client.get(f"{PODS}/web"), lambda found: readiness(found) == "True")
 
 
 async def test_a_pod_that_does_not_fit_is_out_of_cpu():

@@ -12,8 +12,11 @@ from cotide_operator.controllers.job_reconciler import (
     JobPlan,
     Progress,
     ReconcilerCache,
+    StartLimits,
     plan_job,
 )
+
+LIMITS = StartLimits(refused_seconds=100.0, creating_seconds=300.0)
 
 
 def spec(completions: int = 3, parallelism: int = 2, backoff_limit: int = 6) -> JobSpec:
@@ -37,3 +40,16 @@ def plan(
     pods: list[SeenPod], *, progress: Progress | None = None, memory: ReconcilerCache | None = None, **wanted: int
 ) -> JobPlan:
     return plan_job(spec(**wanted), progress or Progress(), pods, memory or ReconcilerCache(), now_seconds=1000.0)
+
+
+class Reconciler:
+    """A Job of one pod, looked at again and again; its pods have the times of `LIMITS` to start."""
+
+    def __init__(self, backoff_limit: int = 6, completions: int = 1) -> None:
+        self.memory, self.progress = ReconcilerCache(), Progress()
+        self._spec = spec(completions, completions, backoff_limit)
+
+    def at(self, seconds: float, *pods: SeenPod) -> JobPlan:
+        found = plan_job(self._spec, self.progress, list(pods), self.memory, seconds, LIMITS)
+        self.progress = found.progress
+        return found

@@ -39,6 +39,8 @@ class RealCluster:
 
     def __init__(self, plane: ControlPlane, client: KubeClient, namespace: str) -> None:
         self.plane, self.client, self.namespace = plane, client, namespace
+        self.kubelets: Process | None = None
+        """The fake nodes of the test, while there are any."""
 
     def path(self, plural: str, group: str = "v1") -> str:
         """Return the collection of a kind in the test's namespace; ``group`` as in apps/v1."""
@@ -95,7 +97,7 @@ class RealCluster:
         """Run fake nodes; yields the port of their metrics."""
         port = free_port()
         arguments = ["--kubeconfig", str(self.plane.folder / "admin.kubeconfig"), "--cleanup", "--count", str(count)]
-        process = self._start("nodes", [*arguments, "--metrics-port", str(port), *options])
+        self.kubelets = process = self._start("nodes", [*arguments, "--metrics-port", str(port), *options])
         try:
             await self.until(
                 "the nodes are ready", lambda: f":{port}/metrics\n" in process.text() or process.exit_code is not None

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from job_builders import pod, spec
+from job_builders import LIMITS, Reconciler, pod, spec
 from manifests import pod_manifest
 
 from cotide_kube.objects import PodObject
@@ -14,30 +14,16 @@ from cotide_operator.clock import ScaledClock
 from cotide_operator.config.settings import JobSettings
 from cotide_operator.controllers.child_pods import MESSAGE_CHARACTERS, see
 from cotide_operator.controllers.job_reconciler import (
+    CREATE_SECONDS,
     START_SECONDS,
-    JobPlan,
     Outcome,
     Progress,
-    ReconcilerCache,
     plan_job,
 )
 from cotide_operator.controllers.status_builder import ReconcileContext, job_status
 
-STUCK = {"node": "n0", "cannot_start": "ImagePullBackOff: Back-off pulling image"}
+STUCK: dict[str, Any] = {"node": "n0", "cannot_start": "ImagePullBackOff: Back-off pulling image"}
 MOMENT = ReconcileContext(ScaledClock(), 5000.0, 1)
-
-
-class Reconciler:
-    """A Job of one pod, looked at again and again."""
-
-    def __init__(self, backoff_limit: int = 6, completions: int = 1) -> None:
-        self.memory, self.progress = ReconcilerCache(), Progress()
-        self._spec = spec(completions, completions, backoff_limit)
-
-    def at(self, seconds: float, *pods: Any) -> JobPlan:
-        found = plan_job(self._spec, self.progress, list(pods), self.memory, seconds, 100.0)
-        self.progress = found.progress
-        return found
 
 
 def seen(phase: str = "Pending", reason: str = "ErrImagePull", message: str = "absent", *, init: bool = False) -> str:
@@ -99,9 +85,9 @@ def test_while_it_goes_no_more_pods_run_than_are_allowed() -> None:
     reconciler = Reconciler(completions=2)
     two = spec(2, 1)
     reconciler.at(1000.0, pod(0, **STUCK))
-    late = plan_job(two, reconciler.progress, [pod(0, **STUCK)], reconciler.memory, 1100.0, 100.0)
+    late = plan_job(two, reconciler.progress, [pod(0, **STUCK)], reconciler.memory, 1100.0, LIMITS)
     assert late.make == ()
-    gone = plan_job(two, late.progress, [], reconciler.memory, 1101.0, 100.0)
+    gone = plan_job(two, late.progress, [], reconciler.memory, 1101.0, LIMITS)
     assert gone.make == ((1, 0),)
 
 
@@ -128,5 +114,6 @@ def test_the_status_says_why_a_pod_does_not_start_until_one_runs() -> None:
     assert started(stuck, pod(0, "Running", node="n0", retry=1))["status"] == "True"
 
 
-def test_the_default_time_is_the_settings() -> None:
+def test_the_default_times_are_the_settings() -> None:
     assert JobSettings().start_seconds == START_SECONDS
+    assert JobSettings().create_seconds == CREATE_SECONDS
