@@ -62,6 +62,7 @@ async def operator(
     config = folder / f"{name}.yaml"
     config.write_text(HEAD + SETTINGS.format(port=port, elects=str(elects).lower()))
     arguments = ["--config", str(config), "--install-crds", "--kubeconfig", str(server.kubeconfig(folder))]
+    arguments += ["--metrics-host", server.webhook_host]
     async with running(server, folder / f"{name}.log", *arguments) as one:
         await one.until_ready()
         yield one

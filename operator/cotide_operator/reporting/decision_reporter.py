@@ -231,9 +231,10 @@ class DecisionReporter:
             self._telemetry.bindings_refused.labels(str(report.answer.code)).inc()
             self._log_refusal(report)
             return
-        if pod is not None:
-            waited = max(0.0, now - pod.created_seconds)
-            self._telemetry.sli_duration.labels(attempts_label(bind.attempts)).observe(waited)
+        if pod is None or pod.uid != bind.uid:  # gone before the answer came: nobody would tell when to forget it
+            return
+        waited = max(0.0, now - pod.created_seconds)
+        self._telemetry.sli_duration.labels(attempts_label(bind.attempts)).observe(waited)
         self._board.publish(note.decision if note is not None else _of_bind(bind, now))
         self._calibration.bound(bind)
         self._recorder.scheduled(bind.key, bind.uid, bind.node)

@@ -159,6 +159,7 @@ class NodeServer(RealServer):
     """A real API server whose nodes are kubelets; one for all tests, wiped for each."""
 
     deadline_seconds = 180.0
+    webhook_host = "0.0.0.0"  # noqa: S104 - an endpoint may not be a loopback address, and nobody else is in the machine
 
     def __init__(self, seats: Seats, relay: Relay) -> None:
         super().__init__(seats.plane, relay)

@@ -61,6 +61,8 @@ class Server(ABC):
 
     deadline_seconds: ClassVar[float]
     """How long a test waits for what must come; chosen: generous, for machines that do other things as well."""
+    webhook_host: ClassVar[str] = "127.0.0.1"
+    """Where an operator listens whose webhook `lead_service` leads to."""
 
     @property
     @abstractmethod

@@ -1,0 +1,76 @@
+"""Bindings that are answered after their pod has gone: nothing is kept, since nobody would tell when to forget it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine_objects import pod
+
+from cotide_core.events import Pod, PodDeleted, PodUpserted
+from cotide_core.instructions import Bind
+from cotide_kube.answers import Answer
+from cotide_operator.cache.decision_store import DecisionStore
+from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.clock import ScaledClock
+from cotide_operator.observability.metrics import Metrics
+from cotide_operator.reporting.decision_reporter import DecisionReporter, Sinks
+from cotide_operator.scheduling.binder import BindReport
+
+
+class Sink:
+    """Takes whatever it is told, and counts."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: self.calls.append(name)
+
+
+class Scene:
+    """A reporter, the pods that the engine knows, and what was told of them."""
+
+    def __init__(self) -> None:
+        self.board, self.pods, self.sink, self.telemetry = DecisionStore(), dict[str, Pod](), Sink(), Metrics()
+        other: Any = self.sink
+        sinks = Sinks(self.board, other, other, other, self.telemetry, other, other)
+        self.reporter = DecisionReporter(sinks, ObjectCache(), self.pods.get, ScaledClock(), "fifo")
+
+    def made(self, one: Pod) -> None:
+        self.pods[one.key] = one
+        self.reporter.events([PodUpserted(one)], [one])
+
+    def gone(self, one: Pod) -> None:
+        del self.pods[one.key]
+        self.reporter.events([PodDeleted(one.key, one.uid)], [])
+
+    def bound(self, one: Pod) -> None:
+        bind = Bind(one.key, one.uid, "n0", "the only one")
+        self.reporter.reported(BindReport(bind, Answer(201), bound=True, retry=False, wall_seconds=0.1))
+
+
+def test_a_pod_that_was_bound_is_on_the_board_until_it_is_gone() -> None:
+    scene, one = Scene(), pod("a")
+    scene.made(one)
+    scene.bound(one)
+    assert [(each.key, each.node) for each in scene.board] == [(one.key, "n0")]
+    scene.gone(one)
+    assert list(scene.board) == []
+
+
+def test_a_pod_that_is_gone_before_its_binding_is_answered_is_not_kept() -> None:
+    scene, one = Scene(), pod("a")
+    scene.made(one)
+    scene.gone(one)
+    scene.sink.calls.clear()
+    scene.bound(one)
+    assert (list(scene.board), scene.sink.calls) == ([], [])
+
+
+def test_one_that_has_its_name_by_then_is_not_said_to_be_bound() -> None:
+    scene, one = Scene(), pod("a", uid="first")
+    scene.made(one)
+    scene.gone(one)
+    scene.made(pod("a", uid="second"))
+    scene.bound(one)
+    assert list(scene.board) == []
