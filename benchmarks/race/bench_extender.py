@@ -60,7 +60,7 @@ from cotide_operator.cache.preflight import await_resources, install
 from cotide_operator.clock import ScaledClock
 from cotide_operator.config.extender_settings import ExtenderSettings
 from cotide_operator.observability.metrics import Metrics
-from cotide_operator.webhooks.extender.extender import Extender
+from cotide_operator.webhooks.extender.extender import Extender, ExtenderDependencies
 
 Json = dict[str, Any]
 QPS = 5000
@@ -123,10 +123,7 @@ async def calls(nodes: int, count: int, *, beside_services: bool) -> Json:
         credentials = load_credentials(str(kubeconfig))
         settings = ExtenderSettings(enabled=True, port=free_port(), certificate_directory=folder)
         outcomes: list[object] = []
-        extender = Extender(
-            settings,
-            SchedulerConfig(policy="qpsm"),
-            scheduler_name="cotide",
+        needs = ExtenderDependencies(
             client=KubeClient(credentials),
             credentials=credentials,
             mirror=mirror,
@@ -134,6 +131,7 @@ async def calls(nodes: int, count: int, *, beside_services: bool) -> Json:
             telemetry=Metrics(),
             hand_over=outcomes.append,
         )
+        extender = Extender(settings, SchedulerConfig(policy="qpsm"), "cotide", needs)
         extender.use(trained(2000).qos("trained"))
         for i in range(0, nodes, SERVICE_SHARE):
             rate = RATES[i // SERVICE_SHARE % len(RATES)]

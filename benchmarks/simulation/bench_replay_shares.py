@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from cotide_cli.inputs.trace_input import cleaning_of, from_file
+from cotide_cli.inputs.row_options import RowOptions
+from cotide_cli.inputs.trace_input import from_file
 from cotide_core.kernels.array_types import Booleans, Integers
 from cotide_sim.trace_replay.check import faults_of
 from cotide_sim.trace_replay.metrics import figures_of
@@ -103,9 +104,7 @@ def main() -> None:
     parser.add_argument("--half-life-hours", type=float, nargs="+", default=[1.0, 24.0, 168.0])
     parser.add_argument("--runtime", default="request")
     options = parser.parse_args()
-    cleaning = cleaning_of(
-        processors=None, demand="requested", overrun="cut", no_request="longest", exclude=(), on_bad="skip"
-    )
+    cleaning = RowOptions(on_bad="skip").cleaning(None)
     jobs = from_file(options.trace, None, "cpu", "skip", cleaning).jobs
     owner = jobs.user if options.shares_of == "user" or jobs.group is None else jobs.group
     light, few, owners = light_jobs(jobs, owner)

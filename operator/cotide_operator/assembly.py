@@ -587,12 +587,9 @@ class Operator:
     def _make_extender(self, config: SchedulerConfig) -> Extender | None:
         if not self.settings.extender.enabled:
             return None
-        from cotide_operator.webhooks.extender.extender import Extender
+        from cotide_operator.webhooks.extender.extender import Extender, ExtenderDependencies
 
-        return Extender(
-            self.settings.extender,
-            config,
-            scheduler_name=self.settings.scheduler_name,
+        needs = ExtenderDependencies(
             client=self.client.unfenced(),
             credentials=self._credentials,
             mirror=self.mirror,
@@ -600,6 +597,7 @@ class Operator:
             telemetry=self.telemetry,
             hand_over=self._assist,
         )
+        return Extender(self.settings.extender, config, self.settings.scheduler_name, needs)
 
     def _rushed(self) -> bool:
         """Whether bindings are asked for, of us or of kube-scheduler: what can be written later waits."""

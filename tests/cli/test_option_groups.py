@@ -9,8 +9,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from cotide_cli.commands import simulate_command, train_command
+from cotide_cli.commands import nodes_command, simulate_command, sweep_command, train_command
 from cotide_cli.evaluation import evaluate_command
+from cotide_cli.lab import lab_command
 from cotide_cli.option_groups import GroupedCommand, grouped, option_group
 from cotide_cli.profile import profile_command
 
@@ -58,7 +59,10 @@ def test_a_mistake_names_the_option_as_it_does_without_groups() -> None:
                                   "What ends it", "Cluster", "Campaign"]),
         (profile_command.passive, ["Prometheus", "Batch pods", "Cluster", "Campaign"]),
         (train_command.command, ["Samples"]),
-        (evaluate_command.command, ["Samples"]),
+        (evaluate_command.command, ["Samples", "Splits", "Scores"]),
+        (sweep_command.command, ["Jobs", "Policies", "Machines", "Rows of the trace", "Execution"]),
+        (nodes_command.command, ["Cluster", "Nodes", "Simulated time", "Metrics"]),
+        (lab_command.run, ["Data", "Predictors", "Execution"]),
     ],
 )  # fmt: skip
 def test_commands_with_many_options_read_in_groups(command: Any, headings: list[str]) -> None:

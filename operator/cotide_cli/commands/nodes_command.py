@@ -12,11 +12,13 @@ import math
 import re
 import signal
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from cotide_cli.option_groups import GroupedCommand, grouped, option_group
 from cotide_core.errors import InputError
 from cotide_core.units import CPU, MEMORY, resource_amount
 
@@ -25,23 +27,85 @@ if TYPE_CHECKING:
     from cotide_kube.objects import TaintObject
     from cotide_sim.interference.model import Interference
     from cotide_sim.kubelets.fleet import Fleet, FleetSettings
+    from cotide_sim.kubelets.node_objects import NodeShape
 
 _PREFIX = re.compile(r"[a-z0-9]([a-z0-9.-]*)")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
-@click.command()
-@click.option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, in-cluster, ~/.kube/config.")
-@click.option("--context", metavar="NAME", help="Context of the kubeconfig.")
-@click.option("--count", default=3, show_default=True, type=click.IntRange(1, 5000), help="How many nodes.")
-@click.option("--cpu", default="8", show_default=True, metavar="QUANTITY", help="CPU of each node.")
-@click.option("--memory", default="32Gi", show_default=True, metavar="QUANTITY", help="Memory of each node.")
-@click.option("--pods", default=110, show_default=True, type=click.IntRange(1), help="Pods that fit on each node.")
-@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label of every node; repeat for more.")
-@click.option("--taint", "taints", multiple=True, metavar="KEY=VALUE:EFFECT", help="Taint of every node; repeat.")
-@click.option("--name-prefix", default="fake-", show_default=True, help="Nodes are PREFIX0, PREFIX1, ...")
-@click.option("--speed", default=1.0, show_default=True, help="Simulated seconds per second.")
-@click.option("--origin-seconds", type=float, help="Epoch second at which simulated time begins. Default: now.")
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """Where the nodes register."""
+
+    kubeconfig: str | None
+    context: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOptions:
+    """How many nodes, and what each is."""
+
+    count: int
+    cpu: str
+    memory: str
+    pods: int
+    labels: tuple[str, ...]
+    taints: tuple[str, ...]
+    name_prefix: str
+    cleanup: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TimeOptions:
+    """The clock of the nodes."""
+
+    speed: float
+    origin_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsOptions:
+    """Where metrics are served."""
+
+    metrics_port: int | None
+    metrics_host: str
+
+
+@click.command(cls=GroupedCommand)
+@option_group(
+    "Cluster",
+    "cluster",
+    ClusterOptions,
+    grouped("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, in-cluster, ~/.kube/config."),
+    grouped("--context", metavar="NAME", help="Context of the kubeconfig."),
+)
+@option_group(
+    "Nodes",
+    "nodes",
+    NodeOptions,
+    grouped("--count", default=3, show_default=True, type=click.IntRange(1, 5000), help="How many nodes."),
+    grouped("--cpu", default="8", show_default=True, metavar="QUANTITY", help="CPU of each node."),
+    grouped("--memory", default="32Gi", show_default=True, metavar="QUANTITY", help="Memory of each node."),
+    grouped("--pods", default=110, show_default=True, type=click.IntRange(1), help="Pods that fit on each node."),
+    grouped("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label of every node; repeat for more."),
+    grouped("--taint", "taints", multiple=True, metavar="KEY=VALUE:EFFECT", help="Taint of every node; repeat."),
+    grouped("--name-prefix", default="fake-", show_default=True, help="Nodes are PREFIX0, PREFIX1, ..."),
+    grouped("--cleanup", is_flag=True, help="Delete the nodes on exit."),
+)
+@option_group(
+    "Simulated time",
+    "time",
+    TimeOptions,
+    grouped("--speed", default=1.0, show_default=True, help="Simulated seconds per second."),
+    grouped("--origin-seconds", type=float, help="Epoch second at which simulated time begins. Default: now."),
+)
+@option_group(
+    "Metrics",
+    "metrics",
+    MetricsOptions,
+    grouped("--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics here; 0 takes any free port."),
+    grouped("--metrics-host", default="127.0.0.1", show_default=True, help="Address to serve metrics on."),
+)
 @click.option(
     "--interference",
     default="generated",
@@ -49,28 +113,15 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
     metavar="generated|measured:DIR|FILE",
     help="How pods on a node slow each other: the built-in formula, a directory of measurements, or a saved model.",
 )
-@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics here; 0 takes any free port.")
-@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address to serve metrics on.")
-@click.option("--cleanup", is_flag=True, help="Delete the nodes on exit.")
 @click.option(
     "--log-level", default="info", show_default=True, type=click.Choice(["debug", "info", "warning", "error"])
 )
 def command(
-    kubeconfig: str | None,
-    context: str | None,
-    count: int,
-    cpu: str,
-    memory: str,
-    pods: int,
-    labels: tuple[str, ...],
-    taints: tuple[str, ...],
-    name_prefix: str,
-    speed: float,
-    origin_seconds: float | None,
+    cluster: ClusterOptions,
+    nodes: NodeOptions,
+    time: TimeOptions,
+    metrics: MetricsOptions,
     interference: str,
-    metrics_port: int | None,
-    metrics_host: str,
-    cleanup: bool,
     log_level: str,
 ) -> None:
     """Run fake nodes on any API server: kubelets without containers, with physics.
@@ -93,36 +144,40 @@ def command(
     """
     from cotide_kube.credentials import load_credentials
     from cotide_sim.kubelets.fleet import FleetSettings
-    from cotide_sim.kubelets.node_objects import NodeShape
 
     logging.basicConfig(
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    if not (math.isfinite(speed) and speed > 0):
-        raise InputError(f"{speed:g} is no speed-up: it must be a number above 0", field="--speed")
-    if origin_seconds is not None and not math.isfinite(origin_seconds):
-        raise InputError(f"{origin_seconds:g} is no epoch second", field="--origin-seconds")
-    if _PREFIX.fullmatch(name_prefix) is None:
-        raise InputError(f"{name_prefix!r} can't begin a node's name (a-z, 0-9, - and .)", field="--name-prefix")
-    shape = NodeShape(
-        millicores=_amount("--cpu", CPU, cpu),
-        memory_bytes=_amount("--memory", MEMORY, memory),
-        pods=pods,
-        labels=dict(_label(text) for text in labels),
-        taints=tuple(_taint(text) for text in taints),
-    )
+    if not (math.isfinite(time.speed) and time.speed > 0):
+        raise InputError(f"{time.speed:g} is no speed-up: it must be a number above 0", field="--speed")
+    if time.origin_seconds is not None and not math.isfinite(time.origin_seconds):
+        raise InputError(f"{time.origin_seconds:g} is no epoch second", field="--origin-seconds")
+    if _PREFIX.fullmatch(nodes.name_prefix) is None:
+        raise InputError(f"{nodes.name_prefix!r} can't begin a node's name (a-z, 0-9, - and .)", field="--name-prefix")
     settings = FleetSettings(
         interference=_interference(interference),
-        count=count,
-        name_prefix=name_prefix,
-        shape=shape,
-        origin_seconds=origin_seconds,
-        speed=speed,
-        metrics_host=metrics_host,
-        metrics_port=metrics_port,
-        cleanup=cleanup,
+        count=nodes.count,
+        name_prefix=nodes.name_prefix,
+        shape=_shape(nodes),
+        origin_seconds=time.origin_seconds,
+        speed=time.speed,
+        metrics_host=metrics.metrics_host,
+        metrics_port=metrics.metrics_port,
+        cleanup=nodes.cleanup,
     )
-    _event_loop_run(load_credentials(kubeconfig, context), settings)
+    _event_loop_run(load_credentials(cluster.kubeconfig, cluster.context), settings)
+
+
+def _shape(nodes: NodeOptions) -> NodeShape:
+    from cotide_sim.kubelets.node_objects import NodeShape
+
+    return NodeShape(
+        millicores=_amount("--cpu", CPU, nodes.cpu),
+        memory_bytes=_amount("--memory", MEMORY, nodes.memory),
+        pods=nodes.pods,
+        labels=dict(_label(text) for text in nodes.labels),
+        taints=tuple(_taint(text) for text in nodes.taints),
+    )
 
 
 def _event_loop_run(credentials: Credentials, settings: FleetSettings) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +18,8 @@ import click
 
 from cotide_cli.commands.simulate_output import document, print_table, progress_bar
 from cotide_cli.inputs.machine_input import check_machine_options, on_machines, replay_on_machines
-from cotide_cli.inputs.trace_input import FORMATS, GENERATORS, cleaning_of, from_file, from_generator
+from cotide_cli.inputs.row_options import RowOptions, row_options
+from cotide_cli.inputs.trace_input import FORMATS, GENERATORS, from_file, from_generator
 from cotide_cli.option_groups import GroupedCommand, grouped, option_group
 from cotide_cli.printing import as_text, made, output_option
 from cotide_core.config import FAIR_HALF_LIFE_SECONDS
@@ -77,17 +78,6 @@ class MachineOptions:
     machine_capacity: str | None
     processors: int | None
     resources: Any
-
-
-@dataclass(frozen=True, slots=True)
-class RowOptions:
-    """How rows of a log become jobs."""
-
-    demand: Any
-    overrun: Any
-    no_request: Any
-    exclude: tuple[str, ...]
-    on_bad: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,41 +195,7 @@ class FileOptions:
         help="What makes a job's processors where it asks for several resources: cpu, or its largest share.",
     ),
 )
-@option_group(
-    "Rows of the trace",
-    "rows",
-    RowOptions,
-    grouped(
-        "--demand",
-        type=click.Choice(["requested", "allocated", "larger"]),
-        default="requested",
-        show_default=True,
-        help="Which processors a job is taken to need.",
-    ),
-    grouped(
-        "--overrun",
-        type=click.Choice(["cut", "keep", "raise"]),
-        default="cut",
-        show_default=True,
-        help="A run beyond its request: cut the run, keep both, or raise the request.",
-    ),
-    grouped(
-        "--no-request",
-        type=click.Choice(["longest", "run"]),
-        default="longest",
-        show_default=True,
-        help="What a job without a requested time asks for: the log's longest run, or its own (policies then know it).",
-    ),
-    grouped("--exclude", multiple=True, metavar="FILTER", help="Leave rows out: 'user=2 and job>=10'; repeatable."),
-    grouped(
-        "--on-bad",
-        type=click.Choice(["fail", "skip"]),
-        default="fail",
-        show_default=True,
-        help="At a broken row, a cut-off file, a negative run time, a job too large, a job number twice or rows out of "
-        "order.",
-    ),
-)
+@row_options
 @option_group(
     "Files to write",
     "files",
@@ -294,7 +250,7 @@ def _jobs(source: JobOptions, machine: MachineOptions, rows: RowOptions) -> Inpu
     if source.trace is None:
         count = source.count or DEFAULT_JOBS
         return from_generator(source.generate, count, source.load, machine.processors, source.seed)
-    cleaning = cleaning_of(processors=machine.processors, **asdict(rows))
+    cleaning = rows.cleaning(machine.processors)
     given = from_file(source.trace, source.form, machine.resources, rows.on_bad, cleaning)
     if machine.machines is None:
         return given

@@ -12,13 +12,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cotide_cli.inputs.trace_input import FORMATS, GENERATORS, cleaning_of, tell
+from cotide_cli.inputs.execution_options import ExecutionOptions, execution_options
+from cotide_cli.inputs.row_options import RowOptions, row_options
+from cotide_cli.inputs.trace_input import FORMATS, GENERATORS, tell
+from cotide_cli.option_groups import GroupedCommand, grouped, option_group
 from cotide_core.errors import InputError
 from cotide_core.units import counted
 
@@ -30,119 +33,133 @@ LINE_SECONDS: Final = 5.0
 """Time between two lines of progress where there is no terminal; chosen."""
 
 
-@click.command("sweep")
-@click.option(
-    "--trace",
-    "traces",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    help="Log, in any format that `cotide simulate` takes; repeatable.",
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """Where jobs come from."""
+
+    traces: tuple[Path, ...]
+    form: Any
+    synthetic: tuple[Any, ...]
+    jobs: int
+    load: float
+    seeds: str | None
+    weeks: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOptions:
+    """What is compared, and what of run times it knows."""
+
+    policies: str
+    policy_files: tuple[str, ...]
+    runtimes: str
+
+
+@dataclass(frozen=True, slots=True)
+class MachineOptions:
+    """What jobs run on."""
+
+    processors: int | None
+    resources: Any
+
+
+@click.command("sweep", cls=GroupedCommand)
+@option_group(
+    "Jobs",
+    "source",
+    JobOptions,
+    grouped(
+        "--trace",
+        "traces",
+        type=click.Path(path_type=Path),
+        multiple=True,
+        help="Log, in any format that `cotide simulate` takes; repeatable.",
+    ),
+    grouped("--format", "form", type=click.Choice(FORMATS), help="Of all logs; default: by each one's content."),
+    grouped(
+        "--generate",
+        "--synthetic",
+        "synthetic",
+        type=click.Choice(GENERATORS),
+        multiple=True,
+        help="Generated jobs; repeatable.",
+    ),
+    grouped("--jobs", type=click.IntRange(min=1), default=5000, show_default=True, help="Of each generated log."),
+    grouped("--load", default=0.9, show_default=True, help="Share of the machine that generated jobs fill."),
+    grouped("--seeds", metavar="log,1-20", help="Draws of weeks, or of generated jobs; 'log' is the log as it is."),
+    grouped("--weeks", type=click.IntRange(min=1), help="Length of a drawn log; default: the log's whole weeks."),
 )
-@click.option("--format", "form", type=click.Choice(FORMATS), help="Of all logs; default: by each one's content.")
-@click.option(
-    "--resources",
-    type=click.Choice(["cpu", "dominant"]),
-    default="cpu",
-    show_default=True,
-    help="What counts where jobs ask for several resources.",
+@option_group(
+    "Policies",
+    "rules",
+    PolicyOptions,
+    grouped(
+        "--policy",
+        "policies",
+        default="fcfs,easy,easy-sjbf",
+        show_default=True,
+        metavar="NAME,NAME,...",
+        help="Names that `cotide simulate` takes, or files like ./my_policy.py:NAME.",
+    ),
+    grouped(
+        "--policy-file",
+        "policy_files",
+        multiple=True,
+        metavar="FILE[:NAME]",
+        help="Sweep a policy of your own, beside the others; repeatable. docs/replay.md says what it must define.",
+    ),
+    grouped("--runtime", "runtimes", default="request", show_default=True, metavar="NAME,NAME,..."),
 )
-@click.option(
-    "--generate",
-    "--synthetic",
-    "synthetic",
-    type=click.Choice(GENERATORS),
-    multiple=True,
-    help="Generated jobs; repeatable.",
+@option_group(
+    "Machines",
+    "machine",
+    MachineOptions,
+    grouped("--processors", type=click.IntRange(min=1), help="Size of the machine; default: each log's header."),
+    grouped(
+        "--resources",
+        type=click.Choice(["cpu", "dominant"]),
+        default="cpu",
+        show_default=True,
+        help="What counts where jobs ask for several resources.",
+    ),
 )
-@click.option("--jobs", type=click.IntRange(min=1), default=5000, show_default=True, help="Of each generated log.")
-@click.option("--load", default=0.9, show_default=True, help="Share of the machine that generated jobs fill.")
-@click.option(
-    "--policy",
-    "policies",
-    default="fcfs,easy,easy-sjbf",
-    show_default=True,
-    metavar="NAME,NAME,...",
-    help="Names that `cotide simulate` takes, or files like ./my_policy.py:NAME.",
-)
-@click.option(
-    "--policy-file",
-    "policy_files",
-    multiple=True,
-    metavar="FILE[:NAME]",
-    help="Sweep a policy of your own, beside the others; repeatable. docs/replay.md says what it must define.",
-)
-@click.option("--runtime", "runtimes", default="request", show_default=True, metavar="NAME,NAME,...")
-@click.option("--seeds", metavar="log,1-20", help="Draws of weeks, or of generated jobs; 'log' is the log as it is.")
-@click.option("--weeks", type=click.IntRange(min=1), help="Length of a drawn log; default: the log's whole weeks.")
-@click.option("--processors", type=click.IntRange(min=1), help="Size of the machine; default: each log's header.")
-@click.option(
-    "--demand", type=click.Choice(["requested", "allocated", "larger"]), default="requested", show_default=True
-)
-@click.option("--overrun", type=click.Choice(["cut", "keep", "raise"]), default="cut", show_default=True)
-@click.option("--no-request", type=click.Choice(["longest", "run"]), default="longest", show_default=True)
-@click.option("--exclude", multiple=True, metavar="FILTER", help="Leave rows out: 'user=2 and job>=10'; repeatable.")
-@click.option("--on-bad", type=click.Choice(["fail", "skip"]), default="fail", show_default=True)
-@click.option("--workers", type=click.IntRange(min=1), help="Processes; default: one for each core.")
-@click.option("--dask", metavar="ADDRESS", help="Run on the Dask cluster of this scheduler, like tcp://10.0.0.1:8786.")
-@click.option("--retry-failed", is_flag=True, help="Run cells again that failed before.")
+@row_options
+@execution_options
 @click.option("--results", type=click.Path(path_type=Path), required=True, help="File to write: .csv or .parquet.")
 def command(
-    traces: tuple[Path, ...],
-    form: Any,
-    resources: Any,
-    synthetic: tuple[Any, ...],
-    jobs: int,
-    load: float,
-    policies: str,
-    policy_files: tuple[str, ...],
-    runtimes: str,
-    seeds: str | None,
-    weeks: int | None,
-    processors: int | None,
-    demand: Any,
-    overrun: Any,
-    no_request: Any,
-    exclude: tuple[str, ...],
-    on_bad: Any,
-    workers: int | None,
-    dask: str | None,
-    retry_failed: bool,
+    source: JobOptions,
+    rules: PolicyOptions,
+    machine: MachineOptions,
+    rows: RowOptions,
+    execution: ExecutionOptions,
     results: Path,
 ) -> int:
     """Replay every log under every policy, source of run times and seed; stop it and go on as you like."""
     from cotide_sim.sweeps.execution import Workers, dask_workers
-    from cotide_sim.sweeps.plan import log_source, parse_seeds, policies_of, synthetic_source, tasks_of
+    from cotide_sim.sweeps.plan import parse_seeds, policies_of, tasks_of
     from cotide_sim.sweeps.result_file import check_ending
     from cotide_sim.sweeps.stopping import Stopped
     from cotide_sim.sweeps.sweep import run_sweep
     from cotide_sim.trace_replay.user_policy import PolicySource
 
     check_ending(results)
-    if not 0 < load <= 10:
-        raise InputError(f"{load} is no share of a machine; between 0 and 10", field="--load")
-    if dask is not None and workers is not None:
-        raise InputError("is for processes of this machine; a Dask cluster has its own workers", field="--workers")
-    swept = policies_of(_parts(policies, "--policy"), policy_files)
+    if not 0 < source.load <= 10:
+        raise InputError(f"{source.load} is no share of a machine; between 0 and 10", field="--load")
+    execution.check()
+    swept = policies_of(_parts(rules.policies, "--policy"), rules.policy_files)
     texts = {policy.sha256: policy for policy in swept if isinstance(policy, PolicySource)}
-    beliefs = _runtimes(runtimes)
-    chosen = None if seeds is None else parse_seeds(seeds)
-    cleaning = cleaning_of(
-        processors=processors, demand=demand, overrun=overrun, no_request=no_request, exclude=exclude, on_bad=on_bad
-    )
-    sources: list[Source] = []
-    for path in traces:
-        source, trace, cleaned = log_source(path, cleaning, on_bad, weeks, form=form, demand=resources)
-        sources.append(source)
-        tell(trace, cleaned)
-    sources += [synthetic_source(kind, jobs, load) for kind in dict.fromkeys(synthetic)]
+    beliefs = _runtimes(rules.runtimes)
+    chosen = None if source.seeds is None else parse_seeds(source.seeds)
+    sources = _sources(source, machine, rows)
     if not sources:
         raise InputError("nothing to replay: name a file, or a generator with --generate", field="--trace")
     tasks = tasks_of(sources, swept, beliefs, chosen)
+    dask = execution.dask
     with nullcontext() if dask is None else closing(dask_workers(dask)) as cluster, _progress() as watch:
         try:
             report = run_sweep(
-                tasks, results, replace(cluster or Workers(workers or _cores()), policies=texts),
-                retry_failed=retry_failed, tell=_say, watch=watch,
+                tasks, results, replace(cluster or Workers(execution.workers or _cores()), policies=texts),
+                retry_failed=execution.retry_failed, tell=_say, watch=watch,
             )  # fmt: skip
         except Stopped as stopped:
             _say(f"stopped by {signal.Signals(stopped.number).name}; the same command goes on with what is left")
@@ -154,6 +171,21 @@ def command(
     counts = f"{report.ran:,} run now, {report.kept:,} kept, {len(report.failures):,} failed"
     _say(f"{results}: {counted(len(tasks), 'cell')}, {counts}")
     return 1 if report.failures else 0
+
+
+def _sources(source: JobOptions, machine: MachineOptions, rows: RowOptions) -> list[Source]:
+    """Read and clean the logs, and say on stderr what became of their rows; with the generators."""
+    from cotide_sim.sweeps.plan import log_source, synthetic_source
+
+    cleaning = rows.cleaning(machine.processors)
+    found: list[Source] = []
+    for path in source.traces:
+        log, trace, cleaned = log_source(
+            path, cleaning, rows.on_bad, source.weeks, form=source.form, demand=machine.resources
+        )
+        found.append(log)
+        tell(trace, cleaned)
+    return found + [synthetic_source(kind, source.jobs, source.load) for kind in dict.fromkeys(source.synthetic)]
 
 
 def _say(text: str) -> None:

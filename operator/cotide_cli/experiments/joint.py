@@ -6,61 +6,19 @@ files, same numbers; a stated bar that was missed is said and is exit code 3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 import click
 
-from cotide_cli.experiments.options import print_report
+from cotide_cli.experiments.options import journal_option, print_report
 from cotide_cli.printing import output_option, print_lines, progress_bar
 from cotide_core.errors import InputError
 from cotide_sim.workloads.scenarios import SCENARIOS, Scenario
 
 if TYPE_CHECKING:
-    from cotide_sim.experiments.joint.contest import Figures, Report
-
-
-class KeptFigures(MutableMapping[tuple[int, str], "Figures"]):
-    """Figures of runs that ended, in a journal: each is on the disk before the next run begins.
-
-    Parameters
-    ----------
-    of : what the runs have in common; a run under other circumstances is another run.
-    """
-
-    def __init__(self, path: Path, of: dict[str, Any]) -> None:
-        from cotide_sim.sweeps.journal_file import JournalFile
-
-        self._file = JournalFile(path, "joint")
-        self._of = of
-        own = [record for record in self._file.records if record["of"] == of]
-        self._found: dict[tuple[int, str], Figures] = {(one["seed"], one["name"]): one["figures"] for one in own}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._file.__exit__(kind, error, at)
-
-    def __getitem__(self, key: tuple[int, str]) -> Figures:
-        return self._found[key]
-
-    def __setitem__(self, key: tuple[int, str], figures: Figures) -> None:
-        seed, name = key
-        self._file.append({"of": self._of, "seed": seed, "name": name, "figures": figures})
-        self._found[key] = figures
-
-    def __delitem__(self, key: tuple[int, str]) -> None:
-        raise TypeError(f"{key} was measured, and stays")
-
-    def __iter__(self) -> Iterator[tuple[int, str]]:
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        return len(self._found)
+    from cotide_sim.experiments.joint.contest import Report
 
 
 @click.command("joint")
@@ -73,11 +31,7 @@ class KeptFigures(MutableMapping[tuple[int, str], "Figures"]):
 @click.option("--seconds", type=click.FloatRange(60, 86_400), default=900, show_default=True, help="Simulated seconds.")
 @click.option("--scenario", type=click.Choice(SCENARIOS), default="slack", show_default=True, help="Which services.")
 @click.option("--only", multiple=True, metavar="NAME", help="A contender, as the table names it; repeat for more.")
-@click.option(
-    "--journal",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Keeps each run that ended; the same command goes on there. Begin another one after a change of the code.",
-)
+@journal_option
 @output_option
 def command(
     data: Path | None, seed: int, seeds: int, nodes: int, seconds: float, scenario: Scenario, only: tuple[str, ...],
@@ -88,6 +42,7 @@ def command(
     A seed takes about a minute of processor time at 40 nodes.
     """
     from cotide_sim.experiments.joint.contest import CONTENDERS, run
+    from cotide_sim.sweeps.kept_figures import KeptFigures
 
     if data is not None and not data.is_dir():
         raise InputError("no such directory", file=str(data), field="--data")
@@ -95,7 +50,7 @@ def command(
         raise InputError(f"{unknown[0]!r} is none of {', '.join(CONTENDERS)}", field="--only")
     of = {"data": data is not None, "nodes": nodes, "seconds": seconds, "scenario": scenario}
     with progress_bar() as progress, ExitStack() as opened:
-        kept = None if journal is None else opened.enter_context(KeptFigures(journal, of))
+        kept = None if journal is None else opened.enter_context(KeptFigures(journal, "joint", ("seed", "name"), of))
         report = run(
             data,
             seeds=range(seed, seed + seeds),

@@ -18,6 +18,12 @@ from cotide_cli.printing import as_text, output_option
 from cotide_core.errors import InputError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+journal_option = click.option(
+    "--journal",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Keeps each run that ended; the same command goes on there. Begin another one after a change of the code.",
+)
+"""Of every experiment with such a journal, as `journal`."""
 
 
 def seed_options(command: Command) -> Command:

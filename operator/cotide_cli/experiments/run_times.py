@@ -6,6 +6,7 @@ the figures. Invariant: same log, same figures, but for the seconds that it took
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cotide_cli.experiments.options import journal_option
 from cotide_cli.printing import as_text, output_option
 
 if TYPE_CHECKING:
@@ -31,19 +33,28 @@ PIPE_WIDTH = 120
     show_default=True,
     help="Days of the log between two rebuilds of the trees; the thesis has one.",
 )
+@journal_option
 @output_option
-def command(logs: tuple[Path, ...], rebuild_days: int, output: str) -> int:
+def command(logs: tuple[Path, ...], rebuild_days: int, journal: Path | None, output: str) -> int:
     """Forecast the run time of every job of SWF logs at its submission, and score the last 80 %."""
     from rich.console import Console
     from rich.progress import Progress
 
     from cotide_sim.experiments.backfilling.run_times import run, tables
+    from cotide_sim.sweeps.kept_figures import KeptFigures
 
     reports = []
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with ExitStack() as opened:
+        kept = None
+        if journal is not None:
+            kept = opened.enter_context(KeptFigures(journal, "run-times", ("log", "part"), {}))
+            for remark in kept.remarks:
+                _say(remark)
+        bar = opened.enter_context(Progress(console=Console(stderr=True), transient=True))
         for path in logs:
             steps: dict[str, TaskID] = {}
-            reports.append(run(path, rebuild_days=rebuild_days, progress=partial(_report_step, bar, steps, path.name)))
+            report_step = partial(_report_step, bar, steps, path.name)
+            reports.append(run(path, rebuild_days=rebuild_days, kept=kept, progress=report_step, tell=_say))
     if output != "table":
         click.echo(as_text([asdict(report) for report in reports], output))
         return 0
@@ -54,6 +65,10 @@ def command(logs: tuple[Path, ...], rebuild_days: int, output: str) -> int:
         for table in tables(report):
             console.print(table)
     return 0
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
 
 
 def _report_step(bar: Progress, steps: dict[str, TaskID], name: str, step: str, share: float) -> None:

@@ -57,27 +57,6 @@ class Input:
     machine_jobs: MachineJobs | None = None
 
 
-def cleaning_of(
-    *, processors: int | None, demand: Any, overrun: Any, no_request: Any, exclude: tuple[str, ...], on_bad: OnBad
-) -> Cleaning:
-    """Return the cleaning that options ask for."""
-    from cotide_sim.traces.jobs.swf_cleaning import Cleaning
-    from cotide_sim.traces.jobs.swf_exclusion import parse_exclusion
-
-    strict: Any = "fail" if on_bad == "fail" else "drop"
-    return Cleaning(
-        processors=processors,
-        demand=demand,
-        overrun=overrun,
-        no_request=no_request,
-        negative=strict,
-        too_large=strict,
-        duplicates=strict,
-        unsorted="fail" if on_bad == "fail" else "sort",
-        exclusions=tuple(parse_exclusion(text) for text in exclude),
-    )
-
-
 def from_file(path: Path, form: Any, resources: Any, on_bad: OnBad, cleaning: Cleaning) -> Input:
     """Read a trace, clean it, and say on stderr what became of its rows.
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import signal
 from contextlib import closing, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from cotide_cli.inputs.execution_options import ExecutionOptions, execution_options
+from cotide_cli.option_groups import GroupedCommand, grouped, option_group
 from cotide_cli.printing import as_text, made, print_lines, progress_bar
 from cotide_core.errors import InputError
 from cotide_core.units import counted
@@ -52,53 +55,67 @@ def list_predictors(output: str) -> int:
     return 0
 
 
-@command.command("run")
+@dataclass(frozen=True, slots=True)
+class DataOptions:
+    """What predictors are tried on."""
+
+    paths: tuple[Path, ...]
+    hosts: int | None
+    limit: int | None
+    seeds: str
+
+
+@dataclass(frozen=True, slots=True)
+class PredictorOptions:
+    """Who is tried, and how."""
+
+    predictors: str
+    decide: bool
+    training_steps: int | None
+    weights: tuple[str, ...]
+
+
+@command.command("run", cls=GroupedCommand)
+@option_group(
+    "Data",
+    "data",
+    DataOptions,
+    grouped(
+        "--data",
+        "paths",
+        type=click.Path(path_type=Path),
+        multiple=True,
+        help="An SWF log for run times, else load series or requests; repeatable. Default: generated.",
+    ),
+    grouped("--hosts", type=click.IntRange(min=1), help="At most so many series of each set, drawn by the seed."),
+    grouped("--limit", type=click.IntRange(min=1), help="At most so many jobs, or slots, from the beginning."),
+    grouped("--seeds", default="0", show_default=True, metavar="0-4", help="Of drawn series, fits and generators."),
+)
+@option_group(
+    "Predictors",
+    "tried",
+    PredictorOptions,
+    grouped(
+        "--predictor",
+        "predictors",
+        default="all",
+        show_default=True,
+        metavar="NAME,NAME,...",
+        help="Names of `cotide lab list`, or files like ./my_predictor.py:NAME.",
+    ),
+    grouped("--decide", is_flag=True, help="Run times: replay policies with the forecasts, too."),
+    grouped("--training-steps", type=click.IntRange(min=1), help="Of networks of paths; default: 800."),
+    grouped(
+        "--weights",
+        multiple=True,
+        metavar="NAME=FOLDER",
+        help="Of a pretrained model (chronos, tirex, timesfm): config.json and model.safetensors; repeatable.",
+    ),
+)
+@execution_options
 @click.option("--task", type=click.Choice(TASKS), required=True, help="What is forecast.")
-@click.option(
-    "--data",
-    "paths",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    help="An SWF log for run times, else load series or requests; repeatable. Default: generated.",
-)
-@click.option(
-    "--predictor",
-    "predictors",
-    default="all",
-    show_default=True,
-    metavar="NAME,NAME,...",
-    help="Names of `cotide lab list`, or files like ./my_predictor.py:NAME.",
-)
-@click.option("--seeds", default="0", show_default=True, metavar="0-4", help="Of drawn series, fits and generators.")
-@click.option("--hosts", type=click.IntRange(min=1), help="At most so many series of each set, drawn by the seed.")
-@click.option("--limit", type=click.IntRange(min=1), help="At most so many jobs, or slots, from the beginning.")
-@click.option("--decide", is_flag=True, help="Run times: replay policies with the forecasts, too.")
-@click.option("--training-steps", type=click.IntRange(min=1), help="Of networks of paths; default: 800.")
-@click.option(
-    "--weights",
-    multiple=True,
-    metavar="NAME=FOLDER",
-    help="Of a pretrained model (chronos, tirex, timesfm): config.json and model.safetensors; repeatable.",
-)
-@click.option("--workers", type=click.IntRange(min=1), help="Processes; default: one for each core.")
-@click.option("--dask", metavar="ADDRESS", help="Run on the Dask cluster of this scheduler, like tcp://10.0.0.1:8786.")
-@click.option("--retry-failed", is_flag=True, help="Run cells again that failed before.")
 @click.option("--journal", type=click.Path(path_type=Path), required=True, help="Where finished cells are kept.")
-def run(
-    task: Any,
-    paths: tuple[Path, ...],
-    predictors: str,
-    seeds: str,
-    hosts: int | None,
-    limit: int | None,
-    decide: bool,
-    training_steps: int | None,
-    weights: tuple[str, ...],
-    workers: int | None,
-    dask: str | None,
-    retry_failed: bool,
-    journal: Path,
-) -> int:
+def run(task: Any, journal: Path, data: DataOptions, tried: PredictorOptions, execution: ExecutionOptions) -> int:
     """Run predictors on data; stop it and go on as you like."""
     import joblib  # type: ignore[import-untyped]  # it ships no types
 
@@ -109,29 +126,29 @@ def run(
     from cotide_sim.sweeps.pool import Pool
     from cotide_sim.sweeps.stopping import Stopped
 
-    if decide and task != "run-time":
+    if tried.decide and task != "run-time":
         raise InputError("is for run times; tasks on series hold their decisions in any case", field="--decide")
-    if training_steps is not None and task == "run-time":
+    if tried.training_steps is not None and task == "run-time":
         raise InputError("is for networks of paths; run times have none of those", field="--training-steps")
-    if dask is not None and workers is not None:
-        raise InputError("is for processes of this machine; a Dask cluster has its own workers", field="--workers")
-    if weights and task == "run-time":
+    execution.check()
+    if tried.weights and task == "run-time":
         raise InputError("is for models of series; run times have none of those", field="--weights")
-    numbers = [seed for seed in parse_seeds(seeds) if seed is not None]
-    folders = _folders(weights)
+    numbers = [seed for seed in parse_seeds(data.seeds) if seed is not None]
+    steps, folders = tried.training_steps, _folders(tried.weights)
     sources = [
-        source_of(path, hosts=hosts, limit=limit, decide=decide, steps=training_steps, weights=folders)
-        for path in paths or (None,)
+        source_of(path, hosts=data.hosts, limit=data.limit, decide=tried.decide, steps=steps, weights=folders)
+        for path in data.paths or (None,)
     ]
-    names = [part.strip() for part in predictors.split(",") if part.strip()]
+    names = [part.strip() for part in tried.predictors.split(",") if part.strip()]
     tasks = cells_of(task, sources, names, numbers)
     if not tasks:
         raise InputError("names nothing", field="--predictor")
+    workers, dask = execution.workers, execution.dask
     with nullcontext() if dask is None else closing(dask_workers(dask)) as cluster, progress_bar() as bar:
         pool = Pool(workers or int(joblib.cpu_count())) if cluster is None else Pool(cluster.count, cluster.client)
         try:
             report = run_lab(
-                tasks, journal, pool, retry_failed=retry_failed, tell=_say,
+                tasks, journal, pool, retry_failed=execution.retry_failed, tell=_say,
                 watch=lambda done, total: bar(f"{done} of {total} cells", done / total),
             )  # fmt: skip
         except Stopped as stopped:

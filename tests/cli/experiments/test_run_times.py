@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from cotide_cli.commands.experiment_command import command
 from cotide_core.errors import InputError
+from cotide_predictors.run_time.scores import Score
+from cotide_sim.experiments.backfilling import run_times
+from cotide_sim.experiments.backfilling.run_time_parts import LogUnderTest, PartFigures
 
 
 @pytest.fixture
@@ -58,3 +63,56 @@ def test_a_log_without_any_run_is_refused_by_name(tmp_path: Path) -> None:
     path.write_text("1 0 5 -1 4 -1 -1 4 2000 -1 1 1 1 -1 1 -1 -1 -1\n")
     with pytest.raises(InputError, match=r"empty\.swf: no row has a run time"):
         CliRunner().invoke(command, ["run-times", str(path)], catch_exceptions=False)
+
+
+class Parts:
+    """Two parts that need no time: the first finds that all forecasts are right, the second stops where it is told."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.run: list[str] = []
+        self.stops = False
+        parts = {name: partial(self._part, name) for name in ("heuristics", "trees")}
+        monkeypatch.setattr(run_times, "PARTS", parts)
+
+    def _part(self, name: str, of: LogUnderTest, progress: object) -> PartFigures:
+        if name == "trees" and self.stops:
+            raise KeyboardInterrupt
+        self.run.append(name)
+        return PartFigures({name: Score(320, 1.0, 0.0, 0.0, float(len(self.run)))}, importances={"last": 100.0})
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> Parts:
+    return Parts(monkeypatch)
+
+
+def with_journal(log: Path, *arguments: str) -> Result:
+    journal = log.with_name("journal")
+    return CliRunner().invoke(
+        command, ["run-times", str(log), "-o", "json", "--journal", str(journal), *arguments],
+        catch_exceptions=False, standalone_mode=False,
+    )  # fmt: skip
+
+
+def test_a_run_that_was_stopped_goes_on_with_the_parts_that_its_journal_lacks(small_log: Path, parts: Parts) -> None:
+    parts.stops = True
+    with pytest.raises(click.Abort):
+        with_journal(small_log)
+    parts.stops = False
+    found = with_journal(small_log)
+    assert parts.run == ["heuristics", "trees"]
+    assert found.stderr.split("\n")[0] == "small.swf: trees, 0 s"
+    (report,) = json.loads(found.stdout)
+    assert {name: one["under_seconds"] for name, one in report["forecasts"].items()} == {"heuristics": 1, "trees": 2}
+    assert with_journal(small_log).stdout == found.stdout
+    assert parts.run == ["heuristics", "trees"]
+
+
+def test_a_journal_of_another_rebuild_or_another_log_of_that_name_is_refused(small_log: Path, parts: Parts) -> None:
+    with_journal(small_log)
+    with pytest.raises(InputError, match=r"small\.swf with a rebuild every 1 day, now 10; choose another journal"):
+        with_journal(small_log, "--rebuild-days", "10")
+    small_log.write_text(small_log.read_text() + "401 400000 5 60 4 -1 -1 4 2000 -1 1 1 1 -1 1 -1 -1 -1\n")
+    with pytest.raises(InputError, match=r"another small\.swf than the journal's \(sha256 .*, now sha256 "):
+        with_journal(small_log)
+    assert parts.run == ["heuristics", "trees"]

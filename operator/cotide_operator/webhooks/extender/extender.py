@@ -14,6 +14,7 @@ import copy
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -45,6 +46,28 @@ BIND_TIMEOUT_SECONDS: Final = 4.0
 """Of one try to bind; chosen below the timeout of a request."""
 
 
+@dataclass(frozen=True, slots=True)
+class ExtenderDependencies:
+    """What the extender needs of others.
+
+    Attributes
+    ----------
+    client : not fenced: it keeps the certificate's Secret.
+    credentials : with which pods are bound, by a client of the extender's own thread.
+    hand_over : takes what was decided, in the operator's own loop; called by a replica that leads and by one that
+        doesn't.
+    now : the wall clock.
+    """
+
+    client: KubeClient
+    credentials: Credentials
+    mirror: ObjectCache
+    clock: Clock
+    telemetry: Metrics
+    hand_over: Callable[[Decided], None]
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+
 class Extender:
     """The extender of one replica.
 
@@ -52,49 +75,36 @@ class Extender:
     ----------
     settings : ExtenderSettings
     config : of the engine.
-    client : not fenced: it keeps the certificate's Secret.
-    credentials : with which pods are bound, by a client of the extender's own thread.
-    hand_over : takes what was decided, in the operator's own loop; called by a replica that leads and by one that
-        doesn't.
+    scheduler_name : of the pods that are ours.
+    needs : ExtenderDependencies
     """
 
     def __init__(
-        self,
-        settings: ExtenderSettings,
-        config: SchedulerConfig,
-        *,
-        scheduler_name: str,
-        client: KubeClient,
-        credentials: Credentials,
-        mirror: ObjectCache,
-        clock: Clock,
-        telemetry: Metrics,
-        hand_over: Callable[[Decided], None],
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        self, settings: ExtenderSettings, config: SchedulerConfig, scheduler_name: str, needs: ExtenderDependencies
     ) -> None:
         self._settings = settings
-        self._credentials = credentials
-        self._mirror = mirror
-        self._clock = clock
-        self._telemetry = telemetry
-        self._hand_over = hand_over
+        self._credentials = needs.credentials
+        self._mirror = needs.mirror
+        self._clock = needs.clock
+        self._telemetry = needs.telemetry
+        self._hand_over = needs.hand_over
         self._loop: asyncio.AbstractEventLoop | None = None
         self._answered = float("-inf")
         self._decided: deque[Decided] = deque()
         self._called = False
         self.follower = ClusterFollower(
-            config, mirror, clock, scheduler_name, settings.assume_seconds * max(1.0, clock.speed)
+            config, needs.mirror, needs.clock, scheduler_name, settings.assume_seconds * max(1.0, needs.clock.speed)
         )
-        self.server = ExtenderServer(self._opened, telemetry)
+        self.server = ExtenderServer(self._opened, needs.telemetry)
         service, namespace = settings.service_name, settings.service_namespace
         names = serving_names(service, namespace)
         self._certificate = ServedCertificate(
             "extender",
             self.server,
             directory=settings.certificate_directory,
-            shared=SharedCertificate(client, namespace, f"{service}-certificate", names, now=now),
-            expiry=telemetry.extender_certificate_expiry,
-            now=now,
+            shared=SharedCertificate(needs.client, namespace, f"{service}-certificate", names, now=needs.now),
+            expiry=needs.telemetry.extender_certificate_expiry,
+            now=needs.now,
             client_authority=settings.client_authority,
         )
 

@@ -6,7 +6,10 @@ a merge key and no directive occurs, the result is that of a JSON merge patch.
 Directives: `$patch` (replace, delete, merge), `$setElementOrder/<list>`, `$deleteFromPrimitiveList/<list>`,
 `$retainKeys`.
 
-Source: "Strategic Merge Patch" in the contributors' documentation of the Kubernetes API (sig-api-machinery).
+Lists come in the order of `_ordered`, as the API server makes them.
+
+Sources: "Strategic Merge Patch" and "Preserve Order in Strategic Merge Patch" in the contributors' documentation of the
+Kubernetes API (sig-api-machinery).
 """
 
 from __future__ import annotations
@@ -48,17 +51,28 @@ def _merge_object(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, An
         if not isinstance(kept, list):
             raise bad_request("$retainKeys must be a list")
         target = {key: value for key, value in target.items() if key in kept}
+    ordered = {key.removeprefix(_ORDER) for key in patch if key.startswith(_ORDER)}
+    for field in ordered:
+        _merge_in_order(target, field, patch)
     for key, value in patch.items():
-        if key not in (_DIRECTIVE, _RETAIN) and not key.startswith(_ORDER):
+        if key not in (_DIRECTIVE, _RETAIN) and key not in ordered and not key.startswith(_ORDER):
             _merge_field(target, key, value)
-    for key, order in patch.items():
-        if key.startswith(_ORDER):
-            if not isinstance(order, list):
-                raise bad_request(f"{key} must be a list")
-            field = key.removeprefix(_ORDER)
-            if isinstance(target.get(field), list):
-                target[field] = _ordered(field, target[field], order)
     return target
+
+
+def _merge_in_order(target: dict[str, Any], field: str, patch: dict[str, Any]) -> None:
+    """Merge a list whose order the patch gives, whether or not the patch has items of it."""
+    order, before, given = patch[_ORDER + field], target.get(field), patch.get(field)
+    if not isinstance(order, list):
+        raise bad_request(f"{_ORDER}{field} must be a list")
+    if given is not None and not isinstance(given, list):
+        raise bad_request(f"{field} must be a list, as it has an order")
+    if isinstance(before, list):
+        merged = before if given is None else _merge_list(field, before, given)
+        target[field] = _ordered(merged, order, before, merge_keys(field, before, merged, order))
+    elif given is not None:
+        merged = _plain(given)
+        target[field] = _ordered(merged, order, [], merge_keys(field, merged, order))
 
 
 def _merge_field(target: dict[str, Any], key: str, value: Any) -> None:
@@ -67,13 +81,14 @@ def _merge_field(target: dict[str, Any], key: str, value: Any) -> None:
         if not isinstance(value, list):
             raise bad_request(f"{key} must be a list")
         field = key.removeprefix(_DROP)
-        target[field] = [item for item in target.get(field) or () if item not in value]
+        if isinstance(target.get(field), list):
+            target[field] = [item for item in target[field] if item not in value]
     elif value is None or (isinstance(value, dict) and value.get(_DIRECTIVE) == "delete"):
         target.pop(key, None)
     elif isinstance(value, dict):
         target[key] = _merge_object(before if isinstance(before, dict) else {}, value)
     elif isinstance(value, list):
-        target[key] = _merge_list(key, before if isinstance(before, list) else [], value)
+        target[key] = _merge_list(key, before, value) if isinstance(before, list) else _plain(value)
     else:
         target[key] = value
 
@@ -94,38 +109,59 @@ def _merge_list(field: str, before: list[Any], patch: list[Any]) -> list[Any]:
     if keys is None:
         return [_plain(item) for item in patch]
     if not keys:
-        return before + [item for item in patch if item not in before]
+        return _ordered(_unique([*before, *patch]), patch, before, keys)
     key = keys[0]
-    result = list(before)
     for item in patch:
         if not isinstance(item, dict) or key not in item:
             raise bad_request(f"an item of {field} lacks its merge key {key}: {item!r}")
-        index = next((i for i, old in enumerate(result) if isinstance(old, dict) and old.get(key) == item[key]), None)
-        if item.get(_DIRECTIVE) == "delete":
-            result = [old for old in result if not (isinstance(old, dict) and old.get(key) == item[key])]
-        elif index is None:
+    dropped = [item[key] for item in patch if item.get(_DIRECTIVE) == "delete"]
+    result = [old for old in before if _mark(old, keys) not in dropped]
+    merged = [item for item in patch if item.get(_DIRECTIVE) != "delete"]
+    for item in merged:
+        index = next((at for at, old in enumerate(result) if isinstance(old, dict) and old.get(key) == item[key]), None)
+        if index is None:
             result.append(_plain(item))
         else:
             result[index] = _merge_object(result[index], item)
-    return result
+    return _ordered(result, merged, before, keys)
 
 
-def _ordered(field: str, items: list[Any], order: list[Any]) -> list[Any]:
-    """Return items in the order that the patch gives; those it doesn't name stay behind their neighbours."""
-    keys = merge_keys(field, items, order)
+def _ordered(items: list[Any], order: list[Any], before: list[Any], keys: tuple[str, ...] | None) -> list[Any]:
+    """Return items in the order that the patch gives, those which it does not name in the order in which they were.
+
+    Each of the latter comes before the first of the former that was behind it. So what is new comes first where the
+    patch names nothing else, as it was behind nobody.
+
+    Parameters
+    ----------
+    order : of the patch: its own items, or what it says of their order.
+    before : the list as it was. keys : of `merge_keys`; None leaves all as it is.
+    """
     if keys is None:
         return items
+    wanted, was = [_mark(item, keys) for item in order], [_mark(item, keys) for item in before]
+    named = sorted(
+        (item for item in items if _mark(item, keys) in wanted), key=lambda one: wanted.index(_mark(one, keys))
+    )
+    result: list[Any] = []
+    for other in items:
+        mark = _mark(other, keys)
+        if mark in wanted:
+            continue
+        while named and not _stood_before(mark, _mark(named[0], keys), was):
+            result.append(named.pop(0))
+        result.append(other)
+    return result + named
 
-    def mark(item: Any) -> Any:
-        return item.get(keys[0]) if keys and isinstance(item, dict) else item
 
-    wanted = [mark(item) for item in order]
-    ranks: list[tuple[float, int]] = []
-    last = -1.0
-    for index, item in enumerate(items):
-        if mark(item) in wanted:
-            last = float(wanted.index(mark(item)))
-            ranks.append((last, -1))
-        else:
-            ranks.append((last, index))
-    return [item for _, item in sorted(zip(ranks, items, strict=True), key=lambda pair: pair[0])]
+def _stood_before(one: Any, other: Any, was: list[Any]) -> bool:
+    return one in was and other in was and was.index(one) < was.index(other)
+
+
+def _mark(item: Any, keys: tuple[str, ...]) -> Any:
+    """Return what an item is known by."""
+    return item.get(keys[0]) if keys and isinstance(item, dict) else item
+
+
+def _unique(items: list[Any]) -> list[Any]:
+    return [item for at, item in enumerate(items) if item not in items[:at]]

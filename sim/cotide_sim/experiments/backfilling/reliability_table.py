@@ -1,16 +1,14 @@
 """How well can the accuracy of a run-time forecast be estimated, by which rule and from what? Table 4.2 and Fig. 4.9 of
 Naghshnejad 2019, for the forecasts of its on-line regression.
 
-Called by `run_times`. Every rule is rebuilt at the same moments on the same completed jobs. Invariant: as in
+Called by `run_time_parts`. Every rule is rebuilt at the same moments on the same completed jobs. Invariant: as in
 `cotide_predictors.run_time.reliability.estimation`, an estimate uses only jobs that finished before its submission;
 importances are read off one model of all jobs and forecast nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -20,6 +18,7 @@ from cotide_core.kernels.array_types import Floats
 from cotide_predictors.run_time.jobs import RunLog
 from cotide_predictors.run_time.reliability.estimation import Completed, rolling_reliability
 from cotide_predictors.run_time.reliability.rivals import RIVALS, importances, printed_columns
+from cotide_predictors.run_time.rolling import Progress
 from cotide_predictors.run_time.scores import accuracy
 
 PRINTED: Final = {
@@ -47,32 +46,34 @@ class ReliabilityTable:
     importances: dict[str, float]
 
 
-def reliability_table(
+def rule_correlation(
+    rule: str,
     log: RunLog,
     table: Floats,
     forecast_seconds: Floats,
     counted: slice,
     every_seconds: float,
-    progress: Callable[[str, float], object],
-) -> ReliabilityTable:
-    """Return both for one log.
+    progress: Progress,
+) -> float:
+    """Return Pearson's correlation of the accuracies that a rule of `RIVALS` estimates with the actual ones.
 
     Parameters
     ----------
     table : (n, 16) of Table 4.1. forecast_seconds : (n,) of the on-line regression.
-    counted : the jobs that the correlations are of.
+    counted : the jobs that the correlation is of.
     """
     columns = printed_columns(table, forecast_seconds)
     actual = accuracy(forecast_seconds, log.run_seconds)[counted]
-    found = {}
-    for name, learn in RIVALS.items():
-        estimate = rolling_reliability(
-            log, columns, forecast_seconds, every_seconds=every_seconds, learn=learn,
-            progress=partial(progress, f"reliability by {name}"),
-        )  # fmt: skip
-        found[name] = correlation(estimate[counted], actual)
-    done = Completed(columns[counted], forecast_seconds[counted], log.run_seconds[counted])
-    return ReliabilityTable(found, importances(done, 0))
+    estimate = rolling_reliability(
+        log, columns, forecast_seconds, every_seconds=every_seconds, learn=RIVALS[rule], progress=progress
+    )
+    return correlation(estimate[counted], actual)
+
+
+def rule_importances(log: RunLog, table: Floats, forecast_seconds: Floats, counted: slice) -> dict[str, float]:
+    """Return what boosted trees of all counted jobs go by; parameters as of `rule_correlation`."""
+    columns = printed_columns(table, forecast_seconds)
+    return importances(Completed(columns[counted], forecast_seconds[counted], log.run_seconds[counted]), 0)
 
 
 def correlation(estimate: Floats, actual: Floats) -> float:

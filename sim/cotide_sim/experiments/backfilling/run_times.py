@@ -10,71 +10,38 @@ stay as they are, and a job without a request stays without one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import hashlib
+from collections.abc import Callable, MutableMapping
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from rich.table import Table
 
 from cotide_core.errors import InputError
 from cotide_core.kernels.array_types import Floats
+from cotide_core.units import counted
 from cotide_predictors.one_thread import on_one_thread
 from cotide_predictors.run_time.boosted import DAY_SECONDS
-from cotide_predictors.run_time.coverage import kept_quantile
-from cotide_predictors.run_time.event_forecasts import event_forecasts
-from cotide_predictors.run_time.heuristics import HEURISTICS, within_request
-from cotide_predictors.run_time.history import snapshots
-from cotide_predictors.run_time.jobs import SHORTEST_SECONDS, Ints, JobTable, RunLog, codes, event_order
-from cotide_predictors.run_time.kernels.run_forecasts import LEARNED, RATED, TREES_RATED
-from cotide_predictors.run_time.regression import regressed, table_4_1
-from cotide_predictors.run_time.reliability.estimation import PREDICTABLE, reliability_features, rolling_reliability
-from cotide_predictors.run_time.rolling import rolling_distributions
-from cotide_predictors.run_time.scores import Score, accuracy, score
-from cotide_predictors.run_time.tree_features import tree_features
-from cotide_sim.experiments.backfilling.reliability_table import ReliabilityTable, correlation, reliability_table
+from cotide_predictors.run_time.jobs import SHORTEST_SECONDS, Ints, JobTable, RunLog
+from cotide_predictors.run_time.reliability.estimation import PREDICTABLE
+from cotide_predictors.run_time.scores import Score
+from cotide_sim.experiments.backfilling.reliability_table import ReliabilityTable
 from cotide_sim.experiments.backfilling.reliability_table import tables as rule_tables
+from cotide_sim.experiments.backfilling.run_time_parts import (
+    PARTS,
+    Coverage,
+    LogUnderTest,
+    PartFigures,
+    Reliability,
+)
 from cotide_sim.traces.jobs.swf import Field, SwfLog, read_swf
 
-LEARNED_SHARE: Final = 0.2
-"""First part of a log, by submission, that is not counted (issue 4: the last 80 % of each log)."""
-FORECASTS_OF_REPLAYS: Final = {
-    "replay-mixture": LEARNED,
-    "replay-mixture, rated by trees": RATED,
-    "replay-trees": TREES_RATED,
-}
-"""What `cotide simulate` has as --runtime learned, with --reliability trees, and as --runtime trees with that."""
-COVERED: Final = (0.8, 0.95)
-"""Quantiles whose coverage is reported (issue 4)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """Share of jobs that stayed within their quantile, as the trees gave it and with the level kept."""
-
-    level: float
-    as_learned: float
-    kept: float
-
-
-@dataclass(frozen=True, slots=True)
-class Reliability:
-    """How good the estimated accuracies of one forecaster are.
-
-    Attributes
-    ----------
-    correlation : Pearson's, of estimated and actual accuracy.
-    predictable_share : of jobs with an estimate of `PREDICTABLE` or more.
-    predictable_accuracy, other_accuracy : mean actual accuracy of those and of the others; None where there are none.
-    """
-
-    correlation: float
-    predictable_share: float
-    predictable_accuracy: float | None
-    other_accuracy: float | None
+SETTINGS: Final = "settings"
+"""Beside the parts that were found: the content of the log and the settings that they are of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,72 +90,75 @@ def run_log(log: SwfLog) -> RunLog:
 
 
 @on_one_thread
-def run(path: Path, *, rebuild_days: int = 1, progress: Callable[[str, float], object] | None = None) -> RunTimeReport:
+def run(
+    path: Path,
+    *,
+    rebuild_days: int = 1,
+    kept: MutableMapping[tuple[str, str], dict[str, Any]] | None = None,
+    progress: Callable[[str, float], object] | None = None,
+    tell: Callable[[str], object] | None = None,
+) -> RunTimeReport:
     """Forecast every job of a log and return how it went.
 
     Parameters
     ----------
     rebuild_days : of the log, between two rebuilds of all trees (Naghshnejad 2019, section 4.4.4, has one).
-    progress : told the step's name and the share of it that is done.
+    kept : records by log and part: parts that are there are not run again, and those that were run are added.
+    progress : told the part's name and the share of it that is done.
+    tell : told a sentence when a part has ended.
+
+    Raises
+    ------
+    InputError
+        When no row has both a run time and processors, or what is kept is of other settings or another content.
     """
+    kept = {} if kept is None else kept
     log = run_log(read_swf(path))
-    report_step = progress or (lambda _step, _share: None)
-    every = rebuild_days * DAY_SECONDS
-    clock = perf_counter()
+    _check(path, rebuild_days, kept)
+    report_step, say = progress or (lambda _part, _share: None), tell or (lambda _text: None)
+    of = LogUnderTest(log, rebuild_days * DAY_SECONDS)
+    found = PartFigures()
     seconds: dict[str, float] = {}
-    jobs, events = log.jobs, event_order(log.jobs.submit_seconds, log.finish_seconds)
-    rows = snapshots(codes(jobs.user), jobs, log.run_seconds, log.finish_seconds)
-    made = {name: rule(rows, jobs.requested_seconds) for name, rule in HEURISTICS.items()}
-    seconds["heuristics"], clock = perf_counter() - clock, perf_counter()
-    printed = table_4_1(rows, jobs)
-    made["online-regression"] = regressed(events, printed, log.run_seconds, jobs.requested_seconds)
-    seconds["online-regression"], clock = perf_counter() - clock, perf_counter()
-    features = tree_features(log)
-    trees = rolling_distributions(log, features, every_seconds=every, progress=partial(report_step, "distributions"))
-    made["trees-most-accurate"] = within_request(trees.most_accurate(), jobs.requested_seconds)
-    made["trees-median"] = within_request(kept_quantile(events, trees, log.run_seconds, 0.5), jobs.requested_seconds)
-    made["trees-mean"] = within_request(trees.mean(), jobs.requested_seconds)
-    seconds["distributions"], clock = perf_counter() - clock, perf_counter()
-    in_replay = {
-        name: event_forecasts(log, mode, every_seconds=every, progress=partial(report_step, name))
-        for name, mode in FORECASTS_OF_REPLAYS.items()
-    }
-    made["replay-mixture"] = in_replay["replay-mixture"].point
-    made["replay-trees"] = in_replay["replay-trees"].point
-    seconds["forecasts of replays"], clock = perf_counter() - clock, perf_counter()
-    counted = slice(int(len(log) * LEARNED_SHARE), None)
-    actual = log.run_seconds[counted]
-    coverage = [
-        Coverage(
-            level,
-            float((actual <= trees.quantile(level)[counted]).mean()),
-            float((actual <= kept_quantile(events, trees, log.run_seconds, level)[counted]).mean()),
-        )
-        for level in COVERED
-    ]
-    reliability: dict[str, Reliability] = {}
-    for name, forecasts in (("trees-most-accurate", trees), ("online-regression", None)):
-        columns = reliability_features(features, made[name], forecasts)
-        estimate = rolling_reliability(
-            log, columns, made[name], every_seconds=every, progress=partial(report_step, f"reliability of {name}")
-        )
-        reliability[name] = _reliability(estimate[counted], accuracy(made[name], log.run_seconds)[counted])
-    for name, forecast in in_replay.items():
-        point_accuracy = accuracy(forecast.point, log.run_seconds)[counted]
-        reliability[name] = _reliability(forecast.reliability[counted], point_accuracy)
-    rules = reliability_table(log, printed, made["online-regression"], counted, every, report_step)
-    seconds["reliability"] = perf_counter() - clock
+    for name, part in PARTS.items():
+        key = path.name, name
+        if key not in kept:
+            clock = perf_counter()
+            figures = part(of, partial(report_step, name))
+            kept[key] = {**asdict(figures), "seconds": perf_counter() - clock}
+            say(f"{path.name}: {name}, {kept[key]['seconds']:,.0f} s")
+        found.add(PartFigures.of_record(kept[key]))
+        seconds[name] = kept[key]["seconds"]
     return RunTimeReport(
         trace=path.name,
         jobs=len(log),
-        counted=len(actual),
-        forecasts={name: score(forecast[counted], actual) for name, forecast in made.items()},
-        coverage=coverage,
-        reliability=reliability,
-        rules=rules,
+        counted=len(log.run_seconds[of.counted]),
+        forecasts=found.forecasts,
+        coverage=found.coverage,
+        reliability=found.reliability,
+        rules=ReliabilityTable(found.correlations, found.importances),
         seconds=seconds,
         rebuild_days=rebuild_days,
     )
+
+
+def _check(path: Path, rebuild_days: int, kept: MutableMapping[tuple[str, str], dict[str, Any]]) -> None:
+    now: dict[str, Any] = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "rebuild_days": rebuild_days}
+    key = path.name, SETTINGS
+    if key not in kept:
+        kept[key] = now
+    then = kept[key]
+    if then["sha256"] != now["sha256"]:
+        checksums = ", now ".join(f"sha256 {one['sha256'][:12]}..." for one in (then, now))
+        raise InputError(
+            f"is another {path.name} than the journal's ({checksums}); rename the file or choose another journal",
+            file=str(path),
+        )
+    if then["rebuild_days"] != rebuild_days:
+        raise InputError(
+            f"the journal holds results of {path.name} with a rebuild every {counted(then['rebuild_days'], 'day')}, "
+            f"now {rebuild_days}; choose another journal",
+            field="--rebuild-days",
+        )
 
 
 def tables(report: RunTimeReport) -> list[Table]:
@@ -210,16 +180,6 @@ def tables(report: RunTimeReport) -> list[Table]:
         means = ["-" if mean is None else f"{mean:.3f}" for mean in (one.predictable_accuracy, one.other_accuracy)]
         estimates.add_row(name, f"{one.correlation:.3f}", share, *means)
     return [points, covered, estimates, *rule_tables(report.rules)]
-
-
-def _reliability(estimate: Floats, actual: Floats) -> Reliability:
-    chosen = estimate >= PREDICTABLE
-    return Reliability(
-        correlation=correlation(estimate, actual),
-        predictable_share=float(chosen.mean()),
-        predictable_accuracy=float(actual[chosen].mean()) if chosen.any() else None,
-        other_accuracy=float(actual[~chosen].mean()) if not chosen.all() else None,
-    )
 
 
 def _numbers(rows: Floats, which: Field) -> Ints:

@@ -19,7 +19,8 @@ from cotide_core.errors import InputError
 from cotide_predictors.one_thread import on_one_thread
 from cotide_predictors.run_time.jobs import JobTable, RunLog
 from cotide_predictors.run_time.scores import accuracy, score
-from cotide_sim.experiments.backfilling.run_times import LEARNED_SHARE, run_log
+from cotide_sim.experiments.backfilling.run_time_parts import LEARNED_SHARE
+from cotide_sim.experiments.backfilling.run_times import run_log
 from cotide_sim.lab.blocks import sums_by_block
 from cotide_sim.lab.cells import LabCell, LabOutcome, LabSource
 from cotide_sim.lab.run_times.decision import GENERATED_JOBS, decided

@@ -60,6 +60,18 @@ def order_key(order: int, forecast: int, demand: int) -> int:
 
 
 @inlined
+def wait_in_line(line: int, order: int, job: int, jobs: Jobs, kept: Kept) -> int:
+    """Put a submitted job into a line of those that wait; return how many stand there then.
+
+    Parameters
+    ----------
+    line : index in ``kept.queues``. order : of the line.
+    """
+    key = order_key(order, jobs.forecast[job], jobs.demand[job])
+    return insert(kept.queues[line, 0], kept.queues[line, 1], kept.counts[WAITING], key, job)
+
+
+@inlined
 def _prepare(jobs: Jobs, kept: Kept, rule: QueueRule) -> QueueRule:
     if kept.counts[ROUNDS] == 0:
         kept.counts[FIRST] = -1
@@ -69,17 +81,9 @@ def _prepare(jobs: Jobs, kept: Kept, rule: QueueRule) -> QueueRule:
 @inlined
 def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: QueueRule) -> QueueRule:
     jobs.promise[job] = -1
-    waiting = kept.counts[WAITING]
     if rule.backfill not in (NO_BACKFILL, rule.order):
-        insert(
-            kept.queues[1, 0],
-            kept.queues[1, 1],
-            waiting,
-            order_key(rule.backfill, jobs.forecast[job], jobs.demand[job]),
-            job,
-        )
-    key = order_key(rule.order, jobs.forecast[job], jobs.demand[job])
-    kept.counts[WAITING] = insert(kept.queues[0, 0], kept.queues[0, 1], waiting, key, job)
+        wait_in_line(1, rule.backfill, job, jobs, kept)
+    kept.counts[WAITING] = wait_in_line(0, rule.order, job, jobs, kept)
     return rule
 
 

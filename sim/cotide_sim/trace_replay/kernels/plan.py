@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from cotide_core.kernels.compiled import inlined, with_steps
-from cotide_core.kernels.ordered_jobs import insert, remove_at
-from cotide_sim.trace_replay.kernels.easy import order_key
+from cotide_core.kernels.ordered_jobs import remove_at
+from cotide_sim.trace_replay.kernels.easy import wait_in_line
 from cotide_sim.trace_replay.kernels.event_loop import begun, replay
 from cotide_sim.trace_replay.kernels.kept import RUNNING, TAKEN, WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.profile import change, earliest_start, profile_of
@@ -37,8 +37,7 @@ class PlanRule(NamedTuple):
 
 @inlined
 def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: PlanRule) -> PlanRule:
-    key = order_key(rule.order, jobs.forecast[job], jobs.demand[job])
-    kept.counts[WAITING] = insert(kept.queues[0, 0], kept.queues[0, 1], kept.counts[WAITING], key, job)
+    kept.counts[WAITING] = wait_in_line(0, rule.order, job, jobs, kept)
     return rule
 
 

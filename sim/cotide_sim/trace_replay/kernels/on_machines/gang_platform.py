@@ -89,7 +89,7 @@ def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangPlatformRule) -
 
 @inlined
 def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangPlatformRule) -> GangPlatformRule:
-    begin_waiting(job, jobs, rule)
+    begin_waiting(job, jobs, rule.holding.held)
     submitted_to_platform(now, job, jobs, kept, rule.platform)
     return rule
 

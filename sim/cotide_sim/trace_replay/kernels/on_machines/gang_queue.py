@@ -23,8 +23,8 @@ import numpy as np
 
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import inlined, uncounted, with_steps
-from cotide_core.kernels.ordered_jobs import index_of, insert, remove_at
-from cotide_sim.trace_replay.kernels.easy import NO_BACKFILL, order_key
+from cotide_core.kernels.ordered_jobs import index_of, remove_at
+from cotide_sim.trace_replay.kernels.easy import NO_BACKFILL, order_key, wait_in_line
 from cotide_sim.trace_replay.kernels.event_loop import begun, replay
 from cotide_sim.trace_replay.kernels.kept import ENDED, NEW_FROM, ROUNDS, RUNNING, SPARE, WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.on_machines.gang_counts import (
@@ -36,6 +36,7 @@ from cotide_sim.trace_replay.kernels.on_machines.gang_counts import (
     work_out_room,
 )
 from cotide_sim.trace_replay.kernels.on_machines.gang_lists import Held, begin_lists, held_of, lay_now
+from cotide_sim.trace_replay.kernels.on_machines.gang_steps import begin_waiting, give_back_now
 from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, fitting_on, may_use, room_of
 
 FIRST: Final = SPARE + 3
@@ -83,26 +84,16 @@ def _prepare(jobs: Jobs, kept: Kept, rule: GangQueueRule) -> GangQueueRule:
 
 @inlined
 def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangQueueRule) -> GangQueueRule:
-    present, held = rule.present, rule.held
-    present.clock[0] += 1
-    gained(present)
-    for index in range(held.first[job], held.first[job] + held.used[job]):
-        at = held.placed[index]
-        change_machine(present, at)
-        for resource in range(present.free.shape[1]):
-            present.free[at, resource] += rule.gangs.need[job, resource] * held.counts[index]
+    give_back_now(job, rule.gangs, rule.held, rule.present)
     return rule
 
 
 @inlined
 def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangQueueRule) -> GangQueueRule:
-    jobs.promise[job] = -1
-    rule.held.used[job] = 0
-    waiting, forecast, volume = kept.counts[WAITING], jobs.forecast[job], jobs.demand[job]
+    begin_waiting(job, jobs, rule.held)
     if rule.backfill != NO_BACKFILL:
-        insert(kept.queues[1, 0], kept.queues[1, 1], waiting, order_key(rule.backfill, forecast, volume), job)
-    key = order_key(rule.order, forecast, volume)
-    kept.counts[WAITING] = insert(kept.queues[0, 0], kept.queues[0, 1], waiting, key, job)
+        wait_in_line(1, rule.backfill, job, jobs, kept)
+    kept.counts[WAITING] = wait_in_line(0, rule.order, job, jobs, kept)
     return rule
 
 

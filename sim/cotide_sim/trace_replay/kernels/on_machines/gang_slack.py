@@ -120,7 +120,7 @@ def _outlived(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -
 
 @inlined
 def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> GangSlackRule:
-    give_back_now(job, rule.base.gangs, rule.base.holding, rule.present)
+    give_back_now(job, rule.base.gangs, rule.base.holding.held, rule.present)
     ended_reserved(now, job, jobs, kept, rule.base)
     return rule
 

@@ -11,11 +11,11 @@ from typing import Final, Protocol, TypeVar
 
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import inlined
-from cotide_core.kernels.ordered_jobs import insert
-from cotide_sim.trace_replay.kernels.easy import order_key
+from cotide_sim.trace_replay.kernels.easy import wait_in_line
 from cotide_sim.trace_replay.kernels.kept import SPARE, WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.on_machines.gang_counts import Fitting, gained
 from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
+    Held,
     Holding,
     begin_lists,
     book_gang,
@@ -93,33 +93,32 @@ def give_back_planned(now: int, job: int, kept: Kept, rule: OnMachines) -> bool:
 
 
 @inlined
-def give_back_now(job: int, gangs: Gangs, holding: Holding, present: Fitting) -> None:
+def give_back_now(job: int, gangs: Gangs, held: Held, present: Fitting) -> None:
     """Count what a job that has ended held as free now."""
-    take_now(job, -1, gangs, holding.held, present)
+    take_now(job, -1, gangs, held, present)
     gained(present)
 
 
 @inlined
 def ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: PresentRule) -> PresentRule:
     """Give back what a job held, and what it was planned to hold."""
-    give_back_now(job, rule.gangs, rule.holding, rule.present)
+    give_back_now(job, rule.gangs, rule.holding.held, rule.present)
     give_back_planned(now, job, kept, rule)
     return rule
 
 
 @inlined
-def begin_waiting(job: int, jobs: Jobs, rule: OnMachines) -> None:
+def begin_waiting(job: int, jobs: Jobs, held: Held) -> None:
     """Let a submitted job hold nothing; nothing is promised to it."""
     jobs.promise[job] = -1
-    rule.holding.held.used[job] = 0
+    held.used[job] = 0
 
 
 @inlined
 def submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: OrderedRule) -> OrderedRule:
     """Put a job into the rule's order."""
-    begin_waiting(job, jobs, rule)
-    key = order_key(rule.order, jobs.forecast[job], jobs.demand[job])
-    kept.counts[WAITING] = insert(kept.queues[0, 0], kept.queues[0, 1], kept.counts[WAITING], key, job)
+    begin_waiting(job, jobs, rule.holding.held)
+    kept.counts[WAITING] = wait_in_line(0, rule.order, job, jobs, kept)
     return rule
 
 
