@@ -287,7 +287,8 @@ class Planner:
         """Yield what is to be told to the pods of a new plan that stay."""
         waiting = self._waiting if self._unreported else []
         self._unreported = False
-        for entry in waiting:
+        lasting = self._held_at_last() if waiting else []
+        for index, entry in enumerate(waiting):
             if entry.queue_state is not QueueState.PLANNED:
                 continue
             entry.attempts = max(1, entry.attempts)
@@ -297,7 +298,7 @@ class Planner:
                 said = wait(entry, WaitReason.WAITING_FOR_TURN, f"{words}reserved on {planned.node}")
             elif planned is not None:
                 said = wait(entry, WaitReason.WAITING_FOR_TURN, self._rule.behind)
-            elif self._extension is not None and self._planned:
+            elif self._planned and lasting and lasting[index]:
                 said = wait(entry, WaitReason.WAITING_FOR_TURN, "starts as soon as that delays no reserved pod")
             else:
                 said = self._refusal(entry, snapshot)
@@ -310,6 +311,13 @@ class Planner:
                 message = f"waits until it is among the first {first}, which are planned"
                 if (said := wait(entry, WaitReason.WAITING_FOR_TURN, message)) is not None:
                     yield said
+
+    def _held_at_last(self) -> list[bool]:
+        """Return of each pod whether it could start when all that runs has ended; empty where nobody plans on."""
+        if self._extension is None:
+            return []
+        problem = self._extension[0]
+        return [bool(held) for held in problem.held_at_last(self._availability)[problem.group]]
 
     def _made(
         self, snapshot: Snapshot, moment: int, now: float, most: int, qos: QosForecaster

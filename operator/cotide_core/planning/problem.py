@@ -108,6 +108,17 @@ class PlanProblem:
             bound,
         )  # fmt: skip
 
+    def held_at_last(self, availability: Availability) -> Booleans:
+        """Return (G,) whether a node that may take the group can hold a pod of it once all that runs has ended."""
+        rows = np.arange(len(availability.sizes))
+        free = availability.free[rows, availability.sizes - 1][:, self.used]
+        known: dict[tuple[int, bytes], bool] = {}
+        for fit, need in zip(self.fit.tolist(), self.need, strict=True):
+            asked = fit, need.tobytes()
+            if asked not in known:
+                known[asked] = bool(((free[self.may[fit]] >= need) | (need == 0)).all(axis=1).any())
+        return np.array([known[fit, need.tobytes()] for fit, need in zip(self.fit.tolist(), self.need, strict=True)])
+
     def keep_off(self, capacity: PlannedCapacity) -> None:
         """Leave out the nodes on which shapes get nothing, whatever ends there."""
         for row, shape in enumerate(self._shapes):

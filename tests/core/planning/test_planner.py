@@ -20,7 +20,7 @@ from cotide_core.events import (
     WorkloadUpserted,
 )
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
-from cotide_core.instructions import Instruction, Wait
+from cotide_core.instructions import Instruction, Wait, WaitReason
 from cotide_core.kernels.compiled import compiles
 from cotide_core.kernels.machine_plan import plan_machines
 from cotide_core.planning.planner import PlannedStart
@@ -100,6 +100,20 @@ def test_easy_backfills_what_does_not_delay_the_first_and_reserves_for_it_alone(
     # Behind wide, and only as far as anybody can tell now. The two that ran are over by then, and short.
     assert planned["d/long"] == PlannedStart("a", 110.0, 310.0, 3, reserved=False)
     assert scheduler.predicted_starts(0.0) == {"d/wide": 100.0, "d/long": 110.0}
+
+
+def test_a_pod_behind_others_that_no_node_could_hold_is_not_promised_a_turn() -> None:
+    """Four cores in all: five will never do, whoever waits before it; behind nobody it is refused by the same words."""
+    scheduler, out = engine("easy", *FULL, *QUEUE, pod("large", 5000, 10.0, 3.0))
+    alone, refused = engine("easy", *FULL, pod("large", 5000, 10.0, 3.0))
+    of_large = [
+        [(one.reason, one.message) for one in found if isinstance(one, Wait) and one.key == "d/large"]
+        for found in (out, refused)
+    ]
+    assert (
+        of_large[0] == of_large[1] == [(WaitReason.INSUFFICIENT_SLACK, "0/1 nodes are available: 1 Insufficient cpu")]
+    )
+    assert "d/large" not in scheduler.planned() | alone.planned()
 
 
 def test_conservative_reserves_for_all_and_keeps_what_it_promised() -> None:
