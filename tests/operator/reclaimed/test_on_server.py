@@ -134,7 +134,7 @@ async def test_it_comes_stays_over_a_restart_and_goes_and_the_kubelets_part_is_u
     async with world.publisher():
         world.outlooks.put([TRUSTED])
         node = await world.until(lambda node: offers(node) == ("4000", str(4 * 2**30)))
-        assert [one["type"] for one in node["status"]["conditions"]] == ["Ready", "cotide.dev/ForecastTrusted"]
+        assert [one["type"] for one in node["status"]["conditions"]] == ["cotide.dev/ForecastTrusted", "Ready"]
     written = node["metadata"]["resourceVersion"]
     async with world.publisher():
         world.outlooks.put([TRUSTED])
