@@ -259,6 +259,7 @@ TARGETS: dict[str, tuple[Target, tuple[bytes, ...]]] = {
             b"series,slot,load\na,0,0.5\na,1,0.25\n",
             b"series,slot,load\na,1000000000000,0.5\n",
             b"machine,time_s,cpu_percent\nm,0,5\n",
+            b"machine,time_s,cpu_percent\na,0,5\na,6666666666666666666666666666666,10.2\n",
             b"a,b\n1,x\n",
         ),
     ),

@@ -60,6 +60,30 @@ def test_alibaba_samples_fold_to_maxima_and_broken_values_to_gaps(tmp_path: Path
     assert np.array_equal(series.load, expected, equal_nan=True)
 
 
+def test_a_moment_beyond_a_million_slots_is_named_and_takes_no_memory(tmp_path: Path) -> None:
+    """Found by fuzzing: a time of 6e31 s asked for 2e29 slots. A million slots of 300 s end at 3e8 s."""
+    written(tmp_path, alibaba2018.FILE, f"machine,time_s,cpu_percent\na,0,5\na,{6e31},10\n")
+    with pytest.raises(InputError, match="beyond 1000000 slots") as caught:
+        alibaba2018.read_alibaba2018_usage(tmp_path)
+    assert (caught.value.line, caught.value.field) == (3, "time_s")
+    written(tmp_path, google_load.FILE_2011, "series,day,slot,cpu_percent\na,1,0,5\na,1e15,0,5\n")
+    with pytest.raises(InputError, match="is above 3472") as caught:
+        google_load.read_google2011_load(tmp_path)
+    assert (caught.value.line, caught.value.field) == (3, "day")
+
+
+@pytest.mark.parametrize("name", [alibaba2018.FILE, "mine.csv"])
+def test_many_long_series_are_refused_before_they_are_laid_out(tmp_path: Path, name: str) -> None:
+    """101 series of a million slots are 101 million cells, one million more than may be."""
+    if name == "mine.csv":
+        rows = "series,slot,load\n" + "".join(f"s{at},999999,0.5\n" for at in range(101))
+    else:
+        rows = "machine,time_s,cpu_percent\n" + "".join(f"s{at},299999999,5\n" for at in range(101))
+    path = written(tmp_path, name, rows)
+    with pytest.raises(InputError, match="101 series of 1000000 slots, more than 100000000 in all"):
+        read_own_series(path) if name == "mine.csv" else alibaba2018.read_alibaba2018_usage(tmp_path)
+
+
 def test_azure_machines_are_columns(tmp_path: Path) -> None:
     written(tmp_path, vm_load.AZURE_FILE.format(kind="max"), "t,7,9\n1,50,1\n2,60,\n")
     series = vm_load.read_azure_cpu(tmp_path, "max")

@@ -13,7 +13,7 @@ import numpy as np
 
 from cotide_core.errors import InputError
 from cotide_predictors.host_load.slots import slot_maxima
-from cotide_sim.traces.load.load_series import PERCENT, SLOT_SECONDS, LoadSeries, file_of
+from cotide_sim.traces.load.load_series import PERCENT, SLOT_SECONDS, SLOTS_MAX, LoadSeries, check_cells, file_of
 from cotide_sim.traces.rows import stream_rows
 
 FILE: Final = "alibaba/alibaba2018_machine_usage_10machines.csv.gz"
@@ -33,12 +33,16 @@ def read_alibaba2018_usage(source: Path) -> LoadSeries:
     for row in stream_rows(path, ("machine", "time_s", "cpu_percent"), what="Alibaba 2018 machine usage"):
         load = row.optional_number("cpu_percent")
         times, loads = samples.setdefault(row.text("machine"), ([], []))
-        times.append(row.number("time_s"))
+        time = row.number("time_s")
+        if time >= SLOTS_MAX * SLOT_SECONDS:
+            raise row.error("time_s", f"{time:g} s is beyond {SLOTS_MAX} slots of {SLOT_SECONDS:g} s")
+        times.append(time)
         # The trace marks a broken sample with a value above 100.
         loads.append(load * PERCENT if load is not None and load <= 100 else np.nan)
     if not samples:
         raise InputError("has no rows", file=str(path))
     slots = 1 + int(max(max(times) for times, _ in samples.values()) // SLOT_SECONDS)
+    check_cells(path, len(samples), slots)
     load_rows = [
         slot_maxima(np.asarray(times), np.asarray(loads), slot_seconds=SLOT_SECONDS, slots=slots)
         for times, loads in samples.values()

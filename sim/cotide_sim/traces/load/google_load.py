@@ -11,7 +11,7 @@ from typing import Final
 
 from cotide_core.errors import InputError
 from cotide_sim.traces.columns import read_table
-from cotide_sim.traces.load.load_series import PERCENT, LoadSeries, file_of, stacked_series
+from cotide_sim.traces.load.load_series import PERCENT, SLOTS_MAX, LoadSeries, check_cells, file_of, stacked_series
 from cotide_sim.traces.rows import stream_rows
 
 FILE_2011: Final = "google/google2011_job_load_days1-5.csv.gz"
@@ -37,12 +37,15 @@ def read_google2011_load(source: Path) -> LoadSeries:
         day, slot = row.number("day", minimum=1), row.number("slot")
         if slot >= DAY_SLOTS or slot != int(slot) or day != int(day):
             raise row.error("slot", f"day {day:g}, slot {slot:g} is not one of a day's {DAY_SLOTS} slots")
+        if day > SLOTS_MAX // DAY_SLOTS:
+            raise row.error("day", f"{day:g} is above {SLOTS_MAX // DAY_SLOTS}")
         found.setdefault(row.text("series"), {})[(int(day) - 1) * DAY_SLOTS + int(slot)] = (
             row.number("cpu_percent") * PERCENT
         )
     if not found:
         raise InputError("has no rows", file=str(path))
     first = min(min(loads) for loads in found.values()) // DAY_SLOTS * DAY_SLOTS
+    check_cells(path, len(found), 1 + max(max(loads) for loads in found.values()) - first)
     moved = {name: {slot - first: load for slot, load in loads.items()} for name, loads in found.items()}
     return stacked_series("google2011", moved)
 

@@ -20,6 +20,12 @@ from cotide_sim.traces.columns import read_table
 
 SLOT_SECONDS: Final = 300.0
 PERCENT: Final = 0.01
+SLOTS_MAX: Final = 1_000_000
+"""Ten years of slots: a larger number is a time stamp in the wrong column (chosen)."""
+CELLS_MAX: Final = 100_000_000
+"""Series times slots of one file: 800 MB (chosen)."""
+LOAD_MAX: Final = 4.0
+"""Shares of capacity above which a load is taken for a percentage (chosen)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,6 +56,18 @@ def file_of(source: Path, default: str, pattern: str) -> Path:
     if not source.is_dir() or (source / default).is_file():
         return source / default if source.is_dir() else source
     return next(iter(sorted(source.glob(pattern))), source / default)
+
+
+def check_cells(path: Path, series: int, slots: int) -> None:
+    """Check that so many series of so many slots are to be held in memory.
+
+    Raises
+    ------
+    InputError
+        When they are more than `CELLS_MAX` cells.
+    """
+    if series * slots > CELLS_MAX:
+        raise InputError(f"has {series} series of {slots} slots, more than {CELLS_MAX} in all", file=str(path))
 
 
 def stacked_series(name: str, series: dict[str, dict[int, float]], slots: int | None = None) -> LoadSeries:
@@ -85,10 +103,5 @@ def read_own_series(path: Path) -> LoadSeries:
                 f"{load:g} is no share of capacity: 1 is a full host", file=str(path), line=line, field="load"
             )
         found.setdefault(name, {})[int(slot)] = float(load)
+    check_cells(path, len(found), 1 + max((max(loads) for loads in found.values()), default=0))
     return stacked_series(path.name.removesuffix(".gz").removesuffix(".csv"), found)
-
-
-SLOTS_MAX: Final = 1_000_000
-"""Ten years of slots: a larger number is a time stamp in the wrong column (chosen)."""
-LOAD_MAX: Final = 4.0
-"""Shares of capacity above which a load is taken for a percentage (chosen)."""
