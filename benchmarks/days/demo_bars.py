@@ -1,4 +1,4 @@
-"""The live demo held to its own objectives over several seeds (`make demo-bars`); 23 minutes of an idle machine.
+"""The live demo held to its own objectives over several seeds (`make demo-bars`); 28 minutes of an idle machine.
 
 Each seed is one run of ``cotide demo --check`` as a user would start it. Exit 3 when an objective was missed under any
 seed; 1 when a run could not be judged because the machine was too busy for the demo's clock, or failed. Each page is

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from cotide_cli.option_groups import GroupedCommand, grouped, option_group
 
 if TYPE_CHECKING:
     from cotide_node_agent.service import AgentOptions
@@ -19,40 +22,93 @@ if TYPE_CHECKING:
 SHARE = click.FloatRange(0, 1, min_open=True)
 
 
-@click.command()
+@dataclass(frozen=True, slots=True)
+class HostOptions:
+    """Where the node's own files are."""
+
+    cgroup_mount: Path
+    cgroup_root: str
+    proc: Path
+    journal: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ControlOptions:
+    """When and how fast batch pods are held back."""
+
+    target_share: float
+    half_life: float
+    contended_share: float
+    interval: float
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsOptions:
+    """Where metrics and health are served."""
+
+    metrics_host: str
+    metrics_port: int
+
+
+@click.command(cls=GroupedCommand)
 @click.option("--node", envvar="NODE_NAME", required=True, help="Name of the node; default: $NODE_NAME.")
 @click.option("--kubeconfig", help="Kubeconfig file; default: $KUBECONFIG, the service account, ~/.kube/config.")
-@click.option(
-    "--cgroup-mount",
-    type=click.Path(path_type=Path),
-    default=Path("/sys/fs/cgroup"),
-    show_default=True,
-    help="Where the host's control groups are mounted, writable.",
+@option_group(
+    "Files of the host",
+    "host",
+    HostOptions,
+    grouped(
+        "--cgroup-mount",
+        type=click.Path(path_type=Path),
+        default=Path("/sys/fs/cgroup"),
+        show_default=True,
+        help="Where the host's control groups are mounted, writable.",
+    ),
+    grouped("--cgroup-root", default="", help="The kubelet's cgroupRoot, where it has one."),
+    grouped(
+        "--proc",
+        type=click.Path(path_type=Path),
+        default=Path("/proc"),
+        show_default=True,
+        help="The proc file system of the host's processes.",
+    ),
+    grouped(
+        "--journal",
+        type=click.Path(path_type=Path),
+        default=Path("/run/cotide/node-agent.json"),
+        show_default=True,
+        help="What was changed and how to undo it; must outlive the container.",
+    ),
 )
-@click.option("--cgroup-root", default="", help="The kubelet's cgroupRoot, where it has one.")
-@click.option(
-    "--proc",
-    type=click.Path(path_type=Path),
-    default=Path("/proc"),
-    show_default=True,
-    help="The proc file system of the host's processes.",
+@option_group(
+    "Control",
+    "control",
+    ControlOptions,
+    grouped("--target-share", type=SHARE, default=0.95, show_default=True, help="Of the cpus, for all pods together."),
+    grouped(
+        "--half-life",
+        type=click.FloatRange(0.1, 3600),
+        default=5.0,
+        show_default=True,
+        help="Seconds in which half of what was taken is given back.",
+    ),
+    grouped(
+        "--contended-share",
+        type=SHARE,
+        default=0.2,
+        show_default=True,
+        help="Of their time that services wait for a cpu, from which on batch is cut.",
+    ),
+    grouped("--interval", type=click.FloatRange(0.05, 1.0), default=0.25, show_default=True, help="Seconds a tick."),
 )
-@click.option(
-    "--journal",
-    type=click.Path(path_type=Path),
-    default=Path("/run/cotide/node-agent.json"),
-    show_default=True,
-    help="What was changed and how to undo it; must outlive the container.",
-)
-@click.option("--target-share", type=SHARE, default=0.95, show_default=True, help="Of the cpus, for all pods together.")
-@click.option("--half-life", type=click.FloatRange(0.1, 3600), default=5.0, show_default=True,
-              help="Seconds in which half of what was taken is given back.")  # fmt: skip
-@click.option("--contended-share", type=SHARE, default=0.2, show_default=True,
-              help="Of their time that services wait for a cpu, from which on batch is cut.")  # fmt: skip
-@click.option("--interval", type=click.FloatRange(0.05, 1.0), default=0.25, show_default=True, help="Seconds a tick.")
-@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address for metrics and health.")
-@click.option(
-    "--metrics-port", type=click.IntRange(0, 65535), default=8081, show_default=True, help="0 takes a free one."
+@option_group(
+    "Metrics",
+    "metrics",
+    MetricsOptions,
+    grouped("--metrics-host", default="127.0.0.1", show_default=True, help="Address for metrics and health."),
+    grouped(
+        "--metrics-port", type=click.IntRange(0, 65535), default=8081, show_default=True, help="0 takes a free one."
+    ),
 )
 @click.option("--undo", is_flag=True, help="Only put back what an agent before left, and end.")
 @click.option(
@@ -61,16 +117,9 @@ SHARE = click.FloatRange(0, 1, min_open=True)
 def command(
     node: str,
     kubeconfig: str | None,
-    cgroup_mount: Path,
-    cgroup_root: str,
-    proc: Path,
-    journal: Path,
-    target_share: float,
-    half_life: float,
-    contended_share: float,
-    interval: float,
-    metrics_host: str,
-    metrics_port: int,
+    host: HostOptions,
+    control: ControlOptions,
+    metrics: MetricsOptions,
     undo: bool,
     log_level: str,
 ) -> None:
@@ -81,17 +130,18 @@ def command(
 
     set_up(log_level, "text")
     if undo:
-        undo_what_was_left(journal)
+        undo_what_was_left(host.journal)
         return
     law = LawSettings(
-        target_share=target_share,
-        half_life_seconds=half_life,
-        contended_share=contended_share,
-        calm_share=contended_share / 2,
+        target_share=control.target_share,
+        half_life_seconds=control.half_life,
+        contended_share=control.contended_share,
+        calm_share=control.contended_share / 2,
     )
     options = AgentOptions(
-        node, kubeconfig, cgroup_mount, cgroup_root, proc, journal, interval, metrics_host, metrics_port, law
-    )
+        node, kubeconfig, host.cgroup_mount, host.cgroup_root, host.proc, host.journal, control.interval,
+        metrics.metrics_host, metrics.metrics_port, law,
+    )  # fmt: skip
     asyncio.run(_run(options))
 
 

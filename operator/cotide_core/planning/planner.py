@@ -317,7 +317,8 @@ class Planner:
         if self._extension is None:
             return []
         problem = self._extension[0]
-        return [bool(held) for held in problem.held_at_last(self._availability)[problem.group]]
+        held: list[bool] = problem.held_at_last(self._availability)[problem.group].tolist()
+        return held
 
     def _made(
         self, snapshot: Snapshot, moment: int, now: float, most: int, qos: QosForecaster

@@ -113,11 +113,13 @@ class PlanProblem:
         rows = np.arange(len(availability.sizes))
         free = availability.free[rows, availability.sizes - 1][:, self.used]
         known: dict[tuple[int, bytes], bool] = {}
+        held = []
         for fit, need in zip(self.fit.tolist(), self.need, strict=True):
             asked = fit, need.tobytes()
             if asked not in known:
                 known[asked] = bool(((free[self.may[fit]] >= need) | (need == 0)).all(axis=1).any())
-        return np.array([known[fit, need.tobytes()] for fit, need in zip(self.fit.tolist(), self.need, strict=True)])
+            held.append(known[asked])
+        return np.array(held)
 
     def keep_off(self, capacity: PlannedCapacity) -> None:
         """Leave out the nodes on which shapes get nothing, whatever ends there."""
