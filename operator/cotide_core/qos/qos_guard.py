@@ -12,7 +12,7 @@ only on an answer about the node as it is now, and refused only on an answer tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import accumulate
 from typing import Final
@@ -22,8 +22,12 @@ from numpy.typing import NDArray
 
 from cotide_core.forecasts import QosForecaster
 from cotide_core.kernels.array_types import Booleans, Floats, Integers
+from cotide_core.kernels.fetched import BASIS as FETCHED_BASIS
+from cotide_core.kernels.fetched import FETCHED_MARKS, ROW, find_fetched, worst_of_mixes
+from cotide_core.kernels.fetched import WORST as FETCHED_WORST
 from cotide_core.kernels.guard_answers import (
     BASIS,
+    JOB,
     LEAST_MARKS,
     MARKS,
     REFUSED,
@@ -38,12 +42,16 @@ from cotide_core.kernels.guard_answers import (
 from cotide_core.kernels.mix_rows import mixes_of
 from cotide_core.qos.applicability import basis_of
 from cotide_core.qos.mix_batch import mixes_after
-from cotide_core.qos.prediction_cache import SHAPES_REMEMBERED, AnswerTables
+from cotide_core.qos.prediction_cache import NONE, SHAPES_REMEMBERED, AnswerTables
+from cotide_core.qos.prefetched_answers import Fetched, PrefetchedAnswers
 from cotide_core.state.shapes import Shape
 from cotide_core.state.snapshot import Snapshot
 
 CALL_ROWS: Final = 4096
 """Most (pod, node) pairs in one call (chosen: some 20 ms with an XGBoost model)."""
+
+Likely = Callable[[], Sequence[tuple[Shape, Integers]]]
+"""Tells of which batch and gratis shapes on which rows the next decisions are likely to ask; each shape once."""
 
 AtRisk = tuple[str, int, float, int]
 """Nodes that were refused for the sake of one service's latency limit: the service, how many, the lowest of their
@@ -64,6 +72,8 @@ def _compile() -> None:
     least_risky(real, 0.0, 0.0)
     ahead = np.zeros((1, 1, 1))
     mixes_of(none, none, shapes, table, whole, table, ahead, table, counts, counts, counts, whole, whole)
+    worst_of_mixes(none, none, real, none, none, none)
+    find_fetched(none, 0, 0, np.zeros((0, FETCHED_MARKS), np.int64), none)
 
 
 class QosGuard:
@@ -83,12 +93,18 @@ class QosGuard:
         self.threshold = threshold
         self.calls = 0
         self._tables = AnswerTables()
+        self._prefetched = PrefetchedAnswers()
         self._names: list[str] = []
         self._one_index, self._one_end = np.zeros(1, np.int64), np.zeros(1, np.int64)
 
     def forget(self) -> None:
         """Drop all answers: another model answers otherwise."""
         self._tables = AnswerTables()
+        self._prefetched.forget()
+
+    def begin(self) -> None:
+        """Drop the answers that nobody asked for yet: events may change what they are about."""
+        self._prefetched.forget()
 
     def concerned(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp]) -> Booleans:
         """Return whether a forecast is needed for each row.
@@ -151,6 +167,23 @@ class QosGuard:
     def found_probabilities(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp]) -> Floats:
         """Return the same for rows that were asked about just now."""
         return np.asarray(self._tables.probabilities[self._tables.index_of(snapshot, shape)].take(rows))
+
+    def probabilities_with(
+        self, snapshot: Snapshot, shape: Shape, rows: Integers, forecaster: QosForecaster, likely: Likely
+    ) -> Floats:
+        """Return the same as `probabilities` of a batch or gratis shape on a few rows; a call that it takes asks about
+        what is likely to come next as well."""
+        tables, versions = self._tables, snapshot.columns.versions
+        tables.fit(snapshot)
+        index = tables.index_of(snapshot, shape)
+        self._one_index[0], self._one_end[0] = index, len(rows)
+        unknown = self._cache_misses(snapshot, self._one_index, self._one_end, rows)[1]
+        if len(unknown):
+            found = self._prefetched.take(shape, unknown, versions)
+            if found is None:
+                found = self._fetch(snapshot, shape, unknown, forecaster, likely())
+            self._write(snapshot, index, found)
+        return np.asarray(tables.probabilities[index].take(rows))
 
     def prefetch(
         self, snapshot: Snapshot, wanted: Sequence[tuple[Shape, NDArray[np.intp]]], forecaster: QosForecaster
@@ -281,7 +314,7 @@ class QosGuard:
     def _ask(self, snapshot: Snapshot, indices: Integers, rows: Integers, forecaster: QosForecaster) -> Floats:
         """Ask about P pairs of a shape and a row, write the answers down and return them."""
         tables, columns = self._tables, snapshot.columns
-        asked = mixes_after(snapshot, tables, indices, rows)
+        asked = mixes_after(snapshot, tables.shapes, tables.arriving, indices, rows)
         found = forecaster.answer(asked.mixes)
         self.calls += 1
         self._names = columns.workload_names
@@ -292,6 +325,57 @@ class QosGuard:
             np.ascontiguousarray(found.probability, np.float64),
             asked.numbers,
             basis_of(found.outside, found.evidence),
+            self.threshold,
+            tables.shapes,
+            tables.marks,
+            tables.probabilities,
+            tables.least,
+            tables.least_probabilities,
+            columns.versions,
+            columns.relief_versions,
+        )
+
+    def _fetch(
+        self,
+        snapshot: Snapshot,
+        shape: Shape,
+        rows: Integers,
+        forecaster: QosForecaster,
+        likely: Sequence[tuple[Shape, Integers]],
+    ) -> Fetched:
+        """Ask about a shape on some rows and return the answers; keep those to what is likely to be asked next."""
+        columns, horizon_of = snapshot.columns, snapshot.state.rate_forecasts.horizon_of
+        asked = [(shape, rows), *likely]
+        jobs = [
+            (one.type_column, one.input_bytes, one.fit.millicores, JOB, NONE, horizon_of(one.seconds))
+            for one, _ in asked
+        ]
+        ends = list(accumulate(len(there) for _, there in asked))
+        described = np.array(jobs, np.int64)
+        indices = np.repeat(np.arange(len(asked)), np.diff(ends, prepend=0))
+        pairs = np.concatenate([there for _, there in asked])
+        mixes = mixes_after(snapshot, described, np.zeros((len(asked), 2)), indices, pairs)
+        found = forecaster.answer(mixes.mixes)
+        self.calls += 1
+        self._names = columns.workload_names
+        probability = np.ascontiguousarray(found.probability, np.float64)
+        bases = basis_of(found.outside, found.evidence)
+        fetched = Fetched(*worst_of_mixes(pairs, mixes.starts, probability, mixes.numbers, bases, columns.versions))
+        spans = {one: (start, end) for (one, _), start, end in zip(asked[1:], ends, ends[1:], strict=False)}
+        self._prefetched.keep(fetched, spans)
+        return fetched.part(0, ends[0])
+
+    def _write(self, snapshot: Snapshot, index: int, found: Fetched) -> None:
+        """Write the answers about the shape at an index down, as if they had been asked for now."""
+        tables, columns, marks = self._tables, snapshot.columns, found.marks
+        pairs = len(marks)
+        take_answers(
+            np.full(pairs, index),
+            np.ascontiguousarray(marks[:, ROW]),
+            np.arange(pairs),
+            found.highest,
+            np.ascontiguousarray(marks[:, FETCHED_WORST]),
+            np.ascontiguousarray(marks[:, FETCHED_BASIS]),
             self.threshold,
             tables.shapes,
             tables.marks,
