@@ -229,12 +229,12 @@ class Placer:
         ----------
         likely : tells what a call of the forecaster, where one is needed, asks about as well; None for nothing.
         """
-        if not among.rows.any():
-            return Placement(-1, None, among.refused)
         guard = self.policy.guard
-        if guard is None:
+        if guard is None and among.rows.any():
             return Placement(int(np.where(among.rows, among.scores, -np.inf).argmax()), None, among.refused)
         first = best_rows(among.scores, among.rows, WIDTH)
+        if guard is None or not len(first):
+            return Placement(-1, None, among.refused)
         if not guard.concerns(snapshot, shape, int(first[0])):
             return Placement(int(first[0]), None, among.refused, guarded=True)
         if likely is None or shape.online:
@@ -243,6 +243,11 @@ class Placer:
             probabilities = guard.probabilities_with(snapshot, shape, first, forecaster, likely)
         chosen = self._choose(snapshot, shape, guard, among.refused, first, probabilities)
         return self._widened(among, snapshot, shape, forecaster, guard) if chosen is None else chosen
+
+    @property
+    def keeps_scores(self) -> bool:
+        """Whether what `candidates` have as scores is the policy's rank: not where that draws anew."""
+        return self._cacheable
 
     def fitting(self, snapshot: Snapshot, shape: Shape) -> OpenNodes:
         """Return the nodes that a shape fits on, by rank; a rank that draws draws anew."""

@@ -8,57 +8,54 @@ those of a guard that asks each question when it comes up, to the last byte, how
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from cotide_core.kernels.array_types import Floats, Integers
-from cotide_core.kernels.fetched import FETCHED_MARKS, find_fetched
+from cotide_core.kernels.fetched import FETCHED_MARKS, write_fetched
+from cotide_core.qos.prediction_cache import AnswerTables
+from cotide_core.state.node_columns import NodeColumns
 from cotide_core.state.shapes import Shape
-
-
-class Fetched(NamedTuple):
-    """Answers to pairs of a shape and a row.
-
-    Attributes
-    ----------
-    highest : (P,) probability of the mix that is most at risk.
-    marks : (P, 4) row, its version when it was asked about, number of the Workload at risk, and basis.
-    """
-
-    highest: Floats
-    marks: Integers
-
-    def part(self, start: int, end: int) -> Fetched:
-        """Return the answers from one to before another."""
-        return Fetched(self.highest[start:end], self.marks[start:end])
 
 
 class PrefetchedAnswers:
     """The answers of the latest call, by shape; those of a call before are gone."""
 
     def __init__(self) -> None:
-        self._fetched = Fetched(np.zeros(0), np.zeros((0, FETCHED_MARKS), np.int64))
+        self._highest: Floats = np.zeros(0)
+        self._marks: Integers = np.zeros((0, FETCHED_MARKS), np.int64)
         self._spans: dict[Shape, tuple[int, int]] = {}
 
     def forget(self) -> None:
         """Drop everything: events come, or another model."""
         self._spans.clear()
 
-    def keep(self, fetched: Fetched, spans: dict[Shape, tuple[int, int]]) -> None:
-        """Take what a call brought; ``spans`` says from where to where the answers about each shape stand."""
-        self._fetched, self._spans = fetched, spans
-
-    def take(self, shape: Shape, rows: Integers, versions: Integers) -> Fetched | None:
-        """Return the answers about a shape on rows as they are now; None unless all of them are there.
+    def keep(self, highest: Floats, marks: Integers, spans: dict[Shape, tuple[int, int]]) -> None:
+        """Take what a call brought.
 
         Parameters
         ----------
-        versions : (N,) of all rows, now.
+        highest, marks : (P,) and (P, 4) answers, as `kernels.fetched.worst_of_mixes` gives them.
+        spans : from where to where those about each shape stand.
         """
+        self._highest, self._marks, self._spans = highest, marks, spans
+
+    def write(self, shape: Shape, rows: Integers, tables: AnswerTables, columns: NodeColumns, threshold: float) -> bool:
+        """Write the answers about a shape on (K,) rows as they are now into the guard's tables, where the shape has an
+        index; False, and nothing written, unless all of them are there."""
         span = self._spans.get(shape)
-        if span is None:
-            return None
-        fetched = self._fetched
-        found = find_fetched(rows, span[0], span[1], fetched.marks, versions)
-        return None if found[0] < 0 else Fetched(fetched.highest.take(found), fetched.marks.take(found, axis=0))
+        return span is not None and write_fetched(
+            tables.known_index(shape),
+            rows,
+            span[0],
+            span[1],
+            self._highest,
+            self._marks,
+            threshold,
+            tables.shapes,
+            tables.marks,
+            tables.probabilities,
+            tables.least,
+            tables.least_probabilities,
+            columns.versions,
+            columns.relief_versions,
+        )

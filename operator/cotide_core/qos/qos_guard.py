@@ -22,9 +22,7 @@ from numpy.typing import NDArray
 
 from cotide_core.forecasts import QosForecaster
 from cotide_core.kernels.array_types import Booleans, Floats, Integers
-from cotide_core.kernels.fetched import BASIS as FETCHED_BASIS
-from cotide_core.kernels.fetched import FETCHED_MARKS, ROW, find_fetched, worst_of_mixes
-from cotide_core.kernels.fetched import WORST as FETCHED_WORST
+from cotide_core.kernels.fetched import FETCHED_MARKS, worst_of_mixes, write_fetched
 from cotide_core.kernels.guard_answers import (
     BASIS,
     JOB,
@@ -43,7 +41,7 @@ from cotide_core.kernels.mix_rows import mixes_of
 from cotide_core.qos.applicability import basis_of
 from cotide_core.qos.mix_batch import mixes_after
 from cotide_core.qos.prediction_cache import NONE, SHAPES_REMEMBERED, AnswerTables
-from cotide_core.qos.prefetched_answers import Fetched, PrefetchedAnswers
+from cotide_core.qos.prefetched_answers import PrefetchedAnswers
 from cotide_core.state.shapes import Shape
 from cotide_core.state.snapshot import Snapshot
 
@@ -51,7 +49,8 @@ CALL_ROWS: Final = 4096
 """Most (pod, node) pairs in one call (chosen: some 20 ms with an XGBoost model)."""
 
 Likely = Callable[[], Sequence[tuple[Shape, Integers]]]
-"""Tells of which batch and gratis shapes on which rows the next decisions are likely to ask; each shape once."""
+"""Tells of which batch and gratis shapes on which rows the next decisions are likely to ask, each shape once; the
+rows carry a promised online pod."""
 
 AtRisk = tuple[str, int, float, int]
 """Nodes that were refused for the sake of one service's latency limit: the service, how many, the lowest of their
@@ -73,7 +72,8 @@ def _compile() -> None:
     ahead = np.zeros((1, 1, 1))
     mixes_of(none, none, shapes, table, whole, table, ahead, table, counts, counts, counts, whole, whole)
     worst_of_mixes(none, none, real, none, none, none)
-    find_fetched(none, 0, 0, np.zeros((0, FETCHED_MARKS), np.int64), none)
+    fetched = np.zeros((0, FETCHED_MARKS), np.int64)
+    write_fetched(0, none, 0, 0, real, fetched, 0.0, shapes, marks, table, least, table, whole, whole)
 
 
 class QosGuard:
@@ -173,16 +173,15 @@ class QosGuard:
     ) -> Floats:
         """Return the same as `probabilities` of a batch or gratis shape on a few rows; a call that it takes asks about
         what is likely to come next as well."""
-        tables, versions = self._tables, snapshot.columns.versions
+        tables = self._tables
         tables.fit(snapshot)
         index = tables.index_of(snapshot, shape)
         self._one_index[0], self._one_end[0] = index, len(rows)
         unknown = self._cache_misses(snapshot, self._one_index, self._one_end, rows)[1]
-        if len(unknown):
-            found = self._prefetched.take(shape, unknown, versions)
-            if found is None:
-                found = self._fetch(snapshot, shape, unknown, forecaster, likely())
-            self._write(snapshot, index, found)
+        prefetched, columns = self._prefetched, snapshot.columns
+        if len(unknown) and not prefetched.write(shape, unknown, tables, columns, self.threshold):
+            self._fetch(snapshot, shape, unknown, forecaster, likely())
+            prefetched.write(shape, unknown, tables, columns, self.threshold)
         return np.asarray(tables.probabilities[index].take(rows))
 
     def prefetch(
@@ -342,46 +341,25 @@ class QosGuard:
         rows: Integers,
         forecaster: QosForecaster,
         likely: Sequence[tuple[Shape, Integers]],
-    ) -> Fetched:
-        """Ask about a shape on some rows and return the answers; keep those to what is likely to be asked next."""
+    ) -> None:
+        """Ask about a shape on some rows, and in the same call about what is likely to be asked next."""
         columns, horizon_of = snapshot.columns, snapshot.state.rate_forecasts.horizon_of
-        asked = [(shape, rows), *likely]
+        asked = {shape: rows}
+        for one, there in likely:
+            asked[one] = np.concatenate([rows, there]) if one is shape else there
         jobs = [
-            (one.type_column, one.input_bytes, one.fit.millicores, JOB, NONE, horizon_of(one.seconds))
-            for one, _ in asked
+            (one.type_column, one.input_bytes, one.fit.millicores, JOB, NONE, horizon_of(one.seconds)) for one in asked
         ]
-        ends = list(accumulate(len(there) for _, there in asked))
+        sizes = [len(there) for there in asked.values()]
+        ends = list(accumulate(sizes))
         described = np.array(jobs, np.int64)
-        indices = np.repeat(np.arange(len(asked)), np.diff(ends, prepend=0))
-        pairs = np.concatenate([there for _, there in asked])
+        indices, pairs = np.repeat(np.arange(len(asked)), sizes), np.concatenate(list(asked.values()))
         mixes = mixes_after(snapshot, described, np.zeros((len(asked), 2)), indices, pairs)
         found = forecaster.answer(mixes.mixes)
         self.calls += 1
         self._names = columns.workload_names
         probability = np.ascontiguousarray(found.probability, np.float64)
         bases = basis_of(found.outside, found.evidence)
-        fetched = Fetched(*worst_of_mixes(pairs, mixes.starts, probability, mixes.numbers, bases, columns.versions))
-        spans = {one: (start, end) for (one, _), start, end in zip(asked[1:], ends, ends[1:], strict=False)}
-        self._prefetched.keep(fetched, spans)
-        return fetched.part(0, ends[0])
-
-    def _write(self, snapshot: Snapshot, index: int, found: Fetched) -> None:
-        """Write the answers about the shape at an index down, as if they had been asked for now."""
-        tables, columns, marks = self._tables, snapshot.columns, found.marks
-        pairs = len(marks)
-        take_answers(
-            np.full(pairs, index),
-            np.ascontiguousarray(marks[:, ROW]),
-            np.arange(pairs),
-            found.highest,
-            np.ascontiguousarray(marks[:, FETCHED_WORST]),
-            np.ascontiguousarray(marks[:, FETCHED_BASIS]),
-            self.threshold,
-            tables.shapes,
-            tables.marks,
-            tables.probabilities,
-            tables.least,
-            tables.least_probabilities,
-            columns.versions,
-            columns.relief_versions,
-        )
+        highest, marks = worst_of_mixes(pairs, mixes.starts, probability, mixes.numbers, bases, columns.versions)
+        spans = {one: (end - size, end) for one, size, end in zip(asked, sizes, ends, strict=True)}
+        self._prefetched.keep(highest, marks, spans)

@@ -131,8 +131,8 @@ class ForecastSlack:
     def room_on(self, shape: Shape, row: int) -> float:
         """Return the millicores of `room` on one row."""
         taken, expected = self._taken(shape)
-        gratis, batch = self._state.columns.held[:ONLINE_RANK, 0, row].tolist()
-        held = float(gratis + batch)
+        gratis, batch, _ = self._state.columns.cells().held
+        held = float(gratis[0][row] + batch[0][row])
         if taken != HELD:
             held = held + expected.item(0, row) if taken == BOTH else expected.item(0, row)
         return self.up_to_end(shape).item(0, row) - held

@@ -360,11 +360,7 @@ class SlackScheduler(RequestedCapacity):
     ) -> Floats:
         """Return (N,) scores of the nodes that have enough left."""
         if self._placer.policy.ranks_slack:
-            return (
-                candidates.scores
-                if self._placer.policy.rank.cacheable
-                else self._placer.fitting(snapshot, shape).scores
-            )
+            return candidates.scores if self._placer.keeps_scores else self._placer.fitting(snapshot, shape).scores
         left = self._forecast.room(shape) - claims.reserved - np.array(asked, np.float64)[:, np.newaxis]
         largest = self._state.host_load.physical().max(axis=1, keepdims=True)
         shares = np.where(largest > 0, left / np.maximum(1.0, largest), np.inf).min(axis=0)

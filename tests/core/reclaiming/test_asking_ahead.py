@@ -18,10 +18,12 @@ from cotide_core.events import Event, PodUpserted, ServiceSampled, Workload, Wor
 from cotide_core.forecasting.heuristics import HeuristicCompletion, HeuristicQos
 from cotide_core.forecasts import CompletionForecaster, MixBatch, QosAnswers, QosForecaster
 from cotide_core.instructions import Bind, Instruction
-from cotide_core.qos.prefetched_answers import Fetched, PrefetchedAnswers
+from cotide_core.qos.prediction_cache import AnswerTables
+from cotide_core.qos.prefetched_answers import PrefetchedAnswers
 from cotide_core.reclaiming import slack_scheduler
 from cotide_core.state.cluster_state import ClusterState
-from cotide_core.state.shapes import ShapeTable
+from cotide_core.state.shapes import Shape, ShapeTable
+from cotide_core.state.snapshot import Snapshot
 
 NODES = 20
 
@@ -109,22 +111,30 @@ def test_whatever_is_guessed_the_instructions_are_the_same(
 
 
 def test_an_answer_that_was_fetched_ahead_is_good_for_its_shape_and_its_nodes_as_they_were() -> None:
-    """Asked about at versions 5 and 7 of rows 2 and 4; then row 4 changes."""
-    table = ShapeTable()
+    """Asked about as rows 0 and 1 are now; then row 1 changes."""
     state = ClusterState()
+    for name in ("a", "b", "c"):
+        state.apply(node_upserted(name))
+    snapshot, table, tables = Snapshot.of(state), ShapeTable(), AnswerTables()
     sort, grep = (table.of(pod("p", type=kind), state) for kind in ("sort", "grep"))
+    index, _ = tables.index_of(snapshot, sort), tables.index_of(snapshot, grep)
+    versions = state.columns.versions
     fetched = PrefetchedAnswers()
-    fetched.keep(Fetched(np.array([0.1, 0.2]), np.array([[2, 5, 0, 9], [4, 7, 1, 9]])), {sort: (0, 2)})
-    versions = np.array([1, 1, 5, 1, 7])
-    found = fetched.take(sort, np.array([4, 2]), versions)
-    assert found is not None
-    assert found.highest.tolist() == [0.2, 0.1]
-    assert fetched.take(grep, np.array([2]), versions) is None
-    assert fetched.take(sort, np.array([2, 3]), versions) is None
-    versions[4] = 8
-    assert fetched.take(sort, np.array([4]), versions) is None
+    marks = np.array([[row, versions[row], 0, 9] for row in (0, 1)])
+    fetched.keep(np.array([0.1, 0.2]), marks, {sort: (0, 2)})
+
+    def known(shape: Shape, *rows: int) -> bool:
+        return fetched.write(shape, np.array(rows), tables, state.columns, 0.5)
+
+    assert known(sort, 1, 0)
+    assert tables.probabilities[index, :2].tolist() == [0.1, 0.2]
+    assert not known(grep, 0)
+    assert not known(sort, 0, 2)
+    state.columns.touch(1, relief=False)
+    assert known(sort, 0)
+    assert not known(sort, 1)
     fetched.forget()
-    assert fetched.take(sort, np.array([2]), versions) is None
+    assert not known(sort, 0)
 
 
 @pytest.mark.parametrize("rates", [[0.0], [2e5] * 3])
