@@ -212,7 +212,7 @@ def _remember_starts(
     times = memory.starts
     begun = [times.stuck[one] for one in times.stuck]
     begun += [times.creating[one] for one in late if one in times.creating]
-    if any(not pod.kueue_group for pod in waiting.values()):  # a group of Kueue's waits until all of it is there
+    if not any(pod.kueue_group for pod in waiting.values()):  # a group of Kueue's waits until all of it is there
         memory.obstructed = min([*([] if memory.obstructed is None else [memory.obstructed]), *begun], default=None)
     ended = after.failures - before.failures > len(given_up) or len(after.completed) > len(before.completed)
     if running or ended:
@@ -319,7 +319,7 @@ def _filled(
     if memory.obstructed is not None:
         limit = min(wanted, max(PROBES, spec.gang_size if spec.gang is not None else 0))
         stuck = [pod for pod in order if pod.cannot_start and not pod.deleting]
-        given_back = [pod for pod in stuck if (pod.index, pod.retry) in lasting and not pod.kueue_group]
+        given_back = [pod for pod in stuck if (pod.index, pod.retry) in lasting]
         surplus = surplus or given_back[: max(0, len(stuck) - limit)]
     if surplus:
         memory.withdrawn.update((pod.index, pod.retry) for pod in surplus)
