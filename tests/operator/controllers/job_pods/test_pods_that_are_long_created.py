@@ -174,4 +174,8 @@ async def test_a_job_whose_pod_lacks_its_volume_says_so_and_fails_in_the_end() -
         assert condition(slow, "PodsStarted")["message"].endswith(f"count-0 on n0: {PLAIN}")
         failed = await one.until_status(f"{JOBS}/count", lambda status: status.get("phase") == "Failed")
         assert (failed["failures"], failed["evictions"]) == (1, 0)
-        assert (await one.client.get(f"{PODS}/count-0"))["metadata"]["deletionTimestamp"]
+
+        async def deleted() -> bool:  # asked for once the status is written
+            return "deletionTimestamp" in (await one.client.get(f"{PODS}/count-0"))["metadata"]
+
+        await one.until(deleted)
