@@ -57,6 +57,7 @@ class SmallCluster:
         if key not in self.members:
             return None
         holding = sum(one.key.removesuffix("-2") in self.members for one in self.there)
+        await asyncio.sleep(0)  # what is counted may be older than an eviction that is under way
         return GangNow("d/train", self.minimum, holding)
 
     async def evict(self, key: str, uid: str) -> int:
