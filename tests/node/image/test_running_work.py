@@ -71,8 +71,8 @@ async def starts(overlay: Overlay) -> Counter[str]:
 def faults(jobs: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """What the status of a Job says of any pod of its that was not the first one."""
     fields = ("failures", "evictions", "retriedIndexes")
-    told = {one["metadata"]["name"]: {field: one["status"].get(field) for field in fields} for one in jobs}
-    return {name: said for name, said in told.items() if any(said.values())}
+    recorded = {one["metadata"]["name"]: {field: one["status"].get(field) for field in fields} for one in jobs}
+    return {name: said for name, said in recorded.items() if any(said.values())}
 
 
 async def test_a_hundred_jobs_survive_a_kill_an_absence_and_another_image_and_each_is_started_once(
