@@ -176,7 +176,7 @@ def _worth(work: Work, nodes: Nodes, weights: Weights, row: int, now: int) -> fl
     if weights.rule == DOMINANT_SHARE:
         return 2.0 - before
     if weights.rule == ARRIVAL:
-        return 1.0 / (1.0 + job)  # jobs are numbered as they come
+        return 1.0 / (1.0 + float(job))  # jobs are numbered as they come
     gain = fairness_gain(before, dominant_share(work.held[job], added, removed, nodes.total), work.counts[NOT_DONE])
     gain += weights.shortness * shortness_gain(work.left[job])
     if row >= 0:
