@@ -25,13 +25,13 @@ from typing import Any
 import msgspec
 import uvloop
 from race_course import (
+    ALIKE,
     RATES,
     SERVICE_SHARE,
     clear,
     fill,
     node,
     node_name,
-    pod,
     pour,
     prepare,
     service_rates,
@@ -109,7 +109,7 @@ def ask(port: int, authority: str, names: list[str], pods: list[Json], answers: 
 async def calls(nodes: int, count: int, *, beside_services: bool) -> Json:
     from bench_engine import trained
 
-    pods = [pod(f"p{i}", "cotide-assisted", i) for i in range(count)]
+    pods = [ALIKE.pod(f"p{i}", "cotide-assisted", i) for i in range(count)]
     for body in pods:
         body["metadata"] |= {"namespace": "race", "uid": body["metadata"]["name"]}
     mirror = cache_of(nodes, pods)

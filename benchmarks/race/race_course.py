@@ -11,7 +11,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, Final
 
+from race_pods import ZONES, Variety
+
 from cotide_kube.client import KubeClient
+from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION
 
 RACE: Final = "race"
 """Namespace of the pods to place: the watcher sees nothing else."""
@@ -26,7 +29,8 @@ SERVICE_SHARE: Final = 10
 """One node in so many carries a service's pod."""
 RATES: Final = (1_000, 5_000, 10_000, 50_000)
 """Requests per second of the services, in turn."""
-TYPES: Final = ("grep", "md5", "randsample", "wordcount", "terasort", "select", "aggregate", "join")
+ALIKE: Final = Variety()
+"""The pods of most races: one template, no images."""
 
 Json = dict[str, Any]
 
@@ -44,7 +48,7 @@ async def spread(work: Iterable[Callable[[], Awaitable[Any]]], in_flight: int = 
             group.create_task(worker())
 
 
-def node(index: int) -> Json:
+def node(index: int, variety: Variety = ALIKE) -> Json:
     """Return one node of 32 cores."""
     name = node_name(index)
     resources = {"cpu": "32", "memory": "128Gi", "ephemeral-storage": "100Gi", "pods": "110"}
@@ -56,46 +60,32 @@ def node(index: int) -> Json:
         "kubernetes.io/hostname": name,
         "kubernetes.io/arch": "amd64",
         "kubernetes.io/os": "linux",
-        "topology.kubernetes.io/zone": f"zone-{index % 3}",
+        "topology.kubernetes.io/zone": f"zone-{index % ZONES}",
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": labels},
-        "status": {"allocatable": resources, "capacity": resources, "conditions": conditions},
-    }
+    status: Json = {"allocatable": resources, "capacity": resources, "conditions": conditions}
+    if variety.images:
+        status["images"] = variety.node_images(index)
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status}
 
 
 def node_name(index: int) -> str:
     return f"node-{index:05d}"
 
 
-def pod(name: str, scheduler: str, index: int = 0) -> Json:
-    """Return one pod to place: a batch job's, of one of eight types."""
-    requests = {"cpu": "100m", "memory": "128Mi"}
-    annotations = {"cotide.dev/type": TYPES[index % len(TYPES)], "cotide.dev/input-size": f"{2 + index % 8}Gi"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {"app": "race", "cotide.dev/class": "batch"}, "annotations": annotations},
-        "spec": {
-            "schedulerName": scheduler,
-            "restartPolicy": "Never",
-            "containers": [{"name": "main", "image": "pause", "resources": {"requests": requests}}],
-        },
-    }
-
-
-def standing_pod(name: str, on: str, labels: dict[str, str], cpu: str = "2") -> Json:
+def standing_pod(
+    name: str, on: str, labels: dict[str, str], cpu: str = "2", variety: Variety = ALIKE, index: int = 0
+) -> Json:
     """Return a pod that is on its node when it is made."""
-    made = pod(name, "nobody")
-    made["metadata"].update(labels=labels, annotations={})
+    made = variety.pod(name, "nobody", index)
+    made["metadata"]["labels"] = {**made["metadata"]["labels"], **labels} if variety.kilobytes else labels
+    made["metadata"]["labels"].pop("cotide.dev/class", None)
+    made["metadata"]["annotations"] = {}
     made["spec"]["nodeName"] = on
     made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu, "memory": "256Mi"}}
     return made
 
 
-async def prepare(client: KubeClient, nodes: int) -> None:
+async def prepare(client: KubeClient, nodes: int, variety: Variety = ALIKE) -> None:
     """Make namespaces, nodes and services."""
     for namespace in (RACE, STANDING):
         await client.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
@@ -108,15 +98,15 @@ async def prepare(client: KubeClient, nodes: int) -> None:
         "spec": {"selector": {"matchLabels": {"app": "web"}}, "qos": {"latencyP95Milliseconds": 10}},
     }
     await client.create(f"/apis/cotide.dev/v1alpha1/namespaces/{STANDING}/workloads", workload)
-    await spread(lambda i=i: _node(client, i) for i in range(nodes))  # type: ignore[misc]  # the default binds i
+    await spread(lambda i=i: _node(client, i, variety) for i in range(nodes))  # type: ignore[misc]  # the default binds i
     await spread(
         lambda i=i: client.create(STANDING_PODS, standing_pod(f"web-{i}", node_name(i), {"app": "web"}))  # type: ignore[misc]
         for i in range(0, nodes, SERVICE_SHARE)
     )
 
 
-async def _node(client: KubeClient, index: int) -> None:
-    await client.create(NODES, node(index))
+async def _node(client: KubeClient, index: int, variety: Variety) -> None:
+    await client.create(NODES, node(index, variety))
     # Admission taints each new node as not ready; the controller that would take it away does not run.
     await client.patch(f"{NODES}/{node_name(index)}", {"spec": {"taints": None}})
 
@@ -130,26 +120,29 @@ def service_rates(nodes: int) -> str:
     )
 
 
-async def fill(client: KubeClient, names: list[str], scheduler: str) -> None:
+async def fill(client: KubeClient, names: list[str], scheduler: str, variety: Variety = ALIKE) -> None:
     """Create pods as fast as the server takes them."""
-    await spread(lambda i=i, n=n: client.create(PODS, pod(n, scheduler, i)) for i, n in enumerate(names))  # type: ignore[misc]
+    await spread(lambda i=i, n=n: client.create(PODS, variety.pod(n, scheduler, i)) for i, n in enumerate(names))  # type: ignore[misc]
 
 
-async def pour(client: KubeClient, names: list[str], scheduler: str, per_second: float) -> None:
+async def pour(
+    client: KubeClient, names: list[str], scheduler: str, per_second: float, variety: Variety = ALIKE
+) -> None:
     """Create pods at a steady rate, however long each takes."""
     loop = asyncio.get_running_loop()
     begun = loop.time()
     async with asyncio.TaskGroup() as group:
         for i, name in enumerate(names):
             await asyncio.sleep(max(0.0, begun + i / per_second - loop.time()))
-            group.create_task(client.create(PODS, pod(name, scheduler, i)))
+            group.create_task(client.create(PODS, variety.pod(name, scheduler, i)))
 
 
-async def stand(client: KubeClient, nodes: int, pods: int) -> None:
+async def stand(client: KubeClient, nodes: int, pods: int, variety: Variety = ALIKE) -> None:
     """Put pods on the nodes without any scheduler."""
     await spread(
         lambda i=i: client.create(
-            STANDING_PODS, standing_pod(f"full-{i}", node_name(i % nodes), {"app": "full"}, "100m")
+            STANDING_PODS,
+            standing_pod(f"full-{i}", node_name(i % nodes), {"app": "full"}, "100m", variety, i),
         )  # type: ignore[misc]
         for i in range(pods)
     )
@@ -167,3 +160,9 @@ async def count_events(client: KubeClient) -> int:
     """Return how many events there are about pods of the race."""
     page = await client.get(EVENTS, {"limit": "1"})
     return len(page.get("items") or ()) + int(page["metadata"].get("remainingItemCount") or 0)
+
+
+async def count_notes(client: KubeClient) -> int:
+    """Return how many pods of the race carry the note of their decision."""
+    pods = await client.list(PODS)
+    return sum(DECISION_ANNOTATION in (one["metadata"].get("annotations") or {}) for one in pods)

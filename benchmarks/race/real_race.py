@@ -6,7 +6,7 @@ would matter (kube-scheduler: 5,000 requests a second; Cotide has none). In each
 
 1. finds the pods waiting, is started, and binds them: pods a second from its first binding to its last, and what every
    process used of the processor meanwhile;
-2. writes what it still has to say (events), which is waited for and counted too in the first round;
+2. writes what it still has to say (events; notes ride in the bindings), which is waited for in the first round;
 3. binds pods that come at a steady rate, then a burst of them: seconds from a pod's creation to its binding.
 
 Everything is timed by one watch (`race_watcher`). ``--scale`` measures a start with a full cluster instead: from the
@@ -31,25 +31,33 @@ from typing import Any, Final
 
 import uvloop
 from aiohttp import web
-from race_course import PODS, clear, count_events, fill, pour, prepare, service_rates, stand
+from race_course import PODS, clear, count_events, count_notes, fill, pour, prepare, service_rates, stand
+from race_pods import IMAGES, Variety
+from race_profiles import PROFILES, configuration
 
 sys.path.extend(
     str(Path(__file__).resolve().parents[2] / folder)
     for folder in ("benchmarks/shared", "benchmarks/engine", "tests/controlplane")
 )
 
-from binaries import KUBERNETES, NotToBeHad, find_or_build, tell_on_stderr
+from binaries import KUBERNETES, NotToBeHad, tell_on_stderr
 from control_plane import ControlPlane, control_plane, free_port
+from older_releases import OLDER, RELEASES, of_release
 from processes import Process
 from race_watcher import PodWatch, between, cpu_seconds, machine, memory_bytes
 
 from cotide_kube.client import KubeClient
 from cotide_operator.cache.preflight import await_resources, install
 
-RACERS: Final = ("bare", "kube-scheduler", "cotide-fifo", "cotide-qpsm")
-QPS: Final = 5000
+COTIDES: Final = {"cotide-fifo": False, "cotide-qpsm": True, "cotide-predictive": True}
+"""Whether a policy has models, by racer."""
+RACERS: Final = ("bare", *PROFILES, *COTIDES)
+USUAL: Final = ("bare", "kube-scheduler", "cotide-fifo", "cotide-qpsm", "cotide-predictive")
+"""Who races unless others are named."""
 DEADLINE_SECONDS: Final = 300.0
 REST_SECONDS: Final = 1.0
+LARGEST_KILOBYTES: Final = 1000
+"""etcd takes requests up to 1.5 MiB."""
 Json = dict[str, Any]
 
 
@@ -63,6 +71,7 @@ class Course:
     options: argparse.Namespace
     metrics_url: str
     models: Path | None
+    variety: Variety
 
     def start(self, racer: str) -> Process:
         """Start a racer's process."""
@@ -71,19 +80,15 @@ class Course:
             loop = Path(__file__).with_name("race_bare_loop.py")
             return self.plane.pen.start(racer, [sys.executable, str(loop), str(kubeconfig)])
         config = folder / f"{racer}.yaml"
-        if racer == "kube-scheduler":
-            config.write_text(
-                "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
-                f"clientConnection: {{kubeconfig: {kubeconfig}, qps: {QPS}, burst: {2 * QPS}}}\n"
-                "leaderElection: {leaderElect: false}\n"
-            )
+        if racer in PROFILES:
+            config.write_text(configuration(racer, kubeconfig))
             return self.plane.start_scheduler(config)
         policy = racer.removeprefix("cotide-")
         models = f"models: {{directory: {self.models}}}\n" if self.models is not None else ""
         config.write_text(
             f"apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\npolicy: {policy}\n"
             f"leaderElection: {{enabled: false}}\nmetricsSource: {{scrape: {{url: {self.metrics_url}}}}}\n"
-            + (models if policy == "qpsm" else "")
+            + (models if COTIDES[racer] else "")
         )
         arguments = ["operator", "--kubeconfig", str(kubeconfig), "--config", str(config), "--metrics-port", "0"]
         return self.plane.pen.start(
@@ -96,7 +101,7 @@ class Course:
 
 
 def scheduler_name(racer: str) -> str:
-    return {"bare": "nobody", "kube-scheduler": "default-scheduler"}.get(racer, "cotide")
+    return "nobody" if racer == "bare" else "default-scheduler" if racer in PROFILES else "cotide"
 
 
 async def heat(course: Course, racer: str, number: int) -> Json:
@@ -104,7 +109,7 @@ async def heat(course: Course, racer: str, number: int) -> Json:
     options, watch = course.options, course.watch
     names = [f"{racer}-{number}-{i:05d}" for i in range(options.pods)]
     watch.look_for(names)
-    await fill(course.client, names, scheduler_name(racer))
+    await fill(course.client, names, scheduler_name(racer), course.variety)
     await asyncio.sleep(REST_SECONDS)
     process = course.start(racer)
     try:
@@ -140,13 +145,14 @@ async def backlog(course: Course, process: Process, racer: str, number: int) -> 
         "cpu_seconds": between(at_first, at_last),
         "cpu_seconds_to_first_bind": between(at_start, at_first),
         "events_at_last_bind": events,
+        "notes_at_last_bind": await count_notes(course.client),
     }
     if racer != "bare" and number == 0:
         deadline = time.monotonic() + course.options.events_seconds
         while events < pods and time.monotonic() < deadline:
             await asyncio.sleep(0.2)
             events = await count_events(course.client)
-        result["events"] = events
+        result["events"], result["events_missing"] = events, max(0, pods - events)
         result["events_seconds"] = round(asyncio.get_running_loop().time() - times[0], 2)
         result["cpu_seconds_with_events"] = between(at_first, cpu_seconds(processes))
     return result
@@ -161,7 +167,8 @@ async def arrivals(course: Course, process: Process, racer: str, label: str, pod
     watch.look_for(names)
     name = scheduler_name(racer)
     before = cpu_seconds(course.processes(process))
-    await (pour(course.client, names, name, rate) if rate else fill(course.client, names, name))
+    variety = course.variety
+    await (pour(course.client, names, name, rate, variety) if rate else fill(course.client, names, name, variety))
     await bound(course, process, pods)
     used = between(before, cpu_seconds(course.processes(process)))
     waits = sorted(1000 * (watch.bound[name] - watch.created[name]) for name in names)
@@ -181,13 +188,13 @@ async def scale(course: Course) -> Json:
     """Time a start of each racer in a full cluster, from its start to its first binding, and look at its memory."""
     options = course.options
     tell(f"filling {options.nodes} nodes with {options.pods} pods")
-    await stand(course.client, options.nodes, options.pods)
+    await stand(course.client, options.nodes, options.pods, course.variety)
     runs: list[Json] = []
     for number in range(options.rounds):
         for racer in (one for one in options.racers if one != "bare"):
             names = [f"{racer}-{number}-{i:03d}" for i in range(options.waiting)]
             course.watch.look_for(names)
-            await fill(course.client, names, scheduler_name(racer))
+            await fill(course.client, names, scheduler_name(racer), course.variety)
             begun, process = asyncio.get_running_loop().time(), course.start(racer)
             await bound(course, process, len(names))
             first = min(course.watch.bound.values()) - begun
@@ -266,10 +273,13 @@ def report(one: Json) -> None:
         if kind in one
     )
     cpu = " ".join(f"{name} {seconds:.1f}" for name, seconds in one["cpu_seconds"].items())
+    said = f", events {one['events_at_last_bind']}, notes {one['notes_at_last_bind']}"
+    if "events" in one:
+        said += f", all events after {one['events_seconds']:.0f} s, {one['events_missing']} missing"
     tell(
         f"round {one['round'] + 1} {one['racer']:>15}: {one['pods_per_second']:6.0f} pods/s, first after "
         f"{one['first_bind_seconds']:.1f} s, cpu s: {cpu}"
-        + (f", events {one['events_at_last_bind']}" if waits else "")
+        + (said if one["racer"] != "bare" else "")
         + (f"; {waits}" if waits else "")
     )
 
@@ -322,9 +332,10 @@ async def run(plane: ControlPlane, options: argparse.Namespace, models: Path | N
                 await install(client)
                 await await_resources(client)
                 tell(f"making {options.nodes} nodes")
-                await prepare(client, options.nodes)
+                variety = Variety(options.pod_kilobytes, options.images)
+                await prepare(client, options.nodes, variety)
                 watch = PodWatch(client, PODS)
-                course = Course(plane, client, watch, options, url, models)
+                course = Course(plane, client, watch, options, url, models, variety)
                 work = scale(course) if options.scale else race(course)
                 watching, racing = asyncio.ensure_future(watch.run()), asyncio.ensure_future(work)
                 done, _ = await asyncio.wait({watching, racing}, return_when=asyncio.FIRST_COMPLETED)
@@ -342,7 +353,19 @@ def parse() -> argparse.Namespace:
         "--pods", type=int, default=3000, help="that wait when a racer starts; with --scale: that stand"
     )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--racers", type=lambda text: text.split(","), default=list(RACERS))
+    parser.add_argument("--racers", type=lambda text: text.split(","), default=list(USUAL), help=", ".join(RACERS))
+    parser.add_argument(
+        "--pod-kilobytes",
+        type=_sizes,
+        default=(),
+        metavar="KB,...",
+        help="sizes of varied pods, in turn, such as 2,5,10",
+    )
+    parser.add_argument(
+        "--images", type=int, default=0, help=f"images on each node, at most {IMAGES}; kubelets tell 50"
+    )
+    parser.add_argument("--fsync", action="store_true", help="etcd waits for the disk, as in production")
+    parser.add_argument("--kubernetes", choices=RELEASES, default=RELEASES[-1], help="release of the server")
     parser.add_argument("--steady", type=int, default=1000, help="pods that come one by one; 0 for none")
     parser.add_argument("--rate", type=float, default=100.0, help="of those, a second")
     parser.add_argument("--burst", type=int, default=1000, help="pods that come as fast as can be; 0 for none")
@@ -358,24 +381,37 @@ def parse() -> argparse.Namespace:
     options = parser.parse_args()
     if unknown := set(options.racers) - set(RACERS):
         parser.error(f"--racers: {', '.join(sorted(unknown))} is none of {', '.join(RACERS)}")
+    if not 0 <= options.images <= IMAGES:
+        parser.error(f"--images: {options.images} is not between 0 and {IMAGES}")
     return options
+
+
+def _sizes(text: str) -> tuple[float, ...]:
+    sizes = tuple(float(one) for one in text.split(","))
+    if not all(0.5 <= one <= LARGEST_KILOBYTES for one in sizes):
+        raise argparse.ArgumentTypeError(f"{text}: sizes go from 0.5 to {LARGEST_KILOBYTES} kB")
+    return sizes
 
 
 def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an end like any other: all processes end first
     options = parse()
     try:
-        binaries = find_or_build(tell_on_stderr)
+        binaries = of_release(options.kubernetes, tell_on_stderr)
     except NotToBeHad as reason:
         raise SystemExit(f"no race: {reason}") from None
     with tempfile.TemporaryDirectory(prefix="race-") as name:
         folder = Path(name)
-        models = train(folder / "models") if "cotide-qpsm" in options.racers else None
-        with control_plane(binaries, folder) as plane, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            tell(f"kube-apiserver {KUBERNETES} and etcd after {plane.started_in_seconds:.1f} s")
+        models = train(folder / "models") if any(COTIDES.get(racer) for racer in options.racers) else None
+        with (
+            control_plane(binaries, folder, fsync=options.fsync) as plane,
+            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+        ):
+            tell(f"kube-apiserver {options.kubernetes} and etcd after {plane.started_in_seconds:.1f} s")
             result = runner.run(run(plane, options, models))
-    chosen = {key: getattr(options, key) for key in ("nodes", "pods", "scale")}
-    result = {**chosen, "kubernetes": KUBERNETES, "machine": machine(), **result}
+    chosen = {key: getattr(options, key) for key in ("nodes", "pods", "scale", "pod_kilobytes", "images", "fsync")}
+    release = OLDER.get(options.kubernetes, KUBERNETES)
+    result = {**chosen, "kubernetes": release, "machine": machine(), **result}
     print(
         json.dumps(
             result if options.output == "json" else result["median"], indent=None if options.output == "json" else 1

@@ -43,9 +43,10 @@ from cotide_operator.config.settings import Settings, engine_config
 from cotide_operator.consolidation.node_record import left_behind
 from cotide_operator.consolidation.outcome_file import PROVISIONING, OutcomeFile
 from cotide_operator.controllers.job_controller import ReconcileOptions
-from cotide_operator.controllers.job_reconciler import StartLimits
 from cotide_operator.controllers.kopf_thread import KopfSupervisor, quiet_kopf
 from cotide_operator.controllers.reconciliation import Controllers
+from cotide_operator.controllers.starts.start_reporter import StartReporter
+from cotide_operator.controllers.starts.start_times import StartLimits
 from cotide_operator.host_load.metrics_feed import metrics_feed
 from cotide_operator.leaderelection import node_backoffs
 from cotide_operator.leaderelection.handover import Handover
@@ -401,6 +402,7 @@ class Operator:
             self.settings.scheduler_name,
             reclaim=self.settings.job_pods_reclaim,
             limits=StartLimits(self.settings.jobs.start_seconds, self.settings.jobs.create_seconds),
+            starts=StartReporter(self.mirror, self.reporting.recorder, self.telemetry),
         )
         if self._phase_learning is not None:
             options = replace(options, learned=self._phase_learning.phases_for)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 MODULE: Final = Path(__file__).resolve().parent
-SOURCES: Final = ("go.mod", "go.sum", "tools.go")
+FILES: Final = ("go.mod", "go.sum", "tools.go")
 KUBERNETES: Final = "1.35.4"
 """What go.mod pins; told to the linker, since a module build knows no tag."""
 PACKAGES: Final = {
@@ -53,6 +53,25 @@ class NotToBeHad(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Sources:
+    """What is built into one folder: a module with go.mod, go.sum and tools.go, the Kubernetes that it pins, and
+    packages by program."""
+
+    module: Path
+    kubernetes: str
+    packages: dict[str, str]
+
+    def cached(self) -> Path:
+        """Return the folder of what was built from exactly these sources."""
+        digest = hashlib.sha256(b"".join((self.module / name).read_bytes() for name in FILES)).hexdigest()[:12]
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return Path(home) / "cotide" / "controlplane" / f"v{self.kubernetes}-{digest}"
+
+    def complete(self) -> bool:
+        return all(os.access(self.cached() / name, os.X_OK) for name in self.packages)
+
+
+@dataclass(frozen=True, slots=True)
 class Binaries:
     """Paths of the programs."""
 
@@ -66,6 +85,9 @@ class Binaries:
     @classmethod
     def of(cls, paths: dict[str, Path]) -> Binaries:
         return cls(**{name.replace("-", "_"): path for name, path in paths.items()})
+
+
+TODAY: Final = Sources(MODULE, KUBERNETES, PACKAGES)
 
 
 def find() -> Binaries | None:
@@ -85,26 +107,27 @@ def find() -> Binaries | None:
 def find_or_build(tell: Callable[[str], None]) -> Binaries:
     """Return the programs; raises `NotToBeHad` where they are neither there nor can be built."""
     found = find()
-    if found is not None:
-        return found
-    folder = cached()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / f"{folder.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another run may be building: then wait and take what it made
-        found = find()
-        if found is None:
-            _build(find_go(tell), folder, tell)
-            found = find()
     if found is None:
-        raise NotToBeHad(f"no programs in {folder} after a build")
+        build_once(TODAY, tell)
+        found = find()
+    if found is None:
+        raise NotToBeHad(f"no programs in {cached()} after a build")
     return found
 
 
+def build_once(sources: Sources, tell: Callable[[str], None]) -> None:
+    """Build what is missing of these sources; raises `NotToBeHad` where that can't be done."""
+    folder = sources.cached()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another run may be building: then wait and take what it made
+        if not sources.complete():
+            _build(find_go(tell), sources, tell)
+
+
 def cached() -> Path:
-    """Return the folder of what was built from exactly these sources."""
-    digest = hashlib.sha256(b"".join((MODULE / name).read_bytes() for name in SOURCES)).hexdigest()[:12]
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "cotide" / "controlplane" / f"v{KUBERNETES}-{digest}"
+    """Return the folder of today's programs."""
+    return TODAY.cached()
 
 
 def find_go(tell: Callable[[str], None]) -> str:
@@ -131,26 +154,28 @@ def _version(go: str) -> tuple[int, ...]:
     return (0,)
 
 
-def _build(go: str, folder: Path, tell: Callable[[str], None]) -> None:
+def _build(go: str, sources: Sources, tell: Callable[[str], None]) -> None:
     """Build all programs into a folder that appears only when all are there."""
+    folder, version = sources.cached(), sources.kubernetes
     stamp = "k8s.io/component-base/version"
-    major, minor, _ = KUBERNETES.split(".")
-    known = {"gitVersion": f"v{KUBERNETES}", "gitMajor": major, "gitMinor": minor}
+    major, minor, _ = version.split(".")
+    known = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
     linked = " ".join(["-s", "-w", *(f"-X {stamp}.{key}={value}" for key, value in known.items())])
     log = folder.parent / f"{folder.name}.log"
     begun = time.monotonic()
-    tell(f"building etcd and Kubernetes {KUBERNETES} from source, once: about 10 CPU minutes, log in {log}")
+    names = ", ".join(sources.packages)
+    tell(f"building {names} of Kubernetes {version} from source, once: about 10 CPU minutes, log in {log}")
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         work = Path(scratch)
-        for name in SOURCES:
-            shutil.copy(MODULE / name, work)
+        for name in FILES:
+            shutil.copy(sources.module / name, work)
         made = work / "bin"
         asked = [go, "build", "-v", "-trimpath", "-mod=readonly", "-ldflags", linked, "-o", f"{made}/"]
         environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}
         with (
             log.open("w", encoding="utf-8") as sink,
             subprocess.Popen(
-                [*asked, *PACKAGES.values()], cwd=work, env=environment, stderr=subprocess.PIPE, text=True
+                [*asked, *sources.packages.values()], cwd=work, env=environment, stderr=subprocess.PIPE, text=True
             ) as building,
         ):
             assert building.stderr is not None
@@ -158,7 +183,8 @@ def _build(go: str, folder: Path, tell: Callable[[str], None]) -> None:
                 sink.write(line)
         if building.returncode != 0:
             raise NotToBeHad(f"go build failed: {last_line(log.read_text(encoding='utf-8'))} (log in {log})")
-        (made / "server").rename(made / "etcd")  # the last part of its package's path that is no version
+        if (made / "server").exists():
+            (made / "server").rename(made / "etcd")  # the last part of its package's path that is no version
         made.rename(folder)
     tell(f"built in {time.monotonic() - begun:.0f} s into {folder}")
 

@@ -60,8 +60,10 @@ class ControlPlane:
         storage_media: str = "",
         port: int = 0,
         addresses: Sequence[str] = (),
+        fsync: bool = False,
     ) -> None:
         self._binaries, self.folder, self._pen, self._port = binaries, folder, pen, port
+        self._fsync = fsync
         self._storage = {"storage-media-type": storage_media} if storage_media else {}
         self.authority = Authority(folder)
         self._server_files = self.authority.server("kube-apiserver", addresses)
@@ -131,8 +133,9 @@ class ControlPlane:
             "initial-cluster": f"default={peers}",
             "log-level": "warn",
         }
-        # Nothing here survives the machine, so that nothing is worth waiting for a disk.
-        self.etcd = self._pen.start("etcd", [str(self._binaries.etcd), "--unsafe-no-fsync", *_flags(flags)])
+        # Nothing here survives the machine, so that nothing is worth waiting for a disk, unless the wait is measured.
+        disk = [] if self._fsync else ["--unsafe-no-fsync"]
+        self.etcd = self._pen.start("etcd", [str(self._binaries.etcd), *disk, *_flags(flags)])
 
     def start_api_server(self) -> None:
         """Start kube-apiserver, at the same address as before if there was one."""
@@ -257,10 +260,10 @@ class ControlPlane:
 
 
 @contextmanager
-def control_plane(binaries: Binaries, folder: Path) -> Iterator[ControlPlane]:
-    """Run a control plane in a folder; see the module's docstring."""
+def control_plane(binaries: Binaries, folder: Path, *, fsync: bool = False) -> Iterator[ControlPlane]:
+    """Run a control plane in a folder, its etcd with or without waiting for the disk; see the module's docstring."""
     with Pen(folder) as pen:
-        plane = ControlPlane(binaries, folder, pen)
+        plane = ControlPlane(binaries, folder, pen, fsync=fsync)
         plane.start()
         yield plane
 

@@ -151,6 +151,10 @@ class World:
     async def run_pod(self, name: str, node: str = "node-a") -> None:
         uid = (await self.client.get(f"{PODS}/{name}"))["metadata"]["uid"]
         assert (await self.client.bind("default", name, uid, node)).ok
+        await self.run_pod_status(name)
+
+    async def run_pod_status(self, name: str) -> None:
+        """Let the kubelet of a pod that is bound say that it runs and is ready."""
         ready = {"type": "Ready", "status": "True"}
         await self.set_status(name, phase="Running", conditions=[ready], startTime="2026-11-20T13:00:00Z")
 

@@ -238,10 +238,10 @@ class JobSettings(Section):
 
     start_seconds: float = Field(default=600.0, gt=0)
     """That a kubelet has to start a pod which it can't start at once; then the pod counts as failed and goes.
-    As `job_reconciler.START_SECONDS`."""
+    As `start_times.START_SECONDS`."""
     create_seconds: float = Field(default=1800.0, gt=0)
     """That a kubelet has to create its containers while it names no obstacle: a volume that can't be mounted, a pull
-    that hangs. As `job_reconciler.CREATE_SECONDS`."""
+    that hangs. As `start_times.CREATE_SECONDS`."""
 
 
 class VolumeSettings(Section):

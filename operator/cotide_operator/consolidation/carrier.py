@@ -7,12 +7,14 @@ Called by ``cotide consolidate --apply`` and by the operator's `controller`. For
     surprise, Ctrl-C, cancellation -> the node is uncordoned and unmarked; what moved or was freed stays so
 
 A surprise is whatever the plan did not know: a node that is gone, a pod that was replaced, a cordon by somebody else, a
-pod that came to the node since, a disruption budget that lets nobody go within the time, a pod that is not ready again
-within it. No surprise is a pod that went by itself, which needs no move, nor an owner that was scaled down meanwhile:
-where pods come and go, a drain that stopped at those would have moved the others for nothing. Marks on nodes make a run
+pod that came to the node since, a disruption budget that lets nobody go within the time, a gang at its minimum for as
+long, a pod that is not ready again within it. No surprise is a pod that went by itself, which needs no move, nor an
+owner that was scaled down meanwhile: where pods come and go, a drain that stopped at those would have moved the others
+for nothing. Marks on nodes make a run
 resumable: a run that was killed leaves at most one node "draining", which the next run, or ``--undo``, uncordons first.
 Invariants: never more than one pod of a node is on its way, nor of an owner where several nodes are drained at once;
-nothing is evicted twice, since every eviction names the pod's uid.
+nothing is evicted twice, since every eviction names the pod's uid; no gang is below its minimum by an eviction, since
+directly before each one it is counted again, and of one gang one pod at a time is on its way.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from cotide_core.consolidation.removal.drain_plan import Freed
 from cotide_core.units import counted
 from cotide_kube.objects import PodObject
 from cotide_operator.cache.object_cache import controller_of, key_of
+from cotide_operator.consolidation.gang_now import GangNow
 
 MARK: Final = "cotide.dev/consolidation"
 """Annotation of a node: ``draining`` or ``freed``."""
@@ -98,6 +101,10 @@ class ClusterHands(Protocol):
         """Return the pods that have not ended: those on a node, those of an owner, or all."""
         ...
 
+    async def gang(self, key: str) -> GangNow | None:
+        """Return how the gang of a pod stands; None for a pod of none."""
+        ...
+
     async def evict(self, key: str, uid: str) -> int:
         """Evict; returns the HTTP status."""
         ...
@@ -143,7 +150,7 @@ class Carrier:
         self._goes = goes
         self._say = say
         self._turns: dict[str, asyncio.Lock] = {}
-        """Of the owners whose pods are on their way."""
+        """Of the gangs and owners whose pods are on their way."""
 
     async def undo(self) -> list[str]:
         """Uncordon what an earlier run left "draining"; returns those nodes."""
@@ -200,7 +207,9 @@ class Carrier:
         pod = await self._still_there(node, key, uid)
         if pod is None:
             return False
-        async with self._turns.setdefault(pod.owner, asyncio.Lock()):
+        gang = await self._hands.gang(key)
+        turn = pod.owner if gang is None else f"gang {gang.key}"
+        async with self._turns.setdefault(turn, asyncio.Lock()):
             pod = await self._still_there(node, key, uid)  # it may have waited for its turn
             if pod is None:
                 return False
@@ -238,14 +247,22 @@ class Carrier:
 
     async def _evict(self, pod: PodNow, until: float) -> None:
         while True:
-            status = await self._hands.evict(pod.key, pod.uid)
-            if 200 <= status < 300 or status in GONE:
-                return
-            if status != TOO_MANY_REQUESTS:
-                raise SurpriseError(f"the API server answered {status} to the eviction of pod {pod.key}")
+            gang = await self._hands.gang(pod.key)
+            holds_on = gang is not None and gang.spare < 1
+            if not holds_on:
+                status = await self._hands.evict(pod.key, pod.uid)
+                if 200 <= status < 300 or status in GONE:
+                    return
+                if status != TOO_MANY_REQUESTS:
+                    raise SurpriseError(f"the API server answered {status} to the eviction of pod {pod.key}")
             if self._now() >= until:
-                raise SurpriseError(f"a disruption budget let pod {pod.key} not go within {self._timeout:g} s")
+                who = "a disruption budget" if gang is None or not holds_on else _at_its_minimum(gang)
+                raise SurpriseError(f"{who} let pod {pod.key} not go within {self._timeout:g} s")
             await self._sleep(STEP_SECONDS)
+
+
+def _at_its_minimum(gang: GangNow) -> str:
+    return f"gang {gang.key} ({gang.holding + gang.succeeded} of at least {gang.minimum} pods are there)"
 
 
 def _ready(pods: list[PodNow], owner: str) -> int:

@@ -19,6 +19,7 @@ from cotide_kube.objects import NodeObject, PodObject
 from cotide_operator.cache.object_cache import Kind, ObjectCache, controller_of
 from cotide_operator.clock import Clock
 from cotide_operator.consolidation.carrier import ENDED, MARK, NodeNow, PodNow, pod_now
+from cotide_operator.consolidation.gang_now import GangNow, gang_now
 from cotide_operator.consolidation.node_record import (
     RECORD,
     NodeRecord,
@@ -157,6 +158,10 @@ class LiveHands:
         await self._patch(node, written, patch_of(mark, RECORD, record, cordoned=cordoned))
         if not cordoned:
             self._gave_back(name, demanded)
+
+    async def gang(self, key: str) -> GangNow | None:
+        """Return how the gang of a pod stands in the cache; None for a pod of none."""
+        return gang_now(self._mirror, key)
 
     async def evict(self, key: str, uid: str) -> int:
         """Write the eviction into the record of the pod's node, then ask for it; return the HTTP status, 0 for none."""

@@ -10,7 +10,7 @@ Carrying out needs `patch` on nodes and `create` on pods/eviction as well.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +22,7 @@ from cotide_kube.official import ask, connect
 from cotide_operator.apis.names import GROUP
 from cotide_operator.cache.object_cache import KINDS, OPTIONAL_KINDS, PATHS, TYPES, Kind, ObjectCache
 from cotide_operator.consolidation.carrier import ENDED, MARK, NodeNow, PodNow, pod_now
+from cotide_operator.consolidation.gang_now import GangNow, gang_now, names_a_gang
 from cotide_operator.consolidation.picture import Picture, picture_of
 from cotide_operator.translation.pod_groups import named_by
 
@@ -76,9 +77,17 @@ class OfficialClient:
         ClusterError
             When pods or nodes may not be read, or the server does not answer.
         """
+        cache, warnings = self._read((*KINDS, *OPTIONAL_KINDS))
+        picture = picture_of(cache, time.time())
+        return Picture(
+            picture.state, picture.now, picture.facts, picture.budgets, picture.owners, (*warnings, *picture.warnings)
+        )
+
+    def _read(self, kinds: Iterable[Kind]) -> tuple[ObjectCache, list[str]]:
+        """Read objects of some kinds, those behind pods after them, and what had to be left out."""
         cache = ObjectCache()
-        warnings = []
-        for kind in (*KINDS, *OPTIONAL_KINDS):
+        warnings: list[str] = []
+        for kind in kinds:
             if kind in OPTIONAL_KINDS and kind not in {
                 named[0] for pod in cache.pods.values() if (named := named_by(pod))
             }:
@@ -92,10 +101,7 @@ class OfficialClient:
                 if kind in ("pods", "nodes"):
                     raise
                 warnings.append(f"{kind} are left out: {error}")
-        picture = picture_of(cache, time.time())
-        return Picture(
-            picture.state, picture.now, picture.facts, picture.budgets, picture.owners, (*warnings, *picture.warnings)
-        )
+        return cache, warnings
 
     def _pages(self, kind: Kind) -> list[msgspec.Raw]:
         found: list[msgspec.Raw] = []
@@ -133,6 +139,19 @@ class OfficialClient:
         pods = [msgspec.json.decode(raw, type=PodObject) for raw in self._pages("pods")]
         found = [pod_now(pod) for pod in pods if pod.status.phase not in ENDED]
         return [one for one in found if (not node or one.node == node) and (not owner or one.owner == owner)]
+
+    async def gang(self, key: str) -> GangNow | None:
+        """Return how the gang of a pod stands now; None for a pod of none. What is of no gang costs one request."""
+        namespace, _, name = key.partition("/")
+        try:
+            pod = msgspec.json.decode(ask(self._core.read_namespaced_pod, name, namespace), type=PodObject)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+        if not names_a_gang(pod):
+            return None
+        return gang_now(self._read(("jobs", "workloads", "pods", *OPTIONAL_KINDS))[0], key)
 
     async def evict(self, key: str, uid: str) -> int:
         """Ask for an eviction of this very pod; returns the HTTP status."""

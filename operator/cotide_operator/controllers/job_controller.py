@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.errors import InputError
@@ -30,7 +30,16 @@ from cotide_operator.controllers.child_pod_writer import ChildPodWriter, summary
 from cotide_operator.controllers.child_pods import Manifest, SeenPod, by_index, job_pod, see_child
 from cotide_operator.controllers.job_finalizers import LAGGING_SECONDS, JobFinalizers, Released
 from cotide_operator.controllers.job_status_reader import JobStatusReader
-from cotide_operator.controllers.status_builder import ReconcileContext, job_status, misconfigured, with_released
+from cotide_operator.controllers.starts.start_conditions import avoiding
+from cotide_operator.controllers.starts.start_reporter import NO_REPORTS, StartReports
+from cotide_operator.controllers.starts.start_times import DEFAULT_LIMITS, StartLimits
+from cotide_operator.controllers.status_builder import (
+    ReconcileContext,
+    Starting,
+    job_status,
+    misconfigured,
+    with_released,
+)
 from cotide_operator.controllers.status_writer import REFRESH_SECONDS, LastWritten, StatusWriter
 from cotide_operator.reporting.tenant_view import TenantView
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, decode
@@ -80,13 +89,15 @@ class ReconcileOptions:
     refresh_seconds : wall seconds between two refreshes of one object's numbers.
     reclaim : whether the pods of Jobs ask for reclaimed capacity.
     limits : of pods of Jobs that hold a node and do not run.
+    starts : told of those pods.
     learned : a Job to the phases that its next pods should have; none where none are learned.
     """
 
     scheduler_name: str = DEFAULT_SCHEDULER_NAME
     refresh_seconds: float = REFRESH_SECONDS
     reclaim: bool = False
-    limits: jobs.StartLimits = jobs.DEFAULT_LIMITS
+    limits: StartLimits = DEFAULT_LIMITS
+    starts: StartReports = NO_REPORTS
     learned: Callable[[CustomObject, JobSpec], Phases] = lambda *_: NO_PHASES
 
 
@@ -169,11 +180,20 @@ class JobController:
         decisions = await self._decisions(job, pods)
         await turn.give_way()
         status = job_status(
-            known.spec, plan.progress, pods, decisions, known.kept.status, context, known.trouble, plan.slow
+            known.spec,
+            plan.progress,
+            pods,
+            decisions,
+            known.kept.status,
+            context,
+            known.trouble,
+            Starting(plan.slow, plan.held_back),
         )
         status["conditions"] = with_released(status["conditions"], known.unwritten, context)
         await turn.give_way()
+        said = known.kept.status.get("conditions") or ()
         again = await self.statuses.write(job, known.kept, status, at_once=not accounted)
+        self._report(key, job, known.spec, plan, (said, status["conditions"]))
         if not accounted:
             await self._make(job, known, known.spec, plan, pods)
         await turn.give_way()
@@ -194,6 +214,17 @@ class JobController:
         rests = (again, held.again_seconds, strays.again_seconds, refused, trouble)
         waits = (*rests, self._wall_until(plan.recheck_seconds))
         return min((seconds for seconds in waits if seconds is not None), default=None)
+
+    def _report(
+        self, key: str, job: CustomObject, spec: JobSpec, plan: jobs.JobPlan, conditions: tuple[Any, Any]
+    ) -> None:
+        """Say what pods were not started, once the status says so, too."""
+        reports, uid = self._options.starts, job.metadata.uid
+        reports.changed("Job", key, uid, *conditions)
+        if plan.given_up:
+            given = self._children.class_in(job.metadata.namespace, WorkloadClass(spec.class_)).value
+            for pod in plan.given_up:
+                reports.gave_up(key, uid, pod, given)
 
     def _noted(self, known: _JobEntry, unwritten: str | None) -> float:
         """Remember what the API server refuses; return when to look again: soon, where the status is to say so."""
@@ -237,7 +268,7 @@ class JobController:
         learned = self._options.learned(job, spec)
 
         def manifest(index: int, retry: int) -> Manifest:
-            return job_pod(
+            made = job_pod(
                 job.metadata,
                 spec,
                 index=index,
@@ -247,6 +278,7 @@ class JobController:
                 reclaim=self._options.reclaim,
                 learned=learned,
             )
+            return avoiding(made, known.memory.avoided)
 
         if attempts:
             try:

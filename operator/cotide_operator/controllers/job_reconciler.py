@@ -26,13 +26,16 @@ let it finish wasted nothing), and one that failed with the condition Disruption
 counts as an eviction and not towards ``backoffLimit`` (there: ``podFailurePolicy`` with ``Ignore``).
 
 Unlike batch/v1, a pod that its kubelet can't start (its image is missing, say) does not keep its node for ever: once it
-was seen so for `START_SECONDS` on end it counts as a failure and is deleted. So does one that the kubelet says nothing
-against, and whose containers are still being created after `CREATE_SECONDS` (a volume that can't be mounted, a pull
-that hangs).
+was seen so for `starts.start_times.START_SECONDS` on end it counts as a failure and is deleted. So does one that the
+kubelet says nothing against, and whose containers are still being created after ``CREATE_SECONDS`` (a volume that
+can't be mounted, a pull that hangs). While none of a Job's pods ran since the first of them could not be started, no
+more than `PROBES` try (a gang: as many as must start together): others are made once one runs, and those that hold a
+node beyond that are taken back, uncounted. The next pods prefer other nodes than those on which one was given up.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -41,38 +44,23 @@ from typing import Any, Final
 from cotide_core.limits import INDEXES_CHARACTERS, INDEXES_MOST, INT32_MOST
 from cotide_operator.apis.types import JobSpec
 from cotide_operator.controllers.child_pods import SeenPod
+from cotide_operator.controllers.starts.start_times import (
+    DEFAULT_LIMITS,
+    StartLimits,
+    Starts,
+    StartTimes,
+    follow_starts,
+)
 
 _INDEX_DIGITS: Final = 9
 """Of an index, or of a count of retries, as they are read back; chosen: far more than `limits.INDEXES_MOST` has."""
 BACKOFF_BASE_SECONDS: Final = 10.0
 """First wait after a failure. Source: the batch/v1 Job controller (10 s, doubled each time, six minutes at most)."""
 BACKOFF_MAX_SECONDS: Final = 360.0
-START_SECONDS: Final = 600.0
-"""That a kubelet has to start a pod which it can't start at once. Chosen: after as long a Deployment says that it
-doesn't progress (``progressDeadlineSeconds``)."""
-CREATE_SECONDS: Final = 1800.0
-"""That a kubelet has to create a pod's containers while it names no obstacle. Chosen: thrice as long, since large
-images and volumes whose files change their owner come late and yet come, and a cloud's volume waits six minutes for
-its last node (attach-detach controller, ``maxWaitForUnmountDuration``)."""
-SLOW_SECONDS: Final = 60.0
-"""After which a status says that containers are still being created. Chosen: most images are there by then."""
-
-
-@dataclass(frozen=True, slots=True)
-class StartLimits:
-    """How long a Job's pod may keep its node before its containers run, in seconds of the operator's clock.
-
-    Attributes
-    ----------
-    refused_seconds : see `START_SECONDS`.
-    creating_seconds : see `CREATE_SECONDS`.
-    """
-
-    refused_seconds: float = START_SECONDS
-    creating_seconds: float = CREATE_SECONDS
-
-
-DEFAULT_LIMITS: Final = StartLimits()
+PROBES: Final = 2
+"""Pods of a Job that try to start while none of its pods can; chosen: as many as a burst of refusals may waste."""
+AVOIDED_NODES: Final = 16
+"""Nodes on which a Job's pods could not be started that its next pods avoid, the latest; chosen."""
 
 
 class Outcome(StrEnum):
@@ -108,15 +96,24 @@ class ReconcilerCache:
     """Pods that we deleted ourselves, for a smaller parallelism."""
     not_before: dict[int, float] = field(default_factory=dict)
     """Index to the clock second before which no further pod is made."""
-    stuck: dict[tuple[int, int], float] = field(default_factory=dict)
-    """Pods that a kubelet can't start to the clock second since when: a restart gives them their time anew."""
-    creating: dict[tuple[int, int], float] = field(default_factory=dict)
-    """The same of pods whose containers are being created."""
+    starts: StartTimes[tuple[int, int]] = field(default_factory=StartTimes)
+    """Since when pods do not start: a restart gives them their time anew."""
+    obstructed: float | None = None
+    """Clock second since which pods can't be started and none ran; None while pods start."""
+    ran: float = -math.inf
+    """Clock second at which a pod was last seen to run, or to have run."""
+    avoided: dict[str, None] = field(default_factory=dict)
+    """Nodes on which pods were given up and none ran since, the latest last."""
 
     def copy(self) -> ReconcilerCache:
         """Return a copy that changes by itself."""
-        return ReconcilerCache(
-            set(self.met), set(self.withdrawn), dict(self.not_before), dict(self.stuck), dict(self.creating)
+        return replace(
+            self,
+            met=set(self.met),
+            withdrawn=set(self.withdrawn),
+            not_before=dict(self.not_before),
+            starts=self.starts.copy(),
+            avoided=dict(self.avoided),
         )
 
 
@@ -134,6 +131,10 @@ class JobPlan:
     """Uids of those of ``release`` that no other pod follows for now: who keeps them for one need not."""
     slow: frozenset[str] = frozenset()
     """Uids of pods whose containers are being created for so long that it must be said."""
+    given_up: tuple[SeenPod, ...] = ()
+    """Pods that this look counts as failed, since they were not started in time."""
+    held_back: int = 0
+    """Pods that are made only once one runs."""
     recheck_seconds: float | None = None
     """Clock second at which a back-off runs out, or a kubelet's time to start a pod."""
 
@@ -163,10 +164,12 @@ def plan_job(
     limits : StartLimits
         Of pods that hold a node and do not run.
     """
-    starts = _Starts()
+    starts: Starts[tuple[int, int]] = Starts()
+    given_up: tuple[SeenPod, ...] = ()
     if progress.outcome is None:
-        starts = _starts(pods, memory, now_seconds, limits)
-        progress = _accounted(spec, progress, pods, memory, now_seconds, starts.late)
+        starts = follow_starts(_waiting(pods), memory.starts, now_seconds, limits)
+        before, progress = progress, _accounted(spec, progress, pods, memory, now_seconds, starts.late)
+        given_up = _remember_starts(memory, pods, before, progress, starts.late, now_seconds)
         if len(progress.completed) >= spec.completions:
             progress = replace(progress, outcome=Outcome.SUCCEEDED)
         elif progress.failures > spec.backoff_limit:
@@ -174,43 +177,49 @@ def plan_job(
     if progress.outcome is not None:  # what still runs counts no more: nothing is waited for
         alive = [pod for pod in pods if pod.alive]
         released = tuple(pod for pod in pods if pod.tracked)
-        return JobPlan(progress, delete=_unwanted(alive), release=released, slow=starts.slow)
-    plan = _filled(spec, progress, pods, memory, now_seconds)
+        return JobPlan(progress, delete=_unwanted(alive), release=released, slow=starts.slow, given_up=given_up)
+    plan = _filled(spec, progress, pods, memory, now_seconds, starts.lasting)
     rechecks = [seconds for seconds in (plan.recheck_seconds, starts.next_seconds) if seconds is not None]
     counted = _counted(spec, progress, pods, memory)
     withdrawn = frozenset(pod.uid for pod in counted if (pod.index, pod.retry) in memory.withdrawn)
     recheck = min(rechecks, default=None)
-    return replace(plan, release=counted, unfollowed=withdrawn, slow=starts.slow, recheck_seconds=recheck)
-
-
-@dataclass(frozen=True, slots=True)
-class _Starts:
-    """What is known of pods that hold a node and do not run."""
-
-    late: frozenset[tuple[int, int]] = frozenset()
-    """Pods (index, retry) that were not started in time."""
-    slow: frozenset[str] = frozenset()
-    next_seconds: float | None = None
-    """Clock second at which another is late or slow."""
-
-
-def _starts(pods: Sequence[SeenPod], memory: ReconcilerCache, now_seconds: float, limits: StartLimits) -> _Starts:
-    """Return which pods were not started in time, from when they were first seen so on end."""
-    waiting = {(pod.index, pod.retry): pod for pod in pods if pod.alive and not pod.deleting}
-
-    def since(before: Mapping[tuple[int, int], float], kept: Iterable[tuple[int, int]]) -> dict[tuple[int, int], float]:
-        return {attempt: before.get(attempt, now_seconds) for attempt in kept}
-
-    memory.stuck = since(memory.stuck, (attempt for attempt, pod in waiting.items() if pod.cannot_start))
-    memory.creating = since(memory.creating, (attempt for attempt, pod in waiting.items() if pod.creating))
-    ends = {attempt: begun + limits.refused_seconds for attempt, begun in memory.stuck.items()}
-    ends |= {attempt: begun + limits.creating_seconds for attempt, begun in memory.creating.items()}
-    notices = {attempt: min(begun + SLOW_SECONDS, ends[attempt]) for attempt, begun in memory.creating.items()}
-    return _Starts(
-        late=frozenset(attempt for attempt, end in ends.items() if end <= now_seconds),
-        slow=frozenset(waiting[attempt].uid for attempt, moment in notices.items() if moment <= now_seconds),
-        next_seconds=min((at for at in (*ends.values(), *notices.values()) if at > now_seconds), default=None),
+    return replace(
+        plan, release=counted, unfollowed=withdrawn, slow=starts.slow, given_up=given_up, recheck_seconds=recheck
     )
+
+
+def _waiting(pods: Sequence[SeenPod]) -> dict[tuple[int, int], SeenPod]:
+    return {(pod.index, pod.retry): pod for pod in pods if pod.alive and not pod.deleting}
+
+
+def _remember_starts(
+    memory: ReconcilerCache,
+    pods: Sequence[SeenPod],
+    before: Progress,
+    after: Progress,
+    late: frozenset[tuple[int, int]],
+    now_seconds: float,
+) -> tuple[SeenPod, ...]:
+    """Remember whether pods of a Job can be started at all, and where not; return those given up in this look."""
+    waiting = _waiting(pods)
+    given_up = tuple(waiting[one] for one in sorted(late) if before.retry(one[0]) == one[1] < after.retry(one[0]))
+    running = [pod for pod in pods if pod.alive and pod.phase == "Running"]
+    for pod in given_up:
+        memory.avoided.pop(pod.node or "", None)
+        memory.avoided[pod.node or ""] = None
+    for node in [*(pod.node or "" for pod in running), *list(memory.avoided)[:-AVOIDED_NODES], ""]:
+        memory.avoided.pop(node, None)
+    times = memory.starts
+    begun = [times.stuck[one] for one in times.stuck]
+    begun += [times.creating[one] for one in late if one in times.creating]
+    if not any(pod.kueue_group for pod in waiting.values()):  # a group of Kueue's waits until all of it is there
+        memory.obstructed = min([*([] if memory.obstructed is None else [memory.obstructed]), *begun], default=None)
+    ended = after.failures - before.failures > len(given_up) or len(after.completed) > len(before.completed)
+    if running or ended:
+        memory.ran = now_seconds
+    if memory.obstructed is not None and memory.ran >= memory.obstructed:
+        memory.obstructed = None
+    return given_up
 
 
 def _accounted(
@@ -282,7 +291,12 @@ def backoff_seconds(failures: int) -> float:
 
 
 def _filled(
-    spec: JobSpec, progress: Progress, pods: Sequence[SeenPod], memory: ReconcilerCache, now_seconds: float
+    spec: JobSpec,
+    progress: Progress,
+    pods: Sequence[SeenPod],
+    memory: ReconcilerCache,
+    now_seconds: float,
+    lasting: frozenset[tuple[int, int]],
 ) -> JobPlan:
     """Make what is missing up to the parallelism, or take away what is too much."""
     alive = [pod for pod in pods if pod.alive]
@@ -298,18 +312,24 @@ def _filled(
             current.append(pod)
     stray += overdue
     wanted = 0 if spec.suspend else min(spec.parallelism, spec.completions - len(progress.completed))
-    if len(current) > wanted:
-        # Those that wait go first, then the last indexes: the least work is lost.
-        order = sorted(current, key=lambda pod: (pod.node is not None, -pod.index))
-        surplus = order[: len(current) - wanted]
+    # Those that wait go first, then the last indexes: the least work is lost.
+    order = sorted(current, key=lambda pod: (pod.node is not None, -pod.index))
+    surplus = order[: max(0, len(current) - wanted)]
+    limit = wanted
+    if memory.obstructed is not None:
+        limit = min(wanted, max(PROBES, spec.gang_size if spec.gang is not None else 0))
+        stuck = [pod for pod in order if pod.cannot_start and not pod.deleting]
+        given_back = [pod for pod in stuck if (pod.index, pod.retry) in lasting]
+        surplus = surplus or given_back[: max(0, len(stuck) - limit)]
+    if surplus:
         memory.withdrawn.update((pod.index, pod.retry) for pod in surplus)
-        return JobPlan(progress, delete=_unwanted((*stray, *surplus)))
+        return JobPlan(progress, delete=_unwanted((*stray, *surplus)), held_back=wanted - limit)
     # One that was withdrawn has its name until it is gone.
     taken = {pod.index for pod in pods if pod.alive or pod.retry == progress.retry(pod.index)}
     make: list[tuple[int, int]] = []
     waits: list[float] = []
     for index in range(spec.completions):
-        if len(current) + len(overdue) + len(make) >= wanted:
+        if len(current) + len(overdue) + len(make) >= limit:
             break
         if index in taken or index in progress.completed:
             continue
@@ -318,7 +338,8 @@ def _filled(
             waits.append(earliest)
             continue
         make.append((index, progress.retry(index)))
-    return JobPlan(progress, tuple(make), _unwanted(stray), recheck_seconds=min(waits, default=None))
+    held = wanted - max(limit, len(current))
+    return JobPlan(progress, tuple(make), _unwanted(stray), held_back=held, recheck_seconds=min(waits, default=None))
 
 
 def _unwanted(pods: Iterable[SeenPod]) -> tuple[SeenPod, ...]:

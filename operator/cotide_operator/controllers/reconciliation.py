@@ -87,8 +87,7 @@ class Controllers:
             clock,
             readings=readings or NoReadings(),
             applicability=applicability,
-            scheduler_name=options.scheduler_name,
-            refresh_seconds=options.refresh_seconds,
+            options=options,
         )
         self.queue: WorkQueue[WorkKey] = WorkQueue()
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -21,6 +21,7 @@ from cotide_operator.cache.decision_store import Decision
 from cotide_operator.clock import Clock
 from cotide_operator.controllers.child_pods import SeenPod
 from cotide_operator.controllers.job_reconciler import Outcome, Progress, write_indexes, write_retries
+from cotide_operator.controllers.starts.start_conditions import started_condition
 from cotide_operator.usage.service_readings import REASONS as QUERY_REASONS
 from cotide_operator.usage.service_readings import QueryFault, ServiceReading
 
@@ -32,8 +33,6 @@ GATED: Final = "SchedulingGated"
 """kube-scheduler's reason for a pod that has gates."""
 RELEASED: Final = "PodsReleased"
 """Condition of a Job: False while the API server refuses to delete or release some of its pods."""
-STARTED: Final = "PodsStarted"
-"""Condition of a Job: False from when a kubelet can't start one of its pods, or is slow to, until a pod runs."""
 SETTLED_SECONDS: Final = 2.0
 """A predicted time that moved by no more than this, or by a tenth of what is left, stays; chosen."""
 REFRESHED: Final = frozenset(
@@ -53,6 +52,25 @@ class ReconcileContext:
 
 
 @dataclass(frozen=True, slots=True)
+class Starting:
+    """What a status says of pods that hold a node and do not run.
+
+    Attributes
+    ----------
+    slow : uids of pods whose containers are being created for long.
+    held_back : pods that are made only once one runs.
+    kept : whether pods that can't be started are kept, as a Workload's are.
+    """
+
+    slow: Container[str] = ()
+    held_back: int = 0
+    kept: bool = False
+
+
+STARTING: Final = Starting()
+
+
+@dataclass(frozen=True, slots=True)
 class Difference:
     """What must be written to turn one status into another."""
 
@@ -69,7 +87,7 @@ def job_status(
     before: Mapping[str, Any],
     context: ReconcileContext,
     trouble: str | None = None,
-    slow: Container[str] = (),
+    starts: Starting = STARTING,
 ) -> Status:
     """Return the status of a Job.
 
@@ -80,7 +98,7 @@ def job_status(
     before : the status as it is now.
     context : when and for which generation.
     trouble : what keeps pods from being made at all, in one sentence.
-    slow : uids of pods whose containers are being created for long.
+    starts : what is known of pods that hold a node and do not run.
     """
     alive = [pod for pod in pods if pod.alive]
     placed = [pod for pod in alive if _is_placed(pod, decisions)]
@@ -119,7 +137,7 @@ def job_status(
     conditions = list(before.get("conditions") or ())
     for condition in _job_conditions(progress, spec, placed, waiting, foremost, trouble, conditions):
         conditions = with_condition(conditions, condition, context)
-    return {**status, "conditions": _with_started(conditions, pods, slow, context)}
+    return {**status, "conditions": with_started(conditions, pods, starts, context)}
 
 
 def misconfigured(
@@ -219,24 +237,12 @@ def with_released(conditions: Sequence[Status], refused: str | None, context: Re
     return with_condition(conditions, released, context)
 
 
-def _with_started(
-    conditions: Sequence[Status], pods: Sequence[SeenPod], slow: Container[str], context: ReconcileContext
+def with_started(
+    conditions: Sequence[Status], pods: Sequence[SeenPod], starts: Starting, context: ReconcileContext
 ) -> list[Status]:
     """Return the conditions with what keeps kubelets from starting pods, or kept them."""
-    stuck = [pod for pod in pods if pod.alive and pod.cannot_start]
-    creating = [pod for pod in pods if pod.alive and pod.creating and pod.uid in slow]
-    if stuck:
-        first = f"{stuck[0].name} on {stuck[0].node}: {stuck[0].cannot_start}"
-        sentence = f"{counted(len(stuck), 'pod')} can't be started: {first}"
-        return with_condition(conditions, _condition(STARTED, False, "CannotStart", sentence), context)
-    if creating:
-        first = f"{creating[0].name} on {creating[0].node}: {creating[0].creating}"
-        sentence = f"{counted(len(creating), 'pod')} not started yet: {first}"
-        return with_condition(conditions, _condition(STARTED, False, "NotStarted", sentence), context)
-    refused = any(one.get("type") == STARTED and one.get("status") == "False" for one in conditions)
-    if refused and any(pod.phase in ("Running", "Succeeded") for pod in pods):
-        return with_condition(conditions, _condition(STARTED, True, "Started", "pods are started"), context)
-    return list(conditions)
+    started = started_condition(pods, starts.slow, conditions, held_back=starts.held_back, kept=starts.kept)
+    return list(conditions) if started is None else with_condition(conditions, started, context)
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Difference | None:

@@ -24,12 +24,20 @@ from cotide_operator.controllers import workload_reconciler as workloads
 from cotide_operator.controllers.applicability_conditions import decided_by, with_applicability
 from cotide_operator.controllers.child_pod_writer import ChildPodWriter, summary
 from cotide_operator.controllers.child_pods import SeenPod, by_index, see, see_child, workload_pod
-from cotide_operator.controllers.job_controller import MADE_SECONDS, TROUBLE_SECONDS, noted_decision
+from cotide_operator.controllers.job_controller import (
+    MADE_SECONDS,
+    TROUBLE_SECONDS,
+    ReconcileOptions,
+    noted_decision,
+)
+from cotide_operator.controllers.starts.start_times import NO_LIMITS, StartTimes, follow_starts
 from cotide_operator.controllers.status_builder import (
     ReconcileContext,
+    Starting,
     misconfigured,
     with_query_fault,
     with_released,
+    with_started,
     workload_status,
 )
 from cotide_operator.controllers.status_writer import LastWritten, StatusWriter
@@ -53,6 +61,8 @@ class _WorkloadEntry:
     generation: int = -1
     spec: WorkloadSpec | None = None
     fault: str = ""
+    starts: StartTimes[str] = field(default_factory=StartTimes)
+    """By uid."""
 
     def count(self, shown: int) -> int:
         """Return the violations of its whole life; the readings begin at zero again once they forgot a Workload."""
@@ -77,8 +87,7 @@ class WorkloadController:
         *,
         readings: ServiceReadings,
         applicability: Applicability | None = None,
-        scheduler_name: str,
-        refresh_seconds: float,
+        options: ReconcileOptions,
     ) -> None:
         self._mirror = mirror
         self._board = board
@@ -86,9 +95,10 @@ class WorkloadController:
         self._clock = clock
         self._readings = readings
         self._applicability = applicability
-        self._scheduler_name = scheduler_name
+        self._scheduler_name = options.scheduler_name
+        self._reports = options.starts
         self._children = ChildPodWriter(client, mirror)
-        self.statuses = StatusWriter(client, "workloads", refresh_seconds)
+        self.statuses = StatusWriter(client, "workloads", options.refresh_seconds)
         self._known: dict[str, _WorkloadEntry] = {}
 
     async def reconcile(self, key: str) -> float | None:
@@ -138,10 +148,20 @@ class WorkloadController:
         if faults is not None:
             status = {**status, "conditions": with_query_fault(status["conditions"], faults.get(key), context)}
         status["conditions"] = with_released(status["conditions"], known.unwritten, context)
+        waiting = {pod.uid: pod for pod in pods if pod.alive and not pod.deleting}
+        starts = follow_starts(waiting, known.starts, self._clock.now(), NO_LIMITS)
+        status["conditions"] = with_started(status["conditions"], pods, Starting(starts.slow, kept=True), context)
         if known.unwritten:
             again = min(TROUBLE_SECONDS, again or TROUBLE_SECONDS)
+        said = known.kept.status.get("conditions") or ()
         rest = await self.statuses.write(workload, known.kept, status)
-        return min((seconds for seconds in (again, rest) if seconds is not None), default=None)
+        self._reports.changed("Workload", key, workload.metadata.uid, said, status["conditions"])
+        slow = None if starts.next_seconds is None else self._wall_until(starts.next_seconds)
+        return min((seconds for seconds in (again, rest, slow) if seconds is not None), default=None)
+
+    def _wall_until(self, clock_seconds: float) -> float:
+        """Return the wall seconds until a second of the clock, never quite zero."""
+        return max(0.01, self._clock.to_wall(clock_seconds) - self._clock.to_wall(self._clock.now()))
 
     async def _carry_out(
         self, workload: CustomObject, known: _WorkloadEntry, spec: WorkloadSpec, pods: list[SeenPod]
@@ -180,7 +200,7 @@ class WorkloadController:
             return TROUBLE_SECONDS
         if plan.recheck_seconds is None:
             return None
-        return max(0.01, self._clock.to_wall(plan.recheck_seconds) - self._clock.to_wall(self._clock.now()))
+        return self._wall_until(plan.recheck_seconds)
 
     async def _adopt(self, workload: CustomObject, key: str) -> list[SeenPod]:
         """Label the selected pods and return them; children of a former template are not among them."""

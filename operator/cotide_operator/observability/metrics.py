@@ -41,6 +41,7 @@ class Metrics:
         self._count_attempts()
         self._count_evictions()
         self._show_gangs()
+        self._show_starts()
         self._count_writes()
         self._score_forecasts()
         self._show_models()
@@ -110,6 +111,22 @@ class Metrics:
         )
         self.overloaded_nodes = self._gauge("overloaded_nodes", "Nodes above the overload share now.")
         self.cordoned_nodes = self._gauge("cordoned_nodes", "Nodes kept free of batch and gratis pods after overloads.")
+
+    def _show_starts(self) -> None:
+        """Make what tells of pods that hold a node and do not start."""
+        self.pods_not_starting = self._gauge(
+            "pods_not_starting",
+            "Pods that hold a node and that their kubelet can't start, by its reason; Creating: for more than a minute"
+            " their containers are being created, and it says nothing.",
+            "class",
+            "reason",
+        )
+        self.starts_given_up = self._counter(
+            "pod_starts_given_up_total",
+            "Pods of Jobs that were deleted because they were not started in time, by the kubelet's reason.",
+            "class",
+            "reason",
+        )
 
     def _show_gangs(self) -> None:
         """Make what tells of gangs."""

@@ -84,6 +84,10 @@ class EventRecorder:
         """Say of a Job of ours what happened to one of its pods; of each pod, since they are seldom hit alone."""
         self._write_soon(_About("Job", key, uid, API_VERSION), "Normal", reason, f"pod {pod}: {message}", topic=pod)
 
+    def of_ours(self, kind: str, key: str, uid: str, level: str, reason: str, message: str, topic: str = "") -> None:
+        """Say something of a Job or a Workload of ours; what differs in ``topic`` is said by itself."""
+        self._write_soon(_About(kind, key, uid, API_VERSION), level, reason, message, topic=topic)
+
     def misconfigured(self, kind: str, key: str, uid: str, message: str, api_version: str) -> None:
         """Say of an object that it is left out, and why."""
         self._write_soon(_About(kind, key, uid, api_version), "Warning", "Misconfigured", message)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from control_plane import ControlPlane
+from overlays import NAMES
 from real_nodes import SHELL, NodeCluster
 
 from cotide_kube.client import KubeClient
 
 IMAGE = "COTIDE_IMAGE"
 """The archive of the image, as `image_build` prints it."""
-NAMES = ("docker.io/library/cotide:dev", f"docker.io/library/cotide:{version('cotide')}")
-"""What the overlays' images mean to a container runtime."""
 BUSYBOX = "docker.io/library/busybox:1.36"
 """What the examples run; here it is the tests' own."""
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import time
-from pathlib import Path
-from typing import Any
 
 import pytest
 from containers import batch_pod, job, shell
 from control_plane import ControlPlane
-from real_cluster import DEPLOY, RealCluster, apply, kubectl, until_served
+from overlays import NAME, overlay_of
+from real_cluster import RealCluster
 from real_nodes import NodeCluster, RealNode
 
 from cotide_core.units import resource_amount
@@ -22,13 +20,6 @@ SECONDS = float(os.environ.get("COTIDE_IMAGE_SECONDS", "60"))
 RESTARTS = 5
 CPU, MEMORY = "cotide.dev/reclaimed-cpu", "cotide.dev/reclaimed-memory"
 HELD_MILLICORES = 300
-SPACE = "cotide-system"
-DEPLOYMENT = f"/apis/apps/v1/namespaces/{SPACE}/deployments/cotide-operator"
-
-
-async def operators(client: KubeClient) -> list[dict[str, Any]]:
-    selector = {"labelSelector": "app.kubernetes.io/name=cotide-operator"}
-    return list(await client.list(f"/api/v1/namespaces/{SPACE}/pods", selector))
 
 
 async def until_succeeded(cluster: RealCluster, *names: str, seconds: float = 120.0) -> None:
@@ -83,62 +74,29 @@ async def kubelet_restarts_while_slack_falls(cluster: RealCluster, node: RealNod
         await cluster.client.delete(f"{cluster.pods}/{name}")
 
 
-@pytest.mark.parametrize("overlay", ["kind", "prod", "reclaimed"])
+@pytest.mark.parametrize("name", ["kind", "prod", "reclaimed"])
 async def test_the_operator_is_ready_and_stays_so_runs_jobs_and_leaves_without_a_trace(
-    overlay: str, installed: ControlPlane, node_cluster: NodeCluster, client: KubeClient
+    name: str, installed: ControlPlane, node_cluster: NodeCluster, client: KubeClient
 ) -> None:
-    await apply(installed, DEPLOY / "crds")
-    await until_served(installed)
-    await apply(installed, DEPLOY / "overlays" / overlay)
-    cluster = RealCluster(installed, client, "default")
-
-    async def ready() -> bool:
-        status = (await client.get(DEPLOYMENT)).get("status", {})
-        return bool(status.get("readyReplicas")) and status.get("readyReplicas") == status.get("replicas")
-
-    try:
-        await cluster.until("the operator is ready", ready)
-    except pytest.fail.Exception:
-        for pod in await operators(client):
-            print(kubectl(installed, "-n", SPACE, "logs", pod["metadata"]["name"]))
-            print(pod["status"])
-        print(kubectl(installed, "-n", SPACE, "get", "events").stdout)
-        raise
-    await client.create(cluster.jobs, job("hello", shell("echo hello"), completions=5, parallelism=2))
-    await until_succeeded(cluster, "hello")
-    deadline = time.monotonic() + SECONDS
-    if overlay == "reclaimed":
-        await kubelet_restarts_while_slack_falls(cluster, node_cluster.nodes[0])
-        await cluster.until("the operator is ready after the last restart", ready)
-    while time.monotonic() < deadline:
-        await asyncio.sleep(1.0)
-        assert await ready()
-    pods = await operators(client)
-    logs = "\n".join(kubectl(installed, "-n", SPACE, "logs", pod["metadata"]["name"]).stdout for pod in pods)
-    assert [pod["status"]["containerStatuses"][0]["restartCount"] for pod in pods] == [0] * len(pods), logs
-    assert "Traceback" not in logs
-    # A roll-out, as at an upgrade: one more Job is done by the new pods.
-    before = {pod["metadata"]["uid"] for pod in pods}
-    kubectl(installed, "-n", SPACE, "rollout", "restart", "deployment/cotide-operator")
-
-    async def replaced() -> bool:
-        found = await operators(client)
-        return await ready() and not before & {pod["metadata"]["uid"] for pod in found}
-
-    # Each node has room for one replica of the overlay prod and for no second: the old one must go first.
-    await RealCluster(installed, client, SPACE).until("the pods were replaced", replaced)
-    await client.create(cluster.jobs, job("again", shell("echo again")))
-    await until_succeeded(cluster, "again")
-    for name in ("hello", "again"):
-        await client.delete(f"{cluster.jobs}/{name}")
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(installed.kubectl).parent}:{os.environ['PATH']}",
-        "KUBECONFIG": str(installed.folder / "admin.kubeconfig"),
-    }
-    command = ["bash", str(DEPLOY / "uninstall.sh"), "--yes"]
-    done = await asyncio.to_thread(
-        subprocess.run, command, capture_output=True, text=True, check=False, env=environment, timeout=180
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "cotide" not in kubectl(installed, "get", "crd,clusterrole,ns,priorityclass", "-o", "name").stdout
+    async with overlay_of(name, installed, client) as overlay:
+        cluster = overlay.cluster
+        await client.create(cluster.jobs, job("hello", shell("echo hello"), completions=5, parallelism=2))
+        await until_succeeded(cluster, "hello")
+        deadline = time.monotonic() + SECONDS
+        if name == "reclaimed":
+            await kubelet_restarts_while_slack_falls(cluster, node_cluster.nodes[0])
+            await cluster.until("the operator is ready after the last restart", overlay.ready)
+        while time.monotonic() < deadline:
+            await asyncio.sleep(1.0)
+            assert await overlay.ready()
+        pods, logs = await overlay.pods(), await overlay.logs()
+        assert [pod["status"]["containerStatuses"][0]["restartCount"] for pod in pods] == [0] * len(pods), logs
+        assert "Traceback" not in logs
+        # A roll-out, as at an upgrade: one more Job is done by the new pods.
+        overlay.kubectl("rollout", "restart", f"deployment/{NAME}")
+        # Each node has room for one replica of the overlay prod and for no second: the old one must go first.
+        await overlay.until_replaced({pod["metadata"]["uid"] for pod in pods})
+        await client.create(cluster.jobs, job("again", shell("echo again")))
+        await until_succeeded(cluster, "again")
+        for one in ("hello", "again"):
+            await client.delete(f"{cluster.jobs}/{one}")

@@ -11,6 +11,7 @@ import pytest
 from cotide_core.consolidation.removal.drain_plan import Freed
 from cotide_core.consolidation.removal.what_if import Move
 from cotide_operator.consolidation.carrier import DRAINING, FREED, Carried, Carrier, NodeNow, PodNow
+from cotide_operator.consolidation.gang_now import GangNow
 
 
 class SmallCluster:
@@ -25,6 +26,9 @@ class SmallCluster:
         self.evicted: list[tuple[str, str]] = []
         self.answers: list[int] = []
         self.on_sleep: Callable[[], object] = lambda: None
+        self.members: set[str] = set()
+        """Keys of the pods of one gang."""
+        self.minimum = 0
 
     def now(self) -> float:
         return self.time
@@ -48,6 +52,13 @@ class SmallCluster:
 
     async def pods(self, *, node: str = "", owner: str = "") -> list[PodNow]:
         return [one for one in self.there if (not node or one.node == node) and (not owner or one.owner == owner)]
+
+    async def gang(self, key: str) -> GangNow | None:
+        if key not in self.members:
+            return None
+        holding = sum(one.key.removesuffix("-2") in self.members for one in self.there)
+        await asyncio.sleep(0)  # what is counted may be older than an eviction that is under way
+        return GangNow("d/train", self.minimum, holding)
 
     async def evict(self, key: str, uid: str) -> int:
         if self.answers:
@@ -259,3 +270,55 @@ async def test_two_nodes_that_are_drained_at_once_never_move_two_pods_of_one_own
 async def test_a_pod_that_nobody_owns_is_gone_when_it_is_gone() -> None:
     cluster = SmallCluster(replace(pod_now("1", "a"), owner=""), again_after=1e9)
     assert await carry(cluster, freed("a", "1")) == Carried(("a",), ("d/1",), "")
+
+
+def of_a_gang(*nodes: str, minimum: int, again_after: float = 3.0) -> SmallCluster:
+    """Pods 1, 2, ... on these nodes, each of an owner of its own, all of one gang."""
+    pods = [pod_now(str(number), node) for number, node in enumerate(nodes, 1)]
+    cluster = SmallCluster(*pods, again_after=again_after)
+    cluster.members, cluster.minimum = {pod.key for pod in pods}, minimum
+    return cluster
+
+
+async def test_a_gang_that_lost_a_pod_since_the_plan_lets_none_go() -> None:
+    cluster = of_a_gang("a", "b", minimum=1)
+    cluster.there.pop()  # the plan counted two
+    carried = await carry(cluster, freed("a", "1"), timeout=5.0)
+    assert carried.surprise == ("a: gang d/train (1 of at least 1 pods are there) let pod d/1 not go within 5 s")
+    assert (cluster.evicted, cluster.nodes["a"].cordoned) == ([], False)
+
+
+async def test_one_that_has_enough_again_in_time_lets_it_go() -> None:
+    cluster = of_a_gang("a", "b", minimum=1)
+    lost = cluster.there.pop()
+    cluster.due.append((4.0, lost))
+    assert (await carry(cluster, freed("a", "1"))).surprise == ""
+    assert cluster.evicted == [("d/1", "u-1")]
+
+
+async def test_pods_of_a_gang_with_a_spare_one_move_one_by_one() -> None:
+    cluster = of_a_gang("a", "a", "b", minimum=2)
+    standing = []
+    cluster.on_sleep = lambda: standing.append(len(cluster.there))
+    assert (await carry(cluster, freed("a", "1", "2"))).moved == ("d/1", "d/2")
+    assert min(standing) == 2
+
+
+async def test_two_nodes_that_are_drained_at_once_never_take_two_pods_of_one_gang_together() -> None:
+    cluster = of_a_gang("a", "b", "c", minimum=2)
+    carrier = Carrier(cluster, timeout_seconds=30.0, now=cluster.now, sleep=cluster.sleep)
+    standing = []
+    cluster.on_sleep = lambda: standing.append(len(cluster.there))
+    found = await asyncio.gather(
+        carrier.carry_out((freed("a", "1"),), {"d/1": "u-1"}), carrier.carry_out((freed("b", "2"),), {"d/2": "u-2"})
+    )
+    assert [one.surprise for one in found] == ["", ""]
+    assert min(standing) == 2
+
+
+async def test_a_gang_is_counted_again_after_a_budgets_refusal() -> None:
+    cluster = of_a_gang("a", "b", minimum=1)
+    cluster.answers = [429]
+    cluster.on_sleep = lambda: cluster.there.__delitem__(slice(1, None))
+    assert "gang d/train" in (await carry(cluster, freed("a", "1"), timeout=5.0)).surprise
+    assert cluster.evicted == []

@@ -8,13 +8,8 @@ from seen_pods import seen_pod
 
 from cotide_operator.apis.types import JobSpec
 from cotide_operator.controllers.child_pods import SeenPod, job_pod_name
-from cotide_operator.controllers.job_reconciler import (
-    JobPlan,
-    Progress,
-    ReconcilerCache,
-    StartLimits,
-    plan_job,
-)
+from cotide_operator.controllers.job_reconciler import JobPlan, Progress, ReconcilerCache, plan_job
+from cotide_operator.controllers.starts.start_times import StartLimits
 
 LIMITS = StartLimits(refused_seconds=100.0, creating_seconds=300.0)
 

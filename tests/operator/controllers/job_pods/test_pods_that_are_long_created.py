@@ -13,12 +13,9 @@ from manifests import pod_manifest
 from cotide_kube.objects import PodObject
 from cotide_operator.clock import ScaledClock
 from cotide_operator.controllers.child_pods import see
-from cotide_operator.controllers.job_reconciler import (
-    SLOW_SECONDS,
-    Outcome,
-    Progress,
-)
-from cotide_operator.controllers.status_builder import ReconcileContext, job_status
+from cotide_operator.controllers.job_reconciler import Outcome, Progress
+from cotide_operator.controllers.starts.start_times import SLOW_SECONDS
+from cotide_operator.controllers.status_builder import ReconcileContext, Starting, job_status
 
 PLAIN = "containers are being created"
 PREPARED = f"{PLAIN}, volumes and network are ready"
@@ -145,7 +142,7 @@ def test_a_new_leader_deletes_what_the_last_one_counted() -> None:
 
 
 def condition_of(before: dict[str, Any], slow: set[str], *pods: Any) -> dict[str, Any]:
-    status = job_status(spec(), Progress(), pods, {}, before, MOMENT, slow=slow)
+    status = job_status(spec(), Progress(), pods, {}, before, MOMENT, starts=Starting(slow))
     found = {one["type"]: one for one in status["conditions"]}.get("PodsStarted", {})
     return {key: found.get(key) for key in ("status", "reason", "message")} | {"conditions": status["conditions"]}
 
@@ -177,4 +174,8 @@ async def test_a_job_whose_pod_lacks_its_volume_says_so_and_fails_in_the_end() -
         assert condition(slow, "PodsStarted")["message"].endswith(f"count-0 on n0: {PLAIN}")
         failed = await one.until_status(f"{JOBS}/count", lambda status: status.get("phase") == "Failed")
         assert (failed["failures"], failed["evictions"]) == (1, 0)
-        assert (await one.client.get(f"{PODS}/count-0"))["metadata"]["deletionTimestamp"]
+
+        async def deleted() -> bool:  # asked for once the status is written
+            return "deletionTimestamp" in (await one.client.get(f"{PODS}/count-0"))["metadata"]
+
+        await one.until(deleted)

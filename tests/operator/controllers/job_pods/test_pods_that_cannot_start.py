@@ -13,13 +13,8 @@ from cotide_kube.objects import PodObject
 from cotide_operator.clock import ScaledClock
 from cotide_operator.config.settings import JobSettings
 from cotide_operator.controllers.child_pods import MESSAGE_CHARACTERS, see
-from cotide_operator.controllers.job_reconciler import (
-    CREATE_SECONDS,
-    START_SECONDS,
-    Outcome,
-    Progress,
-    plan_job,
-)
+from cotide_operator.controllers.job_reconciler import Outcome, Progress, plan_job
+from cotide_operator.controllers.starts.start_times import CREATE_SECONDS, SLOW_SECONDS, START_SECONDS
 from cotide_operator.controllers.status_builder import ReconcileContext, job_status
 
 STUCK: dict[str, Any] = {"node": "n0", "cannot_start": "ImagePullBackOff: Back-off pulling image"}
@@ -50,7 +45,8 @@ def test_a_container_that_comes_late_to_a_running_pod_stops_nothing() -> None:
 
 def test_a_pod_keeps_its_node_for_so_long_and_then_counts_as_failed_and_goes() -> None:
     reconciler = Reconciler()
-    assert reconciler.at(1000.0, pod(0, **STUCK)).recheck_seconds == 1100.0
+    assert reconciler.at(1000.0, pod(0, **STUCK)).recheck_seconds == 1000.0 + SLOW_SECONDS  # others may have to go then
+    assert reconciler.at(1000.0 + SLOW_SECONDS, pod(0, **STUCK)).recheck_seconds == 1100.0
     early = reconciler.at(1099.0, pod(0, **STUCK))
     assert (early.delete, early.progress.failures) == ((), 0)
     late = reconciler.at(1100.0, pod(0, **STUCK))

@@ -1,0 +1,81 @@
+"""`gang_now`: how the gang of a pod stands at this moment.
+
+Called by the hands of a `carrier.Carrier` before each eviction: a plan counts what a gang can spare when it is made,
+and minutes later a member may have failed, or its node may be gone. The rules are those of the engine and of plans
+(`translation.gangs`, `cotide_core.consolidation.removal.gangs`). Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cotide_core.events import Gang
+from cotide_kube.objects import PodObject
+from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.translation.gangs import GANG_ANNOTATION, gang_of
+from cotide_operator.translation.pod_groups import named_by
+from cotide_operator.translation.pods_and_nodes import ownership_of
+
+
+@dataclass(frozen=True, slots=True)
+class GangNow:
+    """A gang at one moment.
+
+    Attributes
+    ----------
+    key : ``namespace/name``.
+    minimum : pods that must hold a node, or have succeeded.
+    holding : pods that hold a node and are not on their way out.
+    succeeded : as its Job counts, or as many as are seen.
+    """
+
+    key: str
+    minimum: int
+    holding: int
+    succeeded: int = 0
+
+    @property
+    def spare(self) -> int:
+        """Return how many of its pods may go now; below 0 where it lacks some."""
+        return self.holding + self.succeeded - self.minimum
+
+
+def names_a_gang(pod: PodObject) -> bool:
+    """Whether a pod says that it belongs to a gang, readable or not."""
+    return GANG_ANNOTATION in pod.metadata.annotations or named_by(pod) is not None
+
+
+def gang_now(cache: ObjectCache, key: str) -> GangNow | None:
+    """Return how the gang of a pod stands; None for a pod of none, or that is gone."""
+    pod = cache.pods.get(key)
+    rule = _rule(pod, cache) if pod is not None else None
+    if pod is None or rule is None:
+        return None
+    holding = seen = counted = 0
+    for other in cache.pods.values():
+        if other.metadata.namespace != pod.metadata.namespace:
+            continue
+        of_other = _rule(other, cache)
+        if of_other is None or of_other.key != rule.key:
+            continue
+        counted = max(counted, of_other.succeeded)
+        seen += other.status.phase == "Succeeded"
+        ended = other.status.phase in ("Succeeded", "Failed")
+        holding += bool(other.spec.node_name) and not ended and other.metadata.deletion_timestamp is None
+    return GangNow(rule.key, rule.minimum, holding, max(seen, counted))
+
+
+def _rule(pod: PodObject, cache: ObjectCache) -> Gang | None:
+    if not names_a_gang(pod):
+        return None
+    owned = ownership_of(pod, cache)
+    metadata = pod.metadata
+    rule, _ = gang_of(
+        metadata.namespace,
+        metadata.labels,
+        metadata.annotations,
+        owned.job_succeeded,
+        owned.gang,
+        pod.spec.workload_ref,
+    )
+    return rule

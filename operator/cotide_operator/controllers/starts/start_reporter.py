@@ -1,0 +1,138 @@
+"""Tells of pods that hold a node and do not start: metrics, and events of their Job or Workload.
+
+Made by `assembly` for one term of leadership; called by both controllers after a status was written, and by the cache
+with each pod. Pods of others that Cotide has classed are counted, too: a node whose pulls hang is the platform's
+concern, whoever made the pod. Invariant: no label of a metric is a name, nor a word that a tenant chose.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
+
+from cotide_core.classes import CLASS_LABEL, WorkloadClass
+from cotide_kube.objects import PodObject
+from cotide_operator.cache.object_cache import Kind, ObjectCache
+from cotide_operator.controllers.child_pods import CANNOT_START as REFUSALS
+from cotide_operator.controllers.child_pods import SeenPod, see
+from cotide_operator.controllers.starts.start_conditions import STARTED
+from cotide_operator.controllers.starts.start_times import SLOW_SECONDS
+from cotide_operator.observability.metrics import Metrics
+from cotide_operator.reporting.event_recorder import EventRecorder
+
+CREATING: Final = "Creating"
+"""Reason of a pod whose containers are being created for `SLOW_SECONDS`, and of which its kubelet says nothing."""
+_CLASSES: Final = frozenset(one.value for one in WorkloadClass)
+
+
+class StartReports(Protocol):
+    """What a controller says of starts."""
+
+    def changed(self, kind: str, key: str, uid: str, before: Iterable[Any], after: Iterable[Any]) -> None:
+        """Say that the conditions of a Job or Workload changed."""
+        ...
+
+    def gave_up(self, key: str, uid: str, pod: SeenPod, workload_class: str) -> None:
+        """Say that a pod of a Job was not started in time, counts as a failure and is deleted."""
+        ...
+
+
+class NoReports:
+    """Says nothing."""
+
+    def changed(self, kind: str, key: str, uid: str, before: Iterable[Any], after: Iterable[Any]) -> None:
+        """Do nothing."""
+
+    def gave_up(self, key: str, uid: str, pod: SeenPod, workload_class: str) -> None:
+        """Do nothing."""
+
+
+NO_REPORTS: Final = NoReports()
+
+
+class _Waiting(NamedTuple):
+    uid: str
+    workload_class: str
+    reason: str
+    since_monotonic: float
+
+
+class StartReporter:
+    """See the module."""
+
+    def __init__(self, mirror: ObjectCache, recorder: EventRecorder, telemetry: Metrics) -> None:
+        self._mirror, self._recorder, self._telemetry = mirror, recorder, telemetry
+        self._waiting: dict[str, _Waiting] = {}
+        for workload_class in sorted(_CLASSES):
+            for reason in (*sorted(REFUSALS), CREATING):
+                shown = telemetry.pods_not_starting.labels(workload_class, reason)
+                shown.set_function(partial(self._count, workload_class, reason))
+        for key in mirror.pods:
+            self._see(key)
+        mirror.subscribe(self._pod_changed)
+
+    def _pod_changed(self, kind: Kind, key: str) -> None:
+        if kind == "pods" and key:
+            self._see(key)
+
+    def _see(self, key: str) -> None:
+        """Take in a pod as it is now; one that runs, as most do, costs a look at its phase."""
+        pod = self._mirror.pods.get(key)
+        found = self._obstacle(pod) if pod is not None and pod.status.phase == "Pending" else None
+        if pod is None or found is None:
+            self._waiting.pop(key, None)
+            return
+        before = self._waiting.get(key)
+        same = before is not None and before.uid == pod.metadata.uid and before.reason == found[1]
+        since = before.since_monotonic if same and before is not None else time.monotonic()
+        self._waiting[key] = _Waiting(pod.metadata.uid, *found, since)
+
+    @staticmethod
+    def _obstacle(pod: PodObject) -> tuple[str, str] | None:
+        """Return the class of a pod that is not started and why; None for one that waits for no kubelet."""
+        workload_class = pod.metadata.labels.get(CLASS_LABEL, "")
+        if workload_class not in _CLASSES or not pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
+            return None
+        seen = see(pod)
+        if seen.cannot_start:
+            return workload_class, reason_of(seen)
+        return (workload_class, CREATING) if seen.creating else None
+
+    def _count(self, workload_class: str, reason: str) -> int:
+        latest = time.monotonic() - (SLOW_SECONDS if reason == CREATING else 0.0)
+        wanted = (workload_class, reason)
+        return sum(
+            (one.workload_class, one.reason) == wanted and one.since_monotonic <= latest
+            for one in self._waiting.values()
+        )
+
+    def changed(self, kind: str, key: str, uid: str, before: Iterable[Any], after: Iterable[Any]) -> None:
+        """Say of a Job or Workload that pods do not start, or that they do again."""
+        was, now = _started(before), _started(after)
+        if now is None or (was is not None and _gist(was) == _gist(now)):
+            return
+        trouble = now.get("status") == "False"
+        reason, level = str(now.get("reason")), "Warning" if trouble else "Normal"
+        self._recorder.of_ours(kind, key, uid, level, f"Pods{reason}", str(now.get("message")))
+
+    def gave_up(self, key: str, uid: str, pod: SeenPod, workload_class: str) -> None:
+        """Say that a pod of a Job was not started in time, counts as a failure and is deleted."""
+        self._telemetry.starts_given_up.labels(workload_class, reason_of(pod)).inc()
+        why = pod.cannot_start or pod.creating
+        message = f"pod {pod.name} on {pod.node} was not started in time and is deleted: {why}"
+        self._recorder.of_ours("Job", key, uid, "Warning", "PodGivenUp", message, topic=pod.name)
+
+
+def reason_of(pod: SeenPod) -> str:
+    """Return the kubelet's reason for a pod that does not start, one of few words."""
+    return pod.cannot_start.partition(":")[0] if pod.cannot_start else CREATING
+
+
+def _started(conditions: Iterable[Any]) -> Mapping[str, Any] | None:
+    return next((one for one in conditions if one.get("type") == STARTED), None)
+
+
+def _gist(condition: Mapping[str, Any]) -> tuple[Any, Any]:
+    return condition.get("status"), condition.get("reason")
