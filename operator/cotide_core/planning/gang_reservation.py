@@ -15,9 +15,10 @@ Start and nodes stay as they were planned, also when the start has passed: then 
 the nodes empty as their pods end. One gang at a time, of higher class and priority first, then the one that has waited
 longest: each starts in bounded time where pods end. A gang whose nodes are all free and which yet does not start, since
 a latency guard or a slack forecast says no, rests as long as it had to wait. Not kept off: online pods, and pods of a
-higher class or priority. Without a plan are gangs with an online pod, those with rules about other pods, and those of
-more than `GANG_KINDS_MOST` kinds of pods. Pods of other namespaces are not kept off for more than `OTHERS_SHARE` of
-what the nodes have: nobody who asks for a whole cluster stops all others with it.
+higher class or priority. Without a plan are gangs with an online pod, those with rules about other pods, those of more
+than `GANG_KINDS_MOST` kinds of pods, and those that their namespace may not hold as a whole. Pods of other namespaces
+are not kept off for more than `OTHERS_SHARE` of what the nodes have: nobody who asks for a whole cluster stops all
+others with it.
 
 Invariant: nothing is worked out, and nobody is kept off, while no gang has waited so long.
 """
@@ -234,7 +235,7 @@ class GangReservation:
     def _can_be_planned(self, standing: GangStanding) -> bool:
         members = self._members(standing)
         special = any(one.shape.online or one.shape.fit.peers is not None for one in members)
-        return not special and has_few_kinds(members)
+        return not special and has_few_kinds(members) and self._queue.over_held_together(members) is None
 
     def _rank(self, standing: GangStanding, now: float) -> tuple[float, ...]:
         return min(self._queue.key_of(one, now)[:2] for one in self._members(standing))
@@ -252,7 +253,10 @@ class GangReservation:
         if availability is None or not self._late(made.key, now):
             return False
         standing = self._gangs.standing(made.key)
-        if not self._may_have(standing) or made.members != tuple(one.shape for one in self._members(standing)):
+        members = self._members(standing)
+        if not self._may_have(standing) or made.members != tuple(one.shape for one in members):
+            return False
+        if self._queue.over_held_together(members) is not None:
             return False
         columns = self._state.columns
         self._refresh(availability)

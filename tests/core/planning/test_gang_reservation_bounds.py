@@ -6,7 +6,8 @@ import pytest
 from counted_work import calls_of
 from live_cluster import bound, engine, node, pod, running
 
-from cotide_core.events import Gang, PodDeleted, PodPhase, PodUpserted
+from cotide_core.events import Gang, Namespace, NamespaceUpserted, PodDeleted, PodPhase, PodUpserted
+from cotide_core.instructions import Bind
 from cotide_core.limits import GANG_KINDS_MOST
 from cotide_core.planning.gang_reservation import APART_SECONDS, GangReservation
 
@@ -102,3 +103,32 @@ def test_a_placement_costs_as_much_whatever_number_of_nodes_is_kept() -> None:
     few = work(4, 60) - work(4, 30)
     many = work(40, 60) - work(40, 30)
     assert many < 1.2 * few
+
+
+def limited(millicores: int | None) -> NamespaceUpserted:
+    return NamespaceUpserted(Namespace("d", batch_millicores=millicores))
+
+
+def test_no_room_is_kept_for_a_gang_that_its_namespace_may_not_hold(planned: list[float]) -> None:
+    """The pod that runs is another namespace's, and so is the one that takes the room."""
+    busy = running("r", 4000, 50.0, key="e/r")
+    gang = gang_of("g", [1000] * 3)
+    scheduler, _ = engine("fifo", node("a"), limited(2999), busy, *gang, gang_reserve_seconds=AFTER)
+    scheduler.handle([], AFTER)
+    ended = PodUpserted(busy.pod._replace(phase=PodPhase.SUCCEEDED))
+    out = scheduler.handle([ended, pod("other", 4000, 1e6, AFTER, key="e/other")], AFTER)
+    assert not planned
+    assert any(isinstance(one, Bind) and one.key == "e/other" for one in out)
+
+
+def test_room_is_kept_once_the_limit_is_raised_and_given_back_once_it_is_lowered(planned: list[float]) -> None:
+    busy = running("r", 4000, 500.0, key="e/r")
+    gang = gang_of("g", [1000] * 3)
+    scheduler, _ = engine("fifo", node("a"), limited(2999), busy, *gang, gang_reserve_seconds=AFTER)
+    scheduler.handle([], AFTER)
+    scheduler.handle([limited(3000)], AFTER + 1.0)
+    scheduler.handle([], 2 * AFTER)
+    assert planned == [2 * AFTER]
+    ended = PodUpserted(busy.pod._replace(phase=PodPhase.SUCCEEDED))
+    out = scheduler.handle([limited(2000), ended, pod("other", 4000, 1e6, AFTER, key="e/other")], 2 * AFTER + 1.0)
+    assert any(isinstance(one, Bind) and one.key == "e/other" for one in out)
