@@ -5,12 +5,12 @@ CI. The API server is the embedded one, or kube-apiserver with etcd and controll
 test-real``. The operator runs as a program of its own and is killed as often as ``--kills`` says. 125 Jobs of four pods
 come in three quarters of an hour; this program is the work in them: a pod works through a phase once it is granted, as
 fast as the cpu that its kubelet has set lets it, and then says the next one. The same Jobs run again without phases,
-with the largest need of each, and in the simulator of `cotide experiment phases` under both rules. A slow machine costs
-simulated seconds: with ``--together`` the two runs stand side by side, each on a server of its own, so that both have
-the same machine. Prints one JSON object: job times, what phases gained live (over pairs of the same Job, with its 95 %
-interval) and in the simulator, waits for a phase, and what must not happen: a node whose kubelet holds more than it
-has, a phase that waits for ever, a Job that is lost. Exit code 0, 3 when any of those happened, 77 where there is no
-real API server to be had.
+with the largest need of each, and in the simulator of `cotide experiment phases`, by utility and by arrival, which is
+the live policy's order. A slow machine costs simulated seconds: with ``--together`` the two runs stand side by side,
+each on a server of its own, so that both have the same machine. Prints one JSON object: job times, what phases gained
+live (over pairs of the same Job, with its 95 % interval) and in the simulator by arrival, waits for a phase, and what
+must not happen: a node whose kubelet holds more than it has, a phase that waits for ever, a Job that is lost. Exit code
+0, 3 when any of those happened, 77 where there is no real API server to be had.
 """
 
 from __future__ import annotations
@@ -52,11 +52,14 @@ from cotide_sim.apiserver.server import ApiServer
 from cotide_sim.interference.model import GeneratedInterference
 from cotide_sim.kubelets.fleet import Fleet, FleetSettings, running_fleet
 from cotide_sim.kubelets.node_objects import NodeShape
+from cotide_sim.phases.rules import FIFO, PHASES, TASK, TASK_FIFO
 from cotide_sim.phases.workload import Stage, Workload
 from cotide_sim.phases.world import run as run_offline
 
 NODES: Final = 13
 CORES: Final = 4
+OFFLINE: Final = (PHASES, FIFO, TASK, TASK_FIFO)
+"""Rules in the simulator. The live policy is `fifo`: what phases gain live is held against the two by arrival."""
 GIB: Final = 1 << 30
 PODS_OF_JOB: Final = 4
 ARRIVE_SECONDS: Final = 2700.0
@@ -418,7 +421,7 @@ def offline(jobs: list[Planned]) -> dict[str, float]:
         factor=np.ones(len(jobs) * PODS_OF_JOB),
         capacity=np.tile(np.array([1000 * CORES, 16 * GIB], np.int64), (NODES, 1)),
     )
-    return {rule: float(run_offline(workload, rule).job_seconds.mean()) for rule in ("phases", "drf", "task")}
+    return {rule: float(run_offline(workload, rule).job_seconds.mean()) for rule in OFFLINE}
 
 
 def paired(phases: Sequence[float | None], task: Sequence[float | None]) -> dict[str, float]:
@@ -476,7 +479,7 @@ def main() -> int:
     if asked.only is None and not broke:
         simulated = figures["simulator"]
         both = paired(*(one.pop("took_seconds") for one in found))
-        figures["over_task"] = {**both, "simulator": simulated["phases"] / simulated["task"]}
+        figures["over_task"] = {**both, "simulator": simulated[FIFO] / simulated[TASK_FIFO]}
     print(json.dumps(figures, indent=1))
     return BROKE if broke else 0
 

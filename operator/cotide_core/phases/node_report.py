@@ -32,6 +32,7 @@ from cotide_core.phases.tables import (
     Work,
 )
 from cotide_core.phases.utility import (
+    ARRIVAL,
     DOMINANT_SHARE,
     Weights,
     dominant_share,
@@ -174,6 +175,8 @@ def _worth(work: Work, nodes: Nodes, weights: Weights, row: int, now: int) -> fl
     before = dominant_share(work.held[job], removed, removed, nodes.total)
     if weights.rule == DOMINANT_SHARE:
         return 2.0 - before
+    if weights.rule == ARRIVAL:
+        return 1.0 / (1.0 + float(job))  # jobs are numbered as they come
     gain = fairness_gain(before, dominant_share(work.held[job], added, removed, nodes.total), work.counts[NOT_DONE])
     gain += weights.shortness * shortness_gain(work.left[job])
     if row >= 0:

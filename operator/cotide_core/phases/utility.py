@@ -26,6 +26,7 @@ LEAST: Final = 1e-12
 """Work left counts as no less: sums of floats end near zero, not at it (chosen)."""
 UTILITY: Final = 0
 DOMINANT_SHARE: Final = 1
+ARRIVAL: Final = 2
 
 
 class Weights(NamedTuple):
@@ -33,7 +34,8 @@ class Weights(NamedTuple):
 
     Attributes
     ----------
-    rule : `UTILITY`, or `DOMINANT_SHARE`: the lowest dominant share first, and no phase is declined.
+    rule : `UTILITY`; `DOMINANT_SHARE`: the lowest dominant share first; `ARRIVAL`: the job that came first. By the last
+        two no phase is declined.
     alpha : weight of performance (eq. 14), >= 0.
     wait_square, wait_constant : ``a`` per squared second and ``b`` of eq. 17, both > 0.
     pause_milliseconds : a pause longer than this stops all new starts on its node until it ends.

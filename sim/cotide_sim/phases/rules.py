@@ -5,8 +5,10 @@ Called by `world`. All run on the same kernel and see the same stated profiles; 
     phases      each phase with its own need, by the utility of Zhang and Boutaba 2014 and how little a job has left
     printed     the same by the utility as the paper prints it
     drf         each phase with its own need, the lowest dominant share first
+    fifo        each phase with its own need, the job that came first
     task        one need for the whole task, the largest of its phases, the lowest dominant share first (YARN)
     task-utility  the same need, by our utility: what the order alone is worth
+    task-fifo   the same need, the job that came first
     slots       map and reduce slots of one size, the fewest slots first (Hadoop 0.20 with its fair scheduler)
 
 A phase that is given less than it truly needs runs slower in proportion, by its scarcest resource.
@@ -20,20 +22,25 @@ import numpy as np
 
 from cotide_core.kernels.array_types import Integers
 from cotide_core.phases.profile import Phase, Profile
-from cotide_core.phases.utility import DOMINANT_SHARE, UTILITY, Weights
+from cotide_core.phases.utility import ARRIVAL, DOMINANT_SHARE, UTILITY, Weights
 from cotide_sim.phases.workload import Stage, Workload
 
 PHASES: Final = "phases"
 TASK: Final = "task"
 PRINTED: Final = "printed"
-RULES: Final = (PHASES, PRINTED, "drf", TASK, "task-utility", "slots")
+FIFO: Final = "fifo"
+TASK_FIFO: Final = "task-fifo"
+RULES: Final = (PHASES, PRINTED, "drf", FIFO, TASK, "task-utility", TASK_FIFO, "slots")
+_BY_PHASE: Final = (PHASES, PRINTED, "drf", FIFO)
 Group = tuple[int, Profile, int]
 
 
 def weights_of(rule: str, weights: Weights) -> Weights:
-    """Return the weights of a rule: ours, those of the paper, or those of dominant resource fairness."""
+    """Return the weights of a rule: ours, those of the paper, or those of a rule without a utility."""
     if rule == PRINTED:
         return weights._replace(rule=UTILITY, shortness=0.0)
+    if rule in (FIFO, TASK_FIFO):
+        return weights._replace(rule=ARRIVAL)
     return weights._replace(rule=UTILITY if rule in (PHASES, "task-utility") else DOMINANT_SHARE)
 
 
@@ -47,7 +54,7 @@ def groups_of(rule: str, workload: Workload) -> tuple[list[Group], Integers]:
     for stage in workload.stages:
         key = (id(stage.true), id(stage.stated))
         if key not in known:
-            known[key] = _held(stage, largest, by_phase=rule in (PHASES, PRINTED, "drf"))
+            known[key] = _held(stage, largest, by_phase=rule in _BY_PHASE)
         groups.append((stage.job, known[key], stage.tasks))
     return groups, workload.capacity
 

@@ -48,6 +48,16 @@ def test_tasks_that_grow_together_are_dealt_to_different_nodes() -> None:
     assert (outcome.job_seconds.tolist(), outcome.longest_pause_seconds) == ([15.0], 0.0)
 
 
+@pytest.mark.parametrize(("rule", "second"), [("fifo", 1.9), ("task-fifo", 1.9), ("drf", 2.9)])
+def test_by_arrival_the_first_job_has_all_its_tasks_before_the_next_starts(rule: str, second: float) -> None:
+    # The 4 cores are free at 1 s. The second job's four tasks then run before the third's and end at 2 s; by shares two
+    # of each run at a time, and both jobs end at 3 s.
+    whole, quick = Profile((Phase("map", (4000, 1), 1000),)), Profile((Phase("map", (1000, 1), 1000),))
+    stages = (Stage(0, whole, 1, reduces=False), *(Stage(job, quick, 4, reduces=False) for job in (1, 2)))
+    outcome = run(phased(*stages, submitted=(0, 100, 200)), rule)
+    assert outcome.job_seconds.tolist() == [1.0, second, 2.8]
+
+
 def test_a_stage_opens_when_the_one_before_is_done() -> None:
     quick = Profile((Phase("map", (1000, 1), 3000),))
     both = phased(Stage(0, quick, 4, reduces=False), Stage(0, quick, 1, reduces=True))
