@@ -6,12 +6,14 @@ import json
 from typing import Any
 
 from containers import batch_pod, job, shell
+from manifests import workload_manifest
 from real_cluster import ALONE, RealCluster
-from real_nodes import NodeCluster
+from real_nodes import SHELL, NodeCluster, RealNode
 
 from cotide_core.units import resource_amount
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.controllers.job_reconciler import BACKOFF_BASE_SECONDS
+from cotide_operator.controllers.starts.start_times import SLOW_SECONDS
 
 QUICK = ALONE + "queue: {backoffInitialSeconds: 0.5, backoffMaxSeconds: 2, unschedulableFlushSeconds: 5}\n"
 IMPATIENT = QUICK + "jobs: {startSeconds: 15}\n"
@@ -114,3 +116,76 @@ async def test_a_container_that_lacks_a_secret_starts_once_it_is_there(cluster: 
         await cluster.until("it was started after all", lambda: started("True", ""))
         await until_phase(cluster, "secretive", "Succeeded")
         assert (await status_of(cluster, "secretive"))["failures"] == 0
+
+
+def late_image(name: str, script: str) -> dict[str, Any]:
+    """A container whose image no node has yet, and that nobody pulls."""
+    return {**shell(script, requests={"cpu": "20m", "memory": "16Mi"}), "image": f"docker.io/library/{name}:1"}
+
+
+def bring(name: str, *nodes: RealNode) -> None:
+    for node in nodes:
+        node.ctr("images", "tag", "--force", SHELL, f"docker.io/library/{name}:1")
+
+
+async def test_of_a_job_whose_image_is_not_there_two_pods_try_and_all_run_once_it_is(
+    cluster: RealCluster, node_cluster: NodeCluster
+) -> None:
+    body = job("late", late_image("late", "sleep 5"), completions=6, parallelism=6)
+    async with cluster.operator(QUICK):
+        await cluster.client.create(cluster.jobs, body)
+
+        async def two_try() -> bool:
+            pods = await cluster.client.list(cluster.pods)
+            alive = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+            message = (await condition(cluster, "late", "PodsStarted")).get("message", "")
+            return len(alive) == 2 and "2 pods can't be started: " in message and "4 more pods" in message
+
+        await cluster.until("two of its pods try", two_try, seconds=SLOW_SECONDS + 60.0)
+        bring("late", *node_cluster.nodes)
+        await until_phase(cluster, "late", "Succeeded")
+        status = await status_of(cluster, "late")
+        assert (status["succeeded"], status["failures"], status["evictions"]) == (6, 0, 0)
+        assert (await condition(cluster, "late", "PodsStarted"))["status"] == "True"
+
+
+async def test_the_next_pod_goes_to_another_node_than_the_one_that_could_not_start_the_last(
+    cluster: RealCluster, node_cluster: NodeCluster
+) -> None:
+    lacks, has = node_cluster.nodes
+    bring("scarce", has)
+    liked = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [lacks.name]}]}
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": liked}]}
+    body = job("scarce", late_image("scarce", "exit 0"), backoffLimit=1)
+    body["spec"]["template"]["spec"]["affinity"] = {"nodeAffinity": preferred}
+    async with cluster.operator(IMPATIENT):
+        await cluster.client.create(cluster.jobs, body)
+        await until_phase(cluster, "scarce", "Succeeded")
+        status = await status_of(cluster, "scarce")
+        assert (status["failures"], status["evictions"]) == (1, 0)
+        assert (await cluster.client.get(f"{cluster.pods}/scarce-0-r1"))["spec"]["nodeName"] == has.name
+        events = await cluster.client.list(cluster.path("events"))
+        given_up = [one["message"] for one in events if one["reason"] == "PodGivenUp"]
+        assert len(given_up) == 1
+        assert given_up[0].startswith(f"pod scarce-0 on {lacks.name} was not started in time and is deleted: ErrImage")
+
+
+async def test_a_workload_says_which_of_its_pods_can_not_be_started_and_keeps_them(
+    cluster: RealCluster, node_cluster: NodeCluster
+) -> None:
+    workloads = cluster.path("workloads", "cotide.dev/v1alpha1")
+    template = {"spec": {"terminationGracePeriodSeconds": 1, "containers": [late_image("served", "sleep 3600")]}}
+    async with cluster.operator(IMPATIENT):
+        service = workload_manifest("web", namespace=cluster.namespace, template=template, replicas=2)
+        await cluster.client.create(workloads, service)
+
+        async def says(status: str, words: str) -> bool:
+            found = (await cluster.client.get(f"{workloads}/web")).get("status", {}).get("conditions", ())
+            started = next((one for one in found if one["type"] == "PodsStarted"), {})
+            return started.get("status") == status and words in started["message"]
+
+        await cluster.until("both are named", lambda: says("False", "2 pods can't be started: web-0 on "))
+        uids = {pod["metadata"]["uid"] for pod in await cluster.client.list(cluster.pods)}
+        bring("served", *node_cluster.nodes)
+        await cluster.until("both run", lambda: says("True", "pods are started"))
+        assert {pod["metadata"]["uid"] for pod in await cluster.client.list(cluster.pods)} == uids

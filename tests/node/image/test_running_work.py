@@ -12,10 +12,11 @@ from overlays import DEPLOYMENT, NAME, NAMES, Overlay, overlay_of
 
 from cotide_kube.client import KubeClient
 
-JOBS = 100
-SHORT, LONG = "sleep 1", "sleep 45"
+FIRST, JOBS = 60, 100
+"""Jobs before the operator is away, and in all: the others come while its image changes."""
+SHORT, LONG = "sleep 1", "sleep 120"
 LASTING = 4
-"""Jobs that run on over all that happens to the operator."""
+"""Jobs that run on over most of what happens to the operator."""
 SECONDS = 300.0
 """For the hundred Jobs, of which kubelets start about one a second here; chosen."""
 
@@ -80,7 +81,7 @@ async def test_a_hundred_jobs_survive_a_kill_an_absence_and_another_image_and_ea
 ) -> None:
     async with overlay_of("kind", installed, client) as overlay:
         await services(overlay)
-        for number in range(JOBS):
+        for number in range(FIRST):
             script = LONG if number < LASTING else SHORT
             await client.create(overlay.cluster.jobs, job(f"count-{number}", shell(script)))
         await until_succeeded(overlay, 10)
@@ -89,7 +90,7 @@ async def test_a_hundred_jobs_survive_a_kill_an_absence_and_another_image_and_ea
         before = await uids(overlay)
         overlay.kubectl("delete", "pod", killed["metadata"]["name"], "--grace-period=0", "--force", "--wait=false")
         await overlay.until_replaced({killed["metadata"]["uid"]})
-        await until_succeeded(overlay, 30)
+        await until_succeeded(overlay, 20)
         # Away for as long as it takes what runs to end, unwatched.
         overlay.kubectl("scale", f"deployment/{NAME}", "--replicas=0")
 
@@ -104,8 +105,10 @@ async def test_a_hundred_jobs_survive_a_kill_an_absence_and_another_image_and_ea
         await overlay.cluster.until("nothing short runs, and no operator", short_ones_ended)
         overlay.kubectl("scale", f"deployment/{NAME}", "--replicas=1")
         await overlay.until_ready("an operator is there again")
-        await until_succeeded(overlay, 60)
-        # Another image, as at an upgrade.
+        await until_succeeded(overlay, FIRST - LASTING)
+        # Another image, as at an upgrade, with work under way.
+        for number in range(FIRST, JOBS):
+            await client.create(overlay.cluster.jobs, job(f"count-{number}", shell(SHORT)))
         older = {pod["metadata"]["uid"] for pod in await overlay.pods()}
         images = [one["image"] for one in (await client.get(DEPLOYMENT))["spec"]["template"]["spec"]["containers"]]
         (other,) = [name for name in NAMES if not name.endswith(images[0].removeprefix("docker.io/library/"))]
