@@ -587,14 +587,19 @@ class Scheduler:
 
     def _evict_whole_gangs(self, now: float) -> None:
         """Let the others of a gang leave, too, of which too few stay when a member does."""
+        emptied: set[str] = set()  # each gang is gone through once, however many of it leave by themselves
         for evict in [one for one in self._out if isinstance(one, Evict)]:
             record = self.state.record(evict.key)
-            if record is None or record.pod.gang is None:
+            gang = None if record is None else record.pod.gang
+            if record is None or gang is None:
                 continue
             self.gangs.ask(record, now)
-            for mate in self.gangs.goes_with(record.pod):
+            if gang.key in emptied or not self.gangs.is_broken_up(gang.key):
+                continue
+            emptied.add(gang.key)
+            for mate in self.gangs.mates(record.pod):
                 if self._capacity.ask(mate, now) and self.gangs.ask(mate, now):
-                    pod, words = mate.pod, f"leaves with {evict.key}, as gang {record.pod.gang.key} runs whole or not"
+                    pod, words = mate.pod, f"leaves with {evict.key}, as gang {gang.key} runs whole or not"
                     self._out.append(Evict(pod.key, pod.uid, mate.node or "", words, EvictCause.GANG))
 
     def _wait_for_room(

@@ -102,6 +102,9 @@ HOST_PORTS_MOST: Final = 256
 """Host ports of one pod. Chosen."""
 GANG_MOST: Final = 1024
 """Members that a gang may ask for at once. Chosen: all of them are tried in one cycle, some 50 us each."""
+GANG_KINDS_MOST: Final = 16
+"""Kinds of pods (what they ask for, and for how long) of a gang that room is kept for, or that has a start in a plan.
+Chosen: of each all nodes are looked at, at each of several moments; who leads a training and who works are two."""
 GATES_MOST: Final = 64
 """Scheduling gates of one pod. Chosen."""
 NODE_RESOURCES_MOST: Final = 256

@@ -151,8 +151,8 @@ def pod(name: str, cpu: int, estimate: float, at: float = 0.0, **fields: Any) ->
     return pod_upserted(name, cpu, **{"created_seconds": at, "requested_seconds": estimate, **fields})
 
 
-def running(name: str, cpu: int, estimate: float, on: str = "a") -> PodUpserted:
-    return pod(name, cpu, estimate, node=on, phase=PodPhase.RUNNING, started_seconds=0.0)
+def running(name: str, cpu: int, estimate: float, on: str = "a", **fields: Any) -> PodUpserted:
+    return pod(name, cpu, estimate, node=on, phase=PodPhase.RUNNING, started_seconds=0.0, **fields)
 
 
 def bound(out: list[Instruction]) -> dict[str, str]:

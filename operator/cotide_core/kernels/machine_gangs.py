@@ -45,6 +45,7 @@ def compile_gangs() -> None:
     profiles, demands, plan = smallest()
     zero = np.zeros(1, np.int64)
     plan_gangs(profiles, 0, demands, zero - 1, zero, 1, 1, plan)
+    plan_among_ends(profiles, 0, demands, plan)
 
 
 @compiled
@@ -78,6 +79,36 @@ def plan_gangs(
     if starts != NO_ROOM:
         plan.opened[:] = left
     return starts
+
+
+@compiled
+def plan_among_ends(profiles: Profiles, now: int, demands: Demands, plan: Plan) -> int:
+    """Plan one gang, all n pods, on machines that nothing is planned on; return what came of it, or `NO_ROOM`.
+
+    What is free on such a machine never becomes less, as things only end there: so where a gang fits at one moment, it
+    does later, and the first such moment is found by halving. Among unlike pods, which are filled in greedily, an
+    earlier one may be missed.
+    """
+    pods = plan.machine.shape[0]
+    moments = _moments(profiles, now, _earliest_of_each(profiles, now, demands, 0, pods, plan))
+    low = 0
+    high = moments.shape[0]
+    while low < high:
+        middle = (low + high) // 2
+        done = NOWHERE
+        if _counts(profiles, moments[middle], demands, 0, pods):
+            done = _fill(profiles, moments[middle], demands, 0, pods, plan)
+        if done == NO_ROOM:
+            return NO_ROOM
+        if done == STARTS:
+            _empty(profiles, moments[middle], demands, 0, pods, plan)
+            high = middle
+        else:
+            low = middle + 1
+    if low == moments.shape[0]:
+        return NOWHERE
+    done = _fill(profiles, moments[low], demands, 0, pods, plan)
+    return RESERVED if done == STARTS and moments[low] > now else done
 
 
 @inlined
@@ -247,26 +278,54 @@ def _takes(profiles: Profiles, moment: int, demands: Demands, of: int, at: int, 
     return most
 
 
-@inlined
+@compiled
 def _fill(profiles: Profiles, moment: int, demands: Demands, first: int, stop: int, plan: Plan) -> int:
-    """Put all pods of a gang on machines from a moment on, or none; return `STARTS`, `NOWHERE` or `NO_ROOM`."""
+    """Put all pods of a gang on machines from a moment on, or none; return `STARTS`, `NOWHERE` or `NO_ROOM`.
+
+    Like pods are put one after another on the machines in the order in which `machine_plan.first_machine` takes them: a
+    machine that has no room for one has none for the next, so that each is looked at once for all of them.
+    """
     pod = first
     while pod < stop:
         of = demands.group[pod]
-        found, _ = first_machine(profiles, moment, demands, of, moment + 1, -1, plan.opened)
-        if found < 0:
-            break
-        if not has_room(profiles, found):
-            return NO_ROOM
-        hold(profiles, found, moment, lasts_on(demands, of, found), demands.take[of], 1)
-        plan.machine[pod] = found
-        plan.start[pod] = moment
-        pod += 1
-    if pod == stop:
-        return STARTS
-    for back in range(first, pod):
+        behind = pod
+        while behind < stop and demands.group[behind] == of:
+            behind += 1
+        fit = demands.fit[of]
+        order = _order_of(demands.soft[fit])
+        index = 0
+        while index < order.shape[0] and pod < behind:
+            at = order[index]
+            index += 1
+            if not demands.may[fit, at]:
+                continue
+            for _ in range(_takes(profiles, moment, demands, of, at, behind - pod)):
+                if not has_room(profiles, at):
+                    return NO_ROOM
+                hold(profiles, at, moment, lasts_on(demands, of, at), demands.take[of], 1)
+                plan.machine[pod] = at
+                plan.start[pod] = moment
+                pod += 1
+        if pod < behind:
+            _empty(profiles, moment, demands, first, pod, plan)
+            return NOWHERE
+    return STARTS
+
+
+@compiled
+def _order_of(soft: Integers) -> Integers:
+    """Return machines by the objections to them, then as they stand."""
+    for at in range(1, soft.shape[0]):
+        if soft[at] != soft[0]:
+            return np.argsort(soft, kind="mergesort")
+    return np.arange(soft.shape[0])
+
+
+@uncounted
+def _empty(profiles: Profiles, moment: int, demands: Demands, first: int, stop: int, plan: Plan) -> None:
+    """Take pods of a gang off the machines that a trial gave them."""
+    for back in range(first, stop):
         of = demands.group[back]
         hold(profiles, plan.machine[back], moment, lasts_on(demands, of, plan.machine[back]), demands.take[of], -1)
         plan.machine[back] = -1
         plan.start[back] = -1
-    return NOWHERE

@@ -15,9 +15,10 @@ Start and nodes stay as they were planned, also when the start has passed: then 
 the nodes empty as their pods end. One gang at a time, of higher class and priority first, then the one that has waited
 longest: each starts in bounded time where pods end. A gang whose nodes are all free and which yet does not start, since
 a latency guard or a slack forecast says no, rests as long as it had to wait. Not kept off: online pods, and pods of a
-higher class or priority. Without a plan are gangs with an online pod, and those with rules about other pods. Pods of
-other namespaces are not kept off for more than `OTHERS_SHARE` of what the nodes have: nobody who asks for a whole
-cluster stops all others with it.
+higher class or priority. Without a plan are gangs with an online pod, those with rules about other pods, those of more
+than `GANG_KINDS_MOST` kinds of pods, and those that their namespace may not hold as a whole. Pods of other namespaces
+are not kept off for more than `OTHERS_SHARE` of what the nodes have: nobody who asks for a whole cluster stops all
+others with it.
 
 Invariant: nothing is worked out, and nobody is kept off, while no gang has waited so long.
 """
@@ -36,7 +37,8 @@ from cotide_core.forecasting.run_time_cache import RunTimes
 from cotide_core.forecasting.run_time_quantile import PlanQuantile
 from cotide_core.forecasting.slowdown_cache import SlowdownCache
 from cotide_core.kernels.array_types import Booleans, Integers
-from cotide_core.kernels.machine_plan import stretched
+from cotide_core.kernels.machine_gangs import plan_among_ends
+from cotide_core.kernels.machine_plan import Plan, stretched
 from cotide_core.kernels.machines import Profiles
 from cotide_core.placement.plan_rule import PlanRule
 from cotide_core.planning.availability import (
@@ -48,6 +50,7 @@ from cotide_core.planning.availability import (
     planned_length,
 )
 from cotide_core.planning.earliest_start import PlanContext, PlanMethod, PlanRequest
+from cotide_core.planning.gang_start import has_few_kinds
 from cotide_core.planning.planner import PlannerContext
 from cotide_core.planning.problem import PlanProblem
 from cotide_core.queueing.gangs import GangNeed, GangStanding
@@ -59,6 +62,10 @@ from cotide_core.state.snapshot import Snapshot
 UNUSED_SECONDS: Final = 30.0
 """For which all nodes of a reservation may be free without its gang starting: twice the longest back-off, and some
 time to be decided in. Chosen."""
+
+APART_SECONDS: Final = 1.0
+"""Between two starts that are worked out, for whichever gang. Chosen: one takes some 50 ms among 5,000 nodes, and whose
+pods come and go could else have it take up all of the time. What is free is known from one to the next."""
 
 OTHERS_SHARE: Final = 0.5
 """Of each resource of all nodes that a gang may keep from pods of other namespaces. Chosen: at least half of a cluster
@@ -105,10 +112,16 @@ class GangReservation:
         self._quantile = PlanQuantile(PlansConfig().quantile)
         self._made: _Reservation | None = None
         self._availability: Availability | None = None
+        self._planned_seconds = -math.inf
+        """When a start was worked out last."""
         self._resting: dict[str, float] = {}
         """Until when a gang gets no reservation, by key."""
         self._kept_back: dict[Shape, None] = {}
         """Shapes of which a pod was kept off."""
+        self._beside: Integers | None = None
+        """What is left beside the reservation, since the last `renew`; None where that was not asked yet."""
+        self._beside_seen = -1
+        self._slowed: dict[str, tuple[list[float], Integers]] = {}
         self._now = 0.0
 
     def change_forecasts(self, run_times: RunTimes) -> None:
@@ -121,14 +134,18 @@ class GangReservation:
     def renew(self, snapshot: Snapshot, now: float) -> list[Shape]:
         """Bring the reservation up to ``now``; returns the shapes that are to be tried again for it."""
         self._now = now
+        self._beside = None
         if self._seconds is None or not (self._gangs.waits or self._made):
+            self._availability = None
             return []
         before = self._made
-        standing = self._first(now)
-        if standing is None:
-            self._made = self._availability = None
-        elif before is None or not self._stands(before, standing):
-            self._made = self._planned(standing, snapshot, now)
+        if before is not None and not self._stands(before, now):
+            self._made = None
+        if self._made is None and now >= self._planned_seconds + APART_SECONDS:
+            standing = self._next(now)
+            if standing is not None:
+                self._planned_seconds = now
+                self._made = self._planned(standing, snapshot, now)
         if self._made is not None and self._is_free(self._made, now):
             return self._try_again(self._made, now)
         if before is None or self._made is before:
@@ -150,17 +167,15 @@ class GangReservation:
             return None
         if made.large and namespace_of(entry.pod) != made.namespace:
             return None
-        self._refresh(availability)
+        beside, factors = self._room_beside(made, availability, availability.stretches.type_of(entry.pod))
         take = availability.vector(entry.pod.requests)
         need = take > 0
         if availability.capacity.by_requests and shape.fit.physical is None:
             need[-PHYSICAL:] = False
-        beside = self._at_start(made, availability) - made.holds
         passes = (beside >= take)[:, need].all(axis=1)
         length = planned_length(self._quantile.seconds(entry.seconds_p50, entry.seconds_p90) or LONGEST_SECONDS)
-        rates = self._state.columns.service_rates[made.rows]
-        factors = availability.stretches.of_rows(availability.stretches.type_of(entry.pod), rates)
-        lasts = np.array([stretched(length, float(factor)) for factor in factors])
+        distinct, which = factors
+        lasts = np.array([stretched(length, factor) for factor in distinct])[which]
         passes |= microseconds(self._now) + lasts <= made.start
         if passes.all():
             return None
@@ -187,38 +202,40 @@ class GangReservation:
             if one.need is GangNeed.ROOM
         ]
         future = [moment for moment in moments if moment > self._now]
+        if self._made is None and len(future) < len(moments):
+            future.append(self._planned_seconds + APART_SECONDS)
         if self._made is not None and self._made.free_since is not None:
             future.append(self._made.free_since + UNUSED_SECONDS)
-        return max(now, min(future, default=math.inf))
+        return max(now, min((moment for moment in future if moment > self._now), default=math.inf))
 
-    def _first(self, now: float) -> GangStanding | None:
-        """Return the gang that is to have a reservation: the one that has it, as long as it may; else the next."""
+    def _late(self, key: str, now: float) -> bool:
+        """Whether a gang has waited for room for so long that some may be kept for it."""
+        found = self._gangs.waits.get(key)
+        if found is None or found.need is not GangNeed.ROOM or self._resting.get(key, -math.inf) > now:
+            return False
+        return found.since_seconds + (self._seconds or 0.0) <= now
+
+    def _next(self, now: float) -> GangStanding | None:
+        """Return the gang that is to have a reservation; those that can have none rest."""
         self._resting = {key: until for key, until in self._resting.items() if until > now and key in self._gangs.waits}
-        late = [
-            (one.since_seconds, key)
-            for key, one in self._gangs.waits.items()
-            if one.need is GangNeed.ROOM
-            and one.since_seconds + (self._seconds or 0.0) <= now
-            and key not in self._resting
-        ]
-        if self._made is not None and any(key == self._made.key for _, key in late):
-            standing = self._gangs.standing(self._made.key)
-            if self._may_have(standing):
-                return standing
         found = []
-        for since, key in late:
+        for key, one in self._gangs.waits.items():
+            if not self._late(key, now):
+                continue
             standing = self._gangs.standing(key)
-            if self._may_have(standing):
-                found.append((self._rank(standing, now), since, key, standing))
+            if not self._can_be_planned(standing):
+                self._resting[key] = now + (self._seconds or 0.0)
+            elif self._may_have(standing):
+                found.append((self._rank(standing, now), one.since_seconds, key, standing))
         return min(found, key=lambda one: one[:3])[3] if found else None
 
     def _may_have(self, standing: GangStanding) -> bool:
+        return standing.need is GangNeed.ROOM and not standing.leaves
+
+    def _can_be_planned(self, standing: GangStanding) -> bool:
         members = self._members(standing)
-        return (
-            standing.need is GangNeed.ROOM
-            and not standing.leaves
-            and not any(one.shape.online or one.shape.fit.peers is not None for one in members)
-        )
+        special = any(one.shape.online or one.shape.fit.peers is not None for one in members)
+        return not special and has_few_kinds(members) and self._queue.over_held_together(members) is None
 
     def _rank(self, standing: GangStanding, now: float) -> tuple[float, ...]:
         return min(self._queue.key_of(one, now)[:2] for one in self._members(standing))
@@ -230,12 +247,16 @@ class GangReservation:
             waiting, key=lambda one: (-one.shape.fit.millicores, one.shape.order, one.seconds_p50, one.sequence)
         )
 
-    def _stands(self, made: _Reservation, standing: GangStanding) -> bool:
-        """Whether a reservation is that of this gang as it is now, and its nodes can hold it still."""
+    def _stands(self, made: _Reservation, now: float) -> bool:
+        """Whether a reservation is that of its gang as that is now, and its nodes can hold it still."""
         availability = self._availability
-        if availability is None or made.key != standing.gang.key:
+        if availability is None or not self._late(made.key, now):
             return False
-        if made.members != tuple(one.shape for one in self._members(standing)):
+        standing = self._gangs.standing(made.key)
+        members = self._members(standing)
+        if not self._may_have(standing) or made.members != tuple(one.shape for one in members):
+            return False
+        if self._queue.over_held_together(members) is not None:
             return False
         columns = self._state.columns
         self._refresh(availability)
@@ -266,7 +287,12 @@ class GangReservation:
             np.full(count, -1, np.int64), np.full(count, -1, np.int64), np.zeros(len(availability.sizes), np.bool_),
             np.zeros(count, np.int64),
         )  # fmt: skip
-        method.earliest(Profiles(availability.times, free, availability.sizes), request)
+
+        def step(profiles: Profiles, plan: Plan) -> int:
+            demands = problem.demands(request.group, len(profiles.sizes), moment)
+            return plan_among_ends(profiles, moment, demands, plan)
+
+        method.run(Profiles(availability.times, free, availability.sizes), request, step)
         if (request.machine < 0).any():
             self._resting[standing.gang.key] = now + (self._seconds or 0.0)
             return None
@@ -313,6 +339,28 @@ class GangReservation:
         segment = np.maximum(1, (known & (times <= moment)).sum(axis=1)) - 1
         return np.asarray(availability.free[made.rows, segment])
 
+    def _room_beside(
+        self, made: _Reservation, availability: Availability, kind: str
+    ) -> tuple[Integers, tuple[list[float], Integers]]:
+        """Return (K, R + 2) what is left beside a reservation, and how a type of pods is slowed down on its nodes.
+
+        The latter as factors, and (K,) which of them. Worked out once in a cycle, and again where something was placed
+        on those nodes.
+        """
+        columns = self._state.columns
+        seen = int(columns.versions[made.rows].max())
+        if self._beside is None or seen != self._beside_seen:
+            self._refresh(availability)
+            self._beside = self._at_start(made, availability) - made.holds
+            self._beside_seen = seen
+            self._slowed.clear()
+        slowed = self._slowed.get(kind)
+        if slowed is None:
+            factors = availability.stretches.of_rows(kind, columns.service_rates[made.rows])
+            distinct, which = np.unique(factors, return_inverse=True)
+            slowed = self._slowed[kind] = distinct.tolist(), which
+        return self._beside, slowed
+
     def _is_free(self, made: _Reservation, now: float) -> bool:
         """Whether all that is kept is free now."""
         availability = self._availability
@@ -333,6 +381,6 @@ class GangReservation:
         if now < since + UNUSED_SECONDS:
             return list(dict.fromkeys(made.members)) if since == now else []
         self._resting[made.key] = now + (self._seconds or 0.0)
-        self._made = self._availability = None
+        self._made = None
         kept_back, self._kept_back = list(self._kept_back), {}
         return kept_back

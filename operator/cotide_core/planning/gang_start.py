@@ -10,6 +10,7 @@ by one call, or nobody.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -18,6 +19,7 @@ import numpy as np
 
 from cotide_core.forecasts import QosForecaster
 from cotide_core.instructions import Evict, Wait, WaitReason
+from cotide_core.limits import GANG_KINDS_MOST
 from cotide_core.placement.assumptions import Assumptions
 from cotide_core.placement.bind_instructions import DecidedBind
 from cotide_core.placement.feasibility import FITS
@@ -64,6 +66,11 @@ class GangCapacity(Protocol):
     def claim(self, entry: QueuedPod, node: str, mark: object, now: float) -> Room:
         """Keep a node's room for a pod."""
         ...
+
+
+def has_few_kinds(members: Sequence[QueuedPod]) -> bool:
+    """Whether pods of a gang are of no more kinds than a start of them all is looked for."""
+    return len({(one.shape, one.seconds_p50, one.seconds_p90) for one in members}) <= GANG_KINDS_MOST
 
 
 @dataclass(slots=True)
@@ -130,6 +137,8 @@ class GangStarts:
         join: Callable[[QueuedPod, float], None],
     ) -> GangAttempt | None:
         """Try the gang of a popped pod; None where the pod may go alone, since its gang is whole."""
+        if self._gangs.is_known_whole(entry.shape.gang):
+            return None
         standing = self._gangs.standing(entry.shape.gang)
         if standing.leaves:
             # It is asked to leave as a whole: who waits goes on waiting until the others are gone.
@@ -147,8 +156,9 @@ class GangStarts:
         for one in spare:
             self._aside(one, now)
         tied = any(one.shape.fit.peers is not None for one in members)
-        # A plan does not see what members have to do with one another: with such rules a gang starts as without a plan.
-        if not tied and all(plans(one.shape) for one in members):
+        # A plan does not see what members have to do with one another, and looks at all nodes for each kind of them:
+        # with such rules, or of many kinds, a gang starts as without a plan.
+        if not tied and all(plans(one.shape) for one in members) and has_few_kinds(members):
             return self._hand_over(standing, members, now, join)
         return self._start(standing, members, snapshot, now, qos)
 
@@ -243,8 +253,7 @@ class GangStarts:
         Members with rules about other pods all count: one that is placed may open nodes to the next.
         """
         counted = 0
-        for fit in dict.fromkeys(one.shape.fit for one in members):
-            alike = sum(one.shape.fit is fit for one in members)
+        for fit, alike in Counter(one.shape.fit for one in members).items():
             if fit.peers is not None:
                 counted += alike
                 continue

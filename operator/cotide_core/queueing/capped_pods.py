@@ -9,6 +9,7 @@ counted. Invariant: no pod that was let pass takes its namespace above its limit
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -122,6 +123,17 @@ class CappedPods:
         ):
             if most is not None and asked[index] and taken[index] + asked[index] > most:
                 return Capped(annotation, _words(resource, annotation, most, asked[index]))
+        return None
+
+    def over_held_together(self, entries: Iterable[QueuedPod]) -> Capped | None:
+        """Return the limit on what is held that pods of one namespace would break by starting at once."""
+        beside = (0, 0)
+        for entry in entries:
+            capped = self.over_held(entry, beside)
+            if capped is not None:
+                return capped
+            asked = amounts_of(entry)
+            beside = (beside[0] + asked[0], beside[1] + asked[1])
         return None
 
     @property

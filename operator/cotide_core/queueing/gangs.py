@@ -123,6 +123,10 @@ class Gangs:
         """Since when."""
         self._leaving: dict[str, dict[str, tuple[str, float]]] = {}
         """Members that were asked to leave: uid and when."""
+        self._whole: set[str] = set()
+        """Gangs that were seen to lack nobody, and none of which leaves, since the last `settle`."""
+        self._holding: dict[str, int] = {}
+        """Members that hold a node or succeeded, of gangs that were asked to leave since then."""
         self.waits: dict[str, GangWait] = {}
         """Of gangs that may not run yet; as of the last `settle`. A new engine begins to count anew."""
         self.released: dict[GangNeed, int] = {}
@@ -190,11 +194,23 @@ class Gangs:
                 waiting.append(entry)
         rule, leaves = self._rules[key], bool(self._leaving.get(key))
         succeeded = max(rule.succeeded, len(self._succeeded.get(key, ())))
-        return GangStanding(rule, holding, succeeded, tuple(waiting), len(members), leaves, assumed)
+        standing = GangStanding(rule, holding, succeeded, tuple(waiting), len(members), leaves, assumed)
+        if standing.lacks == 0 and not leaves:
+            self._whole.add(key)
+        return standing
+
+    def is_known_whole(self, key: str) -> bool:
+        """Whether a gang was seen to lack nobody since the last `settle`; what starts meanwhile changes nothing of it.
+
+        Of thousands of members that may go alone each would else have all of them counted.
+        """
+        return key in self._whole
 
     def settle(self, now: float) -> None:
         """Work out what the changed gangs come to: who may try for itself, and since when one is partial."""
         changed, self._changed = self._changed, {}
+        self._whole.clear()
+        self._holding.clear()
         self._end_leaving(changed, now)
         for key in changed:
             if not self.members.get(key):
@@ -235,13 +251,13 @@ class Gangs:
         """Return the other members of a pod's gang that are bound and not on their way out."""
         return [] if pod.gang is None else [one for one in self.holders(pod.gang.key) if one.pod.key != pod.key]
 
-    def goes_with(self, pod: Pod) -> list[PodRecord]:
-        """Return who has to leave with a member that was asked to: nobody where enough of its gang stay."""
-        if pod.gang is None:
-            return []
-        standing, asked = self.standing(pod.gang.key), self._leaving.get(pod.gang.key, {})
-        enough = standing.holding - len(asked) + standing.succeeded >= standing.gang.minimum
-        return [] if enough else self.mates(pod)
+    def is_broken_up(self, key: str) -> bool:
+        """Whether too few of a gang stay once those have gone that were asked to leave."""
+        known = self._holding.get(key)
+        if known is None:
+            standing = self.standing(key)
+            known = self._holding[key] = standing.holding + standing.succeeded
+        return known - len(self._leaving.get(key, ())) < self._rules[key].minimum
 
     def ask(self, record: PodRecord, now: float) -> bool:
         """Note that a member is asked to leave; False when it was asked already."""
@@ -251,6 +267,7 @@ class Gangs:
         if known is not None and known[0] == record.pod.uid:
             return False
         asked[record.pod.key] = (record.pod.uid, now)
+        self._whole.discard(gang)
         self._changed[gang] = None
         for entry in self.standing(gang).waiting if len(asked) == 1 else ():
             if entry.queue_state is QueueState.PLANNED:

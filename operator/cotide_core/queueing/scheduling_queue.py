@@ -24,7 +24,7 @@ exactly one queue state until it is removed or placed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -208,6 +208,10 @@ class SchedulingQueue:
     def over_held(self, entry: QueuedPod) -> Capped | None:
         """Return the limit of its namespace that a popped pod would break by starting, if there is one."""
         return self._capped.over_held(entry) if self._limits else None
+
+    def over_held_together(self, entries: Iterable[QueuedPod]) -> Capped | None:
+        """Return the same for pods of one namespace that start at once."""
+        return self._capped.over_held_together(entries) if self._limits else None
 
     def cap(self, entry: QueuedPod, now: float) -> None:
         """Keep a popped pod until its namespace may hold it."""

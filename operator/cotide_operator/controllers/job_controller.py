@@ -352,13 +352,12 @@ class JobController:
         return by_index(found)
 
     async def _decisions(self, job: CustomObject, pods: list[SeenPod]) -> dict[str, Decision]:
-        """Return the latest decision by pod name: the board's, or the pod's own note from before a restart."""
+        """Return the latest decision by pod name: the board's, or of a pod that is not done its own note from before a
+        restart: what those said that are done is in the status that the leader before us wrote."""
 
         def decided(pod: SeenPod) -> Decision | None:
-            if pod.done:
-                return None
             key = f"{job.metadata.namespace}/{pod.name}"
-            decision = self._board.get(key) or noted_decision(self._mirror, key)
+            decision = self._board.get(key) or (None if pod.done else noted_decision(self._mirror, key))
             return self._view.decision(decision) if decision is not None and decision.uid == pod.uid else None
 
         found = zip(pods, await in_turns(decided, pods), strict=True)

@@ -110,8 +110,9 @@ def job_status(
     status: Status = {
         "phase": str(phase),
         "queuePosition": foremost.queue_position if foremost else None,
-        "attempts": max([_count(before, "attempts"), *(decision.attempts for decision in live)]),
-        "demotions": max([_count(before, "demotions"), *(decision.demotions for decision in live)]),
+        # Of pods that ended, too: one may have done so before anybody looked at its Job.
+        "attempts": max([_count(before, "attempts"), *(one.attempts for one in decisions.values())]),
+        "demotions": max([_count(before, "demotions"), *(one.demotions for one in decisions.values())]),
         "evictions": max(progress.evictions, _count(before, "evictions")),
         "failures": max(progress.failures, _count(before, "failures")),
         "active": len(placed),

@@ -42,7 +42,7 @@ from cotide_operator.clock import Clock
 from cotide_operator.translation.eviction_annotations import faults
 from cotide_operator.translation.kubelet_refusals import refusal_of
 from cotide_operator.translation.namespace_limits import limit_faults, max_priorities, translate_namespace
-from cotide_operator.translation.pod_groups import PodGroupIndex
+from cotide_operator.translation.pod_groups import PodGroupIndex, said_by
 from cotide_operator.translation.pod_phases import asked_by, with_size
 from cotide_operator.translation.pod_rules import selects_namespaces
 from cotide_operator.translation.pod_times import PodObservations, PodTimes
@@ -300,7 +300,7 @@ class EventSource:
         elif kind in VOLUME_KINDS:
             self._mark_volumes(kind, key)
         elif kind in OPTIONAL_KINDS:
-            self._mark_pods(self._groups.concerned(kind, key))
+            self._mark_group(kind, key)
         elif kind != "poddisruptionbudgets":
             self._mark_surrounded(kind, key)
 
@@ -309,6 +309,16 @@ class EventSource:
         for node in self.volumes.nodes_concerned(kind, key):
             self._changed["nodes"][node] = None
         self._mark_pods(self.volumes.concerned(kind, key))
+
+    def _mark_group(self, kind: Kind, key: str) -> None:
+        """An object that says how large gangs are changed; thousands of pods may name it, so what it says counts."""
+        said = said_by(kind, self._mirror.objects(kind).get(key))
+        if self._dependencies.get((kind, key), ()) == said:
+            return
+        self._dependencies.pop((kind, key), None)
+        if said:
+            self._dependencies[kind, key] = said
+        self._mark_pods(self._groups.concerned(kind, key))
 
     def _mark_pods(self, keys: Iterable[str]) -> None:
         for pod in keys:

@@ -76,6 +76,18 @@ def _seconds(value: Any) -> float | None:
     return min(float(value), float(SECONDS_MOST)) if right else None
 
 
+def said_by(kind: Kind, found: CustomObject | None) -> tuple[tuple[str, DeclaredGang], ...]:
+    """Return all that an object says of gangs, by the name of the group: an update that leaves it concerns nobody."""
+    if found is None:
+        return ()
+    if kind == "podgroups":
+        spec = found.spec
+        return (("", DeclaredGang(_size(spec.get("minMember")), _seconds(spec.get("scheduleTimeoutSeconds")))),)
+    groups = found.spec.get("podGroups")
+    named = [one for one in groups if isinstance(one, dict)] if isinstance(groups, list) else []
+    return tuple((str(one.get("name")), _by_policy(one.get("policy"))) for one in named)
+
+
 class PodGroupIndex:
     """Pods by the object that says how large their gang is."""
 

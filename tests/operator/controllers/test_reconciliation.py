@@ -109,6 +109,19 @@ async def test_numbers_that_only_move_wait_for_their_time_and_a_reason_does_not(
         await one.until_status(f"{JOBS}/count", lambda status: status.get("queuePosition") == 2, SOON_SECONDS)
 
 
+async def test_attempts_of_a_pod_that_was_done_before_anybody_looked_are_counted() -> None:
+    """The latest attempts are no reason to write by themselves, and then the pod is done."""
+    async with world(refresh_seconds=3600.0) as one:
+        await one.client.create(JOBS, job())
+        await one.until_pods("count-0")
+        await one.decide("count-0", attempts=1, demotions=0)
+        await one.until_status(f"{JOBS}/count", lambda status: status.get("attempts") == 1, SOON_SECONDS)
+        await one.decide("count-0", attempts=5, demotions=1)
+        await one.set_status("count-0", phase="Succeeded")
+        done = await one.until_status(f"{JOBS}/count", lambda status: status.get("phase") == "Succeeded")
+        assert (done["attempts"], done["demotions"]) == (5, 1)
+
+
 async def test_a_restart_neither_doubles_pods_nor_forgets_counts() -> None:
     async with world() as one:
         await one.client.create(JOBS, job(completions=3, parallelism=3, backoffLimit=5))

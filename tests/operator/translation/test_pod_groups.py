@@ -45,6 +45,33 @@ def test_a_pod_group_says_how_large_the_gang_of_its_label_is_and_for_how_long_it
     assert (pod.gang, pod.unsupported) == (Gang("ns/mpi", 3, 20.0), ())
 
 
+@pytest.mark.parametrize(
+    ("kind", "said", "other"),
+    [
+        ("podgroups", {"minMember": 3}, {"minMember": 4}),
+        (
+            "gangworkloads",
+            {"podGroups": [{"name": "w", "policy": {"gang": {"minCount": 3}}}]},
+            {"podGroups": [{"name": "w", "policy": {"gang": {"minCount": 4}}}]},
+        ),
+    ],
+)
+def test_an_update_that_says_nothing_new_has_no_pod_looked_at(kind: Kind, said: Any, other: Any) -> None:
+    """Ten thousand pods may name it, and whoever writes it may do so a hundred times a second."""
+    scene = Scene()
+    scene.says(kind, "mpi", said)
+    scene.pod(
+        labels={LABEL: "mpi"} if kind == "podgroups" else {},
+        spec={} if kind == "podgroups" else {"workloadRef": {"name": "mpi", "podGroup": "w"}},
+    )
+    scene.events.collect()
+    scene.says(kind, "mpi", {**said, "more": "x"}, "MODIFIED")
+    assert not scene.events.waiting
+    scene.says(kind, "mpi", other, "MODIFIED")
+    assert scene.events.waiting
+    assert [pod.gang.minimum for pod in scene.told().values() if pod.gang is not None] == [4]
+
+
 def test_a_pod_waits_until_its_group_is_there_and_follows_its_changes() -> None:
     scene = Scene()
     scene.pod(labels={LABEL: "mpi"})
