@@ -64,12 +64,15 @@ class RequestedCapacity:
         self._now = 0.0
         self._eased = False
         self._mates = mates
+        self._lost_of_gang: dict[str, float] = {}
+        """What an eviction of a pod of a gang throws away, since `begin`: the same for each of its pods."""
         self.kept_off: Callable[[QueuedPod], Booleans | None] = lambda _: None
         """Tells of a pod (N,) the nodes that are kept for others; None for none."""
 
     def begin(self, now: float, forecaster: QosForecaster) -> list[Evict]:
         """Bring everything up to ``now``: what the time ends, and whom the monitor evicts."""
         self._now = now
+        self._lost_of_gang.clear()
         self._evictions.expire(now)
         self._end_cordons(now)
         return self._relieve_nodes(now, forecaster)
@@ -226,8 +229,14 @@ class RequestedCapacity:
         No longer than its predicted run time (p50): beyond it, a job's past says nothing about its worth. A gang loses
         the work of all its members.
         """
-        mates = () if record.pod.gang is None else self._mates(record.pod)
-        return sum(map(self._lost_alone, mates), self._lost_alone(record))
+        gang = record.pod.gang
+        if gang is None:
+            return self._lost_alone(record)
+        lost = self._lost_of_gang.get(gang.key)
+        if lost is None:
+            lost = sum(map(self._lost_alone, self._mates(record.pod)), self._lost_alone(record))
+            self._lost_of_gang[gang.key] = lost
+        return lost
 
     def _lost_alone(self, record: PodRecord) -> float:
         started = record.pod.started_seconds

@@ -95,6 +95,7 @@ class SlackScheduler(RequestedCapacity):
     def begin(self, now: float, forecaster: QosForecaster) -> list[Evict]:
         """Bring everything up to ``now``: what the time ends, what the forecasts say, and whom the monitor evicts."""
         self._now = now
+        self._lost_of_gang.clear()
         for key in self._evictions.expire(now):
             self._reopen(self._nominations.drop_where_stays(key))
         self._reopen(self._nominations.expire(now))

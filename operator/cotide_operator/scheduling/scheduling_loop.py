@@ -43,6 +43,7 @@ from cotide_operator.cache.object_cache import Kind, ObjectCache
 from cotide_operator.clock import Clock
 from cotide_operator.scheduling.binder import Binder, BindNote, BindReport, Report
 from cotide_operator.scheduling.evictor import EvictReport
+from cotide_operator.scheduling.gang_kernels import GangKernels
 from cotide_operator.translation.event_source import ENGINE, EventSource
 from cotide_operator.translation.pod_times import noted
 
@@ -190,6 +191,7 @@ class SchedulingLoop:
         self._wake = asyncio.Event()
         self._stopped = False
         self._remake = remake
+        self._gang_kernels = GangKernels()
         self._failures = 0
         self._models: ModelsChanged | None = None
         self._now = float("-inf")
@@ -337,6 +339,7 @@ class SchedulingLoop:
             self._watcher.feed(self.scheduler.state, events, now)
         if self._foresight is not None:
             self._foresight.decided(instructions)
+        self._gang_kernels.follow(self.scheduler)
         if not is_part:
             self.cycles += 1
         await turn.give_way()

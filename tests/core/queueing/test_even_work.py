@@ -89,3 +89,15 @@ def test_the_release_of_a_gang() -> None:
 
     out = assert_even(prepare, 200)
     assert [one.cause for one in out if isinstance(one, Evict)] == [EvictCause.GANG] * 399
+
+
+@pytest.mark.parametrize("policy", ["qpsm", "hierarchical"])
+def test_what_an_overload_asks_of_the_members_of_a_gang(policy: str) -> None:
+    """How much work an eviction throws away is asked of each pod of an overloaded node, and is its whole gang's."""
+
+    def asked(count: int) -> int:
+        scheduler = with_pods(policy, running(members("g", count)))
+        records = [one for one in scheduler.state.records() if one.pod.gang is not None]
+        return calls_of(lambda: [scheduler._capacity._lost(one) for one in records])
+
+    assert asked(400) < 2 * EVEN * asked(200)
