@@ -17,7 +17,8 @@ from repository import ROOT
 
 PAGE: Final = ROOT / "docs" / "adoption.md"
 SECONDS: Final = 60.0
-"""For what the API server takes in late, as an admission policy; chosen."""
+"""For what the API server takes in late, as an admission policy, and for a busy machine's ledger; chosen."""
+PLACED: Final = re.compile(r"^placed +[4-9] pods", re.MULTILINE)
 
 
 def blocks() -> list[list[str]]:
@@ -72,18 +73,25 @@ def reader(installed: ControlPlane, tmp_path: Path) -> Shell:
 
 def test_each_command_of_the_page_does_what_the_page_shows(reader: Shell, capsys: pytest.CaptureFixture[str]) -> None:
     said: dict[str, str] = {}
+    copied = ""
     for command, output in [one for block in blocks() for one in shown(block)]:
         refused = any(line.startswith(("Error", "The ")) for line in output)
         deadline = time.monotonic() + SECONDS
         code, text = reader.run(command)
         while refused and code == 0 and time.monotonic() < deadline:
             code, text = reader.run(command)
+        # Decisions are written once a second, and a busy machine decides late: a reader copies the ledger again.
+        while command.startswith("cotide report") and not PLACED.search(text) and time.monotonic() < deadline:
+            time.sleep(1.0)
+            assert reader.run(f"rm -r ledger && {copied}")[0] == 0, copied
+            code, text = reader.run(command)
+        copied = command
         with capsys.disabled():
             print(f"$ {command}\n{text}", end="", flush=True)
         assert (code != 0) is refused, (command, text)
         said[command] = text
     report = next(text for command, text in said.items() if command.startswith("cotide report"))
-    assert re.search(r"^placed +[4-9] pods", report, re.MULTILINE), report
+    assert PLACED.search(report), report
     events = next(text for command, text in said.items() if "get events" in command)
     assert events.count("pod/handed-over-") == 4, events
     explained = next(text for command, text in said.items() if command.startswith("cotide explain"))

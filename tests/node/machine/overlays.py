@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import subprocess
 from collections.abc import AsyncIterator
@@ -23,6 +24,8 @@ DEPLOYMENT: Final = f"/apis/apps/v1/namespaces/{SPACE}/deployments/{NAME}"
 NAMES: Final = ("docker.io/library/cotide:dev", f"docker.io/library/cotide:{version('cotide')}")
 """What the overlays' images mean to a container runtime."""
 UNINSTALL_SECONDS: Final = 300.0
+START_SECONDS: Final = 240.0
+"""For an operator's pod to be ready while tens of containers start on the same two processors; chosen."""
 
 
 class Overlay:
@@ -48,7 +51,7 @@ class Overlay:
     async def until_ready(self, what: str = "the operator is ready") -> None:
         """Wait for that; a failure shows logs and events."""
         try:
-            await self.cluster.until(what, self.ready)
+            await self.cluster.until(what, self.ready, START_SECONDS)
         except pytest.fail.Exception:
             print(await self.logs())
             print([pod["status"] for pod in await self.pods()])
@@ -61,7 +64,7 @@ class Overlay:
         async def replaced() -> bool:
             return await self.ready() and not before & {pod["metadata"]["uid"] for pod in await self.pods()}
 
-        await self._space.until("the operator's pods were replaced", replaced)
+        await self._space.until("the operator's pods were replaced", replaced, START_SECONDS)
 
     async def logs(self) -> str:
         """Return what the operator's pods said."""
@@ -89,11 +92,16 @@ class Overlay:
 
 @asynccontextmanager
 async def overlay_of(name: str, plane: ControlPlane, client: KubeClient) -> AsyncIterator[Overlay]:
-    """Apply an overlay and wait until it is ready; what ends well is uninstalled without a trace."""
+    """Apply an overlay and wait until it is ready; uninstalled at the end, without a trace where all went well."""
     await apply(plane, DEPLOY / "crds")
     await until_served(plane)
     await apply(plane, DEPLOY / "overlays" / name)
     found = Overlay(plane, client)
-    await found.until_ready()
-    yield found
+    try:
+        await found.until_ready()
+        yield found
+    except BaseException:
+        with contextlib.suppress(AssertionError, subprocess.TimeoutExpired):
+            await found.uninstall()  # the next test begins with a cluster of its own
+        raise
     await found.uninstall()
