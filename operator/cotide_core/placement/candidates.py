@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from cotide_core.instructions import NodeVerdict
 from cotide_core.kernels.array_types import Floats
 from cotide_core.placement.constraints.image_locality import locality
-from cotide_core.placement.feasibility import FITS, GONE, Codes, Feasibility, NodeMatches, Stamp
-from cotide_core.placement.scoring import Rank
+from cotide_core.placement.feasibility import FITS, GONE, Codes, Feasibility, NodeMatches, RowCode, Stamp
+from cotide_core.placement.scoring import Rank, RowScore
 from cotide_core.placement.top_rows import Ranking
 from cotide_core.state.cells import real_cells_of
 from cotide_core.state.shapes import FitShape
@@ -54,6 +54,9 @@ class Candidates:
         self._local: Floats | None = None
         """(N,) what its images add to the scores, as of the stamp; None: nothing."""
         self._ranking = Ranking()
+        self._layout = -1
+        self._row_code: RowCode = lambda _row, _matches: FITS
+        self._row_score: RowScore = lambda _row: 0.0
         self.codes: Codes = np.zeros(0, np.int16)
         self.scores: Floats = np.zeros(0)
         self._code_cells, self._score_cells = self.codes.data, real_cells_of(self.scores)
@@ -77,9 +80,11 @@ class Candidates:
             changed = columns.journal[self._cursor - columns.journal_start :]
             rows = sorted(set(changed)) if len(changed) > 1 else changed
             if len(rows) <= ONE_BY_ONE:
+                if self._layout != snapshot.layout:
+                    self._read_cells(snapshot)
                 matches = self._feasibility.matches(self._shape, snapshot)
                 for row in rows:
-                    self._evaluate_one(snapshot, row, matches)
+                    self._evaluate_one(row, matches)
             else:
                 self._evaluate(snapshot, rows)
         self._cursor = end
@@ -87,6 +92,12 @@ class Candidates:
     def best(self, count: int) -> list[int]:
         """Return the rows with the highest scores, best first, only those that fit; for ranks that are cached."""
         return self._ranking.best(self.scores, count)
+
+    def _read_cells(self, snapshot: Snapshot) -> None:
+        """Have single rows read from the cells of a snapshot; good until a layout that is another."""
+        self._layout = snapshot.layout
+        self._row_code = self._feasibility.row_code(self._shape, snapshot)
+        self._row_score = self._rank.row_score(snapshot, self._shape)
 
     def _evaluate_all(self, snapshot: Snapshot) -> None:
         everything = slice(0, snapshot.size)
@@ -112,13 +123,13 @@ class Candidates:
             if old_code != new_code:
                 self._move(old_code, new_code)
 
-    def _evaluate_one(self, snapshot: Snapshot, row: int, matches: NodeMatches) -> None:
+    def _evaluate_one(self, row: int, matches: NodeMatches) -> None:
         codes, scores = self._code_cells, self._score_cells
         code_before, before = codes[row], scores[row]
-        code = self._feasibility.code(self._shape, snapshot, row, matches)
+        code = self._row_code(row, matches)
         score = -math.inf
         if code == FITS:
-            score = self._rank.score(snapshot, self._shape, row) if self._cached else 0.0
+            score = self._row_score(row) if self._cached else 0.0
             if matches.any_soft:
                 score -= SOFT_TAINT_PENALTY * matches.soft.item(row)
             if self._local is not None:

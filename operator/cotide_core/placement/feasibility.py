@@ -9,6 +9,7 @@ all else is numpy over rows. Invariant: a cached code equals what a fresh evalua
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -127,6 +128,10 @@ class NodeMatches:
         return True
 
 
+RowCode = Callable[[int, NodeMatches], int]
+"""Says whether one row fits, by the matches of the shape, which are up to date."""
+
+
 class Feasibility:
     """Evaluates shapes over rows; keeps the matches of each distinct set of constraints."""
 
@@ -209,26 +214,31 @@ class Feasibility:
             return None
         return preferences(shape, snapshot, self._index, fits)
 
-    def code(self, shape: FitShape, snapshot: Snapshot, row: int, matches: NodeMatches) -> int:
-        """Return the code of one row: what `codes` gives, in plain numbers, since every bind changes just one row.
+    def row_code(self, shape: FitShape, snapshot: Snapshot) -> RowCode:
+        """Return what gives the code of one row as `codes` does, in plain numbers, since every bind changes just one.
 
-        ``matches`` are those of the shape, up to date: asked for once for all rows.
+        It holds the cells that it reads, and is good as long as the snapshot shows all.
         """
         if not shape.counts or shape.peers is not None:
-            return int(self.codes(shape, snapshot, slice(row, row + 1))[0])
-        closed = snapshot.state.refusals.closed
-        if closed and snapshot.name(row) in closed:
-            return int(self.codes(shape, snapshot, slice(row, row + 1))[0])
-        code = matches.cells[row]
-        if code != FITS:
-            return code
-        free = snapshot.cells.free
-        for index, (column, amount) in enumerate(shape.demanded):
-            if index == shape.before:
-                break
-            if free[column][row] < amount:
-                return self._short_of(shape.resources[index])
-        return self._short_of(shape.missing) if shape.missing else FITS
+            return lambda row, _: int(self.codes(shape, snapshot, slice(row, row + 1))[0])
+        refusals, free = snapshot.state.refusals, snapshot.cells.free
+        asked = list(zip(shape.demanded, shape.resources, strict=True))[: shape.before]
+        wanted = [(free[column], amount, resource) for (column, amount), resource in asked]
+        missing = shape.missing
+
+        def code(row: int, matches: NodeMatches) -> int:
+            closed = refusals.closed
+            if closed and snapshot.name(row) in closed:
+                return int(self.codes(shape, snapshot, slice(row, row + 1))[0])
+            found = matches.cells[row]
+            if found != FITS:
+                return found
+            for left, amount, resource in wanted:
+                if left[row] < amount:
+                    return self._short_of(resource)
+            return self._short_of(missing) if missing else FITS
+
+        return code
 
     def allowed(self, shape: FitShape, snapshot: Snapshot) -> NDArray[np.bool_]:
         """Return (N,) whether a batch or gratis shape may use a node, whatever amounts are free there."""

@@ -27,7 +27,7 @@ from cotide_core.placement.feasibility import FITS, REASONS_KEPT, Feasibility
 from cotide_core.placement.plan_rule import PlanRule
 from cotide_core.placement.refusal_messages import constraint_verdicts, risk_verdicts
 from cotide_core.placement.scoring import Rank
-from cotide_core.qos.qos_guard import QosGuard
+from cotide_core.qos.qos_guard import Likely, QosGuard
 from cotide_core.queueing.ordering import Order
 from cotide_core.state.shapes import FitShape, Shape
 from cotide_core.state.snapshot import Snapshot
@@ -166,7 +166,10 @@ class Placer:
         self.feasibility.forget({shape.fit.constraints for shape in used})
 
     def renew(self) -> None:
-        """Begin anew with the numbers of reasons once there are many: between two cycles, when nobody holds a code."""
+        """Begin a cycle: drop what was fetched ahead, and begin anew with the numbers of reasons once there are many,
+        since nobody holds a code between two cycles."""
+        if self.policy.guard is not None:
+            self.policy.guard.begin()
         if len(self.feasibility.reasons.messages) > REASONS_KEPT:
             self.feasibility.renew()
             self._candidates.clear()
@@ -178,12 +181,12 @@ class Placer:
 
     def refusals(self, snapshot: Snapshot, shape: FitShape) -> tuple[NodeVerdict, ...]:
         """Return why nodes can't take a shape now."""
-        return self._unfit(snapshot, self.candidates(snapshot, shape))
+        return self.unfit(snapshot, self.candidates(snapshot, shape))
 
     def place(self, snapshot: Snapshot, shape: Shape, forecaster: QosForecaster, upcoming: Upcoming) -> Placement:
         """Choose a node for a pod of this shape, or say why there is none."""
         candidates = self.candidates(snapshot, shape.fit)
-        unfit = self._unfit(snapshot, candidates)
+        unfit = self.unfit(snapshot, candidates)
         if not candidates.tally.get(FITS):
             return Placement(-1, None, unfit)
         guard, rank = self.policy.guard, self.policy.rank
@@ -212,19 +215,39 @@ class Placer:
         among = OpenNodes(candidates.codes == FITS, candidates.scores, unfit)
         return self._widened(among, snapshot, shape, forecaster, guard)
 
-    def place_among(self, among: OpenNodes, snapshot: Snapshot, shape: Shape, forecaster: QosForecaster) -> Placement:
-        """Choose one of the open nodes for a pod, the best that the guard lets pass, or say why there is none."""
-        if not among.rows.any():
-            return Placement(-1, None, among.refused)
+    def place_among(
+        self,
+        among: OpenNodes,
+        snapshot: Snapshot,
+        shape: Shape,
+        forecaster: QosForecaster,
+        likely: Likely | None = None,
+    ) -> Placement:
+        """Choose one of the open nodes for a pod, the best that the guard lets pass, or say why there is none.
+
+        Parameters
+        ----------
+        likely : tells what a call of the forecaster, where one is needed, asks about as well; None for nothing.
+        """
         guard = self.policy.guard
-        if guard is None:
+        if guard is None and among.rows.any():
             return Placement(int(np.where(among.rows, among.scores, -np.inf).argmax()), None, among.refused)
         first = best_rows(among.scores, among.rows, WIDTH)
+        if guard is None or not len(first):
+            return Placement(-1, None, among.refused)
         if not guard.concerns(snapshot, shape, int(first[0])):
             return Placement(int(first[0]), None, among.refused, guarded=True)
-        probabilities = guard.probabilities(snapshot, shape, first, forecaster)
+        if likely is None or shape.online:
+            probabilities = guard.probabilities(snapshot, shape, first, forecaster)
+        else:
+            probabilities = guard.probabilities_with(snapshot, shape, first, forecaster, likely)
         chosen = self._choose(snapshot, shape, guard, among.refused, first, probabilities)
         return self._widened(among, snapshot, shape, forecaster, guard) if chosen is None else chosen
+
+    @property
+    def keeps_scores(self) -> bool:
+        """Whether what `candidates` have as scores is the policy's rank: not where that draws anew."""
+        return self._cacheable
 
     def fitting(self, snapshot: Snapshot, shape: Shape) -> OpenNodes:
         """Return the nodes that a shape fits on, by rank; a rank that draws draws anew."""
@@ -232,7 +255,7 @@ class Placer:
         scores = candidates.scores
         if not rank.cacheable:
             scores = scores + rank.scores(snapshot, shape.fit, slice(0, snapshot.size))
-        return OpenNodes(candidates.codes == FITS, scores, self._unfit(snapshot, candidates))
+        return OpenNodes(candidates.codes == FITS, scores, self.unfit(snapshot, candidates))
 
     def probabilities(
         self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp], forecaster: QosForecaster
@@ -314,7 +337,8 @@ class Placer:
         why = f"tried although p={probability:.2f} is above {guard.threshold:g}: few such trials teach the forecast"
         return Placement(row, probability, verdicts, guarded=True, why=why, basis=guard.basis(shape, row))
 
-    def _unfit(self, snapshot: Snapshot, candidates: Candidates) -> tuple[NodeVerdict, ...]:
+    def unfit(self, snapshot: Snapshot, candidates: Candidates) -> tuple[NodeVerdict, ...]:
+        """Return why nodes can't take a shape whose candidates are up to date."""
         if candidates.unfit is None:
             candidates.unfit = tuple(constraint_verdicts(snapshot, candidates, self.feasibility.reasons))
         return candidates.unfit

@@ -3,12 +3,14 @@
 Used by `policies` to build a `placement.Policy`; evaluated by `candidates`. A rank is a function of (snapshot,
 shape, rows) to one float per row, so a policy is a weighted sum written in one line. Ranks whose value depends on
 nothing but the row and the shape are cached by shape and updated for changed rows only. Every bind changes one row for
-every shape, so a rank also says in plain numbers what one row is worth, ten times faster than in arrays of one.
-Invariant: both ways give the same bits.
+every shape, so a rank also says in plain numbers what one row is worth, ten times faster than in arrays of one: by a
+function that holds the cells which it reads, and is good for as long as its snapshot. Invariant: both ways give the
+same bits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -28,6 +30,10 @@ PACKED_RANK_WEIGHT: Final = 1 / 400
 weighs beside a pod's own wishes what kube-scheduler's MostAllocated does (chosen)."""
 
 
+RowScore = Callable[[int], float]
+"""Says what one row is worth."""
+
+
 class Rank(Protocol):
     """One term of a node's score."""
 
@@ -40,8 +46,8 @@ class Rank(Protocol):
         """Return one finite float per row."""
         ...
 
-    def score(self, snapshot: Snapshot, shape: FitShape, row: int) -> float:
-        """Return the same for one row."""
+    def row_score(self, snapshot: Snapshot, shape: FitShape) -> RowScore:
+        """Return what gives the same for one row, as long as the snapshot shows all."""
         ...
 
 
@@ -58,14 +64,19 @@ class LeastAllocated:
         total: Floats = np.add.reduce(shares, axis=0)
         return total / len(shares)
 
-    def score(self, snapshot: Snapshot, shape: FitShape, row: int) -> float:
-        """Return the same for one row."""
-        free, allocatable = snapshot.cells.free, snapshot.cells.allocatable
-        total = 0.0
-        for column, amount in shape.scored:
-            offered = allocatable[column][row]
-            total += (free[column][row] - amount) / (offered if offered > 1 else 1)
-        return total / len(shape.scored)
+    def row_score(self, snapshot: Snapshot, shape: FitShape) -> RowScore:
+        """Return what gives the same for one row."""
+        free, allocatable, count = snapshot.cells.free, snapshot.cells.allocatable, len(shape.scored)
+        cells = [(free[column], allocatable[column], amount) for column, amount in shape.scored]
+
+        def score(row: int) -> float:
+            total = 0.0
+            for left, offers, amount in cells:
+                offered = offers[row]
+                total += (left[row] - amount) / (offered if offered > 1 else 1)
+            return total / count
+
+        return score
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +90,11 @@ class WithoutService:
         del shape
         return np.asarray(snapshot.service_counts[rows] == 0, np.float64)
 
-    def score(self, snapshot: Snapshot, shape: FitShape, row: int) -> float:
-        """Return the same for one row."""
+    def row_score(self, snapshot: Snapshot, shape: FitShape) -> RowScore:
+        """Return what gives the same for one row."""
         del shape
-        return 1.0 if snapshot.cells.service_counts[row] == 0 else 0.0
+        counts = snapshot.cells.service_counts
+        return lambda row: 1.0 if counts[row] == 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +111,11 @@ class LowRate:
         del shape
         return 1.0 / (1.0 + snapshot.service_rates[rows] / RATE_SCALE)
 
-    def score(self, snapshot: Snapshot, shape: FitShape, row: int) -> float:
-        """Return the same for one row."""
+    def row_score(self, snapshot: Snapshot, shape: FitShape) -> RowScore:
+        """Return what gives the same for one row."""
         del shape
-        return 1.0 / (1.0 + snapshot.cells.service_rates[row] / RATE_SCALE)
+        rates = snapshot.cells.service_rates
+        return lambda row: 1.0 / (1.0 + rates[row] / RATE_SCALE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +129,16 @@ class LowPressure:
         millicores = snapshot.batch_millicores[rows] + (0 if shape.online else shape.millicores)
         return 1.0 / (1.0 + millicores / np.maximum(1, snapshot.allocatable[CPU_COLUMN, rows]))
 
-    def score(self, snapshot: Snapshot, shape: FitShape, row: int) -> float:
-        """Return the same for one row."""
-        cells = snapshot.cells
-        millicores = cells.batch_millicores[row] + (0 if shape.online else shape.millicores)
-        offered = cells.allocatable[CPU_COLUMN][row]
-        return 1.0 / (1.0 + millicores / (offered if offered > 1 else 1))
+    def row_score(self, snapshot: Snapshot, shape: FitShape) -> RowScore:
+        """Return what gives the same for one row."""
+        held, offers = snapshot.cells.batch_millicores, snapshot.cells.allocatable[CPU_COLUMN]
+        own = 0 if shape.online else shape.millicores
+
+        def score(row: int) -> float:
+            offered = offers[row]
+            return 1.0 / (1.0 + (held[row] + own) / (offered if offered > 1 else 1))
+
+        return score
 
 
 @dataclass(slots=True)
@@ -139,10 +156,10 @@ class RandomRank:
         del shape
         return self.generator.random(len(snapshot.alive[rows]))
 
-    def score(self, snapshot: Snapshot, shape: FitShape, row: int) -> float:
-        """Return a draw."""
-        del snapshot, shape, row
-        return float(self.generator.random())
+    def row_score(self, snapshot: Snapshot, shape: FitShape) -> RowScore:
+        """Return what draws for any row."""
+        del snapshot, shape
+        return lambda _: float(self.generator.random())
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +180,17 @@ class Weighted:
             total += weight * rank.scores(snapshot, shape, rows)
         return total
 
-    def score(self, snapshot: Snapshot, shape: FitShape, row: int) -> float:
-        """Return the same for one row."""
-        total = 0.0
-        for rank, weight in self.terms:
-            total += weight * rank.score(snapshot, shape, row)
-        return total
+    def row_score(self, snapshot: Snapshot, shape: FitShape) -> RowScore:
+        """Return what gives the same for one row."""
+        terms = [(rank.row_score(snapshot, shape), weight) for rank, weight in self.terms]
+
+        def score(row: int) -> float:
+            total = 0.0
+            for of_row, weight in terms:
+                total += weight * of_row(row)
+            return total
+
+        return score
 
 
 def packed(rank: Rank) -> Weighted:

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cotide_core.forecasts import MixBatch
-from cotide_core.kernels.array_types import Integers
+from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.kernels.mix_rows import OTHER_RATE_UNKNOWN, RATE_UNKNOWN, mixes_of
-from cotide_core.qos.prediction_cache import AnswerTables
 from cotide_core.state.cluster_state import ClusterState, PodRecord
 from cotide_core.state.node_columns import CPU_COLUMN
 from cotide_core.state.snapshot import Snapshot
@@ -39,17 +38,21 @@ class PairMixes:
     numbers: Integers
 
 
-def mixes_after(snapshot: Snapshot, tables: AnswerTables, indices: Integers, rows: Integers) -> PairMixes:
-    """Return the mixes of each row after a pod of the shape at its index in the tables was put there.
+def mixes_after(snapshot: Snapshot, shapes: Integers, arriving: Floats, indices: Integers, rows: Integers) -> PairMixes:
+    """Return the mixes of each row after a pod of the shape at its index was put there.
 
     Each row must carry a promised online pod after the placement.
+
+    Parameters
+    ----------
+    shapes, arriving : (S, 6) and (S, 2) what is asked about each shape, as `prediction_cache.AnswerTables` has it.
     """
     columns = snapshot.columns
     starts, numbers, unmeasured, single, counts, input_bytes = mixes_of(
         indices,
         rows,
-        tables.shapes,
-        tables.arriving,
+        shapes,
+        arriving,
         columns.service_counts,
         columns.rates_ahead,
         columns.promised_ahead,

@@ -12,7 +12,7 @@ only on an answer about the node as it is now, and refused only on an answer tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import accumulate
 from typing import Final
@@ -22,8 +22,10 @@ from numpy.typing import NDArray
 
 from cotide_core.forecasts import QosForecaster
 from cotide_core.kernels.array_types import Booleans, Floats, Integers
+from cotide_core.kernels.fetched import FETCHED_MARKS, worst_of_mixes, write_fetched
 from cotide_core.kernels.guard_answers import (
     BASIS,
+    JOB,
     LEAST_MARKS,
     MARKS,
     REFUSED,
@@ -38,12 +40,17 @@ from cotide_core.kernels.guard_answers import (
 from cotide_core.kernels.mix_rows import mixes_of
 from cotide_core.qos.applicability import basis_of
 from cotide_core.qos.mix_batch import mixes_after
-from cotide_core.qos.prediction_cache import SHAPES_REMEMBERED, AnswerTables
+from cotide_core.qos.prediction_cache import NONE, SHAPES_REMEMBERED, AnswerTables
+from cotide_core.qos.prefetched_answers import PrefetchedAnswers
 from cotide_core.state.shapes import Shape
 from cotide_core.state.snapshot import Snapshot
 
 CALL_ROWS: Final = 4096
 """Most (pod, node) pairs in one call (chosen: some 20 ms with an XGBoost model)."""
+
+Likely = Callable[[], Sequence[tuple[Shape, Integers]]]
+"""Tells of which batch and gratis shapes on which rows the next decisions are likely to ask, each shape once; the
+rows carry a promised online pod."""
 
 AtRisk = tuple[str, int, float, int]
 """Nodes that were refused for the sake of one service's latency limit: the service, how many, the lowest of their
@@ -64,6 +71,9 @@ def _compile() -> None:
     least_risky(real, 0.0, 0.0)
     ahead = np.zeros((1, 1, 1))
     mixes_of(none, none, shapes, table, whole, table, ahead, table, counts, counts, counts, whole, whole)
+    worst_of_mixes(none, none, real, none, none, none)
+    fetched = np.zeros((0, FETCHED_MARKS), np.int64)
+    write_fetched(0, none, 0, 0, real, fetched, 0.0, shapes, marks, table, least, table, whole, whole)
 
 
 class QosGuard:
@@ -83,12 +93,18 @@ class QosGuard:
         self.threshold = threshold
         self.calls = 0
         self._tables = AnswerTables()
+        self._prefetched = PrefetchedAnswers()
         self._names: list[str] = []
         self._one_index, self._one_end = np.zeros(1, np.int64), np.zeros(1, np.int64)
 
     def forget(self) -> None:
         """Drop all answers: another model answers otherwise."""
         self._tables = AnswerTables()
+        self._prefetched.forget()
+
+    def begin(self) -> None:
+        """Drop the answers that nobody asked for yet: events may change what they are about."""
+        self._prefetched.forget()
 
     def concerned(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp]) -> Booleans:
         """Return whether a forecast is needed for each row.
@@ -151,6 +167,22 @@ class QosGuard:
     def found_probabilities(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp]) -> Floats:
         """Return the same for rows that were asked about just now."""
         return np.asarray(self._tables.probabilities[self._tables.index_of(snapshot, shape)].take(rows))
+
+    def probabilities_with(
+        self, snapshot: Snapshot, shape: Shape, rows: Integers, forecaster: QosForecaster, likely: Likely
+    ) -> Floats:
+        """Return the same as `probabilities` of a batch or gratis shape on a few rows; a call that it takes asks about
+        what is likely to come next as well."""
+        tables = self._tables
+        tables.fit(snapshot)
+        index = tables.index_of(snapshot, shape)
+        self._one_index[0], self._one_end[0] = index, len(rows)
+        unknown = self._cache_misses(snapshot, self._one_index, self._one_end, rows)[1]
+        prefetched, columns = self._prefetched, snapshot.columns
+        if len(unknown) and not prefetched.write(shape, unknown, tables, columns, self.threshold):
+            self._fetch(snapshot, shape, unknown, forecaster, likely())
+            prefetched.write(shape, unknown, tables, columns, self.threshold)
+        return np.asarray(tables.probabilities[index].take(rows))
 
     def prefetch(
         self, snapshot: Snapshot, wanted: Sequence[tuple[Shape, NDArray[np.intp]]], forecaster: QosForecaster
@@ -281,7 +313,7 @@ class QosGuard:
     def _ask(self, snapshot: Snapshot, indices: Integers, rows: Integers, forecaster: QosForecaster) -> Floats:
         """Ask about P pairs of a shape and a row, write the answers down and return them."""
         tables, columns = self._tables, snapshot.columns
-        asked = mixes_after(snapshot, tables, indices, rows)
+        asked = mixes_after(snapshot, tables.shapes, tables.arriving, indices, rows)
         found = forecaster.answer(asked.mixes)
         self.calls += 1
         self._names = columns.workload_names
@@ -301,3 +333,33 @@ class QosGuard:
             columns.versions,
             columns.relief_versions,
         )
+
+    def _fetch(
+        self,
+        snapshot: Snapshot,
+        shape: Shape,
+        rows: Integers,
+        forecaster: QosForecaster,
+        likely: Sequence[tuple[Shape, Integers]],
+    ) -> None:
+        """Ask about a shape on some rows, and in the same call about what is likely to be asked next."""
+        columns, horizon_of = snapshot.columns, snapshot.state.rate_forecasts.horizon_of
+        asked = {shape: rows}
+        for one, there in likely:
+            asked[one] = np.concatenate([rows, there]) if one is shape else there
+        jobs = [
+            (one.type_column, one.input_bytes, one.fit.millicores, JOB, NONE, horizon_of(one.seconds)) for one in asked
+        ]
+        sizes = [len(there) for there in asked.values()]
+        ends = list(accumulate(sizes))
+        described = np.array(jobs, np.int64)
+        indices, pairs = np.repeat(np.arange(len(asked)), sizes), np.concatenate(list(asked.values()))
+        mixes = mixes_after(snapshot, described, np.zeros((len(asked), 2)), indices, pairs)
+        found = forecaster.answer(mixes.mixes)
+        self.calls += 1
+        self._names = columns.workload_names
+        probability = np.ascontiguousarray(found.probability, np.float64)
+        bases = basis_of(found.outside, found.evidence)
+        highest, marks = worst_of_mixes(pairs, mixes.starts, probability, mixes.numbers, bases, columns.versions)
+        spans = {one: (end - size, end) for one, size, end in zip(asked, sizes, ends, strict=True)}
+        self._prefetched.keep(highest, marks, spans)

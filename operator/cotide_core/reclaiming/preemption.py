@@ -22,7 +22,8 @@ from cotide_core.placement.feasibility import FITS
 from cotide_core.placement.placer import Placer
 from cotide_core.queueing.queued_pod import QueuedPod
 from cotide_core.reclaiming.evictions_in_flight import Evictions
-from cotide_core.reclaiming.reservations import ENOUGH_ROOM, Reservations
+from cotide_core.reclaiming.forecast_slack import ENOUGH_ROOM
+from cotide_core.reclaiming.reservations import Reservations
 from cotide_core.reclaiming.victim_selection import Candidate, drawn, fewest, may_go
 from cotide_core.state.cluster_state import ClusterState, PodRecord
 from cotide_core.state.snapshot import Snapshot

@@ -261,9 +261,11 @@ class RequestedCapacity:
     def _cordoned_ones(self, snapshot: Snapshot, rows: Booleans) -> list[NodeVerdict]:
         if not rows.any():
             return []
+        return [self._cordoned_verdict(int(rows.sum()), snapshot.name(int(rows.argmax())))]
+
+    def _cordoned_verdict(self, nodes: int, example: str) -> NodeVerdict:
         message = f"cordoned after {self._config.flap_episodes} overloads"
-        example = snapshot.name(int(rows.argmax()))
-        return [NodeVerdict(int(rows.sum()), message, WaitReason.INSUFFICIENT_SLACK, example)]
+        return NodeVerdict(nodes, message, WaitReason.INSUFFICIENT_SLACK, example)
 
 
 def kept_for_gang(snapshot: Snapshot, rows: Booleans) -> list[NodeVerdict]:

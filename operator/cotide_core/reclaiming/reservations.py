@@ -15,12 +15,10 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.events import Pod
 from cotide_core.kernels.array_types import Floats
 from cotide_core.reclaiming.evictions_in_flight import Evictions
+from cotide_core.reclaiming.forecast_slack import ENOUGH_ROOM
 from cotide_core.reclaiming.nominations import Nomination, Nominations
 from cotide_core.state.cluster_state import ClusterState, PodRecord
 from cotide_core.units import PODS
-
-ENOUGH_ROOM = -1e-6
-"""Forecasts are floats: a millionth of a millicore short is no shortage."""
 
 
 class Reservations:

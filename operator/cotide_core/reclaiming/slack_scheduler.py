@@ -33,24 +33,26 @@ from cotide_core.events import EvictRefused, NodeUpserted, Pod
 from cotide_core.forecasts import QosForecaster
 from cotide_core.instructions import Evict, EvictCause, NodeVerdict, WaitReason
 from cotide_core.kernels.array_types import Booleans, Floats, Integers
+from cotide_core.kernels.open_rows import CORDONED, LATER, OPEN, SHORT
 from cotide_core.placement.candidates import SOFT_TAINT_PENALTY, Candidates
 from cotide_core.placement.feasibility import FITS
-from cotide_core.placement.placer import OpenNodes, Placement, Placer, Upcoming
-from cotide_core.placement.refusal_messages import constraint_verdicts
+from cotide_core.placement.placer import LOOKAHEAD, WIDTH, OpenNodes, Placement, Placer, Upcoming
 from cotide_core.placement.wait_instructions import Room
 from cotide_core.queueing.queued_pod import QueuedPod
+from cotide_core.reclaiming.forecast_slack import ENOUGH_ROOM, Claims, ForecastSlack, OpenRows
 from cotide_core.reclaiming.nominations import Nomination, Nominations
 from cotide_core.reclaiming.preemption import Admits, Plan, Preemption
 from cotide_core.reclaiming.requested_capacity import RequestedCapacity, kept_for_gang
-from cotide_core.reclaiming.reservations import ENOUGH_ROOM, Reservations
+from cotide_core.reclaiming.reservations import Reservations
 from cotide_core.state.cluster_state import ClusterState, PodRecord
-from cotide_core.state.host_load import slack
+from cotide_core.state.node_columns import CPU_COLUMN
 from cotide_core.state.shapes import FitShape, Shape
 from cotide_core.state.snapshot import Snapshot
 from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU, RECLAIMED_MEMORY
 
-LENGTHS_REMEMBERED: Final = 64
-"""Run times whose slack is kept up to date (chosen: with two a doubling, from a second to a hundred years)."""
+MOST_AHEAD: Final = 248
+"""Pairs of a pod behind in the queue and a node that a call of the forecaster asks about as well (chosen: beside eight
+of the pod at hand as many as `SmallBatch` answers in machine code)."""
 
 
 class ClaimsMark(NamedTuple):
@@ -84,10 +86,9 @@ class SlackScheduler(RequestedCapacity):
         self._nominations = Nominations()
         self._reservations = Reservations(state, self._evictions, self._nominations)
         self._preemption = Preemption(self._config, state, placer, self._evictions, self._reservations, self._generator)
-        self._slack: Floats = np.zeros((2, 0))
-        self._load: Floats = np.zeros((2, 0))
-        self._slack_until: dict[float, Floats] = {}
-        """The same as `_slack` up to the end of runs of so many seconds from now."""
+        self._forecast = ForecastSlack(self._config, state)
+        self._nobody: Booleans = np.zeros(0, np.bool_)
+        self._nothing: Floats = np.zeros((2, 0))
         self._reopened: dict[Shape, None] = {}
         self._at_risk: list[int] = []
         """Rows that the guard kept from being freed for the pod at hand."""
@@ -138,21 +139,23 @@ class SlackScheduler(RequestedCapacity):
         if shape.online:
             return self._placer.place(snapshot, shape, forecaster, upcoming)
         candidates = self._placer.candidates(snapshot, shape.fit)
-        room = self._room(shape)
-        fits = (candidates.codes == FITS) & self._allowed(entry)
-        freed = self._place_freed(snapshot, entry, room, fits, forecaster)
-        if freed is not None:
-            return freed
-        among, left = self._with_slack(snapshot, entry, candidates, room)
-        found = self._placer.place_among(among, snapshot, shape, forecaster)
+        if len(self._nominations):
+            fits = (candidates.codes == FITS) & self._allowed(entry)
+            freed = self._place_freed(snapshot, entry, self._forecast.room(shape), fits, forecaster)
+            if freed is not None:
+                return freed
+        among, claims = self._with_slack(snapshot, entry, candidates)
+        found = self._placer.place_among(among, snapshot, shape, forecaster, lambda: self._likely(snapshot, upcoming()))
         if found.row < 0:
             # A node that has too little slack may be freed for it, and then the guard has a say.
             return found._replace(guarded=found.guarded or self._placer.policy.guard is not None)
         self._drop_own(pod.key)
-        row, physical = found.row, self._state.host_load.physical()
-        millicores = max(0, round(float(left[0, row])))
+        row, asked = found.row, self._state.demand(pod.requests)
+        left = self._forecast.room_on(shape, row) - claims.reserved.item(0, row) - asked.millicores
+        offered = snapshot.cells.allocatable[CPU_COLUMN][row]
         most = "enough is" if self._chooses_by_more else "most is"
-        why = f"{most} left there beside the predicted load ({millicores}m of {physical[0, row]:.0f}m cpu after it)"
+        millicores = max(0, round(left))
+        why = f"{most} left there beside the predicted load ({millicores}m of {offered:.0f}m cpu after it)"
         return found._replace(why=why + self._risk_there(found.probability))
 
     def open_nodes(self, snapshot: Snapshot, entry: QueuedPod) -> OpenNodes:
@@ -160,30 +163,74 @@ class SlackScheduler(RequestedCapacity):
         shape = entry.shape
         if shape.online:
             return self._placer.fitting(snapshot, shape)
-        candidates = self._placer.candidates(snapshot, shape.fit)
-        return self._with_slack(snapshot, entry, candidates, self._room(shape))[0]
+        return self._with_slack(snapshot, entry, self._placer.candidates(snapshot, shape.fit))[0]
 
-    def _with_slack(
-        self, snapshot: Snapshot, entry: QueuedPod, candidates: Candidates, room: Floats
-    ) -> tuple[OpenNodes, Floats]:
-        """Return the nodes with enough slack for a batch or gratis pod, and (2, N) what would be left of it."""
-        shape, pod = entry.shape, entry.pod
-        asked = self._reservations.asked(pod)
-        cordoned = self._monitor.cordoned(self._state, self._now)
-        left = room - self._reservations.reserved(on_their_way=True) - asked
-        enough: Booleans = np.logical_and.reduce(left >= ENOUGH_ROOM, axis=0)
-        for nomination in self._nominations:
-            row = self._state.columns.row_of.get(nomination.node, -1)
-            if row >= 0 and enough[row]:
-                enough[row] = self._reservations.leaves(room, row, pod, without=pod.key)
-        refused = self._refusals(snapshot, shape, candidates, cordoned, enough, asked)
-        open_rows = (candidates.codes == FITS) & ~cordoned & enough
+    def _with_slack(self, snapshot: Snapshot, entry: QueuedPod, candidates: Candidates) -> tuple[OpenNodes, Claims]:
+        """Return the nodes with enough slack for a batch or gratis pod, and what of them is not its to take."""
+        shape, demand = entry.shape, self._state.demand(entry.pod.requests)
+        asked = demand.millicores, demand.memory_bytes
+        claims = self._claims(entry)
+        found = self._forecast.open_to(shape, candidates.codes, claims, asked)
+        open_nodes, refused = found.rows, self._refusals(snapshot, shape, candidates, found)
         kept = self.kept_off(entry)
         if kept is not None:
-            refused = (*refused, *kept_for_gang(snapshot, open_rows & kept))
-            open_rows &= ~kept
-        scores = self._scores(snapshot, shape, left) if open_rows.any() else np.zeros(len(open_rows))
-        return OpenNodes(open_rows, scores, refused), left
+            refused = (*refused, *kept_for_gang(snapshot, open_nodes & kept))
+            open_nodes &= ~kept
+        some = open_nodes.any() if kept is not None else found.of(OPEN)[0] > 0
+        scores = self._scores(snapshot, shape, candidates, claims, asked) if some else np.zeros(len(open_nodes))
+        return OpenNodes(open_nodes, scores, refused), claims
+
+    def _claims(self, entry: QueuedPod) -> Claims:
+        """Return what of the nodes is not a pod's to take, whatever the forecasts say."""
+        size = self._state.columns.size
+        if len(self._nobody) != size:
+            self._nobody, self._nothing = np.zeros(size, np.bool_), np.zeros((2, size))
+        cordoned = self._nobody
+        if self._monitor.keeps_off(self._now):
+            cordoned = self._monitor.cordoned(self._state, self._now)
+        if not len(self._nominations):
+            return Claims(cordoned, self._nobody, self._nothing)
+        pod, room = entry.pod, self._forecast.room(entry.shape)
+        denied = np.zeros(size, np.bool_)
+        for nomination in self._nominations:
+            row = self._state.columns.row_of.get(nomination.node, -1)
+            if row >= 0 and not denied[row]:
+                denied[row] = not self._reservations.leaves(room, row, pod, without=pod.key)
+        return Claims(cordoned, denied, self._reservations.reserved(on_their_way=True))
+
+    def _likely(self, snapshot: Snapshot, upcoming: Sequence[Shape]) -> list[tuple[Shape, Integers]]:
+        """Return which batch and gratis shapes the next decisions will ask the guard about, and on which nodes.
+
+        The pods before a pod will take some of the best nodes, so the k-th is expected to look at those from rank k on.
+        A wrong guess costs a call, never another decision.
+        """
+        relief, rest = snapshot.columns.relief_clock, MOST_AHEAD
+        last: dict[Shape, int] = {}
+        first: dict[Shape, int] = {}
+        for rank, other in enumerate(upcoming, start=1):
+            if not other.online and other.failed_at != relief:
+                first.setdefault(other, rank)
+                last[other] = rank
+        ranked: dict[tuple[FitShape, float], Integers] = {}
+        likely = []
+        for other, begin in first.items():
+            best = ranked.get((other.fit, other.seconds))
+            if best is None:
+                best = ranked[other.fit, other.seconds] = self._best_with_slack(snapshot, other)
+            there = best[begin : last[other] + WIDTH][:rest]
+            if len(there):
+                likely.append((other, there))
+                rest -= len(there)
+        return likely
+
+    def _best_with_slack(self, snapshot: Snapshot, shape: Shape) -> Integers:
+        """Return the best-ranked nodes with a service that have room for a shape; none where its candidates are not
+        remembered, since a guess must leave what is remembered as it is."""
+        candidates = self._placer.known(snapshot, shape.fit)
+        if candidates is None:
+            return np.zeros(0, np.int64)
+        cpu, memory = self._asked_by(shape.fit)[:, 0].tolist()
+        return self._forecast.likely_open(shape, np.array(candidates.best(2 * LOOKAHEAD), np.int64), (cpu, memory))
 
     def make_room(
         self, snapshot: Snapshot, entry: QueuedPod, refusal: Placement, forecaster: QosForecaster
@@ -201,7 +248,7 @@ class SlackScheduler(RequestedCapacity):
         self._at_risk = []
         admits = self._asks(snapshot, entry.shape, forecaster)
         standing = self._nominations.of(pod.key)
-        room = self._room(entry.shape)
+        room = self._forecast.room(entry.shape)
         allowed = self._allowed(entry)
         if standing is not None and not self._open(standing.node, snapshot, entry, allowed, admits):
             self._drop_own(pod.key)
@@ -267,7 +314,7 @@ class SlackScheduler(RequestedCapacity):
 
     def ceiling(self) -> Integers:
         """Return (2, N) millicores and bytes that batch pods find beside the predicted peak, whatever they hold."""
-        return np.floor(self._slack - ENOUGH_ROOM).astype(np.int64)
+        return np.floor(self._forecast.slot - ENOUGH_ROOM).astype(np.int64)
 
     def leave_out(self, shape: Shape, may: Booleans) -> None:
         """Set (N,) ``may`` to False where pods of a shape get nothing now: on cordoned nodes, and gratis pods also
@@ -275,11 +322,11 @@ class SlackScheduler(RequestedCapacity):
         super().leave_out(shape, may)
         if shape.gratis:
             fit = shape.fit
-            may &= np.logical_and.reduce(self._room(shape) >= self._asked_by(fit) + ENOUGH_ROOM, axis=0)
+            may &= np.logical_and.reduce(self._forecast.room(shape) >= self._asked_by(fit) + ENOUGH_ROOM, axis=0)
 
     def admits(self, entry: QueuedPod, row: int) -> bool:
         """Whether a row has room for a pod at this moment."""
-        left = self._room(entry.shape)[:, row] - self._reservations.asked(entry.pod)[:, 0]
+        left = self._forecast.room(entry.shape)[:, row] - self._reservations.asked(entry.pod)[:, 0]
         return super().admits(entry, row) and bool((left >= ENOUGH_ROOM).all())
 
     def _place_freed(
@@ -309,10 +356,13 @@ class SlackScheduler(RequestedCapacity):
         """Whether something else than the slack that is left decides among nodes with enough of it."""
         return self._placer.policy.ranks_slack or self._placer.policy.guard is not None
 
-    def _scores(self, snapshot: Snapshot, shape: Shape, left: Floats) -> Floats:
+    def _scores(
+        self, snapshot: Snapshot, shape: Shape, candidates: Candidates, claims: Claims, asked: tuple[int, int]
+    ) -> Floats:
         """Return (N,) scores of the nodes that have enough left."""
         if self._placer.policy.ranks_slack:
-            return self._placer.fitting(snapshot, shape).scores
+            return candidates.scores if self._placer.keeps_scores else self._placer.fitting(snapshot, shape).scores
+        left = self._forecast.room(shape) - claims.reserved - np.array(asked, np.float64)[:, np.newaxis]
         largest = self._state.host_load.physical().max(axis=1, keepdims=True)
         shares = np.where(largest > 0, left / np.maximum(1.0, largest), np.inf).min(axis=0)
         soft = self._placer.feasibility.matches(shape.fit, snapshot).soft
@@ -336,7 +386,7 @@ class SlackScheduler(RequestedCapacity):
 
     def _with_risks(self, snapshot: Snapshot, shape: Shape, refusal: Placement) -> Placement:
         """Return a refusal that counts the nodes which the guard kept from being freed among those at risk."""
-        room, asked = self._slack - self._held(), self._asked_by(shape.fit)
+        room, asked = self._forecast.slot - self._held(), self._asked_by(shape.fit)
         lacks = ~np.logical_and.reduce(room - asked >= ENOUGH_ROOM, axis=0)
         rows = np.array(sorted({row for row in self._at_risk if lacks[row]}), np.intp)
         words = _short_of_slack(gratis=False)
@@ -422,39 +472,9 @@ class SlackScheduler(RequestedCapacity):
 
     def _refresh(self, now: float) -> None:
         """Work the forecasts out for ``now``, and wake those who may profit where there is more room than before."""
-        load = self._state.host_load
-        peak, believed = load.online_peak(now, self._config.usage_stale_seconds)
-        room = slack(load.physical(), peak, believed, self._config.capacity_share)
-        batch = load.batch_load(now)
-        known = min(self._slack.shape[1], room.shape[1])
-        eased = (room[:, :known] > self._slack[:, :known]) | (batch[:, :known] < self._load[:, :known])
-        for seconds, before in self._slack_until.items():
-            further = self._slack_until[seconds] = self._slack_up_to(now + seconds)
-            eased |= further[:, :known] > before[:, :known]
-        for row in np.flatnonzero(eased.any(axis=0)).tolist():
+        for row in self._forecast.refresh(now).tolist():
             if self._state.columns.alive[row]:
                 self._relieve_row(row)
-        self._slack, self._load = room, batch
-
-    def _slack_up_to(self, end: float) -> Floats:
-        """Return (2, N) slack beside the highest peak of online pods up to a moment."""
-        load = self._state.host_load
-        peak, believed = load.peak_until(end, self._now, self._config.usage_stale_seconds)
-        return slack(load.physical(), peak, believed, self._config.capacity_share)
-
-    def _room(self, shape: Shape) -> Floats:
-        """Return (2, N) what pods of a shape find until they will have ended, nominations not counted."""
-        held: Floats = self._held().astype(np.float64)
-        if shape.gratis and self._config.gratis_subtracts != "held":
-            expected = self._state.host_load.batch_load(self._now)
-            held = held + expected if self._config.gratis_subtracts == "both" else expected
-        if not shape.seconds:
-            return np.asarray(self._slack - held)
-        if shape.seconds not in self._slack_until:
-            if len(self._slack_until) >= LENGTHS_REMEMBERED:
-                self._slack_until.clear()
-            self._slack_until[shape.seconds] = self._slack_up_to(self._now + shape.seconds)
-        return np.asarray(self._slack_until[shape.seconds] - held)
 
     def _reopen(self, ended: Sequence[Nomination]) -> None:
         for nomination in ended:
@@ -471,33 +491,17 @@ class SlackScheduler(RequestedCapacity):
         return "" if node is None else node.name
 
     def _refusals(
-        self,
-        snapshot: Snapshot,
-        shape: Shape,
-        candidates: Candidates,
-        cordoned: Booleans,
-        enough: Booleans,
-        asked: Floats,
+        self, snapshot: Snapshot, shape: Shape, candidates: Candidates, found: OpenRows
     ) -> tuple[NodeVerdict, ...]:
-        verdicts = constraint_verdicts(snapshot, candidates, self._placer.feasibility.reasons)
-        fits = candidates.codes == FITS
-        verdicts += self._cordoned_ones(snapshot, fits & cordoned)
-        short = fits & ~cordoned & ~enough
-        later = np.zeros(len(short), np.bool_)
-        if shape.seconds:
-            # What the peak before its end takes, and what the coming slot takes.
-            room = self._room(shape)
-            gained = self._slack - self._slack_until[shape.seconds]
-            left = room + gained - asked
-            later = short & (gained > 0).any(axis=0) & np.logical_and.reduce(left >= ENOUGH_ROOM, axis=0)
+        verdicts = list(self._placer.unfit(snapshot, candidates))
+        count, first = found.of(CORDONED)
+        if count:
+            verdicts.append(self._cordoned_verdict(count, snapshot.name(first)))
         words = _short_of_slack(gratis=shape.gratis and self._config.gratis_subtracts != "held")
-        for rows, message in (
-            (short & ~later, words),
-            (later, f"{words} before it would end"),
-        ):
-            if rows.any():
-                example = snapshot.name(int(rows.argmax()))
-                verdicts.append(NodeVerdict(int(rows.sum()), message, WaitReason.INSUFFICIENT_SLACK, example))
+        for kind, message in ((SHORT, words), (LATER, f"{words} before it would end")):
+            count, first = found.of(kind)
+            if count:
+                verdicts.append(NodeVerdict(count, message, WaitReason.INSUFFICIENT_SLACK, snapshot.name(first)))
         return tuple(verdicts)
 
 

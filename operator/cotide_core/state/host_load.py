@@ -140,18 +140,25 @@ class HostLoad:
         """Return the same as `online_peak`, with the highest up to ``end`` where longer horizons are forecast: of the
         nearest that reaches so far, or of the longest."""
         peak, believed = self.online_peak(now, stale_seconds)
+        return self.further_peak(peak, believed, end, now), believed
+
+    def further_peak(self, peak: Floats, believed: Booleans, end: float, now: float) -> Floats:
+        """Return (2, N) the highest peak up to ``end``, from what `online_peak` gives; the same array where no longer
+        horizon says more."""
         size = self._columns.size
         until = self._ahead_until[:, :size]
         open_rows = believed & (self._until[:size] < end)
-        since = np.maximum(0.0, self.asked() - self._asked_then[:, :size])
+        if not open_rows.any():
+            return peak
+        physical, since = self.physical(), np.maximum(0.0, self.asked() - self._asked_then[:, :size])
         for horizon in range(HORIZONS_MOST):
             is_forecast = open_rows & (until[horizon] >= now)
             if not is_forecast.any():
                 break
-            further = np.minimum(self._ahead[horizon, :, :size] + since, self.physical())
+            further = np.minimum(self._ahead[horizon, :, :size] + since, physical)
             peak = np.where(is_forecast, np.maximum(peak, further), peak)
             open_rows = is_forecast & (until[horizon] < end)
-        return peak, believed
+        return peak
 
     def _foreseen(self) -> Floats:
         """Return (2, N) the forecast and what came since; nan without one."""

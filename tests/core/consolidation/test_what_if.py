@@ -156,7 +156,7 @@ def test_every_move_passes_the_engines_own_rules_one_after_the_other(state: Clus
         shape = ShapeTable().of(moving, state)
         target = columns.rows([move.target])[0]
         now = Snapshot.of(state)
-        assert feasibility.code(shape.fit, now, int(target), feasibility.matches(shape.fit, now)) == FITS
+        assert feasibility.row_code(shape.fit, now)(int(target), feasibility.matches(shape.fit, now)) == FITS
         state.apply(PodUpserted(moving._replace(node=move.target)))
 
 
