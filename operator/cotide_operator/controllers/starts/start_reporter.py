@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from functools import partial
+from itertools import takewhile
 from typing import Any, Final, NamedTuple, Protocol
 
 from cotide_core.classes import CLASS_LABEL, WorkloadClass
@@ -54,8 +55,8 @@ NO_REPORTS: Final = NoReports()
 
 class _Waiting(NamedTuple):
     uid: str
-    workload_class: str
-    reason: str
+    obstacle: tuple[str, str]
+    """Class of the pod, and the reason."""
     since_monotonic: float
 
 
@@ -65,6 +66,9 @@ class StartReporter:
     def __init__(self, mirror: ObjectCache, recorder: EventRecorder, telemetry: Metrics) -> None:
         self._mirror, self._recorder, self._telemetry = mirror, recorder, telemetry
         self._waiting: dict[str, _Waiting] = {}
+        self._since: dict[tuple[str, str], dict[str, float]] = {}
+        """By class and reason the pods and their times, rising: each scrape asks for every pair, and a tenant may have
+        ten thousand such pods."""
         for workload_class in sorted(_CLASSES):
             for reason in (*sorted(REFUSALS), CREATING):
                 shown = telemetry.pods_not_starting.labels(workload_class, reason)
@@ -81,13 +85,15 @@ class StartReporter:
         """Take in a pod as it is now; one that runs, as most do, costs a look at its phase."""
         pod = self._mirror.pods.get(key)
         found = self._obstacle(pod) if pod is not None and pod.status.phase == "Pending" else None
-        if pod is None or found is None:
-            self._waiting.pop(key, None)
-            return
         before = self._waiting.get(key)
-        same = before is not None and before.uid == pod.metadata.uid and before.reason == found[1]
-        since = before.since_monotonic if same and before is not None else time.monotonic()
-        self._waiting[key] = _Waiting(pod.metadata.uid, *found, since)
+        if before is not None and (pod is None or before[:2] != (pod.metadata.uid, found)):
+            del self._waiting[key]
+            del self._since[before.obstacle][key]
+            before = None
+        if pod is not None and found is not None and before is None:
+            now = time.monotonic()
+            self._waiting[key] = _Waiting(pod.metadata.uid, found, now)
+            self._since.setdefault(found, {})[key] = now
 
     @staticmethod
     def _obstacle(pod: PodObject) -> tuple[str, str] | None:
@@ -101,12 +107,11 @@ class StartReporter:
         return (workload_class, CREATING) if seen.creating else None
 
     def _count(self, workload_class: str, reason: str) -> int:
-        latest = time.monotonic() - (SLOW_SECONDS if reason == CREATING else 0.0)
-        wanted = (workload_class, reason)
-        return sum(
-            (one.workload_class, one.reason) == wanted and one.since_monotonic <= latest
-            for one in self._waiting.values()
-        )
+        since = self._since.get((workload_class, reason), {})
+        if reason != CREATING:
+            return len(since)
+        latest = time.monotonic() - SLOW_SECONDS
+        return sum(1 for _ in takewhile(lambda begun: begun <= latest, since.values()))
 
     def changed(self, kind: str, key: str, uid: str, before: Iterable[Any], after: Iterable[Any]) -> None:
         """Say of a Job or Workload that pods do not start, or that they do again."""

@@ -70,6 +70,20 @@ def test_containers_that_are_being_created_are_shown_after_a_minute(monkeypatch:
     assert scene.shown("Creating") == 1
 
 
+def test_a_pod_is_counted_by_its_latest_reason_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = 100.0
+    monkeypatch.setattr(start_reporter.time, "monotonic", lambda: seconds)
+    scene = Scene()
+    for name in ("a", "b"):
+        scene.pod(name, "ContainerCreating")
+        seconds += SLOW_SECONDS
+    assert scene.shown("Creating") == 2
+    scene.pod("a", "ErrImagePull", "MODIFIED")
+    assert (scene.shown("Creating"), scene.shown("ErrImagePull")) == (1, 1)
+    scene.pod("a", "ContainerCreating", "MODIFIED")  # from now on, and behind the other
+    assert (scene.shown("Creating"), scene.shown("ErrImagePull")) == (1, 0)
+
+
 def test_what_a_tenant_writes_makes_no_series() -> None:
     scene = Scene()
     scene.pod("a", "ErrImagePull", **{"cotide.dev/class": "made-up"})
