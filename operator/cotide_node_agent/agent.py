@@ -164,7 +164,7 @@ class NodeAgent:
                 continue
             try:
                 changes = self._groups.quota(pod.path, cpus, self._journal.before)
-            except GroupsUnreadable:  # it ended meanwhile
+            except (GroupsUnreadable, FileNotFoundError):  # it ended meanwhile
                 continue
             taken = [self._journal.change(*change) for change in changes]
             if all(taken):

@@ -11,6 +11,7 @@ Sources: the kernel's admin-guide/cgroup-v1 and cgroup-v2, scheduler/sched-bwc a
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -302,9 +303,13 @@ def _figures(file: Path) -> Mapping[str, int]:
 
 def _threads(folder: Path, name: str) -> list[int]:
     found: list[int] = []
-    for file in [folder / name, *sorted(folder.rglob(f"*/{name}"))]:
+    # Not rglob, which raises where a container ends while it looks; what is gone is passed over here.
+    for group, below, files in os.walk(folder):
+        below.sort()
+        if name not in files:
+            continue
         try:
-            found += map(int, file.read_text(encoding="ascii").split())
+            found += map(int, Path(group, name).read_text(encoding="ascii").split())
         except OSError:  # the container ended meanwhile
             continue
     return found

@@ -20,8 +20,8 @@ from cotide_node_agent.agent import BatchPod
 
 _LOG = logging.getLogger(__name__)
 
-STATIC_ANNOTATION: Final = "kubernetes.io/config.hash"
-"""On the mirror of a static pod: by what its control group is named instead of the uid."""
+MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
+"""On the mirror of a static pod. Whoever writes it on a pod of their own gains nothing: kubelets delete such a pod."""
 MILLICORES: Final = 1000
 
 
@@ -40,7 +40,7 @@ class PodFeed:
         self._nodes = Reflector(client, "/api/v1/nodes", NodeObject, field_selector=f"metadata.name={node}")
         self._published = 0.0
         self.batch: dict[str, BatchPod] = {}
-        """By the name of the pod's control group."""
+        """By uid, as a kubelet names the pod's control group."""
         self.capacity_cpus: float | None = None
         """None until the node was seen."""
 
@@ -58,7 +58,7 @@ class PodFeed:
             if known is not None:
                 self.batch[known.uid] = known
             else:
-                self.batch.pop(group_name(change.object), None)
+                self.batch.pop(change.object.metadata.uid, None)
 
     async def follow_node(self) -> None:
         """Keep capacity and what is published up to date; never ends on its own."""
@@ -70,13 +70,15 @@ class PodFeed:
             self._published = _amount(RECLAIMED_CPU, status.allocatable) / MILLICORES
 
 
-def group_name(pod: PodObject) -> str:
-    """Return by what a kubelet names the pod's control group."""
-    return pod.metadata.annotations.get(STATIC_ANNOTATION) or pod.metadata.uid
-
-
 def batch_pod(pod: PodObject) -> BatchPod | None:
-    """Return what the agent needs to know of a batch or gratis pod; None for any other, and for one that has ended."""
+    """Return what the agent needs to know of a batch or gratis pod; None for any other, and for one that has ended.
+
+    Static pods are services whatever their labels say, as they are to the operator. A kubelet names their groups by an
+    annotation, ``kubernetes.io/config.hash``; it is not read, since on any other pod its author writes it, who could
+    name the group of somebody else's service.
+    """
+    if MIRROR_ANNOTATION in pod.metadata.annotations:
+        return None
     decided = CLASSES.get(pod.metadata.labels.get(CLASS_LABEL, ""))
     if decided in (None, WorkloadClass.ONLINE) or pod.status.phase in ("Succeeded", "Failed"):
         return None
@@ -85,7 +87,7 @@ def batch_pod(pod: PodObject) -> BatchPod | None:
         resource: sum(_amount(resource, one) for one in requests) for resource in (CPU, RECLAIMED_CPU, RECLAIMED_MEMORY)
     }
     return BatchPod(
-        group_name(pod),
+        pod.metadata.uid,
         decided is WorkloadClass.GRATIS,
         asked[CPU] / MILLICORES,
         asked[RECLAIMED_CPU] / MILLICORES,

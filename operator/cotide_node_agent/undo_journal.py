@@ -52,11 +52,11 @@ class UndoJournal:
             When the journal is none of ours: then nobody knows what to put back.
         """
         try:
-            text = self._file.read_text(encoding="utf-8")
+            content = self._file.read_bytes()
         except FileNotFoundError:
             return 0
         try:
-            found = json.loads(text)
+            found = json.loads(content)
             if found["format"] != FORMAT:
                 raise ValueError(f"format {found['format']}")
             self._before = {str(path): str(said) for path, said in found["before"].items()}
@@ -69,16 +69,28 @@ class UndoJournal:
         return self._before.get(str(file))
 
     def change(self, file: Path, text: str) -> bool:
-        """Write a file unless it says so already; whether it is there and took it."""
+        """Write a file unless it says so already; whether it is there and took it.
+
+        Raises
+        ------
+        OSError
+            When the journal itself can't be written: then the file is left as it is.
+        """
         path = str(file)
         try:
             said = file.read_text(encoding="ascii").strip()
-            asked, shown = self._written.get(path, ("", said))
-            if said == shown and text in (asked, said):
-                return True
-            if path not in self._before or said != shown:
-                self._before[path] = said
-                self._save()
+        except FileNotFoundError:  # the pod ended meanwhile
+            self.forget(file)
+            return False
+        except OSError as error:
+            _LOG.debug("%s can't be read: %s", file, error)
+            return False
+        asked, shown = self._written.get(path, ("", said))
+        if said == shown and text in (asked, said):
+            return True
+        if path not in self._before or said != shown:
+            self._note(path, said)
+        try:
             file.write_text(text, encoding="ascii")
             self._written[path] = text, file.read_text(encoding="ascii").strip()
         except FileNotFoundError:  # the pod ended meanwhile
@@ -88,6 +100,16 @@ class UndoJournal:
             _LOG.debug("%s does not take %s: %s", file, text, error)
             return False
         return True
+
+    def _note(self, path: str, said: str) -> None:
+        """Bring to the disk what a file says, or remember nothing of it: what is not there must not be changed."""
+        before = dict(self._before)
+        self._before[path] = said
+        try:
+            self._save()
+        except OSError:
+            self._before = before
+            raise
 
     def undo(self) -> int:
         """Put back what was there before, of all files, and return how many there were."""
@@ -114,12 +136,23 @@ class UndoJournal:
                 back += 1
             except FileNotFoundError:
                 pass  # gone, and what it said with it
-            except OSError as error:
+            except OSError as error:  # it stays in the journal, for the next undo or the next agent
                 _LOG.warning("%s could not be set back to %s: %s", path, self._before[path], error)
+                continue
             self.forget(Path(path))
         if paths:
-            self._save()
+            self._save_what_is_left()
         return back
+
+    def _save_what_is_left(self) -> None:
+        """Write the journal after an undo, which must not fail for it: what the disk says too much is undone twice."""
+        try:
+            if self._before:
+                self._save()
+            else:  # works on a full disk, too
+                self._file.unlink(missing_ok=True)
+        except OSError as error:
+            _LOG.warning("%s can't be written, and says more than is left to put back: %s", self._file, error)
 
     def _put_back(self, file: Path) -> None:
         said = file.read_text(encoding="ascii").strip()

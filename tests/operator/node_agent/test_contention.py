@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,41 @@ def test_a_mount_without_control_groups_or_without_a_kubelet_s_is_named(tmp_path
     (tmp_path / "cgroup.controllers").write_text("")
     with pytest.raises(CotideError, match="holds neither kubepods nor"):
         open_group_files(tmp_path)
+
+
+def test_a_container_that_ends_while_threads_are_listed_costs_no_tick(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = NodeGroups(tmp_path / "cgroup", "version 1")
+    path = node.add("web", "burstable", containers=2)
+    pod = node.mount / "cpu" / path
+    for number in range(2):
+        (pod / f"c{number}" / "tasks").write_text(f"{number}\n")
+    (pod / "tasks").write_text("7\n")
+    groups, listed = open_group_files(node.mount), os.scandir
+
+    def scandir(folder: Path) -> Listing:
+        found = Listing(listed(folder))
+        if Path(folder) == pod and (pod / "c0").exists():
+            for file in (pod / "c0").iterdir():
+                file.unlink()
+            (pod / "c0").rmdir()
+        return found
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert groups.threads(path) == [7, 1]
+
+
+class Listing(list["os.DirEntry[str]"]):
+    """A folder's entries as they were, whatever became of them since."""
+
+    def __enter__(self) -> Listing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def __next__(self) -> os.DirEntry[str]:
+        if not self:
+            raise StopIteration
+        return self.pop(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -58,8 +59,56 @@ def test_a_file_that_is_gone_is_no_error(file: Path, tmp_path: Path) -> None:
     assert (after.load(), after.undo()) == (1, 0)
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"format": 2, "before": {}}', '{"format": 1, "before": 3}'])
-def test_what_is_no_journal_is_refused_by_name(text: str, tmp_path: Path) -> None:
-    (tmp_path / "journal").write_text(text)
+@pytest.mark.parametrize(
+    "text", [b"", b"[]", b"\xff\x00", b'{"format": 2, "before": {}}', b'{"format": 1, "before": 3}']
+)
+def test_what_is_no_journal_is_refused_by_name(text: bytes, tmp_path: Path) -> None:
+    (tmp_path / "journal").write_bytes(text)
     with pytest.raises(InputError, match=r"journal is no journal of changed control groups"):
         UndoJournal(tmp_path / "journal").load()
+
+
+def test_no_file_is_changed_that_the_journal_could_not_take(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = UndoJournal(tmp_path / "journal")
+    with monkeypatch.context() as full:
+        full.setattr(UndoJournal, "_save", no_space)
+        for _ in range(2):
+            with pytest.raises(OSError, match="No space left"):
+                journal.change(file, "2")
+    assert (file.read_text(), len(journal)) == ("1024\n", 0)
+    assert journal.change(file, "2")
+    assert UndoJournal(tmp_path / "journal").load() == 1
+
+
+def test_all_is_put_back_where_the_journal_can_not_be_written(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = UndoJournal(tmp_path / "journal")
+    journal.change(file, "2")
+    monkeypatch.setattr(UndoJournal, "_save", no_space)
+    assert journal.undo() == 1
+    assert file.read_text() == "1024"
+
+
+def test_what_could_not_be_put_back_is_tried_again_also_by_the_next_agent(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = UndoJournal(tmp_path / "journal")
+    journal.change(file, "2")
+    with monkeypatch.context() as refusing:
+        refusing.setattr(Path, "write_text", invalid)  # version 1: a container may have no more than its pod
+        refusing.setattr(UndoJournal, "_save", lambda _: None)
+        assert journal.undo() == 0
+    assert journal.before(file) == "1024"
+    after = UndoJournal(tmp_path / "journal")
+    assert (after.load(), after.undo(), file.read_text()) == (1, 1, "1024")
+
+
+def no_space(_: UndoJournal) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def invalid(*_: object, **__: object) -> int:
+    raise OSError(errno.EINVAL, "Invalid argument")
