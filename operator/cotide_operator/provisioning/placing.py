@@ -1,4 +1,4 @@
-"""Servers over data centres, live: the replicas of one Deployment in several clusters, by predictive control.
+"""Servers over data centres, live: the replicas of services in several clusters, by predictive control.
 
 Called by `cotide place`. A turn: read what runs in each cluster -> plan -> raise where more is wanted -> lower where
 less is, once what was raised elsewhere is ready. Invariants: replicas never fall while what should take over is not
@@ -10,22 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
+from pydantic.alias_generators import to_camel
 
 from cotide_core.errors import ClusterError, InputError
 from cotide_core.provisioning.placement_model import DataCentre, PlacementModel, PlacementOutlook, ServiceLevel
 from cotide_core.provisioning.placement_plan import PlacementPlan, hold, plan_placement
 from cotide_core.provisioning.placement_program import PlacementProgram
+from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
+from cotide_operator.apis.names import GROUP, VERSION
 from cotide_operator.config.metric_settings import PrometheusSourceSettings
 from cotide_operator.config.section import Section
 from cotide_solvers.convex import ConvexSolver
 
 Floats = NDArray[np.float64]
+ONE_SERVICE: Final = ""
+"""Name of a service whose fields stand at the top of the file."""
 
 
 class CentreSettings(Section):
@@ -48,32 +54,94 @@ class CentreSettings(Section):
     """Network to PromQL for seconds there and back; over ``delays``."""
 
 
-class PlaceSettings(Section):
-    """What is placed, and where it may stand."""
+class ServiceSettings(Section):
+    """What is placed, and what it promises."""
 
     namespace: str = Field(default="default", min_length=1)
-    deployment: str = Field(min_length=1)
-    centres: tuple[CentreSettings, ...] = Field(min_length=1, max_length=1000)
+    deployment: str = ""
+    stateful_set: str = ""
+    workload: str = ""
+    """Of ours, with a template: a Workload that adopts pods is scaled by whoever made them."""
     delay_seconds: float = Field(gt=0, le=3600)
     service_rate: float = Field(gt=0, le=1e9)
     """Requests per second that a replica handles."""
     variability: float = Field(default=1.0, ge=0, le=1e6)
     penalty_per_request: float = Field(default=1e-4, ge=0, le=1e6)
-    step_seconds: float = Field(default=900.0, ge=10, le=86_400)
     band: float = Field(default=0.08, ge=0, le=1)
     """Changes below this share are left alone, unless requests would wait; chosen as in the placement experiment."""
+    size: float = Field(default=1.0, gt=0, le=1e6)
+    """What a replica takes of a centre's ``servers``, and of their price."""
 
+    @model_validator(mode="after")
+    def _names_one(self) -> ServiceSettings:
+        if sum(bool(one) for one in (self.deployment, self.stateful_set, self.workload)) != 1:
+            raise ValueError("name one of deployment, statefulSet and workload")
+        return self
+
+    @property
+    def path(self) -> str:
+        """Where its object stands on an API server."""
+        group, plural, name = "apps/v1", "deployments", self.deployment
+        if self.stateful_set:
+            plural, name = "statefulsets", self.stateful_set
+        elif self.workload:
+            group, plural, name = f"{GROUP}/{VERSION}", "workloads", self.workload
+        return f"/apis/{group}/namespaces/{self.namespace}/{plural}/{name}"
+
+
+_OF_A_SERVICE: Final = frozenset({*ServiceSettings.model_fields, *map(to_camel, ServiceSettings.model_fields)})
+
+
+class PlaceSettings(Section):
+    """What is placed, and where it may stand.
+
+    A file of one service may have its fields at the top, in place of ``services``.
+    """
+
+    centres: tuple[CentreSettings, ...] = Field(min_length=1, max_length=1000)
+    services: Mapping[str, ServiceSettings] = Field(min_length=1, max_length=100)
+    """By name; who stands first has the room of a centre first."""
+    step_seconds: float = Field(default=900.0, ge=10, le=86_400)
     prometheus: PrometheusSourceSettings | None = None
     """Who answers the queries of centres."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_service(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        if "services" in data:
+            if isinstance(data["services"], Mapping) and ONE_SERVICE in data["services"]:
+                raise ValueError("a service must have a name")
+            return data
+        own = {key: value for key, value in data.items() if key in _OF_A_SERVICE}
+        return {**{key: data[key] for key in data.keys() - own.keys()}, "services": {ONE_SERVICE: own}}
 
     @model_validator(mode="after")
     def _networks_agree(self) -> PlaceSettings:
         names = [centre.name for centre in self.centres]
         if len(set(names)) != len(names):
             raise ValueError("centres must have different names")
+        contexts = [centre.context for centre in self.centres]
+        twice = next((one for one in contexts if contexts.count(one) > 1), None)
+        if twice is not None:
+            raise ValueError(f"centres must have different contexts: two would set one Deployment by {twice!r}")
+        paths = [one.path for one in self.services.values()]
+        if len(set(paths)) != len(paths):
+            raise ValueError("services must be of different objects: two would set the replicas of one")
         if self.prometheus is None and any(one.price_query or one.delay_queries for one in self.centres):
             raise ValueError("priceQuery and delayQueries need prometheus: {url: ...}")
         return self
+
+    @property
+    def is_of_one(self) -> bool:
+        """Whether the file has a service's fields at its top."""
+        return ONE_SERVICE in self.services
+
+    @property
+    def networks(self) -> list[str]:
+        """Return the networks that any centre has a delay to."""
+        return sorted({name for centre in self.centres for name in centre.delays})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +164,20 @@ class Turn:
     back: tuple[str, ...]
 
 
-def plan_turn(
+def plan_turns(
     settings: PlaceSettings,
-    networks: Sequence[str],
-    demand: Floats,
+    demand: Mapping[str, Floats],
     price: Floats,
-    seen: Mapping[str, Seen | None],
+    seen: Mapping[str, Mapping[str, Seen | None]],
     lost_before: Sequence[str] = (),
-) -> Turn:
-    """Plan one turn; pure.
+) -> dict[str, Turn]:
+    """Plan one turn of all services, one after the other: each has the room that those before leave; pure.
 
     Parameters
     ----------
-    demand, price : (W, V) requests per second and (W, L) money for a replica's hour.
-    seen : by centre. ``lost_before``: centres that did not answer in the turn before.
+    demand : by service, (W, V) requests per second from `PlaceSettings.networks`.
+    price : (W, L) money for the hour of a server.
+    seen : by service and centre. ``lost_before``: centres that did not answer in the turn before.
 
     Raises
     ------
@@ -117,15 +185,47 @@ def plan_turn(
         When nothing can be planned: no cluster answers, or numbers make no sense.
     """
     names = [centre.name for centre in settings.centres]
+    # A cluster that answered for one service and not for the next is as good as lost.
+    lost = frozenset(name for name in names if any(of_service.get(name) is None for of_service in seen.values()))
+    taken = dict.fromkeys(names, 0.0)
+    turns: dict[str, Turn] = {}
+    for service, one in settings.services.items():
+        room = [max((centre.servers - taken[centre.name]) / one.size, 0.0) for centre in settings.centres]
+        answered = {name: None if name in lost else seen[service][name] for name in names}
+        forecast = Forecast(demand[service], price * one.size)
+        turn = turns[service] = _plan_turn(settings, one, room, forecast, answered, lost_before)
+        for name, count in turn.wanted.items():
+            taken[name] += one.size * max(count, _seen(answered, name).replicas)
+    return turns
+
+
+class Forecast(NamedTuple):
+    """(W, V) requests per second, and (W, L) money for a replica's hour."""
+
+    demand: Floats
+    price: Floats
+
+
+def _plan_turn(
+    settings: PlaceSettings,
+    service: ServiceSettings,
+    room: Sequence[float],
+    forecast: Forecast,
+    seen: Mapping[str, Seen | None],
+    lost_before: Sequence[str],
+) -> Turn:
+    """Plan for one service, which may have so many replicas in each centre."""
+    names, steps = [centre.name for centre in settings.centres], len(forecast.demand)
     lost = tuple(name for name in names if seen.get(name) is None)
     if len(lost) == len(names):
         raise InputError("no cluster answers: nothing can be placed", field="centres")
     back = tuple(name for name in names if name in lost_before and name not in lost)
-    model = _model(settings, networks, len(demand))
+    model = _model(settings, service, room, steps)
     now = np.array([0.0 if (one := seen.get(name)) is None else float(one.replicas) for name in names])
-    available = np.array([[float(name not in lost) for name in names]] * len(demand))
-    plan = plan_placement(PlacementProgram(model), ConvexSolver(), now, PlacementOutlook(demand, price, available))
-    held = hold(now, plan.servers[0], np.ceil(plan.exact[0] - 1e-4), settings.band)
+    available = np.array([[float(name not in lost) for name in names]] * steps)
+    outlook = PlacementOutlook(forecast.demand, forecast.price, available)
+    plan = plan_placement(PlacementProgram(model), ConvexSolver(), now, outlook)
+    held = hold(now, plan.servers[0], np.ceil(plan.exact[0] - 1e-4), service.band)
     wanted = {name: int(count) for name, count in zip(names, held, strict=True) if name not in lost}
     rising = {name for name, count in wanted.items() if _seen(seen, name).replicas < count}
     unready = {name for name, count in wanted.items() if _seen(seen, name).ready < count}
@@ -143,8 +243,8 @@ def plan_turn(
     return Turn(plan, wanted, set_now, tuple(waiting), lost, back)
 
 
-async def look(client: KubeClient, settings: PlaceSettings) -> Seen | None:
-    """Return what a cluster has of the Deployment; None when it does not answer.
+async def look(client: KubeClient, service: ServiceSettings) -> Seen | None:
+    """Return what a cluster has of a service; None when it does not answer.
 
     Raises
     ------
@@ -152,41 +252,45 @@ async def look(client: KubeClient, settings: PlaceSettings) -> Seen | None:
         When it answers, and refuses.
     """
     try:
-        found = await client.get(_path(settings))
+        found = await client.get(service.path)
     except ClusterError as error:
-        if type(error) is ClusterError:  # no answer; a refusal is a kind of its own and the user's to mend
+        if no_answer(error):
             return None
         raise
     status: dict[str, Any] = found.get("status") or {}
     return Seen(int((found.get("spec") or {}).get("replicas", 1)), int(status.get("readyReplicas", 0)))
 
 
-async def scale(client: KubeClient, settings: PlaceSettings, replicas: int) -> None:
-    """Set the replicas of the Deployment in one cluster."""
-    await client.patch(f"{_path(settings)}/scale", {"spec": {"replicas": replicas}})
+def no_answer(error: ClusterError) -> bool:
+    """Whether a cluster is lost; one that refuses is the user's to mend.
+
+    A server error, too, is no answer: of a cluster that is lost the load balancer before it sends 502, 503 or 504.
+    """
+    return not isinstance(error, ApiError) or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
-def _path(settings: PlaceSettings) -> str:
-    return f"/apis/apps/v1/namespaces/{settings.namespace}/deployments/{settings.deployment}"
+async def scale(client: KubeClient, service: ServiceSettings, replicas: int) -> None:
+    """Set the replicas of a service in one cluster."""
+    await client.patch(f"{service.path}/scale", {"spec": {"replicas": replicas}})
 
 
 def _seen(seen: Mapping[str, Seen | None], name: str) -> Seen:
     return seen[name] or Seen(0, 0)
 
 
-def _model(settings: PlaceSettings, networks: Sequence[str], horizon: int) -> PlacementModel:
+def _model(settings: PlaceSettings, service: ServiceSettings, room: Sequence[float], horizon: int) -> PlacementModel:
+    networks = settings.networks
     for centre in settings.centres:
-        for network in (*centre.delays, *centre.egress):
+        for network in centre.egress:
             if network not in networks:
                 raise InputError(
                     f"{centre.name} names the network {network!r}, of which no demand is given", field="demand"
                 )
     centres = tuple(
-        DataCentre(centre.name, float(centre.servers), centre.on_cost, centre.off_cost) for centre in settings.centres
+        DataCentre(centre.name, np.floor(most + 1e-9), centre.on_cost, centre.off_cost)
+        for centre, most in zip(settings.centres, room, strict=True)
     )
     delays = np.array([[centre.delays.get(name, np.inf) for name in networks] for centre in settings.centres])
     egress = np.array([[centre.egress.get(name, 0.0) for name in networks] for centre in settings.centres])
-    level = ServiceLevel(
-        settings.delay_seconds, settings.service_rate, settings.variability, settings.penalty_per_request
-    )
+    level = ServiceLevel(service.delay_seconds, service.service_rate, service.variability, service.penalty_per_request)
     return PlacementModel(centres, tuple(networks), delays, egress, level, settings.step_seconds, horizon)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 
 import pytest
 from click.testing import CliRunner
 from manifests import node_manifest, pod_manifest
 
-from cotide_cli.provisioning.capacity_command import command
+from cotide_cli.provisioning.capacity_command import command, read_history
 from cotide_core.errors import InputError
+from cotide_operator.consolidation.carrier import FREED, MARK
 from cotide_sim.apiserver.testing import server_in_thread
 
 CONFIG = """apiVersion: cotide.dev/v1alpha1
@@ -68,7 +70,7 @@ def test_the_plan_follows_the_pods_and_changes_nothing(scene):
     assert document["sent"] is None
     table = run().stdout
     assert "advice only: nothing was changed" in table
-    assert "left alone, of no known type: n-2" in table
+    assert "left alone, of no known type or cordoned by somebody else: n-2" in table
 
 
 def test_apply_once_orders_each_node_once_whatever_the_command_answers(scene, tmp_path):
@@ -88,6 +90,86 @@ def test_apply_once_orders_each_node_once_whatever_the_command_answers(scene, tm
     assert log.read_text().splitlines() == first
 
 
+def actuator(log):
+    """An actuator that writes down what it is told."""
+    code = f"import sys; open({str(log)!r}, 'a').write(' '.join(sys.argv[1:]) + chr(10)); print('done')"
+    return f"  actuator: {{command: [{json.dumps(sys.executable)}, -c, {json.dumps(code)}]}}\n"
+
+
+def test_a_node_that_a_person_has_cordoned_is_never_stopped_and_one_that_consolidation_freed_is(scene, tmp_path):
+    run, put, config = scene
+    log = tmp_path / "log"
+    config.write_text(CONFIG + actuator(log))
+    for name, marks in (("persons", {}), ("freed", {MARK: FREED})):
+        made = node(name, "small")
+        made["spec"] = {"unschedulable": True}
+        made["metadata"]["annotations"] = marks
+        put("/api/v1/nodes", made)
+    put("/api/v1/nodes", node("open", "small"))
+    put("/api/v1/namespaces/default/pods", pod_manifest("one", "1", "1Gi", labels={}, spec={"nodeName": "open"}))
+    run("--apply")
+    assert log.read_text().splitlines() == ["stop freed small"]
+
+
+def test_a_plan_leaves_out_what_a_person_has_cordoned_as_acting_does(scene, tmp_path):
+    run, put, config = scene
+    config.write_text(CONFIG + actuator(tmp_path / "log"))
+    made = node("persons", "small")
+    made["spec"] = {"unschedulable": True}
+    put("/api/v1/nodes", made)
+    put("/api/v1/nodes", node("open", "small"))
+    for name, on in (("one", "open"), ("his", "persons")):
+        put("/api/v1/namespaces/default/pods", pod_manifest(name, "1", "1Gi", labels={}, spec={"nodeName": on}))
+    asked = [["--plan"], ["--apply", "--dry-run"]]
+    plans = [json.loads(run(*options, "-o", "json").stdout) for options in asked]
+    assert [one["on"]["small"] for one in plans] == [1, 1]
+    assert [one["unknownNodes"] for one in plans] == [["persons"]] * 2
+    assert plans[0]["steps"] == plans[1]["steps"]
+
+
+def test_replicas_count_the_machine_that_a_person_has_cordoned(scene):
+    run, put, config = scene
+    config.write_text(f"{CONFIG}  actuator: {{scales: {{small: /apis/apps/v1/namespaces/d/deployments/small}}}}\n")
+    asks = ("--apply", "--dry-run", "-o", "json")
+    put("/api/v1/nodes", node("open", "small"))
+    for number in range(4):
+        put("/api/v1/namespaces/default/pods", pod_manifest(f"p{number}", "4", "8Gi", labels={}, spec={}))
+
+    def replicas() -> int:
+        (said,) = json.loads(run(*asks).stdout)["sent"]
+        return int(said.removesuffix(" (small)").rpartition(" ")[2])
+
+    before = replicas()
+    assert before > 1
+    made = node("persons", "small")
+    made["spec"] = {"unschedulable": True}
+    put("/api/v1/nodes", made)
+    assert replicas() == before + 1
+
+
+def test_a_pod_that_each_kubelet_runs_by_itself_keeps_no_node(scene, tmp_path):
+    run, put, config = scene
+    config.write_text(CONFIG + actuator(tmp_path / "log"))
+    for name in ("idle", "used"):
+        put("/api/v1/nodes", node(name, "small"))
+        mirror = pod_manifest(f"proxy-{name}", "100m", "1Mi", spec={"nodeName": name})
+        mirror["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
+        put("/api/v1/namespaces/default/pods", mirror)
+    put("/api/v1/namespaces/default/pods", pod_manifest("one", "1", "1Gi", labels={}, spec={"nodeName": "used"}))
+    assert json.loads(run("--apply", "-o", "json").stdout)["sent"] == ["cordon idle (small)"]
+
+
+def test_what_the_actuator_prints_is_no_part_of_the_document():
+    code = (
+        "import asyncio\n"
+        "from cotide_core.provisioning.node_orders import Action, NodeInstruction\n"
+        "from cotide_operator.provisioning.actuators import CommandActuator\n"
+        "asyncio.run(CommandActuator(('echo', 'done'), 20.0).do(NodeInstruction(Action.START, 'x', 'a')))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("", "done start x a\n")
+
+
 def test_a_history_teaches_what_will_come(scene, tmp_path):
     run, _, config = scene
     config.write_text(CONFIG + "  serviceLevel: 0.75\n")
@@ -99,6 +181,42 @@ def test_a_history_teaches_what_will_come(scene, tmp_path):
     (levels,) = document["steps"][-1]["demand"].values()
     assert levels["0.5"] == pytest.approx(2.0, abs=0.8)
     assert document["steps"][-1]["machines"]["wide"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ("nan,600,1000,1,0\n", ":2: arrival_seconds: 'nan' is not"),
+        ("5,600,1000,1,0\n1732400000000,600,1000,1,0\n", ":3: arrival_seconds: is above 1e+11"),
+        ("5,600,1000,1,0\n1732400000,600,1000,1,0\n", "history: goes over 5774667 steps of 300 s"),
+        ("5,600,1e300,1,0\n", ":2: cpu_millicores: is above 1e+09"),
+        ("5,600,1000,1,high\n", ":2: priority: 'high' is no priority"),
+        ("5,600,1000,1,9999999999\n", ":2: priority: '9999999999' is no priority"),
+    ],
+)
+def test_a_history_that_can_not_be_is_told_in_one_line(scene, tmp_path, rows, words):
+    run, _, _ = scene
+    history = tmp_path / "tasks.csv"
+    history.write_text(f"arrival_seconds,run_seconds,cpu_millicores,memory_bytes,priority\n{rows}")
+    mistake = run("--history", history).exception
+    assert isinstance(mistake, InputError)
+    assert words in str(mistake)
+    assert "\n" not in str(mistake)
+
+
+def test_a_history_may_hold_priorities_below_zero(tmp_path):
+    history = tmp_path / "tasks.csv"
+    history.write_text(
+        "arrival_seconds,run_seconds,cpu_millicores,memory_bytes,priority\n5,600,1000,1,-10\n6,600,1,1,0.0\n"
+    )
+    assert read_history(history).priority.tolist() == [-10.0, 0.0]
+
+
+def test_a_column_that_is_named_twice_is_told(tmp_path):
+    history = tmp_path / "tasks.csv"
+    history.write_text("priority,arrival_seconds,run_seconds,cpu_millicores,memory_bytes,priority\n1,5,600,1000,1,2\n")
+    with pytest.raises(InputError, match=r"tasks\.csv:1: priority: the header names this column more than once"):
+        read_history(history)
 
 
 @pytest.mark.parametrize(

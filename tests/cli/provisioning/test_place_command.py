@@ -2,89 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from types import SimpleNamespace
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import requests
 import yaml
 from click.testing import CliRunner
+from placement_scene import DEPLOYMENTS
 
+from cotide_cli.provisioning import place_turns
 from cotide_cli.provisioning.place_command import command
-from cotide_core.errors import InputError
-from cotide_sim.apiserver.testing import server_in_thread
-
-DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
-WEB = {
-    "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
-    "spec": {"replicas": 0, "selector": {"matchLabels": {"a": "b"}},
-             "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}},
-}  # fmt: skip
-# 0.02 s are left of 0.1 s, so a replica of 50 requests a second takes 25.
-SERVICE = {
-    "deployment": "web",
-    "delaySeconds": 0.1,
-    "serviceRate": 50,
-    "centres": [
-        {"name": "east", "context": "east", "servers": 10, "delays": {"all": 0.08}},
-        {"name": "west", "context": "west", "servers": 10, "delays": {"all": 0.08}},
-    ],
-}
-
-
-class Scene:
-    def __init__(self, directory, urls):
-        self.directory, self.urls = directory, dict(urls)
-        self.file = directory / "place.yaml"
-        self.file.write_text(yaml.safe_dump(SERVICE))
-        self.write_kubeconfig()
-        self.forecast(100, (1.0, 2.0))
-        for url in self.urls.values():
-            assert requests.post(url + DEPLOYMENTS, json=WEB, timeout=10).status_code == 201
-
-    def write_kubeconfig(self, **moved):
-        urls = {**self.urls, **moved}
-        config = {
-            "apiVersion": "v1", "kind": "Config", "users": [{"name": "u", "user": {}}],
-            "clusters": [{"name": name, "cluster": {"server": url}} for name, url in urls.items()],
-            "contexts": [{"name": name, "context": {"cluster": name, "user": "u"}} for name in urls],
-        }  # fmt: skip
-        (self.directory / "kubeconfig").write_text(yaml.safe_dump(config))
-
-    def forecast(self, rate, prices):
-        (self.directory / "demand.csv").write_text(f"all\n{rate}\n{rate}\n")
-        row = ",".join(map(str, prices))
-        (self.directory / "prices.csv").write_text(f"east,west\n{row}\n{row}\n")
-
-    def run(self, *arguments):
-        here = self.directory
-        fixed = [self.file, "--demand", here / "demand.csv", "--prices", here / "prices.csv", "--state", here / "state"]
-        words = [str(word) for word in (*fixed, "--kubeconfig", here / "kubeconfig", "-o", "json", *arguments)]
-        return CliRunner().invoke(command, words, standalone_mode=False)
-
-    def turn(self, *arguments):
-        return json.loads(self.run(*arguments).stdout)
-
-    def replicas(self):
-        return [
-            requests.get(f"{url}{DEPLOYMENTS}/web", timeout=10).json()["spec"]["replicas"] for url in self.urls.values()
-        ]
-
-    def make_ready(self, name, count):
-        body = {"status": {"replicas": count, "readyReplicas": count}}
-        headers = {"Content-Type": "application/merge-patch+json"}
-        url = f"{self.urls[name]}{DEPLOYMENTS}/web/status"
-        assert requests.patch(url, data=json.dumps(body), headers=headers, timeout=10).status_code == 200
-
-
-@pytest.fixture
-def scene(tmp_path):
-    with ExitStack() as stack:
-        urls = {name: stack.enter_context(server_in_thread()).url for name in ("east", "west")}
-        yield Scene(tmp_path, urls)
+from cotide_core.errors import ClusterError, InputError
+from cotide_kube.answers import ApiError
+from cotide_operator.provisioning import placing
 
 
 def test_a_mistake_in_the_file_is_told_with_its_line(scene):
@@ -135,6 +70,10 @@ def test_a_lost_clusters_demand_goes_to_the_others_and_it_is_only_read_when_it_i
         ("demand.csv", "other\n1\n", "lacks column 'all'"),
         ("prices.csv", "east,west\n1,nan\n2,2\n", "is not"),
         ("prices.csv", "east,west\n1,1\n", "has 1 rows"),
+        ("prices.csv", "east,west,west\n1,1,9\n1,1,9\n", "prices.csv:1: west: the header names this column more"),
+        ("state", "", "state: --state: is no JSON list of lost clusters"),
+        ("state", '["east"', "state: --state: is no JSON list of lost clusters"),
+        ("state", '{"east": 1}', "state: --state: is no JSON list of lost clusters"),
         ("place.yaml", "deployment: web\n", "centres"),
         ("place.yaml", "[", "place.yaml:1: is not YAML"),
     ],
@@ -145,6 +84,78 @@ def test_mistakes_are_told_in_one_line(scene, name, text, words):
     assert isinstance(mistake, InputError)
     assert words in str(mistake)
     assert "\n" not in str(mistake)
+
+
+@pytest.mark.parametrize(
+    ("context", "words"),
+    [
+        ("nowhere", "centres[west].context 'nowhere': "),
+        ("east", "centres must have different contexts: two would set one Deployment by 'east'"),
+    ],
+)
+def test_a_context_that_is_missing_or_named_twice_is_told_and_nothing_is_set(scene, context, words):
+    scene.file.write_text(scene.file.read_text().replace("context: west", f"context: {context}"))
+    mistake = scene.run("--apply").exception
+    assert isinstance(mistake, InputError)
+    assert words in str(mistake)
+    assert scene.replicas() == [0, 0]
+
+
+def test_a_cluster_that_refuses_is_named(scene):
+    requests.delete(f"{scene.urls['west']}{DEPLOYMENTS}/web", timeout=10)
+    assert str(scene.run("--apply").exception).startswith("west: GET ")
+
+
+def test_a_state_that_can_not_be_written_is_told_before_anything_is_set(scene):
+    mistake = scene.run("--apply", "--state", scene.directory / "missing" / "state").exception
+    assert isinstance(mistake, InputError)
+    assert "can't be written" in str(mistake)
+    assert scene.replicas() == [0, 0]
+
+
+def test_a_cluster_that_is_lost_half_way_is_remembered_as_lost(scene, monkeypatch):
+    def lost(*_):
+        raise ClusterError("no answer")
+
+    monkeypatch.setattr(place_turns, "scale", lost)
+    assert "east: no answer; what follows was not set" in str(scene.run("--apply").exception)
+    monkeypatch.undo()
+    assert scene.turn("--apply")["back"] == ["east"]
+    assert scene.replicas() == [0, 0], "nothing is touched in the turn in which it is back"
+    scene.turn("--apply")
+    assert scene.replicas() == [4, 0]
+
+
+def test_ctrl_c_while_replicas_are_set_forgets_no_lost_cluster(scene, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(place_turns, "scale", interrupted)
+    scene.write_kubeconfig(east="http://127.0.0.1:1")
+    scene.run("--apply")
+    monkeypatch.undo()
+    scene.write_kubeconfig()
+    assert scene.turn("--apply")["back"] == ["east"]
+
+
+@pytest.mark.parametrize(("status", "lost"), [(503, True), (500, True), (403, False), (404, False)])
+def test_a_server_error_is_no_answer_and_a_refusal_is_one(status, lost):
+    assert placing.no_answer(ApiError(status, "Reason", "words")) is lost
+
+
+def test_what_rises_is_set_before_what_falls_whatever_their_order_in_the_file(scene, monkeypatch):
+    settings = place_turns.read_settings(scene.file)
+    turns = {placing.ONE_SERVICE: SimpleNamespace(set_now={"east": 1, "west": 4}, lost=())}
+    seen = {placing.ONE_SERVICE: {"east": placing.Seen(4, 4), "west": placing.Seen(3, 9)}}
+    done = []
+
+    async def scale(_client, _service, replicas):
+        done.append(replicas)
+
+    monkeypatch.setattr(place_turns, "scale", scale)
+    kubeconfig, lost = str(scene.directory / "kubeconfig"), place_turns.LostClusters(None)
+    asyncio.run(place_turns.apply_turns(settings, turns, seen, kubeconfig, lost))
+    assert done == [4, 1]
 
 
 def test_prices_by_prometheus_need_no_file_and_a_missing_one_sets_nothing(scene):

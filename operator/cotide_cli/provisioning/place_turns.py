@@ -1,0 +1,347 @@
+"""Turns of `cotide place`: files and clusters are read, a turn is planned, replicas are set where that is asked for.
+
+Called by `place_command`. Invariants: a dry run writes nothing in any cluster; what is lost is written down before
+anything is set; what rises is set before what falls, over all services.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from cotide_core.errors import ClusterError, InputError
+from cotide_kube.client import KubeClient
+from cotide_kube.credentials import load_credentials
+from cotide_operator.config.yaml_lines import line_of, load, written
+from cotide_operator.provisioning.place_queries import queried
+from cotide_operator.provisioning.placing import (
+    ONE_SERVICE,
+    CentreSettings,
+    PlaceSettings,
+    Seen,
+    Turn,
+    look,
+    no_answer,
+    plan_turns,
+    scale,
+)
+
+Floats = NDArray[np.float64]
+Everything = Mapping[str, Mapping[str, Seen | None]]
+"""What was seen, by service and centre."""
+CLUSTER_SECONDS = 10.0
+"""For one answer of a cluster; chosen: what takes longer is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementFiles:
+    """Where everything is read from."""
+
+    file: Path
+    demand: Path
+    prices: Path | None
+    kubeconfig: str | None
+
+
+@dataclass(slots=True)
+class LostClusters:
+    """Those that did not answer in the last turn, kept in a file where there is one."""
+
+    path: Path | None
+    names: frozenset[str] = frozenset()
+
+    @classmethod
+    def read(cls, path: Path | None) -> LostClusters:
+        """Read what the turn before left.
+
+        Raises
+        ------
+        InputError
+            When the file holds something else: a cluster that was lost must not be taken for one that was there.
+        """
+        if path is None or not path.exists():
+            return cls(path)
+        try:
+            names = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InputError(f"can't be read: {error.strerror}", file=str(path)) from error
+        except ValueError:
+            names = None
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise InputError(
+                "is no JSON list of lost clusters: delete it to begin anew", file=str(path), field="--state"
+            )
+        return cls(path, frozenset(names))
+
+    def remember(self, lost: Iterable[str]) -> None:
+        """Keep which clusters are lost, whole or not at all where the directory lets us.
+
+        Raises
+        ------
+        InputError
+            When they can't be written.
+        """
+        self.names = frozenset(lost)
+        if self.path is None:
+            return
+        file, text = self.path.resolve(), json.dumps(sorted(self.names))
+        aside = file.with_name(f"{file.name}.new")
+        try:
+            try:
+                aside.write_text(text, encoding="utf-8")
+                aside.replace(file)
+            except OSError:  # the file alone is mounted, or writable
+                file.write_text(text, encoding="utf-8")
+        except OSError as error:
+            words = f"can't be written: {error.strerror}; what is not set yet stays as it is"
+            raise InputError(words, file=str(self.path), field="--state") from error
+
+
+@dataclass(slots=True)
+class PassedRows:
+    """How many rows of a forecast are of the past: a file that stays as it is moves on by a row each step."""
+
+    monotonic: Callable[[], float] = time.monotonic
+    _since: dict[Path, tuple[tuple[int, int], float]] = field(default_factory=dict)
+    """By file: which writing of it, and when that was first read."""
+
+    def of(self, path: Path, step_seconds: float) -> int:
+        """Return the rows of a file that have passed since it was first read as it was written last."""
+        try:
+            found = path.stat()
+        except OSError as error:
+            raise InputError(f"can't be read: {error.strerror}", file=str(path)) from error
+        writing, now = (found.st_ino, found.st_mtime_ns), self.monotonic()
+        known = self._since.get(path)
+        if known is None or known[0] != writing:  # the same rows written anew are rows from now on
+            self._since[path] = (writing, now)
+            return 0
+        return int((now - known[1]) / step_seconds + 1e-6)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """One turn as it was taken."""
+
+    settings: PlaceSettings
+    seen: Everything
+    turns: Mapping[str, Turn]
+    applied: bool
+
+
+async def take(files: PlacementFiles, lost: LostClusters, passed: PassedRows, *, apply: bool) -> Taken:
+    """Plan one turn, and with ``apply`` carry it out.
+
+    Raises
+    ------
+    InputError, ClusterError
+        When nothing can be planned, or not all could be set.
+    """
+    settings, queried_prices = await queried(read_settings(files.file))
+    if not settings.networks:
+        raise InputError("no centre has delays or delayQueries", file=str(files.file), field="centres")
+    demand, price = _forecasts(files, settings, queried_prices, passed)
+    seen = await _look(settings, files.kubeconfig)
+    turns = plan_turns(settings, demand, price, seen, sorted(lost.names))
+    gone = {name for turn in turns.values() for name in turn.lost}
+    if apply:
+        # Before anything is set: whatever ends this turn, the next one knows which clusters were lost.
+        lost.remember(gone)
+        await apply_turns(settings, turns, seen, files.kubeconfig, lost)
+    else:
+        lost.names = frozenset(gone)
+    return Taken(settings, seen, turns, apply)
+
+
+async def follow(
+    files: PlacementFiles,
+    lost: LostClusters,
+    show: Callable[[Taken], None],
+    *,
+    apply: bool,
+    turns: int = 0,
+    monotonic: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Take a turn each step, ``turns`` of them or until cancelled; SIGTERM cancels.
+
+    Raises
+    ------
+    InputError, ClusterError
+        When the first turn fails; a later one that does is said, and the next is taken in its time.
+    """
+    task = asyncio.current_task()
+    if task is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    passed, number, pause = PassedRows(monotonic), 0, 0.0
+    while True:
+        began = monotonic()
+        try:
+            taken = await take(files, lost, passed, apply=apply)
+        except (ClusterError, InputError) as error:
+            if not number:
+                raise
+            click.echo(f"cotide: goes on with the next turn: {error}", err=True)
+        else:
+            pause = taken.settings.step_seconds
+            show(taken)
+        number += 1
+        if turns and number >= turns:
+            return
+        await sleep(max(0.0, pause - (monotonic() - began)))
+
+
+def read_settings(file: Path) -> PlaceSettings:
+    """Read a placement file.
+
+    Raises
+    ------
+    InputError
+        With the line and the field, when it can't be used.
+    """
+    try:
+        data, lines = load(file.read_text(encoding="utf-8"), str(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"can't be read: {str(error).splitlines()[0]}", file=str(file)) from error
+    try:
+        return PlaceSettings.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = first["loc"]
+        if path[:2] == ("services", ONE_SERVICE):
+            path = path[2:]  # as it is written: at the top
+        raise InputError(
+            first["msg"], file=str(file), line=line_of(path, lines), field=written(path) or "file"
+        ) from None
+
+
+def _forecasts(
+    files: PlacementFiles, settings: PlaceSettings, queried_prices: Mapping[str, float], passed: PassedRows
+) -> tuple[dict[str, Floats], Floats]:
+    """Return demand by service, and (rows, centres) prices: those queried hold for all rows, others are a file's."""
+    columns = {
+        service: [network if settings.is_of_one else f"{service}/{network}" for network in settings.networks]
+        for service in settings.services
+    }
+    every = [name for names in columns.values() for name in names]
+    rates = _columns(files.demand, every)
+    asked = [centre.name for centre in settings.centres if centre.name not in queried_prices]
+    given = np.zeros((len(rates), 0))
+    if asked:
+        if files.prices is None:
+            raise InputError(f"is needed for the centres without a priceQuery: {', '.join(asked)}", field="--prices")
+        given = _columns(files.prices, asked, signed=True)
+        if len(given) != len(rates):
+            raise InputError(f"has {len(given)} rows where the demand has {len(rates)}", file=str(files.prices))
+        given = _left(files.prices, given, passed.of(files.prices, settings.step_seconds))
+    rates = _left(files.demand, rates, passed.of(files.demand, settings.step_seconds))
+    rows = min(len(rates), len(given)) if asked else len(rates)  # one of the files may be the newer
+    of_column = dict(zip(asked, given[:rows].T, strict=True))
+    price = np.stack(
+        [of_column.get(one.name, np.full(rows, queried_prices.get(one.name, 0.0))) for one in settings.centres], axis=1
+    )
+    at = {name: index for index, name in enumerate(every)}
+    return {service: rates[:rows, [at[name] for name in names]] for service, names in columns.items()}, price
+
+
+def _left(path: Path, rows: Floats, passed: int) -> Floats:
+    if passed >= len(rows):
+        raise InputError(f"has {len(rows)} rows, which have all passed: write it anew", file=str(path))
+    return rows[passed:]
+
+
+def _columns(path: Path, names: Sequence[str], *, signed: bool = False) -> Floats:
+    """Return (rows, names) numbers of a CSV file; below 0 only where that may be."""
+    from cotide_sim.traces.rows import stream_rows
+
+    least = -math.inf if signed else 0.0
+    read = stream_rows(path, list(names), what="forecast")
+    rows = [[row.number(name, minimum=least) for name in names] for row in read]
+    if not rows:
+        raise InputError("has no rows", file=str(path))
+    return np.array(rows)
+
+
+async def _look(settings: PlaceSettings, kubeconfig: str | None) -> Everything:
+    async def one(centre: CentreSettings) -> list[Seen | None]:
+        try:
+            async with _client(centre, kubeconfig) as client:
+                return await asyncio.gather(*(look(client, service) for service in settings.services.values()))
+        except InputError as error:
+            raise InputError(str(error), field=f"centres[{centre.name}].context {centre.context!r}") from error
+        except ClusterError as error:
+            raise ClusterError(f"{centre.name}: {error}; nothing was set") from error
+
+    found = await asyncio.gather(*(one(centre) for centre in settings.centres))
+    return {
+        service: {centre.name: of_centre[index] for centre, of_centre in zip(settings.centres, found, strict=True)}
+        for index, service in enumerate(settings.services)
+    }
+
+
+async def apply_turns(
+    settings: PlaceSettings,
+    turns: Mapping[str, Turn],
+    seen: Everything,
+    kubeconfig: str | None,
+    lost: LostClusters,
+) -> None:
+    """Set replicas, those that rise first; a cluster that is lost meanwhile stops the turn before anything falls.
+
+    Raises
+    ------
+    ClusterError
+        When a cluster does not set them.
+    """
+    todo: list[tuple[bool, CentreSettings, str, int]] = []
+    for service, turn in turns.items():
+        for centre in settings.centres:
+            if centre.name in turn.set_now:
+                there, count = seen[service][centre.name], turn.set_now[centre.name]
+                todo.append((there is not None and count < there.replicas, centre, service, count))
+    for _, centre, service, count in sorted(todo, key=lambda one: one[0]):
+        about = centre.name if settings.is_of_one else f"{centre.name}, {service}"
+        try:
+            async with _client(centre, kubeconfig) as client:
+                await scale(client, settings.services[service], count)
+        except ClusterError as error:
+            if no_answer(error):
+                lost.remember({*lost.names, centre.name})
+            raise ClusterError(f"{about}: {error}; what follows was not set") from error
+
+
+def _client(centre: CentreSettings, kubeconfig: str | None) -> KubeClient:
+    return KubeClient(load_credentials(kubeconfig, centre.context), timeout_seconds=CLUSTER_SECONDS)
+
+
+def as_data(taken: Taken) -> dict[str, Any]:
+    """Return a turn as ``-o json`` shows it: of one service its fields, of several these by name."""
+    shown = {name: _turn_data(turn, taken.seen[name], taken.applied) for name, turn in taken.turns.items()}
+    return shown[ONE_SERVICE] if taken.settings.is_of_one else {"services": shown}
+
+
+def _turn_data(turn: Turn, seen: Mapping[str, Seen | None], applied: bool) -> dict[str, Any]:
+    return {
+        "now": {name: None if one is None else one.replicas for name, one in seen.items()},
+        "wanted": turn.wanted,
+        "set": turn.set_now,
+        "waiting": list(turn.waiting),
+        "lost": list(turn.lost),
+        "back": list(turn.back),
+        "unserved": float(turn.plan.unserved[0].sum()),
+        "worthOfOneServerMore": dict(zip(seen, map(float, turn.plan.worth_of_server), strict=True)),
+        "cost": turn.plan.cost,
+        "applied": applied,
+    }

@@ -1,0 +1,93 @@
+"""A turn of several services: one after the other, each in the room that those before leave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from cotide_operator.provisioning.placing import ONE_SERVICE, PlaceSettings, Seen, Turn, plan_turns
+
+# 0.02 s are left of 0.1 s, so a replica of 50 requests a second takes 25: 100 a second are four replicas.
+RULES = {"delaySeconds": 0.1, "serviceRate": 50}
+NOTHING = Seen(0, 0)
+
+
+def centre(name: str, servers: int) -> dict[str, Any]:
+    return {"name": name, "context": name, "servers": servers, "delays": {"all": 0.08}}
+
+
+def two(east: int, west: int, **of_api: Any) -> PlaceSettings:
+    services = {"web": {"deployment": "web", **RULES}, "api": {"workload": "api", **RULES, **of_api}}
+    return PlaceSettings.model_validate({"centres": [centre("east", east), centre("west", west)], "services": services})
+
+
+def planned(settings: PlaceSettings, seen: dict[str, dict[str, Seen | None]] | None = None) -> dict[str, Turn]:
+    """A hundred requests a second for each service; east is the cheaper one."""
+    demand = {name: np.full((2, 1), 100.0) for name in settings.services}
+    there = seen or {name: {"east": NOTHING, "west": NOTHING} for name in settings.services}
+    return plan_turns(settings, demand, np.array([[1.0, 2.0]] * 2), there)
+
+
+def test_who_stands_first_has_the_room_of_the_cheaper_centre_first() -> None:
+    """Of six servers in the east web takes four, which leaves two to the four replicas of api."""
+    turns = planned(two(6, 10))
+    assert turns["web"].wanted == {"east": 4, "west": 0}
+    assert turns["api"].wanted == {"east": 2, "west": 2}
+
+
+def test_a_replica_that_is_twice_the_size_takes_twice_the_room() -> None:
+    """Of seven servers web takes four: three are left, in which one replica of size 2 stands."""
+    assert planned(two(7, 10, size=2.0))["api"].wanted == {"east": 1, "west": 3}
+
+
+def test_what_still_runs_has_its_room_until_it_is_lowered() -> None:
+    """Web falls from six to four in the east, but not before this turn is over: nothing is left for api."""
+    web, api = {"east": Seen(6, 6), "west": NOTHING}, {"east": NOTHING, "west": NOTHING}
+    turns = planned(two(6, 10), {"web": web, "api": api})
+    assert turns["web"].set_now == {"east": 4}
+    assert turns["api"].wanted == {"east": 0, "west": 4}
+
+
+def test_a_cluster_that_answers_for_one_service_only_is_lost_for_all() -> None:
+    turns = planned(two(6, 10), {"web": {"east": NOTHING, "west": NOTHING}, "api": {"east": None, "west": NOTHING}})
+    assert [turn.lost for turn in turns.values()] == [("east",), ("east",)]
+    assert turns["web"].wanted == {"west": 4}
+
+
+@pytest.mark.parametrize(
+    ("service", "path"),
+    [
+        ({"deployment": "x"}, "/apis/apps/v1/namespaces/shop/deployments/x"),
+        ({"statefulSet": "x"}, "/apis/apps/v1/namespaces/shop/statefulsets/x"),
+        ({"workload": "x"}, "/apis/cotide.dev/v1alpha1/namespaces/shop/workloads/x"),
+    ],
+)
+def test_a_service_is_a_deployment_a_stateful_set_or_a_workload(service: dict[str, str], path: str) -> None:
+    at_the_top = {"centres": [centre("east", 1)], "namespace": "shop", **RULES, **service}
+    settings = PlaceSettings.model_validate(at_the_top)
+    assert settings.is_of_one
+    assert settings.services[ONE_SERVICE].path == path
+
+
+@pytest.mark.parametrize(
+    ("services", "words"),
+    [
+        ({"a": RULES}, "name one of deployment, statefulSet and workload"),
+        ({"a": {**RULES, "deployment": "x", "workload": "x"}}, "name one of deployment, statefulSet and workload"),
+        ({"a": {**RULES, "deployment": "x"}, "b": {**RULES, "deployment": "x"}}, "services must be of different"),
+        ({"": {**RULES, "deployment": "x"}}, "a service must have a name"),
+        ({}, "at least 1 item"),
+    ],
+)
+def test_services_that_make_no_sense_are_refused(services: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        PlaceSettings.model_validate({"centres": [centre("east", 1)], "services": services})
+
+
+def test_a_field_of_a_service_at_the_top_beside_services_is_refused() -> None:
+    services = {"web": {"deployment": "web", **RULES}}
+    with pytest.raises(ValidationError, match="serviceRate"):
+        PlaceSettings.model_validate({"centres": [centre("east", 1)], "services": services, "serviceRate": 50})
