@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +23,12 @@ from cotide_core.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from cotide_core.provisioning.node_orders import OrderBook
     from cotide_kube.client import KubeClient
     from cotide_operator.config.metric_settings import PrometheusSourceSettings
     from cotide_operator.config.provisioning_settings import ActuatorSettings, ProvisioningSettings
     from cotide_operator.provisioning.advice import Advice, History
+    from cotide_operator.provisioning.carrying import BookStore
     from cotide_operator.provisioning.cluster_view import ClusterView
 
     Floats = NDArray[np.float64]
@@ -93,10 +97,31 @@ def read_history(path: Path) -> History:
     from cotide_operator.provisioning.advice import History
     from cotide_sim.traces.columns import read_table
 
-    columns = ("arrival_seconds", "run_seconds", "cpu_millicores", "memory_bytes", "priority")
-    table = read_table(path, numbers=columns)
-    arrival, seconds, cpu, memory, priority = (table.numbers[name] for name in columns)
+    table = read_table(path, numbers=tuple(_LARGEST), texts=("priority",))
+    for name, most in _LARGEST.items():
+        over = np.flatnonzero(table.numbers[name] > most)
+        if len(over):
+            raise InputError(f"is above {most:g}", file=str(path), line=table.lines[over[0]], field=name)
+    priority = np.array(
+        [_priority(text, path, line) for text, line in zip(table.texts["priority"], table.lines, strict=True)]
+    )
+    arrival, seconds, cpu, memory = (table.numbers[name] for name in _LARGEST)
     return History(arrival, np.maximum(seconds, 1.0), np.column_stack((cpu, memory)), priority)
+
+
+_LARGEST = {"arrival_seconds": 1e11, "run_seconds": 1e9, "cpu_millicores": 1e9, "memory_bytes": 1e16}
+"""Of a history's columns: beyond it is a slip of units, times in milliseconds for example."""
+
+
+def _priority(text: str, path: Path, line: int) -> float:
+    """Return a pod's priority, which may be below 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = np.nan
+    if not abs(value) <= 2.0**31:
+        raise InputError(f"{text[:30]!r} is no priority of a pod", file=str(path), line=line, field="priority")
+    return value
 
 
 async def _run(
@@ -111,7 +136,8 @@ async def _run(
 ) -> tuple[Advice, ClusterView, list[str] | None]:
     from cotide_kube.client import KubeClient
     from cotide_kube.credentials import load_credentials
-    from cotide_operator.provisioning.advice import advise
+    from cotide_operator.provisioning.advice import Underway, advise
+    from cotide_operator.provisioning.carrying import BookStore
     from cotide_operator.provisioning.cluster_view import view_of
 
     credentials = load_credentials(kubeconfig, context)
@@ -119,16 +145,45 @@ async def _run(
         nodes, pods = await asyncio.gather(client.list("/api/v1/nodes"), client.list("/api/v1/pods"))
         now = time.time()
         kinds = [kind.name for kind in settings.machine_types]
-        view = view_of(nodes, pods, settings.node_type_label, kinds, now)
-        advice = advise(settings, view, history, price=await _prices(settings, prometheus, now), moves=False)
+        where = namespace or credentials.namespace
+        ours = _freed(nodes)
+        if settings.actuator is not None and not settings.actuator.scales:
+            book = await _book(BookStore(client, where), needed=apply_it)
+            ours |= {*book.draining, *book.opening}
+        view = view_of(nodes, pods, settings.node_type_label, kinds, now, ours)
+        there = Counter((one["metadata"].get("labels") or {}).get(settings.node_type_label) for one in nodes)
+        counted = Counter(node.kind for node in view.nodes)
+        away = {kind: there[kind] - counted[kind] for kind in kinds}
+        price = await _prices(settings, prometheus, now)
+        advice = advise(settings, view, history, Underway(away=away), price=price, moves=False)
         if not apply_it or settings.actuator is None:
             return advice, view, None
-        where = namespace or credentials.namespace
         if settings.actuator.scales:
-            sent = await _scale(settings.actuator, advice, kubeconfig, context, dry_run)
+            sent = await _scale(settings.actuator, advice, away, kubeconfig, context, dry_run)
         else:
             sent = await _order(client, settings, advice, view, where, now, dry_run)
         return advice, view, sent
+
+
+async def _book(store: BookStore, *, needed: bool) -> OrderBook:
+    """Return the book of orders; an empty one where a plan is all that is asked for and it may not be read."""
+    from cotide_core.provisioning.node_orders import OrderBook
+    from cotide_kube.answers import ApiError
+
+    try:
+        return await store.load()
+    except ApiError as error:
+        if needed or error.status not in (401, 403):
+            raise
+        return OrderBook()
+
+
+def _freed(nodes: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Return the nodes that consolidation has freed."""
+    from cotide_operator.consolidation.carrier import FREED, MARK
+
+    metadata = (node["metadata"] for node in nodes)
+    return {one["name"] for one in metadata if (one.get("annotations") or {}).get(MARK) == FREED}
 
 
 async def _prices(
@@ -181,9 +236,14 @@ async def _order(
 
 
 async def _scale(
-    actuator: ActuatorSettings, advice: Advice, kubeconfig: str | None, context: str | None, dry_run: bool
+    actuator: ActuatorSettings,
+    advice: Advice,
+    away: Mapping[str, int],
+    kubeconfig: str | None,
+    context: str | None,
+    dry_run: bool,
 ) -> list[str]:
-    """Raise replicas where more machines are wanted than are on."""
+    """Raise replicas where more machines are wanted than are on; they count those that are away, too."""
     from cotide_kube.official import connect
     from cotide_operator.provisioning.actuators import ScaleSubresource
 
@@ -193,8 +253,9 @@ async def _scale(
     for kind, on, wanted in zip(advice.kinds, advice.on, advice.plan.machines[0], strict=True):
         if kind not in actuator.scales or wanted <= on:
             continue
-        if dry_run or await scales.raise_to(kind, int(wanted)):
-            sent.append(f"raise {actuator.scales[kind]} to {wanted:.0f} ({kind})")
+        replicas = int(wanted) + away[kind]
+        if dry_run or await scales.raise_to(kind, replicas):
+            sent.append(f"raise {actuator.scales[kind]} to {replicas} ({kind})")
     return sent
 
 
@@ -244,7 +305,7 @@ def _print(
         if worth > 0:
             click.echo(f"  one {kind} more would save {worth:.4f}")
     if view.unknown:
-        click.echo(f"  left alone, of no known type: {', '.join(view.unknown)}")
+        click.echo(f"  left alone, of no known type or cordoned by somebody else: {', '.join(view.unknown)}")
     if sent is None:
         click.echo("  advice only: nothing was changed")
     else:

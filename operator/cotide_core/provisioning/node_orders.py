@@ -18,7 +18,7 @@ consolidation, and the book drains none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -99,12 +99,31 @@ class OrderBook:
     name : of the book, in every id, so that two clusters at one actuator don't meet.
     issued : orders so far; ids are never used again.
     draining : names of nodes that we cordoned to stop them.
+    opening : names of nodes that we cordoned and that are to take pods again: asked for until it is done, since a
+        process that ends before it would leave the cordon for ever.
+    stopping : draining ones whose machine was told to go: it may be off at any moment, so that they are not taken back.
     """
 
     name: str = "capacity"
     issued: int = 0
     orders: tuple[NodeOrder, ...] = ()
     draining: tuple[str, ...] = ()
+    opening: tuple[str, ...] = ()
+    stopping: tuple[str, ...] = ()
+
+    def going(self, nodes: Iterable[str]) -> OrderBook:
+        """Return the book with these nodes told to go; written down before they are."""
+        return replace(self, stopping=tuple(dict.fromkeys((*self.stopping, *nodes))))
+
+    def stays(self, node: str) -> OrderBook:
+        """Return the book after the actuator said that it can't stop a node: it may be taken back."""
+        return replace(self, stopping=tuple(name for name in self.stopping if name != node))
+
+    def opened(self, nodes: Set[str]) -> OrderBook:
+        """Return the book without the cordons of these nodes."""
+        draining = tuple(name for name in self.draining if name not in nodes)
+        opening = tuple(name for name in self.opening if name not in nodes)
+        return replace(self, draining=draining, opening=opening)
 
     def answered(self, order: str, answer: Answer) -> OrderBook:
         """Return the book after an answer; one to an order that is not in it changes nothing."""
@@ -126,33 +145,39 @@ class OrderBook:
         boot_deadline_seconds: float,
         *,
         drains: bool = True,
+        arrived: Set[str] = frozenset(),
     ) -> tuple[OrderBook, tuple[NodeInstruction, ...]]:
         """Return the book and what to do, for what is wanted of each kind; kinds that are not named are left alone.
 
         The book must be written down before anything is done. Without ``drains`` nodes are cordoned and stopped by
-        somebody else, who has better reasons: the book only orders, and cancels what has not come.
+        somebody else, who has better reasons: the book only orders, and cancels what has not come. ``arrived``: ids of
+        orders whose nodes are there and not among ``nodes``, since they can't be counted on.
         """
-        came = {node.order for node in nodes if node.order is not None}
+        came = {node.order for node in nodes if node.order is not None} | arrived
         orders = [
             replace(one, stage=Stage.CANCELLING) if now - one.since > boot_deadline_seconds else one
             for one in self.orders
             if one.id not in came
         ]
         by_name = {node.name: node for node in nodes}
-        draining = [name for name in self.draining if name in by_name] if drains else []
-        todo: list[NodeInstruction] = []
+        # One that was told to go and is open again somebody has opened: it is no longer ours.
+        stopping = {name for name in self.stopping if name in by_name and by_name[name].cordoned} if drains else set()
+        taken = set(self.stopping) - stopping
+        draining = [name for name in self.draining if name in by_name and name not in taken] if drains else []
+        opening = [name for name in self.opening if name in by_name and by_name[name].cordoned] if drains else []
         issued, held = self.issued, set[str]()
         for name in list(draining):
-            if by_name[name].online_pods:
+            if by_name[name].online_pods and name not in stopping:
                 draining.remove(name)
-                todo.append(NodeInstruction(Action.UNCORDON, name, by_name[name].kind))
+                opening.append(name)
         for kind, count in sorted(wanted.items()):
             there = [node for node in nodes if node.kind == kind and node.name not in draining]
             coming = [one for one in orders if one.kind == kind]
             missing = count - len(there) - len(coming)
-            for name in [name for name in draining if by_name[name].kind == kind][: max(missing, 0)]:
+            back = [name for name in draining if by_name[name].kind == kind and name not in stopping]
+            for name in back[: max(missing, 0)]:
                 draining.remove(name)
-                todo.append(NodeInstruction(Action.UNCORDON, name, kind))
+                opening.append(name)
                 missing -= 1
             for _ in range(max(missing, 0)):
                 issued += 1
@@ -162,13 +187,20 @@ class OrderBook:
                 orders, surplus = _cancelled(orders, kind, surplus)
                 draining.extend(node.name for node in (_leaving(there, surplus) if drains else ()))
             held |= _held_back(orders, kind, count - len(there))
+        opening = [name for name in opening if name not in draining]
+        todo = [NodeInstruction(Action.UNCORDON, name, by_name[name].kind) for name in opening]
         todo += _sent([one for one in orders if one.id not in held], draining, by_name)
-        return replace(self, issued=issued, orders=tuple(orders), draining=tuple(draining)), tuple(todo)
+        after = replace(self, issued=issued, orders=tuple(orders))
+        if drains:
+            kept = tuple(name for name in self.stopping if name in stopping)
+            after = replace(after, draining=tuple(draining), opening=tuple(opening), stopping=kept)
+        return after, tuple(todo)
 
     def as_data(self) -> dict[str, Any]:
         """Return it as plain values, for a file or a ConfigMap."""
         orders = [[one.id, one.kind, one.since, one.stage.value, one.accepted] for one in self.orders]
-        return {"name": self.name, "issued": self.issued, "orders": orders, "draining": list(self.draining)}
+        cordons = {"draining": list(self.draining), "opening": list(self.opening), "stopping": list(self.stopping)}
+        return {"name": self.name, "issued": self.issued, "orders": orders, **cordons}
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> OrderBook:
@@ -184,7 +216,9 @@ class OrderBook:
                 NodeOrder(str(name), str(kind), float(since), Stage(stage), bool(accepted))
                 for name, kind, since, stage, accepted in data["orders"]
             )
-            return cls(str(data["name"]), int(data["issued"]), orders, tuple(map(str, data["draining"])))
+            named = (data["draining"], data.get("opening", ()), data.get("stopping", ()))
+            cordons = (tuple(map(str, names)) for names in named)
+            return cls(str(data["name"]), int(data["issued"]), orders, *cordons)
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"the book of node orders can't be read: {error}", field="orders") from error
 

@@ -6,6 +6,7 @@ unless an ``actuator`` is named, and ``mode: act`` (the operator) or ``--apply``
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -17,6 +18,11 @@ from cotide_operator.config.section import Section
 
 API_PATH: Final = r"^(/api/v1|/apis/[^/\s]+/[^/\s]+)(/namespaces/[^/\s]+)?/[^/\s]+/[^/\s]+$"
 """Of one object, without the subresource."""
+
+MACHINE_DEPLOYMENT: Final = re.compile(
+    r"(?P<group>/apis/cluster\.x-k8s\.io/[^/\s]+)/namespaces/(?P<namespace>[^/\s]+)/machinedeployments/(?P<name>[^/\s]+)"
+)
+"""Of a MachineDeployment of Cluster API: whose replicas can be lowered by one that is named."""
 
 
 class MachineTypeSettings(Section):
@@ -54,6 +60,8 @@ class ActuatorSettings(Section):
     url: str = Field(default="", pattern=r"^(https?://\S+)?$")
     scales: Mapping[str, Annotated[str, Field(pattern=API_PATH)]] = Field(default_factory=dict)
     """Machine type to the API path of an object with a scale subresource."""
+    scales_down: bool = False
+    """Whether Machines of free nodes are taken away; for MachineDeployments of Cluster API."""
     timeout_seconds: float = Field(default=30.0, gt=0, le=600)
     """Wall seconds for one answer."""
     ask_again_seconds: float = Field(default=30.0, ge=1, le=3600)
@@ -65,6 +73,14 @@ class ActuatorSettings(Section):
     def _one(self) -> ActuatorSettings:
         if sum(map(bool, (self.command, self.url, self.scales))) != 1:
             raise ValueError("name exactly one of command, url and scales")
+        if self.scales_down:
+            if not self.scales:
+                raise ValueError("scalesDown goes with scales")
+            if len(set(self.scales.values())) < len(self.scales):
+                raise ValueError("scalesDown: two machine types name one MachineDeployment")
+            for kind, path in self.scales.items():
+                if MACHINE_DEPLOYMENT.fullmatch(path) is None:
+                    raise ValueError(f"scalesDown: {path} of {kind} is no MachineDeployment of cluster.x-k8s.io")
         return self
 
 

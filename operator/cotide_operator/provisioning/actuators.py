@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+import logging
+import sys
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import aiohttp
@@ -20,10 +23,32 @@ from cotide_core.errors import ClusterError
 from cotide_core.provisioning.node_orders import Action, Answer, NodeInstruction
 from cotide_kube.answers import ApiError, read_status
 
+_LOG = logging.getLogger(__name__)
+
 FAILED_EXIT: Final = 3
 """Exit code by which a command says that the node failed for good; any other but 0 is no answer."""
 GONE_EXIT: Final = 4
 """Exit code by which a command says that there is no such node, or no longer."""
+
+
+COMPLAIN_SECONDS: Final = 60.0
+"""Between two sentences about an actuator that gives no answer: an outage must not fill the log."""
+
+
+class _Silence:
+    """Says why there is no answer: else a path that is mistyped looks like machines that do not come."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, float] = {}
+
+    def tell(self, instruction: NodeInstruction, why: str) -> Answer:
+        """Tell it, each reason once a minute."""
+        now = time.monotonic()
+        if now - self._said.get(why, float("-inf")) >= COMPLAIN_SECONDS:
+            self._said = {text: at for text, at in self._said.items() if now - at < COMPLAIN_SECONDS} | {why: now}
+            what = f"{instruction.action.value} {instruction.subject}"
+            _LOG.warning("the actuator gave no answer to %s, which is asked again: %s", what, why)
+        return Answer.UNKNOWN
 
 
 class NodeActuator(Protocol):
@@ -37,32 +62,46 @@ class NodeActuator(Protocol):
 class CommandActuator:
     """Runs the user's command with the action, the subject and the type as arguments: ``start capacity-a-7 a``.
 
-    Exit code 0 is done (for ``cancel``: gone), 3 failed, 4 gone. The command must know ids that it has seen.
+    Exit code 0 is done (for ``cancel``: gone), 3 failed, 4 gone. The command must know ids that it has seen. What it
+    prints goes to stderr: stdout is the caller's document.
     """
 
     def __init__(self, command: tuple[str, ...], timeout_seconds: float) -> None:
         """Take the program with its first arguments."""
-        self._command, self._timeout = command, timeout_seconds
+        self._command, self._timeout, self._silence = command, timeout_seconds, _Silence()
 
     async def do(self, instruction: NodeInstruction) -> Answer:
         """Run the command once."""
         action, subject, kind = instruction
         try:
             process = await asyncio.create_subprocess_exec(
-                *self._command, action.value, subject, kind, stdin=asyncio.subprocess.DEVNULL
+                *self._command, action.value, subject, kind, stdin=asyncio.subprocess.DEVNULL, stdout=_stderr()
             )
-        except OSError:
-            return Answer.UNKNOWN
+        except OSError as error:
+            return self._silence.tell(instruction, f"{self._command[0]}: {error.strerror}")
         try:
             code = await asyncio.wait_for(process.wait(), self._timeout)
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):  # it ended just now
                 process.kill()
             await process.wait()
-            return Answer.UNKNOWN
+            return self._silence.tell(instruction, f"{self._command[0]} did not end in {self._timeout:g} s")
         if code == 0:
             return Answer.GONE if action is Action.CANCEL else Answer.ACCEPTED
-        return {FAILED_EXIT: Answer.FAILED, GONE_EXIT: Answer.GONE}.get(code, Answer.UNKNOWN)
+        if code in _OF_EXIT:
+            return _OF_EXIT[code]
+        return self._silence.tell(instruction, f"{self._command[0]} ended with exit code {code}")
+
+
+_OF_EXIT: Final = {FAILED_EXIT: Answer.FAILED, GONE_EXIT: Answer.GONE}
+_OF_STATUS: Final = {410: Answer.GONE, 422: Answer.FAILED}
+
+
+def _stderr() -> int:
+    try:
+        return sys.stderr.fileno()
+    except (AttributeError, OSError, ValueError):  # closed, or no file: a test's, or a service without one
+        return asyncio.subprocess.DEVNULL
 
 
 class WebhookActuator:
@@ -73,7 +112,7 @@ class WebhookActuator:
 
     def __init__(self, session: aiohttp.ClientSession, url: str, timeout_seconds: float) -> None:
         """Take a session, which stays the caller's."""
-        self._session, self._url = session, url
+        self._session, self._url, self._silence = session, url, _Silence()
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
 
     async def do(self, instruction: NodeInstruction) -> Answer:
@@ -86,11 +125,13 @@ class WebhookActuator:
                 self._url, data=body, headers=headers, timeout=self._timeout, allow_redirects=False
             ) as answer:
                 code = answer.status
-        except (aiohttp.ClientError, TimeoutError):
-            return Answer.UNKNOWN
+        except TimeoutError:
+            return self._silence.tell(instruction, f"no answer in {self._timeout.total:g} s")
+        except aiohttp.ClientError as error:
+            return self._silence.tell(instruction, str(error) or type(error).__name__)
         if 200 <= code < 300:
             return Answer.GONE if action is Action.CANCEL else Answer.ACCEPTED
-        return {410: Answer.GONE, 422: Answer.FAILED}.get(code, Answer.UNKNOWN)
+        return _OF_STATUS[code] if code in _OF_STATUS else self._silence.tell(instruction, f"HTTP status {code}")
 
 
 class DryRun:
@@ -109,8 +150,9 @@ class ScaleSubresource:
     """Raises the replicas of what makes nodes: a Cluster API MachineDeployment, or anything with a scale subresource.
 
     Through the official client, in a thread. Replicas are absolute, so the same number twice starts nothing twice. They
-    are never lowered here: a scale subresource can't be told which node is to go, and it might take a busy one. What is
-    written names the version that was read: of two who write at once one is refused, and reads again at its next turn.
+    are never lowered here: a scale subresource can't be told which node is to go, and it might take a busy one; where
+    there are Machines, `cluster_api` can. What is written names the version that was read: of two who write at once one
+    is refused, and reads again at its next turn.
     """
 
     def __init__(self, api: Any, paths: Mapping[str, str], timeout_seconds: float) -> None:
@@ -118,9 +160,9 @@ class ScaleSubresource:
         self._api, self._paths, self._timeout = api, dict(paths), timeout_seconds
 
     @property
-    def kinds(self) -> tuple[str, ...]:
-        """Machine types that have such an object."""
-        return tuple(self._paths)
+    def paths(self) -> Mapping[str, str]:
+        """By machine type, where its object stands."""
+        return self._paths
 
     async def raise_to(self, kind: str, replicas: int) -> bool:
         """Set the replicas of a type unless there are as many; return whether that changed anything.
@@ -133,7 +175,7 @@ class ScaleSubresource:
         return await asyncio.to_thread(self._raise_to, self._paths[kind], replicas)
 
     def _raise_to(self, path: str, replicas: int) -> bool:
-        scale = self._call("GET", f"{path}/scale", None)
+        scale = self.call("GET", f"{path}/scale")
         # A field of 0 is left out of an answer.
         if int((scale.get("spec") or {}).get("replicas") or 0) >= replicas:
             return False
@@ -141,15 +183,24 @@ class ScaleSubresource:
         body: dict[str, Any] = {"spec": {"replicas": replicas}}
         if version:
             body["metadata"] = {"resourceVersion": version}
-        self._call("PATCH", f"{path}/scale", body)
+        self.call("PATCH", f"{path}/scale", body)
         return True
 
-    def _call(self, method: str, path: str, body: Any) -> dict[str, Any]:
+    def call(
+        self, method: str, path: str, body: Any = None, *, query: Sequence[tuple[str, str]] = ()
+    ) -> dict[str, Any]:
+        """Ask the API server once, in this thread.
+
+        Raises
+        ------
+        ClusterError
+            When it refuses, does not answer, or answers with what is no object.
+        """
         headers = {"Accept": "application/json"}
         if body is not None:
             headers["Content-Type"] = "application/merge-patch+json"
         request = self._api.param_serialize(
-            method, path, header_params=headers, body=body, auth_settings=["BearerToken"]
+            method, path, query_params=list(query), header_params=headers, body=body, auth_settings=["BearerToken"]
         )
         try:
             answer = self._api.call_api(*request, _request_timeout=self._timeout)

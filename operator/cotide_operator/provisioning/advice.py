@@ -41,6 +41,8 @@ from cotide_solvers.highs import HighsSolver
 
 Floats = NDArray[np.float64]
 
+STEPS_MOST: Final = 100_000
+"""Of a history (chosen): a year of five minutes, which takes half a minute; more is a slip of units."""
 FIT_PROBABILITY: Final = 0.9
 ONLINE_LEVEL: Final = 0.95
 """Share of what online pods need that is worth serving, whatever ``serviceLevel`` says (chosen): they are there, and a
@@ -217,6 +219,11 @@ def _tasks(
     here = ~view.online
     need, priority = view.need[here] / scale, view.priority[here]
     if history is not None and len(history.arrival):
+        last = history.arrival.max() if history.until is None else history.until
+        steps = (last - history.arrival.min()) / settings.step_seconds
+        if steps > STEPS_MOST:
+            words = f"goes over {steps:.0f} steps of {settings.step_seconds:g} s, at most {STEPS_MOST} are looked at"
+            raise InputError(words, field="history")
         past = history.need / scale
         classes = TaskClasses().fit(past, history.priority, history.seconds)
         demand = calibrated_demand(

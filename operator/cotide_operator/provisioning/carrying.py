@@ -14,13 +14,15 @@ from typing import Any, Final
 import orjson
 
 from cotide_core.errors import ClusterError, InputError
-from cotide_core.provisioning.node_orders import Action, NodeInstruction, NodeView, OrderBook
+from cotide_core.provisioning.node_orders import Action, Answer, NodeInstruction, NodeView, OrderBook
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_operator.provisioning.actuators import NodeActuator
+from cotide_operator.provisioning.cluster_view import needs_node
 
 CONFIG_MAP: Final = "cotide-node-orders"
 KEY: Final = "book.json"
+_CAN_NOT_STOP: Final = (Action.STOP, Answer.FAILED)
 
 
 class BookStore:
@@ -75,6 +77,11 @@ class BookStore:
                 body = {**self._stored, "data": data}
                 self._stored = dict(await self._client.replace(f"{self._collection}/{CONFIG_MAP}", body))
         except ApiError as error:
+            if error.status == 404 and self._stored is not None:
+                # Somebody has deleted it: what is on its way is known here, and forgotten it would be ordered twice.
+                self._stored = None
+                await self.save(book)
+                return
             if error.status == 409:
                 raise ClusterError("another process writes the book of node orders: nothing was sent") from error
             raise
@@ -95,12 +102,26 @@ async def carry_out(
     book, todo = (await store.load()).step(wanted, nodes, now, boot_deadline_seconds)
     if dry_run:
         return todo
+    todo = tuple([one for one in todo if one.action is not Action.STOP or await _still_empty(client, one.subject)])
+    book = book.going(one.subject for one in todo if one.action is Action.STOP)
     await store.save(book)
     for instruction in todo:
-        if instruction.action in (Action.CORDON, Action.UNCORDON):
-            cordon = instruction.action is Action.CORDON
-            await client.patch(f"/api/v1/nodes/{instruction.subject}", {"spec": {"unschedulable": cordon}})
+        action, subject, _ = instruction
+        if action in (Action.CORDON, Action.UNCORDON):
+            cordon = action is Action.CORDON
+            await client.patch(f"/api/v1/nodes/{subject}", {"spec": {"unschedulable": cordon}})
+            book = book if cordon else book.opened({subject})
         else:
-            book = book.answered(instruction.subject, await actuator.do(instruction))
+            answer = await actuator.do(instruction)
+            book = book.stays(subject) if (action, answer) == _CAN_NOT_STOP else book.answered(subject, answer)
     await store.save(book)
     return todo
+
+
+async def _still_empty(client: KubeClient, node: str) -> bool:
+    """Whether a node is cordoned and without pods at this moment: the plan's view is as old as the plan took."""
+    found = await client.list("/api/v1/nodes", {"fieldSelector": f"metadata.name={node}"})
+    if not found or not (found[0].get("spec") or {}).get("unschedulable"):
+        return False
+    pods = await client.list("/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"})
+    return not any(map(needs_node, pods))

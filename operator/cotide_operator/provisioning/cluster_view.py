@@ -7,7 +7,7 @@ type are told of and left alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -20,6 +20,7 @@ from cotide_core.classes import CLASS_LABEL
 from cotide_core.provisioning.node_orders import NodeView
 from cotide_core.units import CPU, MEMORY, resource_amount
 from cotide_kube.objects import PodSpec
+from cotide_operator.translation.eviction_annotations import is_mirror
 from cotide_operator.translation.pod_requests import effective_requests
 
 Floats = NDArray[np.float64]
@@ -36,7 +37,7 @@ class ClusterView:
 
     Attributes
     ----------
-    nodes : of known types; ``unknown`` are names of the others.
+    nodes : of known types; ``unknown`` are names of the others, and of those that are left alone.
     need : (n, 2) millicores and bytes of the pods that run on nodes of known types or wait.
     priority, age : (n,) the pod's priority, and seconds since its start; 0 for one that waits.
     waiting : (n,) whether it waits.
@@ -57,9 +58,17 @@ class ClusterView:
 
 
 def view_of(
-    nodes: Sequence[Mapping[str, Any]], pods: Sequence[Mapping[str, Any]], label: str, kinds: Sequence[str], now: float
+    nodes: Sequence[Mapping[str, Any]],
+    pods: Sequence[Mapping[str, Any]],
+    label: str,
+    kinds: Sequence[str],
+    now: float,
+    ours: Set[str] = frozenset(),
 ) -> ClusterView:
-    """Return what nodes and pods, as the API server gives them, show."""
+    """Return what nodes and pods, as the API server gives them, show.
+
+    ``ours``: nodes that are cordoned to go; another that is cordoned is a person's and left alone, as are its pods.
+    """
     on_node: dict[str, list[Mapping[str, Any]]] = {}
     for pod in pods:
         on_node.setdefault(pod.get("spec", {}).get("nodeName") or "", []).append(pod)
@@ -71,9 +80,12 @@ def view_of(
         if kind not in kinds:
             unknown.append(meta["name"])
             continue
-        there = [pod for pod in on_node.get(meta["name"], []) if _counts(pod)]
-        online = sum(_is_online(pod) for pod in there)
         cordoned = bool(node.get("spec", {}).get("unschedulable"))
+        if cordoned and meta["name"] not in ours:
+            unknown.append(meta["name"])
+            continue
+        there = [pod for pod in on_node.get(meta["name"], []) if needs_node(pod)]
+        online = sum(_is_online(pod) for pod in there)
         views.append(NodeView(meta["name"], kind, labels.get(ORDER_LABEL), cordoned, len(there), online))
         free.append(_free(node, on_node.get(meta["name"], ())))
     known = {view.name for view in views} | {""}
@@ -88,7 +100,7 @@ def view_of(
         for name, found in on_node.items()
         if name in known
         for pod in found
-        if _counts(pod)
+        if needs_node(pod)
     ]
     return made_view(views, unknown, rows, free)
 
@@ -118,10 +130,15 @@ def made_view(
     )
 
 
-def _counts(pod: Mapping[str, Any]) -> bool:
-    """Whether a pod needs a node: not over, no pod of a DaemonSet, which comes with each node, not held by a gate."""
+def needs_node(pod: Mapping[str, Any]) -> bool:
+    """Whether a pod needs a node: not over, not held by a gate, and none that comes with each node.
+
+    Those are a DaemonSet's, and mirror pods of what a kubelet runs by itself.
+    """
     owners = pod["metadata"].get("ownerReferences") or []
-    if any(owner.get("kind") == "DaemonSet" for owner in owners):
+    if any(owner.get("kind") in ("DaemonSet", "Node") for owner in owners):
+        return False
+    if is_mirror(pod["metadata"].get("annotations") or {}):
         return False
     if pod.get("spec", {}).get("schedulingGates"):
         return False

@@ -19,7 +19,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -27,7 +27,7 @@ import aiohttp
 import msgspec
 import numpy as np
 
-from cotide_core.consolidation.removal.watching import Allowance, Standing
+from cotide_core.consolidation.removal.watching import Allowance, Mark, Standing
 from cotide_core.cycle import Scheduler
 from cotide_core.errors import ClusterError, CotideError, InputError
 from cotide_core.events import Pod
@@ -51,6 +51,7 @@ from cotide_operator.provisioning.actuators import (
 )
 from cotide_operator.provisioning.advice import Advice, Underway, machine_types
 from cotide_operator.provisioning.carrying import CONFIG_MAP, BookStore
+from cotide_operator.provisioning.cluster_api import MachineRemoval, machine_of
 from cotide_operator.provisioning.energy_prices import EnergyPrices
 from cotide_operator.provisioning.live_plan import Planned, Seen, planned, slack_of
 from cotide_operator.provisioning.live_view import comes_with_node, nodes_of
@@ -66,6 +67,8 @@ POLL_SECONDS: Final = 1.0
 SETTLED_SECONDS: Final = 10.0
 """Wall seconds for which a node must have been free before it is handed over; chosen: a binding that was on its way
 when it was cordoned has shown by then."""
+REMOVAL_SECONDS: Final = 10.0
+"""Wall seconds between two looks at Machines that are to go; chosen: within it a controller has seen a mark."""
 COMPLAIN_SECONDS: Final = 60.0
 
 
@@ -131,6 +134,12 @@ class Provisioner:
         self._next_plan = float("-inf")
         self._ordering: Ordering | None = None
         self._scales: ScaleSubresource | None = None
+        self._removal: MachineRemoval | None = None
+        self._next_removal = float("-inf")
+        self._leaving: frozenset[str] = frozenset()
+        """Nodes whose Machines count among the replicas no more."""
+        self._unmarked: set[str] = set()
+        """Types none of whose Machines has a mark of ours, as far as was looked."""
         self._said: tuple[Any, ...] = ()
 
     async def run(self) -> None:
@@ -152,6 +161,7 @@ class Provisioner:
         if chosen.scales:
             api = await asyncio.to_thread(self._dependencies.official)  # it takes a third of a second to load
             self._scales = ScaleSubresource(api, chosen.scales, chosen.timeout_seconds)
+            self._removal = MachineRemoval(self._scales) if chosen.scales_down else None
             return
         actuator: NodeActuator
         if chosen.command:
@@ -193,9 +203,10 @@ class Provisioner:
         """Return the nodes of known types as they are now."""
         drains = self._dependencies.drains()
         standings = {} if drains is None else drains.standings()
-        return sorted_nodes(
-            *nodes_of(self._dependencies.mirror.nodes, self._settings, self._dependencies.clock), standings
-        )
+        there = self._dependencies.mirror.nodes
+        known, unknown = nodes_of(there, self._settings, self._dependencies.clock)
+        stopped = self._leaving if self._ordering is None else self._ordering.stopped(there.keys())
+        return sorted_nodes(known, unknown, standings, stopped)
 
     def allowed(self) -> Allowance:
         """Return how many nodes of each type may go; none before the first plan."""
@@ -212,12 +223,26 @@ class Provisioner:
         return {kind: int(count) for kind, count in zip(advice.kinds, advice.plan.machines[0], strict=True)}
 
     async def _plan(self, nodes: SortedNodes, now: float) -> None:
-        dependencies, telemetry = self._dependencies, self._dependencies.telemetry
-        views = [node.view for node in nodes.counted]
-        seen = Seen(
+        telemetry, started = self._dependencies.telemetry, time.perf_counter()
+        try:
+            made = await asyncio.to_thread(planned, self._settings, self._seen(nodes, now))
+            self._take(made, now)
+        except InputError as error:
+            telemetry.provisioning_plans.labels("refused").inc()
+            self._complain("the last plan of capacity stays", error)
+        except Exception:  # noqa: BLE001 - a plan that fails must not stop scheduling; the last one stays
+            telemetry.provisioning_plans.labels("failed").inc()
+            _LOG.exception("capacity could not be planned: the last plan stays")
+        finally:
+            telemetry.provisioning_plan_seconds.observe(time.perf_counter() - started)
+            self._planning = None
+
+    def _seen(self, nodes: SortedNodes, now: float) -> Seen:
+        dependencies = self._dependencies
+        return Seen(
             dependencies.mirror.copied(),
             dict(dependencies.pods),
-            views,
+            [node.view for node in nodes.counted],
             nodes.unknown,
             slack_of(dependencies.engine().state, nodes.open_names()),
             self._history.read(now, self._settings.run_seconds),
@@ -227,20 +252,6 @@ class Provisioner:
             self._prices.of_steps(now),
             now,
         )
-        started = time.perf_counter()
-        try:
-            made = await asyncio.to_thread(planned, self._settings, seen)
-        except InputError as error:
-            telemetry.provisioning_plans.labels("refused").inc()
-            self._complain("the last plan of capacity stays", error)
-        except Exception:  # noqa: BLE001 - a plan that fails must not stop scheduling; the last one stays
-            telemetry.provisioning_plans.labels("failed").inc()
-            _LOG.exception("capacity could not be planned: the last plan stays")
-        else:
-            self._take(made, now)
-        finally:
-            telemetry.provisioning_plan_seconds.observe(time.perf_counter() - started)
-            self._planning = None
 
     def _quiet(self, nodes: SortedNodes, now: float) -> float:
         """Return for how long no machine has come; 0 while one is on its way."""
@@ -282,7 +293,7 @@ class Provisioner:
         if ordering is None:
             return Underway({}, held, frozenset(), nodes.away)
         views = [node.view for node in nodes.counted]
-        return Underway(ordering.coming(views, now), held, ordering.barred(now), nodes.away)
+        return Underway(ordering.coming(views, now, nodes.lost), held, ordering.barred(now), nodes.away)
 
     async def _act(self, nodes: SortedNodes, wanted: Mapping[str, int], now: float) -> None:
         if not self._acts:
@@ -294,8 +305,11 @@ class Provisioner:
         if self._scales is not None:
             replicas = self._replicas(nodes, wanted)
             await asyncio.gather(*(self._raise(self._scales, kind, count) for kind, count in replicas.items()))
+            if self._removal is not None:
+                await self._take_away(self._removal, self._scales.paths, nodes)
         if self._ordering is not None:
-            await self._ordering.turn(wanted, [node.view for node in nodes.counted], now)
+            await self._open_left(self._ordering)
+            await self._ordering.turn(wanted, [node.view for node in nodes.counted], now, nodes.lost)
             await self._stop(nodes)
 
     async def _free_or_keep(self, drains: Drains, nodes: SortedNodes, wanted: Mapping[str, int], now: float) -> None:
@@ -306,31 +320,109 @@ class Provisioner:
             free = nodes.freed.get(kind, ())
             short = count - len(nodes.open.get(kind, ()))
             for name in (*free, *nodes.freeing.get(kind, ()))[: max(short, 0)]:
-                await drains.give_back(name, f"{count} nodes of type {kind} are wanted")
-            if self._ordering is None:  # a scale subresource can't be told which node is to go
+                try:
+                    await drains.give_back(name, f"{count} nodes of type {kind} are wanted")
+                except ClusterError as error:  # one node that can't be written must not keep others from coming
+                    self._complain("a node is given back later", error)
+            if self._ordering is None and self._removal is None:  # nobody can be told which node is to go
                 continue
             ripe = [name for name in free[max(short, 0) :] if name in standings and standings[name].since <= settled]
             for name in ripe:
-                if await drains.hand_over(name):
+                try:
+                    handed = await drains.hand_over(name)
+                except ClusterError as error:
+                    self._complain("a node is handed over later", error)
+                    continue
+                if handed:
                     self._dependencies.telemetry.provisioning_stopped.labels(kind).inc()
                     self._tell(name, "Normal", "Stopping", f"free, and {count} nodes of type {kind} are wanted")
+
+    async def _open_left(self, ordering: Ordering) -> None:
+        """Uncordon what `cotide capacity --apply` was emptying: here nodes go through consolidation alone."""
+        await ordering.read()
+        drains = self._dependencies.drains()
+        marked = {} if drains is None else drains.standings()
+        done: set[str] = set()
+        for name in sorted(ordering.cordoned):
+            node = self._dependencies.mirror.nodes.get(name)
+            if node is not None and node.spec.unschedulable and marked.get(name, Standing()).mark is Mark.NONE:
+                try:
+                    await self._dependencies.client.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": None}})
+                except ClusterError as error:
+                    self._complain("a node is given back later", error)
+                    continue
+                self._tell(name, "Normal", "GivenBack", "uncordoned: cotide capacity --apply was emptying it")
+            done.add(name)
+        if done:
+            await ordering.opened(done)
 
     async def _stop(self, nodes: SortedNodes) -> None:
         """Have machines switched off that were handed over, unless a pod got there all the same."""
         assert self._ordering is not None  # noqa: S101 - for mypy: called where nodes are ordered
-        empty = []
-        for node in nodes.stopping:
-            if not self._ordering.due_to_stop(node):
-                continue
-            pods = await self._pods_on(node.name)
-            if pods:
-                self._tell(node.name, "Warning", "StopHeldUp", f"pod {pods[0]} is on it although it is cordoned")
-            else:
-                empty.append(node)
+        due = [node for node in nodes.stopping if self._ordering.due_to_stop(node)]
+        empty = [node for node in due if await self._is_free(node.name) is not None]
         for name, answer in (await self._ordering.stop(empty)).items():
             if answer is Answer.FAILED:
                 text = "the actuator can't switch it off: it stays cordoned until somebody uncordons it"
                 self._tell(name, "Warning", "StopFailed", text)
+
+    def _hold_up(self, node: str, pod: str) -> None:
+        """Say what keeps a machine on, once a minute: it is looked at every second."""
+        if self._is_new(f"stop {node}"):
+            self._tell(node, "Warning", "StopHeldUp", f"pod {pod} is on it although it is cordoned")
+
+    async def _take_away(self, removal: MachineRemoval, paths: Mapping[str, str], nodes: SortedNodes) -> None:
+        """Have Machines deleted whose nodes were handed over, unless a pod got there all the same."""
+        if time.monotonic() < self._next_removal:
+            return
+        self._next_removal = time.monotonic() + REMOVAL_SECONDS
+        for kind, path in paths.items():
+            machines = await self._free_machines([one.name for one in nodes.stopping if one.kind == kind], path)
+            if machines:
+                self._unmarked.discard(kind)  # whatever comes of it
+            elif kind in self._unmarked:
+                continue
+            try:
+                done = await removal.remove(path, machines)
+            except (ClusterError, InputError) as error:
+                self._complain(f"machines of type {kind} are taken away later", error)
+                continue
+            if not machines and done.is_clean:
+                self._unmarked.add(kind)
+            there = self._dependencies.mirror.nodes.keys() - machines.keys()
+            self._leaving = self._leaving & there | done.leaving
+            for machine in done.strange:
+                self._complain(f"Machine {machine} stays", f"it is not of {path}")
+            for name in done.marked:
+                self._tell(name, "Normal", "MachineMarked", f"Machine {machines[name]} is the next to go")
+            if done.lowered is not None:
+                self._say_order(kind, "Normal", "ReplicasLowered", f"replicas of type {kind} are {done.lowered} now")
+
+    async def _free_machines(self, stopping: Iterable[str], path: str) -> dict[str, str]:
+        """Return the Machines of those of the nodes that are free at this moment."""
+        machines: dict[str, str] = {}
+        for name in stopping:
+            try:
+                found = await self._is_free(name)
+                if found is not None:
+                    machines[name] = machine_of(found, path)
+            except (ClusterError, InputError) as error:  # of one node: others go all the same
+                self._complain("a node stays that was to go", error)
+        return machines
+
+    async def _is_free(self, name: str) -> Mapping[str, Any] | None:
+        """Return a node that is cordoned and without pods, as the API server has it; None for one that is not.
+
+        One that was opened, or came anew under its name, is nobody's to stop.
+        """
+        found = await self._dependencies.client.list("/api/v1/nodes", {"fieldSelector": f"metadata.name={name}"})
+        if not any(one.get("spec", {}).get("unschedulable") for one in found):
+            return None
+        pods = await self._pods_on(name)
+        if pods:
+            self._hold_up(name, pods[0])
+            return None
+        return found[0]
 
     async def _pods_on(self, node: str) -> list[str]:
         """Return the pods on a node that would be lost with it, as the API server has them."""
@@ -345,9 +437,12 @@ class Provisioner:
     def _replicas(self, nodes: SortedNodes, wanted: Mapping[str, int]) -> dict[str, int]:
         """Return the replicas by type of whose machines some are missing, where replicas make machines."""
         there = Counter(node.view.kind for node in nodes.counted)
-        kinds = () if self._scales is None else self._scales.kinds
-        # Replicas count machines, those included that can't be counted on.
-        return {kind: wanted[kind] + nodes.away.get(kind, 0) for kind in kinds if wanted[kind] > there[kind]}
+        kinds = () if self._scales is None else self._scales.paths
+        going = Counter(node.kind for node in nodes.stopping if node.name in self._leaving)
+        # Replicas count machines, those included that can't be counted on, but for those that are not among them now.
+        return {
+            kind: wanted[kind] + nodes.away.get(kind, 0) - going[kind] for kind in kinds if wanted[kind] > there[kind]
+        }
 
     async def _raise(self, scales: ScaleSubresource, kind: str, replicas: int) -> None:
         """Raise the replicas of one type; where that fails it is told, and no other type is held up."""
@@ -414,14 +509,20 @@ class Provisioner:
                 ("stopping", sum(one.kind == name for one in nodes.stopping)),
                 ("coming", sum(one.kind == name for one in orders)),
                 ("away", nodes.away.get(name, 0)),
+                ("off", nodes.off.get(name, 0)),
             ):
                 self._dependencies.telemetry.provisioning_nodes.labels(name, what).set(count)
 
     def _complain(self, what: str, error: CotideError | str) -> None:
         """Say what went wrong, each thing at most once a minute: an outage must not fill the log."""
-        if time.monotonic() - self._complained.get(what, float("-inf")) >= COMPLAIN_SECONDS:
-            self._complained[what] = time.monotonic()
+        if self._is_new(what):
             hint = ""
             if isinstance(error, ApiError) and error.status == 403:
                 hint = " (deploy/provisioning grants the rights)"
             _LOG.warning("%s: %s%s", what, error, hint)
+
+    def _is_new(self, what: str) -> bool:
+        """Whether this was not said within the last minute; what is older is forgotten."""
+        now = time.monotonic()
+        self._complained = {one: at for one, at in self._complained.items() if now - at < COMPLAIN_SECONDS}
+        return self._complained.setdefault(what, now) == now

@@ -13,11 +13,12 @@ import csv
 import io
 import logging
 import math
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import aiohttp
 import numpy as np
@@ -196,9 +197,13 @@ async def read_prices(asked: EnergyPriceSettings, source: PrometheusSourceSettin
 def _read_file(path: Path) -> PriceTable:
     try:
         with path.open("rb") as file:
+            before = _state_of(file)
             raw = file.read(PRICES_BYTES + 1)
+            after = _state_of(file)
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror}", file=str(path)) from error
+    if before != after:  # half of 0.064 is a number, too
+        raise InputError("was written while it was read: replace it by renaming another", file=str(path))
     if len(raw) > PRICES_BYTES:
         raise InputError(f"has more than {PRICES_BYTES} bytes", file=str(path))
     try:
@@ -207,17 +212,28 @@ def _read_file(path: Path) -> PriceTable:
         raise InputError(f"is no CSV file: {error}", file=str(path)) from error
 
 
+def _state_of(file: BinaryIO) -> tuple[int, int]:
+    about = os.fstat(file.fileno())
+    return about.st_mtime_ns, about.st_size
+
+
 def _table(text: str, file: str) -> PriceTable:
     rows = csv.DictReader(io.StringIO(text))
     columns = [one for one in (PRICE, CARBON) if one in (rows.fieldnames or ())]
     if TIME not in (rows.fieldnames or ()) or not columns:
         raise InputError(f"needs the columns {TIME}, and {PRICE} or {CARBON} or both", file=file, line=1)
+    names = rows.fieldnames or ()
+    twice = next((one for one in (TIME, *columns) if list(names).count(one) > 1), None)
+    if twice is not None:
+        raise InputError("the header names this column more than once", file=file, line=1, field=twice)
     since: list[float] = []
     values: dict[str, list[float]] = {one: [] for one in columns}
     for row in rows:
         line = rows.line_num
         if len(since) >= PRICES_MOST:
             raise InputError(f"has more than {PRICES_MOST} rows", file=file, line=line)
+        if row.get(None):  # where `csv` puts what is beyond the header: 0,081 for 0.081
+            raise InputError(f"has more cells than the header's {len(names)}", file=file, line=line)
         try:
             since.append(parse_timestamp(row[TIME] or ""))
         except InputError as error:

@@ -28,9 +28,9 @@ from cotide_operator.cache.object_cache import ObjectCache, controller_of
 from cotide_operator.clock import Clock
 from cotide_operator.config.provisioning_settings import ProvisioningSettings
 from cotide_operator.provisioning.cluster_view import ORDER_LABEL, ClusterView, made_view
+from cotide_operator.translation.eviction_annotations import is_mirror
 from cotide_operator.translation.pods_and_nodes import translate_node
 
-MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 HOSTNAME: Final = "kubernetes.io/hostname"
 CONDITION_PREFIX: Final = "node.kubernetes.io/"
 """Of taints by which the node controller says how a node fares."""
@@ -100,7 +100,7 @@ def _seconds(text: str | None, clock: Clock, missing: float) -> float:
 def comes_with_node(pod: PodObject) -> bool:
     """Whether a pod is a DaemonSet's or a mirror pod: each node has its own, and none waits for a machine."""
     owner = controller_of(pod.metadata)
-    return (owner is not None and owner.kind in ("DaemonSet", "Node")) or MIRROR_ANNOTATION in pod.metadata.annotations
+    return (owner is not None and owner.kind in ("DaemonSet", "Node")) or is_mirror(pod.metadata.annotations)
 
 
 def live_view(

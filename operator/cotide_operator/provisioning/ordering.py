@@ -13,8 +13,9 @@ failed no machine of the type is ordered for a time that doubles.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Final
 
 from cotide_core.errors import ClusterError
@@ -31,10 +32,14 @@ from cotide_operator.config.provisioning_settings import ActuatorSettings, Provi
 from cotide_operator.provisioning.actuators import NodeActuator
 from cotide_operator.provisioning.carrying import BookStore
 
+_LOG = logging.getLogger(__name__)
+
 AT_ONCE: Final = 16
 """Questions to an actuator at one time; chosen: a webhook or an API behind it is not to be flooded."""
 LONGEST_RETRY_SECONDS: Final = 3600.0
 """However often boots of a type fail, it is tried again after so long; chosen."""
+
+_NONE_LOST: Final[Mapping[str, str]] = {}
 
 Reporter = Callable[[str, NodeOrder, str], object]
 """Told of ``NodeOrdered``, ``NodeCame``, ``NodeFailed``, ``NodeLate``, ``NodeCancelled``: the order and a sentence."""
@@ -64,6 +69,8 @@ class Ordering:
         self._asked: dict[tuple[Action, str], float] = {}
         self._failed: dict[str, tuple[int, float]] = {}
         """By type: boots that failed one after the other, and until when none is ordered."""
+        self._stopped: frozenset[str] = frozenset()
+        """Nodes whose machines go, by what the actuator said to us: a new leader asks once more."""
 
     @property
     def orders(self) -> tuple[NodeOrder, ...]:
@@ -81,9 +88,21 @@ class Ordering:
         if self._book is None:
             self._book = await self._store.load()
 
-    def coming(self, nodes: Sequence[NodeView], now: float) -> dict[str, list[float]]:
+    @property
+    def cordoned(self) -> frozenset[str]:
+        """Return the nodes that `cotide capacity --apply` left cordoned and may be taken back."""
+        book = self._known()
+        return frozenset((*book.draining, *book.opening)) - frozenset(book.stopping)
+
+    async def opened(self, nodes: Set[str]) -> None:
+        """Write down that these are not cordoned any more by what the book says."""
+        await self._write(self._known().opened(nodes))
+
+    def coming(
+        self, nodes: Sequence[NodeView], now: float, lost: Mapping[str, str] = _NONE_LOST
+    ) -> dict[str, list[float]]:
         """Return by type the seconds until each machine should be up that was ordered and has not come."""
-        came = {node.order for node in nodes}
+        came = {*(node.order for node in nodes), *lost}
         found: dict[str, list[float]] = {}
         for one in self.orders:
             if one.id in came:
@@ -95,10 +114,13 @@ class Ordering:
         """Return the types of which none is ordered now, since the last ones did not boot."""
         return frozenset(kind for kind, (_, until) in self._failed.items() if now < until)
 
-    async def turn(self, wanted: Mapping[str, int], nodes: Sequence[NodeView], now: float) -> None:
+    async def turn(
+        self, wanted: Mapping[str, int], nodes: Sequence[NodeView], now: float, lost: Mapping[str, str] = _NONE_LOST
+    ) -> None:
         """Order what is missing, cancel what is not wanted any more, and ask for both.
 
-        ``wanted`` holds the types whose nodes are ordered one by one; of a type that is barred none is added.
+        ``wanted`` holds the types whose nodes are ordered one by one; of a type that is barred none is added. ``lost``:
+        nodes that came and are not among ``nodes``, by order: they are not waited for.
 
         Raises
         ------
@@ -111,18 +133,31 @@ class Ordering:
         for node in nodes:
             there[node.kind] = there.get(node.kind, 0) + 1
         for one in before.orders:
+            if one.id in lost:
+                continue
             there[one.kind] = there.get(one.kind, 0) + (one.stage is Stage.ASKED)
         barred = self.barred(now)
         least = {kind: min(count, there.get(kind, 0)) if kind in barred else count for kind, count in wanted.items()}
-        book, todo = before.step(least, nodes, now, self._settings.boot_deadline_seconds, drains=False)
+        book, todo = before.step(
+            least, nodes, now, self._settings.boot_deadline_seconds, drains=False, arrived=lost.keys()
+        )  # fmt: skip
         await self._write(book)
-        self._tell(before, book, nodes, now)
+        came = {**lost, **{node.order: node.name for node in nodes if node.order is not None}}
+        self._tell(before, book, came, now)
         await self._ask(todo, now)
 
     async def stop(self, nodes: Iterable[NodeView]) -> dict[str, Answer]:
         """Ask for machines to be switched off whose nodes are drained and marked; return what was answered now."""
         due = self._due([NodeInstruction(Action.STOP, node.name, node.kind) for node in nodes])
-        return {one.subject: answer for one, answer in (await self._send(due)).items()}
+        answers = {one.subject: answer for one, answer in (await self._send(due)).items()}
+        going = {name for name, answer in answers.items() if answer in (Answer.ACCEPTED, Answer.GONE)}
+        self._stopped = (self._stopped - answers.keys()) | going
+        return answers
+
+    def stopped(self, nodes: Set[str]) -> frozenset[str]:
+        """Return those of the nodes that are there whose machines go, and forget those that are not there."""
+        self._stopped &= nodes
+        return self._stopped
 
     def due_to_stop(self, node: NodeView) -> bool:
         """Whether it is time to ask (again) for a machine to be switched off."""
@@ -147,8 +182,7 @@ class Ordering:
             raise
         self._book = book
 
-    def _tell(self, before: OrderBook, book: OrderBook, nodes: Sequence[NodeView], now: float) -> None:
-        came = {node.order: node.name for node in nodes if node.order is not None}
+    def _tell(self, before: OrderBook, book: OrderBook, came: Mapping[str, str], now: float) -> None:
         old, new = ({one.id: one for one in which.orders} for which in (before, book))
         for one in before.orders:
             after = new.get(one.id)
@@ -182,14 +216,23 @@ class Ordering:
 
     def _due(self, todo: Sequence[NodeInstruction]) -> list[NodeInstruction]:
         now, pause = self._monotonic(), self._chosen.ask_again_seconds
-        due = [one for one in todo if now - self._asked.get((one.action, one.subject), float("-inf")) >= pause]
-        return due[:AT_ONCE]
+        asked = {one: self._asked.get((one.action, one.subject), float("-inf")) for one in todo}
+        due = [one for one in todo if now - asked[one] >= pause]
+        # Those first that waited longest: where answers take as long as the pause, the last would never be asked.
+        return sorted(due, key=asked.__getitem__)[:AT_ONCE]
 
     async def _send(self, todo: Sequence[NodeInstruction]) -> dict[NodeInstruction, Answer]:
-        answers = await asyncio.gather(*(self._actuator.do(one) for one in todo))
+        answers = await asyncio.gather(*(self._answer(one) for one in todo))
         for one in todo:
             self._asked[one.action, one.subject] = self._monotonic()
         return dict(zip(todo, answers, strict=True))
+
+    async def _answer(self, one: NodeInstruction) -> Answer:
+        try:
+            return await self._actuator.do(one)
+        except Exception:  # noqa: BLE001 - an actuator that trips over one order must not lose the answers to others
+            _LOG.exception("the actuator failed at %s %s, which is asked again", one.action.value, one.subject)
+            return Answer.UNKNOWN
 
     def _count_failure(self, kind: str, now: float) -> None:
         times = self._failed.get(kind, (0, 0.0))[0]

@@ -1,12 +1,13 @@
 """The nodes of known types, sorted by what may be done with them.
 
 Made by `controller` at each look. A node that somebody else has cordoned is that person's: neither it nor its pods are
-counted, and the machine counts as one that can't be had. Invariant: each node is in one sort.
+counted, and the machine counts as one that can't be had. One that was told to go and has gone may leave its node
+object behind: it is off, and can be had again. Invariant: each node is in one sort.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from cotide_core.consolidation.removal.watching import Mark, Standing
@@ -23,6 +24,8 @@ class SortedNodes:
     counted : nodes that hold pods or could: open ones, and those that are freed or being freed.
     open, freed, freeing : names of counted nodes, by type. stopping : handed over.
     away : by type, machines that exist and can't be counted on: lost, stopping, cordoned by somebody else.
+    off : by type, machines that were switched off and whose node objects are there still.
+    lost : names of lost nodes by the order that they came for.
     """
 
     counted: tuple[NodeNow, ...]
@@ -31,22 +34,34 @@ class SortedNodes:
     freeing: Mapping[str, tuple[str, ...]]
     stopping: tuple[NodeView, ...]
     away: Mapping[str, int]
+    off: Mapping[str, int]
     unknown: tuple[str, ...]
+    lost: Mapping[str, str]
 
     def open_names(self) -> list[str]:
         """Return the names of the open nodes."""
         return [name for names in self.open.values() for name in names]
 
 
-def sorted_nodes(nodes: Sequence[NodeNow], unknown: Sequence[str], standings: Mapping[str, Standing]) -> SortedNodes:
-    """Sort the nodes by what may be done with them."""
+def sorted_nodes(
+    nodes: Sequence[NodeNow],
+    unknown: Sequence[str],
+    standings: Mapping[str, Standing],
+    stopped: Set[str] = frozenset(),
+) -> SortedNodes:
+    """Sort the nodes by what may be done with them; ``stopped``: the actuator said that their machines go."""
     kinds = sorted({node.view.kind for node in nodes})
     sorts: dict[str, dict[str, list[str]]] = {what: {kind: [] for kind in kinds} for what in ("open", "freed", "going")}
-    counted, stopping, away = [], [], dict.fromkeys(kinds, 0)
+    counted, stopping, away, off = [], [], dict.fromkeys(kinds, 0), dict.fromkeys(kinds, 0)
     for node in nodes:
         name, kind = node.view.name, node.view.kind
         mark = standings[name].mark if name in standings else Mark.NONE
+        if mark is Mark.STOPPING and not node.view.cordoned:
+            mark = Mark.NONE  # somebody has opened it: pods come to it
         if mark is Mark.STOPPING:
+            if node.lost and name in stopped:
+                off[kind] += 1
+                continue
             stopping.append(node.view)
         if node.lost or mark is Mark.STOPPING or (node.view.cordoned and mark is Mark.NONE):
             away[kind] += 1
@@ -54,4 +69,7 @@ def sorted_nodes(nodes: Sequence[NodeNow], unknown: Sequence[str], standings: Ma
         counted.append(node)
         sorts["open" if mark is Mark.NONE else "freed" if mark is Mark.FREED else "going"][kind].append(name)
     by = {what: {kind: tuple(names) for kind, names in found.items()} for what, found in sorts.items()}
-    return SortedNodes(tuple(counted), by["open"], by["freed"], by["going"], tuple(stopping), away, tuple(unknown))
+    lost = {node.view.order: node.view.name for node in nodes if node.lost and node.view.order is not None}
+    return SortedNodes(
+        tuple(counted), by["open"], by["freed"], by["going"], tuple(stopping), away, off, tuple(unknown), lost
+    )

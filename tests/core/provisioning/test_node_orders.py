@@ -79,6 +79,35 @@ def test_a_draining_node_is_taken_back_before_another_is_started():
     assert book.orders == ()
 
 
+def test_a_node_is_uncordoned_until_that_is_done_whenever_the_process_ends():
+    node = NodeView("n", "a")
+    book, _ = OrderBook().step({"a": 0}, [node], 0.0, DEADLINE)
+    cordoned = replace(node, cordoned=True)
+    for _ in range(2):  # the first process ends between its book and the API server
+        book, todo = OrderBook.from_data(book.as_data()).step({"a": 1}, [cordoned], 60.0, DEADLINE)
+        assert actions(todo) == [(Action.UNCORDON, "n")]
+    assert book.opened({"n"}).step({"a": 1}, [cordoned], 90.0, DEADLINE)[1] == (), "now the cordon is somebody else's"
+    assert book.step({"a": 1}, [node], 90.0, DEADLINE)[0].opening == ()
+
+
+def test_a_node_whose_machine_was_told_to_go_is_not_taken_back_and_one_that_somebody_opened_is_his():
+    node = NodeView("n", "a", cordoned=True)
+    book = OrderBook(draining=("n",)).going(["n"])
+    written = OrderBook.from_data(book.as_data())
+    todo = written.step({"a": 1}, [node], 60.0, DEADLINE)[1]
+    assert actions(todo) == [(Action.START, "capacity-a-1"), (Action.STOP, "n")]
+    todo = written.stays("n").step({"a": 1}, [node], 60.0, DEADLINE)[1]
+    assert actions(todo) == [(Action.UNCORDON, "n")], "the actuator said that it can't stop it"
+    opened, todo = written.step({"a": 1}, [replace(node, cordoned=False)], 60.0, DEADLINE)
+    assert (opened.draining, opened.stopping, todo) == ((), (), ())
+
+
+def test_an_order_whose_node_is_there_and_can_not_be_counted_on_is_fulfilled_and_replaced():
+    book, _ = OrderBook().step({"a": 1}, [], 0.0, DEADLINE)
+    book, todo = book.step({"a": 1}, [], DEADLINE + 1, DEADLINE, arrived={"capacity-a-1"})
+    assert actions(todo) == [(Action.START, "capacity-a-2")]
+
+
 def test_the_book_survives_being_written_down_and_a_broken_one_is_no_empty_one():
     book, _ = OrderBook("east").step({"a": 2, "b": 1}, [], 5.0, DEADLINE)
     book = book.answered("east-a-1", Answer.ACCEPTED)

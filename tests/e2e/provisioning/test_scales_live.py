@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from manifests import machine_deployments, template, workload_manifest
-from operator_world import ALONE, QUICK_QUEUE, World
+from manifests import machine_deployments
+from operator_world import ALONE, QUICK_QUEUE, World, run_pods
 
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
@@ -21,7 +21,6 @@ from cotide_sim.kubelets.node_objects import NodeShape
 
 DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 TARGET: Final = "/apis/cluster.x-k8s.io/v1beta1/namespaces/default/machinedeployments"
-WORKLOADS: Final = "/apis/cotide.dev/v1alpha1/namespaces/default/workloads"
 SCALE: Final = "machinedeployments/workers/scale$"
 LABEL: Final = "node.kubernetes.io/instance-type"
 CONFIGURATION: Final = f"""\
@@ -98,22 +97,6 @@ async def provider(world: World, tmp_path: Path) -> AsyncIterator[Provider]:
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
-
-
-async def run_pods(world: World, count: int) -> None:
-    """Have a service run so many pods of one core, and wait until they do."""
-    body = workload_manifest("web", replicas=count, template=template("1", "64Mi"))
-    try:
-        await world.client.create(WORKLOADS, body)
-    except ClusterError:
-        await world.client.patch(f"{WORKLOADS}/web", {"spec": {"replicas": count}})
-
-    async def so() -> bool:
-        pods = await world.client.list("/api/v1/namespaces/default/pods")
-        here = [one for one in pods if not one["metadata"].get("deletionTimestamp")]
-        return len(here) == count and all(one["status"].get("phase") == "Running" for one in here)
-
-    await world.until(f"{count} pods run", so)
 
 
 async def cordoned(world: World) -> int:

@@ -9,6 +9,7 @@ import aiohttp
 import orjson
 import pytest
 from aiohttp import web
+from manifests import pod_manifest
 
 from cotide_core.errors import ClusterError, InputError
 from cotide_core.provisioning.node_orders import Action, Answer, NodeInstruction, NodeView, OrderBook
@@ -49,6 +50,20 @@ async def test_a_command_is_told_what_to_do_and_no_answer_in_time_or_no_program_
     assert file.read_text() == "start capacity-a-1 a"
     assert await CommandActuator(python("import time; time.sleep(600)"), 0.05).do(START) is Answer.UNKNOWN
     assert await CommandActuator((str(tmp_path / "nothing"),), 1.0).do(START) is Answer.UNKNOWN
+
+
+async def test_why_there_is_no_answer_is_told_once_a_minute(tmp_path, caplog):
+    missing = CommandActuator((str(tmp_path / "nothing"),), 1.0)
+    for _ in range(2):
+        await missing.do(START)
+    await CommandActuator(python("raise SystemExit(1)"), 20.0).do(CANCEL)
+    async with aiohttp.ClientSession() as session:
+        await WebhookActuator(session, "http://127.0.0.1:1/", 5.0).do(START)
+    said = [one.getMessage() for one in caplog.records]
+    assert len(said) == 3
+    assert said[0].endswith(f"start capacity-a-1, which is asked again: {tmp_path}/nothing: No such file or directory")
+    assert said[1].endswith("ended with exit code 1")
+    assert "127.0.0.1:1" in said[2]
 
 
 async def test_a_webhook_gets_the_order_as_its_key_and_answers_by_status():
@@ -128,6 +143,17 @@ async def test_a_book_that_somebody_deleted_is_followed_by_one_with_other_ids(cl
         await client.delete(f"/api/v1/namespaces/default/configmaps/{CONFIG_MAP}")
 
 
+async def test_a_book_that_is_deleted_while_it_is_kept_is_written_anew_with_what_is_on_its_way(cluster):
+    _, client = cluster
+    store = BookStore(client, "default", lambda: "x")
+    book, _ = (await store.load()).step({"a": 1}, [], 0.0, 600.0)
+    await store.save(book)
+    await client.delete(f"/api/v1/namespaces/default/configmaps/{CONFIG_MAP}")
+    book, _ = book.step({"a": 2}, [], 60.0, 600.0)
+    await store.save(book)
+    assert await BookStore(client, "default").load() == book, "forgotten, the first would be ordered twice"
+
+
 async def test_an_unreadable_book_is_no_empty_one(cluster):
     _, client = cluster
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CONFIG_MAP}, "data": {KEY: "[]"}}
@@ -154,3 +180,23 @@ async def test_a_node_is_cordoned_through_the_api_and_stopped_once_it_is_seen_em
     spy = Spy(client, Answer.ACCEPTED)
     await turn(client, spy, {"a": 0}, [NodeView("n", "a", cordoned=True)], now=60.0)
     assert spy.done == [NodeInstruction(Action.STOP, "n", "a")]
+
+
+async def test_no_node_is_stopped_that_got_a_pod_or_was_uncordoned_while_the_plan_was_made(cluster):
+    _, client = cluster
+    for name in ("open", "busy"):
+        spec = {"unschedulable": True} if name == "busy" else {}
+        await client.create(
+            "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec}
+        )
+    late = pod_manifest("late")
+    late["spec"]["nodeName"] = "busy"
+    await client.create("/api/v1/namespaces/default/pods", late)
+    book = OrderBook("capacity-x", draining=("open", "busy", "gone"))
+    store = BookStore(client, "default", lambda: "x")
+    await store.load()
+    await store.save(book)
+    spy = Spy(client, Answer.ACCEPTED)
+    seen = [NodeView(name, "a", cordoned=True) for name in book.draining]
+    assert await turn(client, spy, {"a": 0}, seen) == ()
+    assert spy.done == []

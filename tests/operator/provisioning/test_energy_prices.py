@@ -102,6 +102,8 @@ async def test_what_a_file_does_not_tell_is_the_constant(file: Path) -> None:
         (f"{BOTH}2026-01-01T00:00:00Z,1e7,1\n", ":2: price_per_kilowatt_hour"),
         (f"{BOTH}2026-01-01T00:00:00Z,1,-1\n", ":2: carbon_grams_per_kilowatt_hour: is no number from 0"),
         (f"{BOTH}2026-01-01T00:00:00Z,{'0' * 40}1,1\n", ":2: price_per_kilowatt_hour"),
+        (f"{BOTH}2026-01-01T00:00:00Z,0,081,310\n", ":2: has more cells than the header's 3"),
+        (f"time,{energy_prices.PRICE},{energy_prices.PRICE}\n2026-01-01T00:00:00Z,1,2\n", "more than once"),
         (f"{DAY}2026-01-01T02:00:00Z,1,1\n", ":5: time: is not later than the row before"),
         (BOTH + "x" * PRICES_BYTES, f"more than {PRICES_BYTES} bytes"),
         (None, "can't be read: No such file"),
@@ -122,6 +124,20 @@ async def test_a_file_that_cannot_be_used_is_told_and_the_last_good_values_stay(
     assert words in said
     assert str(file) in said
     assert "\n" not in said
+
+
+async def test_a_file_that_is_written_while_it_is_read_is_told_and_the_last_good_values_stay(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text(DAY)
+    scene = Scene(file=file)
+    await scene.prices.read()
+    states = iter(((1, 40), (1, 60)))
+    monkeypatch.setattr(energy_prices, "_state_of", lambda _: next(states))
+    file.write_text(DAY.replace(",0.3,500\n", ",0."))
+    await scene.prices.read()
+    assert "was written while it was read" in scene.said[0]
+    assert scene.at(2) == [(0.3, 500)]
 
 
 async def test_a_file_has_no_more_rows_than_its_bound(file: Path) -> None:

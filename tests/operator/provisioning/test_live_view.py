@@ -73,7 +73,8 @@ def test_a_node_that_boots_counts_and_one_that_was_not_ready_for_longer_than_a_b
 
 def test_nodes_are_sorted_by_what_may_be_done_with_them() -> None:
     there = {name: machine(name) for name in ("open", "freed", "draining", "stopping")}
-    there["freed"] = machine("freed", unschedulable=True)
+    for name in ("freed", "stopping"):
+        there[name] = machine(name, unschedulable=True)
     there["persons"] = machine("persons", unschedulable=True)
     known, unknown = nodes_of(there, SETTINGS, ScaledClock())
     standings = {name: Standing(Mark(name)) for name in ("freed", "draining", "stopping")}

@@ -11,7 +11,7 @@ import pytest
 from cotide_core.errors import ClusterError
 from cotide_core.provisioning.node_orders import Action, Answer, NodeInstruction, NodeView, OrderBook
 from cotide_operator.config.provisioning_settings import ProvisioningSettings
-from cotide_operator.provisioning.ordering import LONGEST_RETRY_SECONDS, Ordering
+from cotide_operator.provisioning.ordering import AT_ONCE, LONGEST_RETRY_SECONDS, Ordering
 
 SETTINGS = ProvisioningSettings.model_validate(
     {
@@ -156,6 +156,28 @@ async def test_an_actuator_that_never_answers_gets_no_second_order_for_one_need(
     scene.hand.answer = Answer.GONE
     await scene.turn(1, after=31.0)
     assert await scene.turn(1, after=31.0 + 60.0) == [(Action.START, "capacity-a-2")], "now it is known to be gone"
+
+
+async def test_an_actuator_that_takes_as_long_as_the_pause_is_asked_for_every_order_in_turn() -> None:
+    scene = Scene()
+    scene.hand.answer = Answer.UNKNOWN
+    for _ in range(3):
+        await scene.turn(3 * AT_ONCE, after=31.0)
+    assert len(set(scene.hand.asked)) == 3 * AT_ONCE
+
+
+async def test_an_actuator_that_trips_over_one_order_loses_no_answer_to_another() -> None:
+    scene = Scene()
+    do = scene.hand.do
+
+    async def trips(instruction: NodeInstruction) -> Answer:
+        if instruction.subject == FIRST:
+            raise ValueError("what nobody thought of")
+        return await do(instruction)
+
+    scene.hand.do = trips  # type: ignore[method-assign]
+    await scene.turn(2)
+    assert [one.accepted for one in scene.shelf.book.orders] == [False, True]
 
 
 async def test_what_is_not_wanted_any_more_is_cancelled_before_it_comes() -> None:

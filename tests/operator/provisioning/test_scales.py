@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from official_calls import around_scaling
 from urllib3.exceptions import ProtocolError
 
 from cotide_core.errors import ClusterError
@@ -48,18 +49,6 @@ class Scene:
     def strike(self, **fault: Any) -> Fault:
         return self._server.call(lambda: self._server.server.faults.add(Fault(path="/scale$", **fault)))
 
-    def on_patch(self, does: Callable[[Callable[[], Any]], Any]) -> None:
-        """Have something done around each PATCH of the actuator's, which it is given as a call."""
-        original = self.api.call_api
-
-        def call_api(method: str, *rest: Any, **more: Any) -> Any:
-            def send() -> Any:
-                return original(method, *rest, **more)
-
-            return does(send) if method == "PATCH" and rest[0].endswith("/scale") else send()
-
-        self.api.call_api = call_api
-
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
@@ -86,7 +75,7 @@ def test_of_two_who_write_at_once_one_is_refused_and_reads_again_at_its_next_tur
         scene.set(next(others))
         return send()
 
-    scene.on_patch(another_comes_first)
+    around_scaling(scene.api, another_comes_first)
     with pytest.raises(ApiError, match="409"):
         scene.raise_to(5)
     assert scene.replicas() == 3, "what the other has written stays"
@@ -104,7 +93,7 @@ def test_a_request_that_arrives_twice_raises_once(scene: Scene) -> None:
         statuses.extend((first.status, second.status))
         return first
 
-    scene.on_patch(delivered_twice)
+    around_scaling(scene.api, delivered_twice)
     assert scene.raise_to(5) is True
     assert (statuses, scene.replicas()) == ([200, 409], 5)
 
@@ -114,7 +103,7 @@ def test_an_answer_that_is_lost_is_no_reason_to_raise_twice(scene: Scene) -> Non
         send()
         raise ProtocolError("connection broken")
 
-    scene.on_patch(lost)
+    around_scaling(scene.api, lost)
     with pytest.raises(ClusterError, match="no answer"):
         scene.raise_to(5)
     assert scene.replicas() == 5, "the server has carried out what it was sent"

@@ -1,0 +1,171 @@
+"""Takes machines of Cluster API's MachineDeployments away: the very one whose node is free, and no other.
+
+Used by `controller` where ``actuator.scalesDown`` says so, for nodes that consolidation has freed and handed over. A
+MachineSet that is scaled down deletes Machines with the annotation ``cluster.x-k8s.io/delete-machine`` first, whatever
+its delete policy (https://cluster-api.sigs.k8s.io/reference/api/labels-and-annotations). So the Machine of the node is
+marked, and at a later look, when the mark must have been seen, the replicas are lowered by the number of marks::
+
+    node is free --> Machine marked --(later look: all is at rest)--> replicas lowered --> Cluster API deletes it
+
+Invariants: replicas are lowered only while there are as many Machines as replicas, by as many as are marked by us; what
+is written names the version that was read. So an answer that is lost, a restart or a second operator lowers nothing
+twice. A mark of ours on a Machine whose node is wanted again is taken off; while somebody else's mark is there, nothing
+is lowered, since his Machine might go in place of ours or beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cotide_core.errors import InputError
+from cotide_kube.answers import ApiError
+from cotide_operator.config.provisioning_settings import MACHINE_DEPLOYMENT
+from cotide_operator.provisioning.actuators import ScaleSubresource
+
+DELETE: Final = "cluster.x-k8s.io/delete-machine"
+OURS: Final = "cotide"
+"""Value of our mark; Cluster API looks at the name alone."""
+OF_NODE: Final = "cluster.x-k8s.io/machine"
+OF_NAMESPACE: Final = "cluster.x-k8s.io/cluster-namespace"
+"""Annotations of a node, set by Cluster API: its Machine, and the namespace of that."""
+OF_DEPLOYMENT: Final = "cluster.x-k8s.io/deployment-name"
+"""Label of a Machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What came of one look at one type.
+
+    Attributes
+    ----------
+    leaving : nodes whose Machines are being deleted, or are gone.
+    lowered : replicas from now on, where they were lowered in this look.
+    marked : nodes whose Machines were marked in this look.
+    strange : Machines of other MachineDeployments, which are left alone.
+    is_clean : whether no Machine has a mark of ours that is of no use any more.
+    """
+
+    leaving: frozenset[str]
+    lowered: int | None = None
+    marked: tuple[str, ...] = ()
+    strange: tuple[str, ...] = ()
+    is_clean: bool = True
+
+
+def machine_of(node: Mapping[str, Any], path: str) -> str:
+    """Return the name of a node's Machine.
+
+    Raises
+    ------
+    InputError
+        When the node names none, or one that can't be of that MachineDeployment.
+    """
+    metadata = node.get("metadata") or {}
+    annotations = metadata.get("annotations") or {}
+    found = MACHINE_DEPLOYMENT.fullmatch(path)
+    machine, namespace = annotations.get(OF_NODE), annotations.get(OF_NAMESPACE)
+    if found is None or not machine:
+        raise InputError(f"node {metadata.get('name')} has no annotation {OF_NODE}", field=OF_NODE)
+    if namespace != found["namespace"]:
+        words = f"the Machine of node {metadata.get('name')} is in {namespace}, {path} is not"
+        raise InputError(words, field=OF_NAMESPACE)
+    return str(machine)
+
+
+class MachineRemoval:
+    """Removes Machines, through the official client in a thread."""
+
+    def __init__(self, scales: ScaleSubresource) -> None:
+        self._scales = scales
+
+    async def remove(self, path: str, machines: Mapping[str, str]) -> Removal:
+        """Go one step on with the removal of these and no other Machines of a MachineDeployment.
+
+        Parameters
+        ----------
+        machines : node to Machine; none takes our marks off all.
+
+        Raises
+        ------
+        InputError
+            When somebody else has marked a Machine.
+        ClusterError
+            When the API server refuses, or does not answer.
+        """
+        return await asyncio.to_thread(self._remove, path, machines)
+
+    def _remove(self, path: str, wanted: Mapping[str, str]) -> Removal:
+        found = MACHINE_DEPLOYMENT.fullmatch(path)
+        if found is None:
+            raise InputError(f"{path} is no MachineDeployment of Cluster API", field="actuator.scales")
+        here = f"{found['group']}/namespaces/{found['namespace']}/machines"
+        # Before its Machines: what comes between the two only makes the version stale, and the write is refused.
+        deployment = self._scales.call("GET", path)
+        label = f"{OF_DEPLOYMENT}={found['name']}"
+        listed = self._scales.call("GET", here, query=[("labelSelector", label)]).get("items") or []
+        machines: dict[str, dict[str, Any]] = {one["metadata"]["name"]: one["metadata"] for one in listed}
+        alive = {name: one for name, one in machines.items() if not one.get("deletionTimestamp")}
+        leaving = {node for node, one in wanted.items() if one not in alive and self._is_going(here, one, machines)}
+        going = {machine: node for node, machine in wanted.items() if machine in alive}
+        strange = tuple(one for node, one in wanted.items() if one not in alive and node not in leaving)
+        marks = {name: (one.get("annotations") or {})[DELETE] for name, one in alive.items() if _is_marked(one)}
+        replicas = int((deployment.get("spec") or {}).get("replicas") or 0)
+        stale = sorted(name for name, mark in marks.items() if mark == OURS and name not in going)
+        # Not while there are too many Machines: without its mark another, a busy one, would be deleted instead.
+        for name in stale if len(alive) <= replicas else ():
+            self._mark(f"{here}/{name}", None)
+        foreign = sorted(name for name, mark in marks.items() if mark != OURS)
+        if foreign and going:
+            words = f"Machine {foreign[0]} has somebody else's annotation {DELETE}: none is taken away"
+            raise InputError(words, field=path)
+        new = sorted(name for name in going if name not in marks)
+        for name in new:
+            self._mark(f"{here}/{name}", OURS)
+        marked = [name for name in going if name in marks]  # at an earlier look: Cluster API has seen them
+        if marked and len(alive) - replicas >= len(marked):
+            leaving |= {going[name] for name in marked}  # lowered for them before, and about to be deleted
+        elif marked and not new and not stale and _is_at_rest(deployment, replicas, len(alive)):
+            replicas -= len(marked)
+            version = deployment["metadata"]["resourceVersion"]
+            body = {"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}}
+            self._scales.call("PATCH", f"{path}/scale", body)
+            leaving |= {going[name] for name in marked}
+            return Removal(frozenset(leaving), replicas, strange=strange)
+        is_clean = not stale or len(alive) <= replicas
+        return Removal(frozenset(leaving), None, tuple(going[name] for name in new), strange, is_clean)
+
+    def _is_going(self, here: str, machine: str, listed: Mapping[str, Any]) -> bool:
+        """Whether a Machine that is not among the living ones is being deleted or gone, and not another's."""
+        if machine in listed:
+            return True
+        try:
+            self._scales.call("GET", f"{here}/{machine}")
+        except ApiError as error:
+            if error.status == 404:
+                return True
+            raise
+        return False
+
+    def _mark(self, path: str, value: str | None) -> None:
+        try:
+            self._scales.call("PATCH", path, {"metadata": {"annotations": {DELETE: value}}})
+        except ApiError as error:
+            if error.status != 404:  # gone meanwhile
+                raise
+
+
+def _is_marked(machine: Mapping[str, Any]) -> bool:
+    return DELETE in (machine.get("annotations") or {})
+
+
+def _is_at_rest(deployment: Mapping[str, Any], replicas: int, machines: int) -> bool:
+    """Whether there are as many Machines as replicas, and Cluster API has seen what is wanted."""
+    metadata, status = deployment["metadata"], deployment.get("status") or {}
+    return (
+        replicas == machines == status.get("replicas", 0)
+        and metadata.get("generation") == status.get("observedGeneration")
+        and not metadata.get("deletionTimestamp")
+    )

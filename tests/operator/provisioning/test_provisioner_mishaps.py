@@ -1,0 +1,139 @@
+"""Capacity when something goes wrong: nodes that are refused, opened, left by somebody or lost."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import msgspec
+from manifests import node_manifest
+from provisioner_scene import CAME, LABEL, Scene
+
+from cotide_core.consolidation.removal.watching import Mark
+from cotide_core.errors import ClusterError
+from cotide_core.provisioning.node_orders import Action, Answer, OrderBook
+from cotide_kube.objects import NodeObject
+from cotide_operator.provisioning.cluster_view import ORDER_LABEL
+
+
+async def test_a_machine_whose_node_somebody_has_opened_is_not_switched_off() -> None:
+    scene = Scene()
+    scene.has("n", gone=Mark.STOPPING)
+    scene.runs(1)
+    scene.opened.append("gone")  # on the server; the cache shows it later
+    await scene.look(2)
+    scene.has("gone")  # now the cache, too, while its mark is there still
+    await scene.look(2)
+    assert scene.asked == []
+
+
+async def test_a_node_that_can_not_be_written_keeps_no_other_from_coming() -> None:
+    scene = Scene()
+    scene.has("n", free=Mark.FREED)
+    scene.runs(14)  # fourteen cores and a fifth: five machines of four
+
+    async def refused(node: str, why: str) -> None:
+        raise ClusterError(f"{node} is refused")
+
+    scene.frees.give_back = refused  # type: ignore[method-assign]
+    await scene.look(2)
+    assert len(scene.asks()) == 3
+
+
+async def test_a_plan_that_trips_while_it_is_prepared_is_followed_by_another() -> None:
+    scene = Scene()
+    scene.has("n")
+    scene.runs(6)
+    read = scene.provisioner._history.read
+    scene.provisioner._history.read = lambda *_: 1 / 0  # type: ignore[assignment,method-assign,return-value]
+    with contextlib.suppress(ZeroDivisionError):
+        await scene.look()
+    scene.provisioner._history.read = read  # type: ignore[method-assign]
+    await scene.look(2)
+    assert scene.asks() == [(Action.START, "capacity-a-1")]
+
+
+async def test_what_the_command_was_emptying_is_opened_again() -> None:
+    scene = Scene()
+    scene.book = OrderBook(draining=("left", "told"), opening=("half",), stopping=("told",))
+    scene.has("n", left=Mark.NONE, half=Mark.NONE, told=Mark.NONE)
+    scene.runs(1)
+    await scene.look(3)
+    assert scene.opened == ["half", "left"], "the machine of the third may be off at any moment"
+    assert (scene.book.draining, scene.book.opening) == (("told",), ())
+
+
+async def test_a_node_of_the_commands_that_can_not_be_opened_stays_in_the_book_and_holds_up_no_other() -> None:
+    scene = Scene()
+    scene.book = OrderBook(opening=("half", "left"))
+    scene.has("n", half=Mark.NONE, left=Mark.NONE)
+    scene.runs(14)  # fourteen cores and a fifth: five machines of four
+    patch = scene.patch
+
+    async def refuses_one(path: str, body: Any) -> None:
+        if path.endswith("/half"):
+            raise ClusterError("half is refused")
+        await patch(path, body)
+
+    scene.patch = refuses_one  # type: ignore[method-assign]
+    await scene.look(2)
+    assert (scene.opened, scene.book.opening) == (["left"], ("half",))
+    assert scene.asks(), "machines are ordered all the same"
+
+
+async def test_a_node_that_is_lost_ends_its_order_and_is_replaced() -> None:
+    scene = Scene()
+    scene.runs(1)
+    scene.pods |= {key: one._replace(node=None) for key, one in scene.pods.items()}
+    await scene.look(2)
+    assert scene.asks() == [(Action.START, "capacity-a-1")]
+    scene.clock.wall += scene.settings.boot_deadline_seconds + 60.0  # nobody looks meanwhile; it joins and dies
+    made = node_manifest("came", "4", memory="64Gi")
+    made["metadata"] |= {"labels": {LABEL: "a", ORDER_LABEL: "capacity-a-1"}, "creationTimestamp": CAME}
+    made["status"]["conditions"] = [{"type": "Ready", "status": "Unknown", "lastTransitionTime": CAME}]
+    scene.mirror.apply("nodes", "ADDED", msgspec.convert(made, NodeObject))
+    await scene.look(2)
+    assert scene.asks()[1:] == [(Action.START, "capacity-a-2")]
+
+
+def not_ready(scene: Scene, name: str) -> None:
+    """Let a node's kubelet fall silent, a long time ago."""
+    made = node_manifest(name, "4", memory="64Gi")
+    made["metadata"] |= {"labels": {LABEL: "a"}, "creationTimestamp": CAME}
+    made["spec"] = {"unschedulable": True}
+    made["status"]["conditions"] = [{"type": "Ready", "status": "Unknown", "lastTransitionTime": CAME}]
+    scene.mirror.apply("nodes", "MODIFIED", msgspec.convert(made, NodeObject))
+
+
+async def test_a_machine_that_went_and_left_its_node_object_can_be_had_again_and_is_not_asked_again() -> None:
+    scene = Scene(count=2)
+    scene.has("n", gone=Mark.STOPPING)
+    scene.runs(1)
+    await scene.look(2)
+    assert scene.asks() == [(Action.STOP, "gone")]
+    scene.clock.wall += scene.settings.boot_deadline_seconds + 60.0
+    not_ready(scene, "gone")
+    scene.provisioner._ordering._asked.clear()  # type: ignore[union-attr]  # the pause between two questions is over
+    await scene.look(2)
+    assert scene.asks() == [(Action.STOP, "gone")]
+    assert 'cotide_provisioning_nodes{state="off",type="a"} 1.0' in scene.telemetry.text().decode()
+    scene.runs(5)  # five cores and a fifth: both machines of four
+    await scene.look(2)
+    assert scene.asks()[1:] == [(Action.START, "capacity-a-1")]
+
+
+async def test_a_machine_of_which_nobody_said_that_it_goes_is_asked_to_go_however_silent_its_node_is() -> None:
+    scene = Scene(count=2)
+    scene.has("n", gone=Mark.STOPPING)
+    scene.runs(1)
+    scene.clock.wall += scene.settings.boot_deadline_seconds + 60.0
+    not_ready(scene, "gone")
+    scene.answer = Answer.UNKNOWN
+    await scene.look(2)
+    scene.provisioner._ordering._asked.clear()  # type: ignore[union-attr]  # the pause between two questions is over
+    scene.answer = Answer.GONE
+    await scene.look()
+    assert scene.asks() == [(Action.STOP, "gone")] * 2
+    scene.provisioner._ordering._asked.clear()  # type: ignore[union-attr]
+    await scene.look()
+    assert scene.asks() == [(Action.STOP, "gone")] * 2
