@@ -23,8 +23,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Final, Protocol
+from weakref import WeakValueDictionary
 
 from cotide_core.consolidation.removal.drain_plan import Freed
+from cotide_core.errors import ClusterError
 from cotide_core.units import counted
 from cotide_kube.objects import PodObject
 from cotide_operator.cache.object_cache import controller_of, key_of
@@ -149,15 +151,28 @@ class Carrier:
         self._now, self._sleep = now, sleep
         self._goes = goes
         self._say = say
-        self._turns: dict[str, asyncio.Lock] = {}
-        """Of the gangs and owners whose pods are on their way."""
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Of the gangs and owners whose pods are on their way; who waits or has its turn holds it."""
 
     async def undo(self) -> list[str]:
-        """Uncordon what an earlier run left "draining"; returns those nodes."""
+        """Uncordon what an earlier run left "draining"; returns those nodes.
+
+        Raises
+        ------
+        ClusterError
+            When some are refused, after all were tried.
+        """
         left = [name for name, mark in (await self._hands.marked()).items() if mark == DRAINING]
+        failed: list[str] = []
         for name in left:
-            await self._hands.mark(name, None, cordoned=False)
-            self._say(f"{name}: uncordoned, an earlier run left it draining")
+            try:
+                await self._hands.mark(name, None, cordoned=False)
+            except ClusterError as error:
+                failed.append(f"{name}: {error}")
+            else:
+                self._say(f"{name}: uncordoned, an earlier run left it draining")
+        if failed:
+            raise ClusterError(f"still cordoned: {'; '.join(failed)}")
         return left
 
     async def carry_out(self, plan: tuple[Freed, ...], uids: Mapping[str, str]) -> Carried:
@@ -209,7 +224,8 @@ class Carrier:
             return False
         gang = await self._hands.gang(key)
         turn = pod.owner if gang is None else f"gang {gang.key}"
-        async with self._turns.setdefault(turn, asyncio.Lock()):
+        lock = self._turns.setdefault(turn, asyncio.Lock())
+        async with lock:
             pod = await self._still_there(node, key, uid)  # it may have waited for its turn
             if pod is None:
                 return False

@@ -119,6 +119,8 @@ class Consolidator:
             say=_LOG.info,
         )
         self._drains: dict[str, asyncio.Task[None]] = {}
+        self._left: set[str] = set()
+        """Nodes that were given back since consolidation is turned off; the cache shows it later."""
         self._next_plan = float("-inf")
         self._complained = float("-inf")
         self.predictions = Predictions(
@@ -128,7 +130,9 @@ class Consolidator:
     async def run(self) -> None:
         """Work until cancelled."""
         if not self._settings.enabled:
-            await self._leave()
+            while left_behind(self._dependencies.mirror):  # a write that was refused is tried again
+                await self._leave()
+                await asyncio.sleep(POLL_SECONDS)
             return
         await self._hands.index()
         while True:
@@ -189,7 +193,7 @@ class Consolidator:
     async def _look(self) -> None:
         dependencies, now = self._dependencies, self._dependencies.clock.now()
         for name in self._hands.taken_out_of_our_hands():
-            await self._hands.write(name, Mark.NONE, cordoned=False)
+            await self._write(name, Mark.NONE, cordoned=False)
         standings = self._hands.standings()
         idle = {name for name, one in standings.items() if one.mark not in (Mark.NONE, Mark.STOPPING)}
         ours = [name for name in standings if name in idle and name not in self._drains]
@@ -276,16 +280,18 @@ class Consolidator:
     async def _act(self, acts: Acts, planned: LivePlan | None) -> None:
         now = self._dependencies.clock.now()
         for back in acts.give_back:
+            if not await self._write(back.node, Mark.NONE, cordoned=False, demanded=back.demanded):
+                continue
             self.predictions.gave_up(back.node, now, late="was to be empty" in back.why)
-            await self._hands.write(back.node, Mark.NONE, cordoned=False, demanded=back.demanded)
             self._tell(back.node, "Warning" if back.demanded else "Normal", "GivenBack", f"uncordoned: {back.why}")
         for name in acts.freed:
-            self.predictions.emptied(name, now)
-            await self._hands.write(name, Mark.FREED, cordoned=True)
-            self._freed(name, "it emptied by itself")
+            if await self._write(name, Mark.FREED, cordoned=True):
+                self.predictions.emptied(name, now)
+                self._freed(name, "it emptied by itself")
         for one in acts.leave:
             forecast = (one.p50_seconds, one.p90_seconds)
-            await self._hands.write(one.node, Mark.EMPTYING, cordoned=True, forecast=forecast)
+            if not await self._write(one.node, Mark.EMPTYING, cordoned=True, forecast=forecast):
+                continue
             self.predictions.empties(one.node, *forecast, now)
             self._tell(
                 one.node,
@@ -297,6 +303,15 @@ class Consolidator:
             if planned is not None and step.node not in self._drains:
                 uids = {move.pod: planned.uids[move.pod] for move in step.moves}
                 self._drains[step.node] = asyncio.create_task(self._drain(step, uids), name=f"drain {step.node}")
+
+    async def _write(self, node: str, mark: Mark, *, cordoned: bool, **more: Any) -> bool:
+        """Write to one node; where that is refused it is told, and no other node is held up: the next look goes on."""
+        try:
+            await self._hands.write(node, mark, cordoned=cordoned, **more)
+        except ClusterError as error:
+            self._complain(error)
+            return False
+        return True
 
     async def _drain(self, step: Freed, uids: Mapping[str, str]) -> None:
         moves = self._dependencies.telemetry.consolidation_moves
@@ -374,14 +389,14 @@ class Consolidator:
         Not what was handed over to be switched off: its machine may go at any moment.
         """
         standings = self._hands.standings()
+        opened = set(self._hands.taken_out_of_our_hands())
         for name in left_behind(self._dependencies.mirror):
-            if name in standings and standings[name].mark is Mark.STOPPING:
+            mark = standings[name].mark if name in standings else Mark.NONE
+            if (mark is Mark.STOPPING and name not in opened) or name in self._left:
                 continue
-            try:
-                await self._hands.write(name, Mark.NONE, cordoned=False)
+            if await self._write(name, Mark.NONE, cordoned=False):
+                self._left.add(name)
                 self._tell(name, "Normal", "GivenBack", "uncordoned: consolidation is turned off")
-            except ClusterError as error:
-                self._complain(error)
 
     def _complain(self, error: CotideError) -> None:
         """Say what went wrong, at most once a minute: an outage must not fill the log."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from cotide_core.consolidation.removal.drain_plan import DrainPlan
 from cotide_core.consolidation.removal.watching import (
@@ -177,16 +177,16 @@ class Rounds:
         """Do what a look decided; ends at the first surprise, or when a pod waits."""
         if self._carrier is None:
             return Carried((), (), "")
+        failed: list[str] = []
         for name in seen.taken:
-            await self._hands.write(name, Mark.NONE, cordoned=False)
+            await self._write(failed, name, Mark.NONE, cordoned=False)
         for back in seen.acts.give_back:
-            await self._hands.write(back.node, Mark.NONE, cordoned=False, demanded=back.demanded)
-        for name in seen.acts.freed:
-            await self._hands.write(name, Mark.FREED, cordoned=True)
+            await self._write(failed, back.node, Mark.NONE, cordoned=False, demanded=back.demanded)
+        marked = [name for name in seen.acts.freed if await self._write(failed, name, Mark.FREED, cordoned=True)]
         for one in seen.acts.leave:
             forecast = (one.p50_seconds, one.p90_seconds)
-            await self._hands.write(one.node, Mark.EMPTYING, cordoned=True, forecast=forecast)
-        freed: tuple[str, ...] = seen.acts.freed
+            await self._write(failed, one.node, Mark.EMPTYING, cordoned=True, forecast=forecast)
+        freed: tuple[str, ...] = tuple(marked)
         moved: tuple[str, ...] = ()
         for step in seen.acts.drain:
             carried = await self._carrier.carry_out((step,), seen.uids)
@@ -195,18 +195,35 @@ class Rounds:
                 return Carried(freed, moved, carried.surprise)
             if any(one.refused and not one.node for one in await self._hands.pods()):
                 return Carried(freed, moved, "a pod waits for a node: what was planned is put off")
-        return Carried(freed, moved, "")
+        return Carried(freed, moved, "; ".join(failed))
+
+    async def _write(self, failed: list[str], name: str, mark: Mark, *, cordoned: bool, **more: Any) -> bool:
+        """Write to one node; where that is refused it is noted, and no other node is held up."""
+        try:
+            await self._hands.write(name, mark, cordoned=cordoned, **more)
+        except ClusterError as error:
+            failed.append(f"{name}: {error}")
+            return False
+        return True
 
     async def leave(self) -> list[str]:
-        """Uncordon our nodes that nobody drains or awaits any more; returns them."""
+        """Uncordon our nodes that nobody drains or awaits any more; returns them.
+
+        Raises
+        ------
+        ClusterError
+            When some are refused, after all were tried.
+        """
         left = [
             name
             for name, one in (await self._hands.records()).items()
             if one.holder == "watch" and one.mark in (Mark.DRAINING, Mark.EMPTYING)
         ]
-        for name in left:
-            await self._hands.write(name, Mark.NONE, cordoned=False)
-        return left
+        failed: list[str] = []
+        opened = [name for name in left if await self._write(failed, name, Mark.NONE, cordoned=False)]
+        if failed:
+            raise ClusterError(f"left cordoned, until --watch --apply begins again: {'; '.join(failed)}")
+        return opened
 
 
 def _loads(picture: Picture) -> dict[str, int]:

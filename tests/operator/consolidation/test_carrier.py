@@ -10,6 +10,7 @@ import pytest
 
 from cotide_core.consolidation.removal.drain_plan import Freed
 from cotide_core.consolidation.removal.what_if import Move
+from cotide_core.errors import ClusterError
 from cotide_operator.consolidation.carrier import DRAINING, FREED, Carried, Carrier, NodeNow, PodNow
 from cotide_operator.consolidation.gang_now import GangNow
 
@@ -215,6 +216,23 @@ async def test_what_a_killed_run_left_draining_is_uncordoned_and_what_it_freed_i
     assert cluster.nodes["b"] == NodeNow(True, FREED)
 
 
+async def test_an_undo_that_is_refused_one_node_opens_the_others_and_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = SmallCluster()
+    for name in ("a", "b"):
+        await cluster.mark(name, DRAINING, cordoned=True)
+    mark = cluster.mark
+
+    async def refusing(name: str, mark_: str | None, *, cordoned: bool) -> None:
+        if name == "a":
+            raise ClusterError("refused")
+        await mark(name, mark_, cordoned=cordoned)
+
+    monkeypatch.setattr(cluster, "mark", refusing)
+    with pytest.raises(ClusterError, match="still cordoned: a: refused"):
+        await Carrier(cluster, timeout_seconds=60.0, now=cluster.now, sleep=cluster.sleep).undo()
+    assert cluster.nodes["b"] == NodeNow(False, "")
+
+
 @pytest.mark.parametrize("killed_at", range(1, 12))
 async def test_killed_at_any_call_the_next_run_finishes_and_evicts_nobody_twice(killed_at: int) -> None:
     cluster = SmallCluster(pod_now("1", "a"), pod_now("2", "a"), pod_now("3", "b"))
@@ -265,6 +283,7 @@ async def test_two_nodes_that_are_drained_at_once_never_move_two_pods_of_one_own
     )
     assert [one.surprise for one in found] == ["", ""]
     assert max(on_its_way) == 1
+    assert len(carrier._turns) == 0, "owners come and go for as long as an operator leads"
 
 
 async def test_a_pod_that_nobody_owns_is_gone_when_it_is_gone() -> None:
