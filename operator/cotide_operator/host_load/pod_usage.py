@@ -51,6 +51,8 @@ class PodUsages:
         self._left_out = MeasurementFaults(telemetry)
         self._latest: dict[str, _Latest] = {}
         self._kept = FORGET_ABOVE
+        self._shown: dict[tuple[str, int], float] = {}
+        """Sums of classes among the metrics, and the wall second of each."""
 
     async def take(self, readings: Sequence[UsageReading], wall_now: float) -> int:
         """Keep what is usable of one reading of the source; return how many values were."""
@@ -75,17 +77,23 @@ class PodUsages:
                 if outcome == "taken" and reading.value is not None:
                     sums = by_class.setdefault(pod.workload_class.value, [None, None])
                     sums[reading.resource] = (sums[reading.resource] or 0.0) + reading.value
-        self._show(outcomes, by_class)
+        self._show(outcomes, by_class, wall_now)
         self._forget_old(wall_now)
         return outcomes["taken"]
 
-    def _show(self, outcomes: Counter[str], by_class: dict[str, list[float | None]]) -> None:
+    def _show(self, outcomes: Counter[str], by_class: dict[str, list[float | None]], wall_now: float) -> None:
         for outcome, count in outcomes.items():
             self._telemetry.usage_readings.labels(outcome).inc(count)
-        for name, (millicores, memory_bytes) in by_class.items():
-            for gauge, value in ((self._telemetry.usage_cpu, millicores), (self._telemetry.usage_memory, memory_bytes)):
+        gauges = (self._telemetry.usage_cpu, self._telemetry.usage_memory)
+        for name, sums in by_class.items():
+            for resource, value in enumerate(sums):
                 if value is not None:
-                    gauge.labels(name).set(value)
+                    gauges[resource].labels(name).set(value)
+                    self._shown[name, resource] = wall_now
+        # No longer than readings hold: of a class that is gone, or a source that is down, nothing is known.
+        for name, resource in [one for one, wall in self._shown.items() if not self._holds(wall, wall_now)]:
+            gauges[resource].remove(name)
+            del self._shown[name, resource]
 
     def fresh(self, pod: Pod, wall_now: float) -> tuple[float, float, float]:
         """Return millicores and bytes, nan where no fresh reading is known, and when the older of them was so."""

@@ -74,6 +74,9 @@ class ForecastScores:
         at_stake = forecast.qos_violation_probability is not None
         if forecast.seconds_p50 is None and not at_stake:
             return
+        before = self._placements.get(bind.key)
+        if before is not None:  # of a pod of the same name that nobody saw go
+            self._settle(bind.key, before)
         self._placements[bind.key] = _Placement(bind.node, forecast.seconds_p50, forecast.seconds_p90)
         if at_stake:
             self._at_stake.setdefault(bind.node, set()).add(bind.key)

@@ -12,7 +12,7 @@ import base64
 import binascii
 import shutil
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -33,6 +33,9 @@ PARTS: Final = (SAMPLES, MODEL, PHASES)
 """Of a learner."""
 RUN_TIMES: Final = "run-times"
 """Of all: it tells namespaces apart itself."""
+BEFORE: Final = ".before"
+FRESH: Final = ".fresh"
+"""Ends of names, behind a dot, of what a part held until it is replaced and of what it will hold."""
 DIGEST_SAMPLES: Final = 4_000
 """Samples in a ConfigMap (chosen: some 200 KiB with the usual mixes)."""
 MOST_BYTES: Final = 900_000
@@ -44,6 +47,14 @@ LABELS: Final = {"app.kubernetes.io/name": "cotide-operator", "app.kubernetes.io
 SELECTOR: Final = ",".join(f"{key}={value}" for key, value in LABELS.items())
 
 
+class StoreSilent(ModelError):
+    """A store gave no answer: what it holds is not known, and must not be overwritten."""
+
+
+class TooLarge(ModelError):
+    """A part is larger than its store takes."""
+
+
 class LearnedStore(Protocol):
     """Keeps named sets of files over restarts."""
 
@@ -53,15 +64,31 @@ class LearnedStore(Protocol):
         ...
 
     async def learners(self) -> list[str]:
-        """Return whose samples are kept."""
+        """Return whose samples are kept. Raises StoreSilent where nobody can tell."""
         ...
 
     async def load(self, part: str, learner: str) -> Files | None:
-        """Return the files of a learner's part; None for none. Raises ModelError where they can't be read."""
+        """Return the files of a learner's part; None for none.
+
+        Raises
+        ------
+        StoreSilent
+            When there is no answer.
+        ModelError
+            When what is there is not what was written.
+        """
         ...
 
     async def save(self, part: str, learner: str, files: Mapping[str, bytes]) -> None:
-        """Replace the files of a learner's part. Raises ModelError where they can't be written."""
+        """Replace the files of a learner's part.
+
+        Raises
+        ------
+        TooLarge
+            When they are more than the store takes.
+        ModelError
+            When they can't be written.
+        """
         ...
 
     async def delete(self, learner: str) -> None:
@@ -90,9 +117,18 @@ class DirectoryStore:
         await asyncio.to_thread(self._save, _name(part, learner), files)
 
     async def delete(self, learner: str) -> None:
-        """Delete the folders of a learner."""
+        """Delete the folders of a learner, with what a write that was cut short left of them."""
         for part in PARTS:
-            await asyncio.to_thread(shutil.rmtree, self._directory / _name(part, learner), ignore_errors=True)
+            await asyncio.to_thread(self._delete, _name(part, learner))
+
+    def _delete(self, part: str) -> None:
+        for name in (part, f".{part}{BEFORE}", f".{part}{FRESH}"):
+            try:
+                shutil.rmtree(self._directory / name)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise ModelError(f"{self._directory / name} can't be deleted: {error.strerror}") from error
 
     def _learners(self) -> list[str]:
         try:
@@ -100,22 +136,24 @@ class DirectoryStore:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise ModelError(f"{self._directory} can't be read: {error.strerror}") from error
-        return _learners_of(names)
+            raise StoreSilent(f"{self._directory} can't be read: {error.strerror}") from error
+        # One that was half replaced when the process died is there, too: `load` finds it.
+        halved = [name[1:].removesuffix(BEFORE) for name in names if name.startswith(".") and name.endswith(BEFORE)]
+        return _learners_of({*names, *halved})
 
     def _load(self, part: str) -> Files | None:
-        for directory in (self._directory / part, self._directory / f".{part}.before"):
+        for directory in (self._directory / part, self._directory / f".{part}{BEFORE}"):
             try:
                 return {file.name: file.read_bytes() for file in sorted(directory.iterdir()) if file.is_file()}
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise ModelError(f"{directory} can't be read: {error.strerror}") from error
+                raise StoreSilent(f"{directory} can't be read: {error.strerror}") from error
         return None
 
     def _save(self, part: str, files: Mapping[str, bytes]) -> None:
-        target, before = self._directory / part, self._directory / f".{part}.before"
-        fresh = self._directory / f".{part}.fresh"
+        target, before = self._directory / part, self._directory / f".{part}{BEFORE}"
+        fresh = self._directory / f".{part}{FRESH}"
         try:
             # All of it first: on a full disk nothing that is kept may be moved, and deleted at the next try.
             shutil.rmtree(fresh, ignore_errors=True)
@@ -144,7 +182,7 @@ class ConfigMapStore:
         try:
             found = await self._client.list(self._path, {"labelSelector": SELECTOR})
         except ClusterError as error:
-            raise ModelError(f"ConfigMaps of {self._namespace} can't be listed: {error}") from error
+            raise StoreSilent(f"ConfigMaps of {self._namespace} can't be listed: {error}") from error
         names = [str(one["metadata"]["name"]) for one in found]
         return _learners_of([name.removeprefix(f"{NAME}-") for name in names if name.startswith(f"{NAME}-")])
 
@@ -165,7 +203,7 @@ class ConfigMapStore:
         except ClusterError as error:
             if isinstance(error, ApiError) and error.status == 404:
                 return None
-            raise ModelError(f"ConfigMap {self._namespace}/{name} can't be read: {error}") from error
+            raise StoreSilent(f"ConfigMap {self._namespace}/{name} can't be read: {error}") from error
         data = found.get("binaryData") or {}
         try:
             return {file: _unpack(base64.b64decode(text, validate=True)) for file, text in data.items()}
@@ -178,7 +216,7 @@ class ConfigMapStore:
         data = {file: base64.b64encode(zlib.compress(content, 9)).decode() for file, content in files.items()}
         size = sum(map(len, data.values()))
         if size > MOST_BYTES:
-            raise ModelError(f"{size} bytes are too many for ConfigMap {self._namespace}/{name}: mount a volume")
+            raise TooLarge(f"{size} bytes are too many for ConfigMap {self._namespace}/{name}: mount a volume")
         body: Object = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -204,7 +242,7 @@ def _name(part: str, learner: str) -> str:
     return f"{part}.{learner}" if learner else part
 
 
-def _learners_of(names: Sequence[str]) -> list[str]:
+def _learners_of(names: Iterable[str]) -> list[str]:
     """Return the learners whose samples are among parts with these names."""
     parts = [name.partition(".") for name in names]
     return sorted(learner for part, _, learner in parts if part == SAMPLES)
@@ -215,4 +253,6 @@ def _unpack(packed: bytes) -> bytes:
     content = step.decompress(packed, MOST_UNPACKED)
     if step.unconsumed_tail:
         raise ValueError(f"it unpacks to more than {MOST_UNPACKED} bytes")
+    if not step.eof:
+        raise ValueError("it ends too early")
     return content

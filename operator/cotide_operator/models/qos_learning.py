@@ -26,7 +26,7 @@ from cotide_core.forecasting.heuristics import HeuristicQos
 from cotide_core.recording.samples import POOL, MeasuredMix, qos_samples
 from cotide_operator.config.settings import RetrainingSettings
 from cotide_operator.models.lead_times import LeadTimes
-from cotide_operator.models.learned_store import MODEL, SAMPLES, LearnedStore
+from cotide_operator.models.learned_store import MODEL, SAMPLES, LearnedStore, StoreSilent, TooLarge
 from cotide_operator.models.shelf import QOS, Loaded
 from cotide_operator.models.store import ModelStore
 from cotide_operator.models.training_process import renew_apart
@@ -46,6 +46,8 @@ LEARNING: Final = "Learning"
 """How the forecasts of a service stand that was never scored, as in `service_trust.Trust`."""
 PENDING: Final = 100_000
 """Samples that may wait to be scored; the oldest go (chosen: minutes of the largest cluster)."""
+LEAST_SAMPLES: Final = 250
+"""Of a digest; where a store does not take so many it is said, and nothing kept (chosen)."""
 
 
 class QosLearning:
@@ -106,11 +108,16 @@ class QosLearning:
         self._pending.extend((now, one) for one in fresh)
 
     def forget(self, service: str) -> None:
-        """Drop what is known of a Workload that was deleted."""
+        """Drop what is known of a Workload that was deleted; another of its name has to earn trust of its own."""
+        self._pending = deque((one for one in self._pending if one[1].service != service), maxlen=PENDING)
+        samples, was_scored = len(self.reservoir), service in self.trust.services()
         self.reservoir.forget([service])
+        if was_scored or len(self.reservoir) != samples:
+            self._unsaved += 1  # what is kept must not speak of it either
         self.trust.begin_anew([service])
         self._leads.forget(service)
         self._telemetry.forget_service(service)
+        self._decide()
 
     async def forget_all(self) -> None:
         """Drop everything, kept or not: the namespace is gone, and another tenant may get its name."""
@@ -124,7 +131,7 @@ class QosLearning:
                 _LOG.warning("what was learned in namespace %s can't be deleted: %s", self._learner, error)
 
     async def restore(self) -> None:
-        """Take up what an earlier process or replica kept; once, before anything is learned."""
+        """Take up what an earlier process or replica kept; once it can be asked for, before anything is kept."""
         if self._restored:
             return
         self._restored = True
@@ -133,17 +140,18 @@ class QosLearning:
         from cotide_predictors.learning import kept_state
 
         try:
-            model = await self._kept.load(MODEL, self._learner)
-            if model is not None and self._own() is None:
-                await asyncio.to_thread(self._store.save, model, self._learner)
-                await self._store.look()
             files = await self._kept.load(SAMPLES, self._learner)
+            await self._take_up_model(self._kept)
             if files is None:
                 return
             samples, windows, model_id = kept_state.from_files(files)
         except CotideError as error:
+            self._restored = not isinstance(error, StoreSilent)  # else it is asked again at the next look
             self._telemetry.learned_store.labels("refused").inc()
-            _LOG.warning("what was learned before is not taken up: %s", error)
+            if str(error) != self._complaint:
+                yet = "" if self._restored else " yet"
+                _LOG.warning("what was learned before is not taken up%s: %s", yet, error)
+            self._complaint = str(error)
             return
         self.reservoir.restore(samples)
         in_use = self._model_id()
@@ -154,6 +162,18 @@ class QosLearning:
         self._telemetry.learned_store.labels("restored").inc()
         taken = len(samples), len(self.trust.trusted()), self._learner or "all"
         _LOG.info("took up %d samples and the trust of %d services, learner %s", *taken)
+
+    async def _take_up_model(self, kept: LearnedStore) -> None:
+        """Put the model that was kept back into the models directory; what is wrong with it costs no samples."""
+        try:
+            model = await kept.load(MODEL, self._learner)
+            if model is not None and self._own() is None:
+                await asyncio.to_thread(self._store.save, model, self._learner)
+                await self._store.look()
+        except StoreSilent:
+            raise
+        except CotideError as error:
+            _LOG.warning("the model that was kept is not taken up: %s", error)
 
     def score(self) -> None:
         """Score what was measured since the last call, then keep it to learn from."""
@@ -237,20 +257,11 @@ class QosLearning:
                 self._probation = Probation(self._threshold)
 
     async def keep(self) -> None:
-        """Write samples, trust and the model in use into the store, if there is news."""
-        if self._kept is None or not self._unsaved:
+        """Write samples, trust and the model in use into the store, if there is news, and once it was read."""
+        if self._kept is None or not self._unsaved or not self._restored:
             return
-        from cotide_predictors.learning import kept_state
-        from cotide_predictors.learning.service_trust import LATEST_KEPT
-
-        samples = self.reservoir.digest(self._kept.most_samples or len(self.reservoir))
-        windows = self.trust.windows(LATEST_KEPT)
-        own = self._own()
         try:
-            if own is not None:
-                await self._kept.save(MODEL, self._learner, own.files)
-            files = await asyncio.to_thread(kept_state.to_files, samples, windows, self._model_id())
-            await self._kept.save(SAMPLES, self._learner, files)
+            await self._write(self._kept)
         except CotideError as error:
             self._telemetry.learned_store.labels("failed").inc()
             if str(error) != self._complaint:
@@ -259,6 +270,31 @@ class QosLearning:
             return
         self._unsaved, self._complaint, self._trusts_others = 0, "", False
         self._telemetry.learned_store.labels("kept").inc()
+
+    async def _write(self, kept: LearnedStore) -> None:
+        """Write samples and trust whatever becomes of the model, and fewer samples where all are too large."""
+        from cotide_predictors.learning import kept_state
+        from cotide_predictors.learning.service_trust import LATEST_KEPT
+
+        own, fault = self._own(), None
+        if own is not None:
+            try:
+                await kept.save(MODEL, self._learner, own.files)
+            except CotideError as error:
+                fault = error
+        windows, most = self.trust.windows(LATEST_KEPT), kept.most_samples or len(self.reservoir)
+        while True:
+            samples = self.reservoir.digest(most)
+            files = await asyncio.to_thread(kept_state.to_files, samples, windows, self._model_id())
+            try:
+                await kept.save(SAMPLES, self._learner, files)
+                break
+            except TooLarge:
+                if most <= LEAST_SAMPLES:
+                    raise
+                most //= 2
+        if fault is not None:
+            raise fault
 
     async def _roll_back(self, why: str) -> None:
         before = self._model_id()

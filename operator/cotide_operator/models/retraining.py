@@ -24,7 +24,7 @@ from cotide_core.forecasts import CompletionForecaster, CompletionSamples
 from cotide_core.recording.samples import POOL, SampleCollector
 from cotide_core.state.cluster_state import ClusterState
 from cotide_operator.config.settings import EVERY, RetrainingSettings
-from cotide_operator.models.learned_store import LearnedStore
+from cotide_operator.models.learned_store import LearnedStore, StoreSilent
 from cotide_operator.models.qos_learning import LEARNING, QosLearning
 from cotide_operator.models.shelf import COMPLETION, QOS
 from cotide_operator.models.store import ModelStore
@@ -77,6 +77,7 @@ class Retraining:
         self._kept = kept
         self._learnings: dict[str, QosLearning] = {}
         self._restored = False
+        self._complaint = ""
         self._restoring = asyncio.Lock()
         """The first decision waits for what was learned, and so does the first look."""
         store.trust_of = self._trust_of
@@ -125,8 +126,11 @@ class Retraining:
             try:
                 learners = await self._kept.learners()
             except CotideError as error:
+                self._restored = not isinstance(error, StoreSilent)  # else the next look asks again
                 self._telemetry.learned_store.labels("refused").inc()
-                _LOG.warning("what was learned before is not taken up: %s", error)
+                if str(error) != self._complaint:
+                    _LOG.warning("what was learned before is not taken up: %s", error)
+                self._complaint = str(error)
                 return
             for learner in learners:
                 if learner == POOL or self._learner_of(learner) == learner:

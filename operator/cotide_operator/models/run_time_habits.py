@@ -22,7 +22,7 @@ from cotide_core.instructions import Instruction
 from cotide_core.units import counted
 from cotide_operator.config.settings import RunTimePredictor
 from cotide_operator.models.forecast_scores import ForecastScores
-from cotide_operator.models.learned_store import RUN_TIMES, Files, LearnedStore
+from cotide_operator.models.learned_store import RUN_TIMES, Files, LearnedStore, StoreSilent
 from cotide_operator.observability.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -86,6 +86,8 @@ class RunTimeHabits:
         self._seen: frozenset[str] | None = None
         """Namespaces when it was last looked which there are."""
         self._learned_kept = 0
+        self._unread = False
+        """Whether the store gave no answer yet: what it holds must not be overwritten."""
         self._complaint = ""
         self._show()
 
@@ -117,7 +119,11 @@ class RunTimeHabits:
         self.run_times.begin_anew()
 
     async def restore(self) -> None:
-        """Take up what an earlier process or replica kept; once, before anything is decided."""
+        """Take up what an earlier process or replica kept, before anything is decided.
+
+        Where the store gives no answer then, `keep` asks again: what was learned meanwhile is little and gives way.
+        """
+        self._unread = False
         if self._kept is None:
             return
         from cotide_predictors.persistence.model_files import unpack
@@ -131,8 +137,10 @@ class RunTimeHabits:
             challenge = self._kept_challenge(words, files)
             kept_habits.restore(self.run_times, files)
         except CotideError as error:
+            self._unread = isinstance(error, StoreSilent)
             self._telemetry.learned_store.labels("refused").inc()
-            _LOG.warning("run times that were learned before are not taken up: %s", error)
+            yet = " yet" if self._unread else ""
+            _LOG.warning("run times that were learned before are not taken up%s: %s", yet, error)
             return
         self._telemetry.learned_store.labels("restored").inc()
         if challenge is not None:
@@ -150,11 +158,14 @@ class RunTimeHabits:
 
     async def keep(self) -> None:
         """Write what was learned into the store, if there is news; drop what namespaces taught that are gone."""
+        if self._unread:
+            await self.restore()
+            self._seen = None  # what came may be of namespaces that are gone
         there = frozenset(self._namespaces())
         if self._seen is None or self._seen - there:
             self.run_times.retain(there)
         self._seen = there
-        if self._kept is None or self.run_times.learned == self._learned_kept:
+        if self._kept is None or self._unread or self.run_times.learned == self._learned_kept:
             return
         from cotide_predictors.run_time.habits import kept_habits
 

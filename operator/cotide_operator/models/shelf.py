@@ -51,6 +51,8 @@ class Shelf:
         self.current: dict[str, Loaded] = {}
         self._previous: dict[str, Loaded] = {}
         self._seen: dict[Path, Signature] = {}
+        self._unread: set[Path] = set()
+        """What the disk did not give at the last look: asked for again at each, and said once."""
         self._complaint = ""
 
     def in_use_or_before(self) -> list[Loaded]:
@@ -117,14 +119,21 @@ class Shelf:
         changed = {path for path, signature in found if self._seen.get(path) != signature}
         self._seen = signatures
         newest: dict[str, Loaded] = {}
+        said, self._unread = self._unread, set()
         for path, _ in found:  # newest first
             kind = _kind(path)
             if kind in newest:
                 continue
             try:
                 newest_here = _load(path)
-            except (ModelError, OSError) as error:
+            except ModelError as error:
                 if path in changed:
+                    faults.append(f"{path}: {error}")
+                continue
+            except OSError as error:  # no word on the model: the disk may be better next time
+                self._unread.add(path)
+                del self._seen[path]
+                if path not in said:
                     faults.append(f"{path}: {error}")
                 continue
             newest[newest_here.kind] = newest_here

@@ -30,7 +30,7 @@ from cotide_operator.cache.object_cache import CustomObject, Kind, ObjectCache
 from cotide_operator.clock import Clock
 from cotide_operator.config.phase_settings import PhaseSettings
 from cotide_operator.config.settings import EVERY
-from cotide_operator.models.learned_store import PHASES, LearnedStore
+from cotide_operator.models.learned_store import PHASES, LearnedStore, StoreSilent
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.translation.pod_phases import NO_PHASES, Phases, asked_by
 
@@ -227,9 +227,12 @@ class PhaseLearning:
             return
         try:
             files = await self._kept.load(PHASES, learner) or {}
-        except CotideError as error:
+        except StoreSilent as error:
             self._restored[learner] = time.monotonic() + self._settings.keep_seconds
             _LOG.warning("phases that were learned%s before are not taken up yet: %s", _whose(learner), error)
+            return
+        except CotideError as error:
+            _LOG.warning("phases that were learned%s before can't be read: %s", _whose(learner), error)
             return
         try:
             data = json.loads(files.get(FILE, b"{}"))

@@ -39,6 +39,8 @@ REFUSALS_LOGGED: Final = 10
 class _Latest:
     """The last usable values of one pod, each with the monotonic second at which it came."""
 
+    pod: Pod
+    """As the engine knew it; another object where it was translated anew, for a new engine maybe."""
     peak: RecentPeak
     requests_per_second: float | None = None
     latency_p95_milliseconds: float | None = None
@@ -192,10 +194,11 @@ class UsageFeed:
         self._telemetry.samples.labels("taken").inc()
         pods = self._latest.setdefault(pod.workload, {})
         latest = pods.get(reading.pod)
-        if latest is None:
-            latest = pods[reading.pod] = _Latest(RecentPeak(self._settings.recent_peak_seconds))
+        if latest is None or latest.pod.uid != pod.uid:  # one that only has the name has nothing of the former
+            latest = pods[reading.pod] = _Latest(pod, RecentPeak(self._settings.recent_peak_seconds))
         fresh_until = time.monotonic() + self._settings.stale_after_seconds - max(0.0, age_seconds)
-        before = (latest.rate, latest.latency_p95_milliseconds)
+        before = (latest.pod, latest.rate, latest.latency_p95_milliseconds)
+        latest.pod = pod
         if reading.requests_per_second is not None:
             latest.requests_per_second = reading.requests_per_second
             latest.peak.add(reading.requests_per_second, self._clock.now())
@@ -205,7 +208,8 @@ class UsageFeed:
         if latest.latency_p95_milliseconds is not None:
             self._calibration.sampled(pod, latest.latency_p95_milliseconds, self._clock.now())
         # The engine needs a rate; a latency alone is told with the last rate that was known.
-        if latest.rate is not None and (latest.rate, latest.latency_p95_milliseconds) != before:
+        is_news = before[0] is not pod or (latest.rate, latest.latency_p95_milliseconds) != before[1:]
+        if latest.rate is not None and is_news:
             self._tell(ServiceSampled(pod.key, latest.rate, latest.latency_p95_milliseconds))
 
     def _assume_peaks(self) -> None:

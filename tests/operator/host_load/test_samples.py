@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from engine_objects import pod
 from host_load_scene import (
     EPOCH,
     GIB,
@@ -18,7 +19,9 @@ from cotide_core.events import (
     NodeUsageSampled,
     PodPhase,
 )
-from cotide_operator.usage.sources import CPU
+from cotide_operator.host_load.pod_usage import PodUsages
+from cotide_operator.observability.metrics import Metrics
+from cotide_operator.usage.sources import CPU, MEMORY, UsageReading
 
 
 async def test_the_online_pods_of_a_node_are_summed_and_others_are_not() -> None:
@@ -136,3 +139,23 @@ async def test_a_step_back_of_the_machines_clock_does_not_stop_the_samples_for_e
     assert samples(published) == [] or samples(published) == [("a", 900.0, float(GIB))]
     scene.passes(3605.0)
     assert samples(await scene.read(*scene.use("web", 900))) == [("a", 900.0, float(GIB))]
+
+
+async def test_what_a_class_used_is_shown_no_longer_than_it_is_fresh() -> None:
+    telemetry, job = Metrics(), pod("job")
+    usages = PodUsages({job.key: job}.get, 60.0, telemetry)
+
+    def shown() -> list[float | None]:
+        names = ("cotide_usage_cpu_millicores", "cotide_usage_memory_bytes")
+        return [telemetry.registry.get_sample_value(name, {"class": "batch"}) for name in names]
+
+    await usages.take([UsageReading(job.key, CPU, 900.0, 0.0), UsageReading(job.key, MEMORY, 5.0, 0.0)], 0.0)
+    assert shown() == [900.0, 5.0]
+    await usages.take([UsageReading(job.key, CPU, 800.0, 50.0)], 50.0)  # one answer of memory was lost
+    assert shown() == [800.0, 5.0]
+    await usages.take([], 61.0)  # the source is down
+    assert shown() == [800.0, None]
+    await usages.take([], 111.0)
+    assert shown() == [None, None]
+    await usages.take([UsageReading(job.key, CPU, 700.0, 200.0)], 200.0)
+    assert shown() == [700.0, None]

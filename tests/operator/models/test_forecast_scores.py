@@ -14,9 +14,9 @@ class Scene:
         self.telemetry = Metrics()
         self.calibration = ForecastScores(self.telemetry, lambda key: 10.0, 300.0)
 
-    def bind(self, name: str, p50: float | None, p90: float | None, risk: float | None = None) -> None:
+    def bind(self, name: str, p50: float | None, p90: float | None, risk: float | None = None, node: str = "n") -> None:
         forecast = Forecast(qos_violation_probability=risk, seconds_p50=p50, seconds_p90=p90)
-        self.calibration.bound(Bind(f"ns/{name}", name, "n", "because", forecast))
+        self.calibration.bound(Bind(f"ns/{name}", name, node, "because", forecast))
 
     def finish(self, name: str, seconds: float, phase: PodPhase = PodPhase.SUCCEEDED) -> None:
         pod = job_pod(name)
@@ -74,6 +74,15 @@ def test_a_placement_beside_a_service_is_scored_by_the_first_latency_after_it_st
     scene.start("b")
     scene.calibration.sampled(SERVICE, 50.0, now=4.0)
     assert scene.value("qos_predictions_total", outcome="broken") == 1.0
+
+
+def test_a_placement_that_is_made_again_elsewhere_leaves_nothing_beside_services_of_the_first_node() -> None:
+    scene = Scene()
+    scene.bind("a", 10.0, 20.0, risk=0.1)
+    scene.bind("a", 10.0, 20.0, risk=0.1, node="other")
+    scene.calibration.pod_gone("ns/a")
+    scene.calibration.sampled(SERVICE, 5.0, now=1.0)
+    assert scene.calibration._at_stake == {}
 
 
 def test_a_new_slot_counts_anew() -> None:

@@ -10,10 +10,17 @@ from typing import Any
 
 import pytest
 
-from cotide_core.errors import ModelError
+from cotide_core.errors import ClusterError, ModelError
 from cotide_core.recording.samples import POOL
 from cotide_kube.answers import ApiError
-from cotide_operator.models.learned_store import MODEL, SAMPLES, ConfigMapStore, DirectoryStore, LearnedStore
+from cotide_operator.models.learned_store import (
+    MODEL,
+    SAMPLES,
+    ConfigMapStore,
+    DirectoryStore,
+    LearnedStore,
+    StoreSilent,
+)
 
 FILES = {"manifest.json": b"{}", "learned.npz": bytes(range(256)) * 40}
 
@@ -92,6 +99,50 @@ async def test_a_write_that_was_cut_short_leaves_what_was_there_before(tmp_path:
     await store.save(SAMPLES, POOL, FILES)
     (tmp_path / SAMPLES).rename(tmp_path / f".{SAMPLES}.before")  # killed between two renames
     assert await store.load(SAMPLES, POOL) == FILES
+
+
+async def test_a_learner_whose_write_was_cut_short_is_named_and_deleted_like_any_other(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path)
+    await store.save(SAMPLES, "shop", FILES)
+    (tmp_path / f"{SAMPLES}.shop").rename(tmp_path / f".{SAMPLES}.shop.before")  # killed between two renames
+    assert await store.learners() == ["shop"]
+    await store.delete("shop")
+    assert await store.load(SAMPLES, "shop") is None  # another tenant may get the name
+    assert await store.learners() == []
+
+
+async def test_what_can_not_be_deleted_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = DirectoryStore(tmp_path)
+    await store.save(SAMPLES, "shop", FILES)
+
+    def read_only(path: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(os, "unlink", read_only)
+    with pytest.raises(ModelError, match=r"samples\.shop can't be deleted: Read-only file system"):
+        await store.delete("shop")
+
+
+async def test_a_server_that_does_not_answer_is_told_from_what_can_not_be_used(tmp_path: Path) -> None:
+    class Away(Api):
+        async def get(self, path: str) -> dict[str, Any]:
+            raise ClusterError(f"{path} does not answer")
+
+    with pytest.raises(StoreSilent, match="can't be read"):
+        await ConfigMapStore(Away(), "cotide-system").load(SAMPLES, POOL)  # type: ignore[arg-type]  # as above
+    (tmp_path / SAMPLES).touch()
+    with pytest.raises(StoreSilent, match="can't be read"):
+        await DirectoryStore(tmp_path).load(SAMPLES, POOL)
+
+
+async def test_a_config_map_that_was_cut_is_refused() -> None:
+    api = Api()
+    store = ConfigMapStore(api, "cotide-system")  # type: ignore[arg-type]  # as much of a client as it uses
+    await store.save(SAMPLES, POOL, FILES)
+    data = api.there["cotide-learned-samples"]["binaryData"]
+    data["learned.npz"] = base64.b64encode(base64.b64decode(data["learned.npz"])[:-9]).decode()
+    with pytest.raises(ModelError, match="ends too early"):
+        await store.load(SAMPLES, POOL)
 
 
 async def test_a_disk_that_is_full_for_long_costs_nothing_of_what_was_kept(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,14 @@ from cotide_core.events import ModelsChanged
 from cotide_core.forecasting.heuristics import HeuristicQos
 from cotide_core.forecasts import QosSamples
 from cotide_core.recording.samples import POOL
-from cotide_operator.models.learned_store import SAMPLES, DirectoryStore
+from cotide_operator.models.learned_store import (
+    MODEL,
+    SAMPLES,
+    DirectoryStore,
+    Files,
+    StoreSilent,
+    TooLarge,
+)
 from cotide_operator.models.shelf import QOS
 from cotide_predictors import serialisation
 from cotide_predictors.learning import kept_state
@@ -164,9 +172,99 @@ async def test_a_store_that_is_broken_is_not_taken_up(tmp_path: Path) -> None:
     assert counted(cluster, "learned_store_total", outcome="refused") == 1
 
 
+class Silent(DirectoryStore):
+    """A directory whose server does not answer for a while."""
+
+    silent = True
+
+    async def load(self, part: str, learner: str) -> Files | None:
+        if self.silent:
+            raise StoreSilent("no answer")
+        return await super().load(part, learner)
+
+
+async def test_a_store_that_is_silent_at_the_start_is_asked_again_and_not_overwritten(tmp_path: Path) -> None:
+    before = await learned(tmp_path)
+    await before.learning.keep()
+    store = Silent(tmp_path / ".learned")
+    after = Cluster(tmp_path, seed=1, kept=store)
+    await after.store.look()
+    await after.learning.look()
+    after.campaign(1)
+    await after.learning.look()
+    await after.learning.keep()
+    fresh = len(after.learning.reservoir)
+    store.silent = False
+    await after.learning.look()
+    assert len(after.learning.reservoir) == fresh + len(before.learning.reservoir)
+    assert after.store.decides_for == SERVICES
+
+
+async def test_a_model_that_can_not_be_put_back_or_kept_costs_no_samples(tmp_path: Path) -> None:
+    class NoModels(DirectoryStore):
+        async def save(self, part: str, learner: str, files: Mapping[str, bytes]) -> None:
+            if part == MODEL:
+                raise TooLarge("too large")
+            await super().save(part, learner, files)
+
+    before = Cluster(tmp_path, kept=NoModels(tmp_path / ".learned"))
+    await before.learning.restore()
+    before.campaign()
+    await before.learning.renew()
+    before.learning.score()
+    await before.learning.keep()
+    assert counted(before, "learned_store_total", outcome="failed") == 1
+    await DirectoryStore(tmp_path / ".learned").save(MODEL, POOL, {"manifest.json": b"{}"})
+    blocked = tmp_path / "a file"
+    blocked.touch()
+    after = Cluster(blocked / "models", seed=1, kept=DirectoryStore(tmp_path / ".learned"))
+    await after.learning.restore()
+    assert len(after.learning.reservoir) == len(before.learning.reservoir)
+
+
+async def test_where_all_samples_are_too_large_fewer_are_kept(tmp_path: Path) -> None:
+    class Small(DirectoryStore):
+        async def save(self, part: str, learner: str, files: Mapping[str, bytes]) -> None:
+            if part == SAMPLES and len(kept_state.from_files(files)[0]) > 300:
+                raise TooLarge("too large")
+            await super().save(part, learner, files)
+
+    before = Cluster(tmp_path, kept=Small(tmp_path / ".learned"))
+    await before.learning.restore()
+    before.campaign()
+    before.learning.score()
+    assert len(before.learning.reservoir) > 600
+    await before.learning.keep()
+    after = Cluster(tmp_path, seed=1, kept=DirectoryStore(tmp_path / ".learned"))
+    await after.learning.restore()
+    assert 100 < len(after.learning.reservoir) <= 300
+
+
 @pytest.mark.parametrize("gone", [DATABASE])
 async def test_a_workload_that_is_deleted_leaves_no_series_behind(tmp_path: Path, gone: str) -> None:
     cluster = await learned(tmp_path)
     cluster.learning.forget(gone)
     assert gone.encode() not in cluster.telemetry.text()
     assert gone not in cluster.learning.reservoir.services
+
+
+async def test_what_waits_to_be_scored_of_a_workload_that_is_deleted_is_dropped_with_it(tmp_path: Path) -> None:
+    cluster = await learned(tmp_path)
+    cluster.learning.feed(cluster.learning.reservoir.latest()[DATABASE], cluster.now)
+    cluster.learning.forget(DATABASE)
+    await cluster.learning.look()
+    assert DATABASE.encode() not in cluster.telemetry.text()
+    assert DATABASE not in cluster.learning.reservoir.services
+
+
+async def test_another_workload_of_the_same_name_is_not_decided_for_also_after_a_restart(tmp_path: Path) -> None:
+    cluster = await learned(tmp_path)
+    await cluster.learning.keep()
+    cluster.learning.forget(DATABASE)
+    others = tuple(service for service in SERVICES if service != DATABASE)
+    assert cluster.store.decides_for == others
+    await cluster.learning.keep()
+    after = Cluster(tmp_path, seed=1, kept=DirectoryStore(tmp_path / ".learned"))
+    await after.store.look()
+    await after.learning.restore()
+    assert after.store.decides_for == others

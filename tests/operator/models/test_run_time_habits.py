@@ -12,7 +12,7 @@ from engine_objects import pod
 from cotide_core.events import PodPhase, PodUpserted, RunTimesForecasted
 from cotide_core.forecasting.heuristics import HeuristicCompletion
 from cotide_operator.models.forecast_scores import ForecastScores
-from cotide_operator.models.learned_store import RUN_TIMES, DirectoryStore
+from cotide_operator.models.learned_store import RUN_TIMES, DirectoryStore, Files, StoreSilent
 from cotide_operator.models.run_time_habits import RunTimeHabits
 from cotide_operator.observability.metrics import Metrics
 
@@ -54,6 +54,29 @@ def test_what_was_learned_is_told_by_the_next_process_from_its_first_pod_on(tmp_
     (forecast,) = after.run(50, 300.0)
     assert isinstance(forecast, RunTimesForecasted)
     assert forecast.forecasts[0].seconds_p50 == pytest.approx(300.0, abs=2)
+
+
+def test_a_store_that_is_silent_at_the_start_is_asked_again_and_not_overwritten(tmp_path: Path) -> None:
+    class Silent(DirectoryStore):
+        silent = True
+
+        async def load(self, part: str, learner: str) -> Files | None:
+            if self.silent:
+                raise StoreSilent("no answer")
+            return await super().load(part, learner)
+
+    before, store = Replica(DirectoryStore(tmp_path)), Silent(tmp_path)
+    for number in range(12):
+        before.run(number, 300.0)
+    asyncio.run(before.habits.keep())
+    after = Replica(store)
+    after.run(50, 100.0, namespace="shop")
+    asyncio.run(after.habits.keep())
+    store.silent = False
+    asyncio.run(after.habits.keep())
+    for one in (after, Replica(DirectoryStore(tmp_path))):
+        (forecast,) = one.run(60, 300.0)
+        assert forecast.forecasts[0].seconds_p50 == pytest.approx(300.0, abs=2)
 
 
 def test_habits_and_model_are_scored_beside_each_other() -> None:

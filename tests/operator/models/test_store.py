@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 from cotide_core.errors import ModelError
 from cotide_core.events import Event, ModelsChanged
 from cotide_core.forecasts import CompletionSamples
+from cotide_operator.models import shelf
+from cotide_operator.models.shelf import Loaded
 from cotide_operator.models.store import ModelStore
 from cotide_operator.observability.ledger_file import write_files
 from cotide_operator.observability.metrics import Metrics
@@ -58,6 +61,26 @@ def put(directory: Path, name: str, files: Mapping[str, bytes], age_seconds: flo
     for file in target.iterdir():
         os.utime(file, (2e9 - age_seconds, 2e9 - age_seconds))
     return target
+
+
+async def test_a_model_that_the_disk_did_not_give_is_asked_for_again_and_that_is_said_once(
+    tmp_path: Path, models: list[dict[str, bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene, target = Scene(tmp_path), put(tmp_path, "one", models[0])
+
+    def fails(_: Path) -> Loaded:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(shelf, "_load", fails)
+        for _ in range(3):
+            await scene.store.look()
+        assert scene.reloads("refused") == 1
+    await scene.store.look()
+    assert scene.reloads("taken") == 1
+    (target / "manifest.json").write_bytes(b"{")
+    await scene.store.look()
+    assert scene.reloads("refused") == 2, "what is wrong with the files themselves is said, too"
 
 
 async def test_without_files_the_heuristic_is_in_force(tmp_path: Path) -> None:

@@ -8,13 +8,14 @@ import msgspec
 import pytest
 from hand_clock import HandClock
 
-from cotide_core.errors import InputError, ModelError
+from cotide_core.errors import InputError
 from cotide_core.phases.progress import Usage
 from cotide_kube.objects import NamespaceObject, PodObject
 from cotide_operator.apis.types import JobSpec, read_job
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache
 from cotide_operator.config.phase_settings import PhaseSettings
 from cotide_operator.config.settings import parse_settings
+from cotide_operator.models.learned_store import StoreSilent
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.translation.pod_phases import Phases, learned_for, written
 from cotide_operator.usage.phase_learning import PhaseLearning
@@ -57,7 +58,7 @@ class Store:
 
     def _check(self) -> None:
         if self.fails:
-            raise ModelError("it does not answer")
+            raise StoreSilent("it does not answer")
 
 
 class Scene:

@@ -1,0 +1,70 @@
+"""A pod that comes under the name of another, or before a new engine, is told of anew."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from engine_objects import pod
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.events import Event, ServiceSampled
+from cotide_operator.clock import ScaledClock
+from cotide_operator.config.metric_settings import MetricsSourceSettings, UrlSource
+from cotide_operator.models.forecast_scores import ForecastScores
+from cotide_operator.observability.metrics import Metrics
+from cotide_operator.usage.sources import Measured, Reading
+from cotide_operator.usage.usage_feed import UsageFeed
+
+
+class Scene:
+    """One service pod, and a source that says what the test wants of it."""
+
+    def __init__(self) -> None:
+        self.pod = pod("ns/a", workload="ns/web", workload_class=WorkloadClass.ONLINE, uid="first")
+        self.events: list[Event] = []
+        self.measured = Measured()
+        self.settling_seconds = 0.0
+        self.refused: dict[str, str] = {}
+        telemetry = Metrics()
+        self.feed = UsageFeed(
+            self,
+            MetricsSourceSettings(scrape=UrlSource(url="http://x"), stale_after_seconds=60.0),
+            clock=ScaledClock(),
+            pod_of=lambda _: self.pod,
+            tell=self.events.append,
+            calibration=ForecastScores(telemetry, lambda _: None, 300.0),
+            telemetry=telemetry,
+        )
+
+    async def read(self) -> Measured:
+        return self.measured
+
+    async def told(self, rate: float | None, latency: float | None) -> list[Event]:
+        self.events.clear()
+        self.measured = Measured([Reading("ns/a", rate, latency, time.time())])
+        await self.feed.read_once()
+        return list(self.events)
+
+
+@pytest.mark.parametrize("rate", [0.0, 250.0])
+async def test_a_pod_that_was_replaced_under_its_name_is_told_of_though_its_rate_is_the_same(rate: float) -> None:
+    scene = Scene()
+    await scene.told(rate, 4.0)
+    assert await scene.told(rate, 4.0) == []
+    scene.pod = scene.pod._replace(uid="second")
+    assert await scene.told(rate, 4.0) == [ServiceSampled("ns/a", rate, 4.0)]
+
+
+async def test_a_pod_has_nothing_of_who_had_its_name_before() -> None:
+    scene = Scene()
+    await scene.told(900.0, 4.0)
+    scene.pod = scene.pod._replace(uid="second")
+    assert await scene.told(None, 5.0) == [], "its own rate is not known yet"
+
+
+async def test_what_is_translated_anew_for_a_new_engine_is_told_of_again() -> None:
+    scene = Scene()
+    await scene.told(0.0, None)
+    scene.pod = scene.pod._replace()
+    assert await scene.told(0.0, None) == [ServiceSampled("ns/a", 0.0)]
