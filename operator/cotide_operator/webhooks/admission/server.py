@@ -9,7 +9,6 @@ failurePolicy ``Ignore`` lets pass.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Final
 
@@ -19,6 +18,7 @@ from cotide_core.errors import InputError
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.webhooks.admission.review import Reviewer
 from cotide_operator.webhooks.serving.https_server import HttpsServer
+from cotide_operator.webhooks.serving.request_bodies import RequestBodies
 
 _LOG = logging.getLogger(__name__)
 
@@ -27,7 +27,9 @@ BODY_LIMIT: Final = 3 * 1024 * 1024
 """Largest review that is read. A pod that etcd stores has at most 1.5 MiB (its default limit of a request), and the
 review of a creation holds it once; chosen as twice that, which is the API server's own limit of a request."""
 READ_AT_ONCE: Final = 8
-"""Reviews whose bodies are in memory at the same time; chosen: 24 MiB at most."""
+"""Reviews whose bodies are in memory at the same time, small ones apart; chosen: 24 MiB at most."""
+READ_SECONDS: Final = 2.5
+"""Wall seconds for a body; chosen above the webhook's timeout of 2 s, after which nobody waits for the answer."""
 STOP_SECONDS: Final = 2.5
 """Wall seconds that reviews in flight have at the end; chosen above the webhook's timeout of 2 s."""
 
@@ -41,21 +43,22 @@ class AdmissionServer(HttpsServer):
         self._telemetry = telemetry
 
     def _application(self) -> web.Application:
-        turns = asyncio.Semaphore(READ_AT_ONCE)
+        bodies = RequestBodies(BODY_LIMIT, READ_AT_ONCE, READ_SECONDS)
 
         async def answer(request: web.Request) -> web.Response:
-            async with turns:
-                return await self._mutate_pods(request)
+            return await self._mutate_pods(request, bodies)
 
         app = web.Application(client_max_size=BODY_LIMIT)
         app.router.add_post(PATH, answer)
         return app
 
-    async def _mutate_pods(self, request: web.Request) -> web.Response:
-        if (request.content_length or 0) > BODY_LIMIT:
-            return self._too_large()
+    async def _mutate_pods(self, request: web.Request, bodies: RequestBodies) -> web.Response:
         try:
-            answer = self._reviewer.answer(await request.read())
+            async with bodies.read(request) as body:
+                answer = self._reviewer.answer(body)
+        except web.HTTPRequestTimeout:
+            self._telemetry.admission_reviews.labels("malformed").inc()
+            return web.Response(status=408, text=f"a review comes within {READ_SECONDS:g} s\n")
         except web.HTTPRequestEntityTooLarge:
             return self._too_large()
         except InputError as error:

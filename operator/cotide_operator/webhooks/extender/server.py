@@ -21,11 +21,15 @@ from cotide_core.limits import EXTENDER_AT_ONCE, EXTENDER_BYTES
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.webhooks.extender.verbs import Reply, Verbs
 from cotide_operator.webhooks.serving.https_server import HttpsServer
+from cotide_operator.webhooks.serving.request_bodies import RequestBodies
 
 _LOG = logging.getLogger(__name__)
 
 STOP_SECONDS: Final = 5.0
 """Wall seconds that requests in flight have at the end; chosen as the timeout that deploy/extender gives them."""
+READ_SECONDS: Final = 2.0
+"""Wall seconds for a body; chosen: kube-scheduler sends one in milliseconds, and an answer that comes after 5 s, the
+timeout that deploy/extender gives, nobody waits for."""
 IDLE_SECONDS: Final = 0.1
 """Wall seconds between two looks at what happened while nobody asks; chosen: the next answer has little to catch up."""
 COMPLAINT_SECONDS: Final = 10.0
@@ -52,7 +56,7 @@ class ExtenderServer(HttpsServer):
     def _application(self) -> web.Application:
         app = web.Application(client_max_size=EXTENDER_BYTES)
         verbs: list[Verbs] = []
-        turns = asyncio.Semaphore(EXTENDER_AT_ONCE)
+        bodies = RequestBodies(EXTENDER_BYTES, EXTENDER_AT_ONCE, READ_SECONDS)
 
         async def living(app: web.Application) -> AsyncIterator[None]:
             del app
@@ -65,8 +69,7 @@ class ExtenderServer(HttpsServer):
 
         def serve(name: str, verb: Callable[[Verbs], Verb]) -> None:
             async def answer(request: web.Request) -> web.Response:
-                async with turns:
-                    return await self._answer(name, verb(verbs[0]), request)
+                return await self._answer(name, verb(verbs[0]), request, bodies)
 
             app.router.add_post(f"/{name}", answer)
 
@@ -86,14 +89,15 @@ class ExtenderServer(HttpsServer):
             except Exception:  # noqa: BLE001 - the next look, or the next request, may do better
                 _LOG.exception("the extender could not take in what happened")
 
-    async def _answer(self, name: str, verb: Verb, request: web.Request) -> web.Response:
+    async def _answer(self, name: str, verb: Verb, request: web.Request, bodies: RequestBodies) -> web.Response:
         started = time.perf_counter()
         try:
-            if (request.content_length or 0) > EXTENDER_BYTES:
-                return self._refused(name, 413, f"a request has at most {EXTENDER_BYTES} bytes")
-            reply = await verb(await request.read())
+            async with bodies.read(request) as body:
+                reply = await verb(body)
         except web.HTTPRequestEntityTooLarge:
             return self._refused(name, 413, f"a request has at most {EXTENDER_BYTES} bytes")
+        except web.HTTPRequestTimeout:
+            return self._refused(name, 408, f"a request comes within {READ_SECONDS:g} s")
         except InputError as error:
             return self._refused(name, 400, str(error))
         self._telemetry.extender_requests.labels(name, reply.outcome).inc()

@@ -61,6 +61,11 @@ def expires(pem: bytes) -> datetime:
     return read_certificates(pem)[0].not_valid_after_utc
 
 
+def begins(pem: bytes) -> datetime:
+    """Return from when the first certificate of a PEM text is good."""
+    return read_certificates(pem)[0].not_valid_before_utc
+
+
 def due(pem: bytes, now: datetime) -> bool:
     """Whether the first certificate of a PEM text has lived two thirds of its life."""
     certificate = read_certificates(pem)[0]

@@ -4,7 +4,7 @@ Used by `served_certificate` where no certificate is given. Each look does at mo
 version that was read, so that of two replicas that renew at once one is refused (409) and takes over what the other
 wrote::
 
-    nothing, or unusable -------------> authority and certificate
+    nothing, unusable, not good yet --> authority and certificate
     authority past 2/3 of its life ---> a new authority in front of the old one in ca.crt; the certificate stays
     certificate past 2/3 of its life -> a new certificate, by the first authority
 
@@ -29,6 +29,7 @@ from cotide_operator.webhooks.serving.certificates import (
     AUTHORITY_LIFE,
     SERVING_LIFE,
     Pair,
+    begins,
     due,
     expires,
     make_authority,
@@ -89,13 +90,13 @@ def renewed(
     InputError
         When what is kept can't be read.
     """
-    if kept is None or now >= expires(kept.bundle_pem):
+    if kept is None or not _is_good(kept.bundle_pem, now):
         authority = make_authority(now, lives.authority)
         serving = make_serving(authority, names, now, lives.serving)
         return StoredCertificate(authority.certificate_pem, authority.key_pem, serving.certificate_pem, serving.key_pem)
     read_key(kept.authority_key_pem)
     read_key(kept.key_pem)
-    lost = now >= expires(kept.certificate_pem) or not signed_by(kept.certificate_pem, kept.bundle_pem)
+    lost = not _is_good(kept.certificate_pem, now) or not signed_by(kept.certificate_pem, kept.bundle_pem)
     if due(kept.bundle_pem, now) and not lost:
         authority = make_authority(now, lives.authority)
         bundle = authority.certificate_pem + _living(kept.bundle_pem, now)
@@ -104,6 +105,11 @@ def renewed(
         serving = make_serving(kept.authority, names, now, lives.serving)
         return StoredCertificate(kept.bundle_pem, kept.authority_key_pem, serving.certificate_pem, serving.key_pem)
     return kept
+
+
+def _is_good(pem: bytes, now: datetime) -> bool:
+    """Whether a certificate is good now: one made by a clock that ran ahead is not yet, maybe for years."""
+    return begins(pem) <= now < expires(pem)
 
 
 def _living(bundle: bytes, now: datetime) -> bytes:

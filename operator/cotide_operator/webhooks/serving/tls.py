@@ -85,14 +85,21 @@ def _context(pair: Pair) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
+    try:
+        _load(context, pair)
+    except ssl.SSLError as error:
+        words = (error.reason or str(error)).replace("_", " ").lower()
+        raise InputError(f"the certificate and the key can't be used together: {words}") from None
+    except OSError as error:  # a disk that is full, or can't be written
+        raise InputError(f"the certificate can't be loaded by way of a temporary file: {error.strerror}") from None
+    return context
+
+
+def _load(context: ssl.SSLContext, pair: Pair) -> None:
     with tempfile.TemporaryDirectory() as directory:  # private to us; OpenSSL loads from files only
         chain, key = Path(directory) / "tls.crt", Path(directory) / "tls.key"
         for path, content in ((chain, pair.certificate_pem), (key, pair.key_pem)):
             path.touch(mode=0o600)
             path.write_bytes(content)
-        try:
-            context.load_cert_chain(chain, key)
-        except ssl.SSLError as error:
-            words = (error.reason or str(error)).replace("_", " ").lower()
-            raise InputError(f"the certificate and the key can't be used together: {words}") from None
-    return context
+        # A password, so that OpenSSL asks nobody for one where the key is encrypted, but refuses it.
+        context.load_cert_chain(chain, key, password="")

@@ -25,6 +25,7 @@ from cotide_core.errors import ClusterError
 from cotide_operator.webhooks.serving.certificates import (
     AUTHORITY_LIFE,
     SERVING_LIFE,
+    begins,
     due,
     expires,
     make_authority,
@@ -67,6 +68,18 @@ def test_a_certificate_is_due_at_two_thirds_of_its_life() -> None:
 def test_nothing_is_renewed_before_it_is_due() -> None:
     kept = renewed(None, NAMES, NOW)
     assert renewed(kept, NAMES, NOW + 59 * DAY) is kept
+
+
+def test_what_a_clock_that_ran_ahead_made_is_made_anew_once_it_is_right() -> None:
+    """The API server would take it for a year for not yet valid, and nobody would be told."""
+    kept = renewed(None, NAMES, NOW + 365 * DAY)
+    after = renewed(kept, NAMES, NOW)
+    assert not signed_by(after.certificate_pem, kept.bundle_pem)
+    assert begins(after.bundle_pem) < NOW < expires(after.certificate_pem)
+    ahead = renewed(renewed(None, NAMES, NOW), NAMES, NOW + 60 * DAY)
+    back = renewed(ahead, NAMES, NOW)
+    assert back.bundle_pem == ahead.bundle_pem
+    assert begins(back.certificate_pem) < NOW
 
 
 def test_the_certificate_is_renewed_by_the_same_authority() -> None:

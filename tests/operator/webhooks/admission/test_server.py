@@ -17,7 +17,7 @@ from cotide_core.errors import InputError
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.webhooks.admission.review import Answer, Reviewer
-from cotide_operator.webhooks.admission.server import BODY_LIMIT, PATH, AdmissionServer
+from cotide_operator.webhooks.admission.server import BODY_LIMIT, PATH, READ_AT_ONCE, AdmissionServer
 from cotide_operator.webhooks.serving.certificates import make_authority, make_serving
 from cotide_operator.webhooks.serving.tls import ServingContext
 
@@ -78,6 +78,41 @@ async def test_a_review_above_the_limit_is_not_read(has_length: bool) -> None:
         sent: Any = b" " * (BODY_LIMIT + 1) if has_length else body()
         async with session.post(PATH, data=sent) as answer:
             assert answer.status == 413
+        malformed = {"outcome": "malformed"}
+        assert telemetry.registry.get_sample_value("cotide_admission_reviews_total", malformed) == 1
+
+
+async def test_bodies_that_come_slowly_hold_up_no_usual_review(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cotide_operator.webhooks.admission.server.READ_SECONDS", 600.0)
+    held, begun = Held(), asyncio.Semaphore(0)
+    held.go_on.set()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield b" "
+        begun.release()
+        await asyncio.Event().wait()
+
+    async with serving(held) as (_, session, _), asyncio.timeout(20.0):
+        slow = [asyncio.ensure_future(session.post(PATH, data=slowly())) for _ in range(READ_AT_ONCE)]
+        for _ in slow:
+            await begun.acquire()
+        async with session.post(PATH, data=b"{}") as answer:
+            assert answer.status == 200
+        for one in slow:
+            one.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+
+
+async def test_a_body_that_does_not_come_in_time_is_waited_for_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cotide_operator.webhooks.admission.server.READ_SECONDS", 0.01)
+
+    async def never() -> AsyncIterator[bytes]:
+        yield b" "
+        await asyncio.Event().wait()
+
+    async with serving(Held()) as (_, session, telemetry), asyncio.timeout(20.0):
+        async with session.post(PATH, data=never()) as answer:
+            assert answer.status == 408
         malformed = {"outcome": "malformed"}
         assert telemetry.registry.get_sample_value("cotide_admission_reviews_total", malformed) == 1
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import ssl
+import tempfile
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,6 +25,7 @@ from admission_scene import (
     served_to,
     trusted,
 )
+from cryptography.hazmat.primitives import serialization
 
 from cotide_core.errors import InputError
 from cotide_operator.cache.object_cache import ObjectCache
@@ -139,6 +142,35 @@ def test_a_certificate_that_cant_be_used_leaves_the_one_before_in_use(bad: Pair,
         context.use(bad, NOW)
     assert context.pair == good
     assert not context.use(good, NOW)
+
+
+async def test_a_full_disk_leaves_the_certificate_before_in_use_and_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock(datetime.now(UTC))
+    async with cluster() as (_, client), Running(client, clock) as running:
+        before = running.port
+
+        def full(*_: object, **__: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(tempfile, "mkdtemp", full)
+        clock.now += 60 * DAY
+        for _ in range(2):
+            await running.webhook.look()
+        assert running.port == before
+        assert [line for line in caplog.messages if "temporary file: No space left on device" in line] == [
+            "admission webhook: the certificate can't be loaded by way of a temporary file: No space left on device"
+        ]
+
+
+def test_an_encrypted_key_is_refused_and_nobody_asked_for_its_password() -> None:
+    good = make_serving(make_authority(NOW), NAMES, NOW)
+    key = serialization.load_pem_private_key(good.key_pem, password=None)
+    secret = serialization.BestAvailableEncryption(b"secret")
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, secret)
+    with pytest.raises(InputError, match="can't be used together"):
+        ServingContext().use(Pair(good.certificate_pem, pem), NOW)
 
 
 async def test_a_directory_without_a_certificate_is_waited_for(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,8 +12,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from cotide_core.limits import EXTENDER_BYTES
+from cotide_core.limits import EXTENDER_AT_ONCE, EXTENDER_BYTES
 from cotide_operator.observability.metrics import Metrics
+from cotide_operator.webhooks.extender import server
 from cotide_operator.webhooks.extender.server import ExtenderServer
 from cotide_operator.webhooks.extender.verbs import Reply
 from cotide_operator.webhooks.serving.certificates import make_authority, make_serving
@@ -41,16 +43,16 @@ async def opened() -> AsyncIterator[Any]:
 async def serving() -> AsyncIterator[tuple[aiohttp.ClientSession, Metrics]]:
     context, now, telemetry = ServingContext(), datetime.now(UTC), Metrics()
     context.use(make_serving(make_authority(now), ["localhost"], now), now)
-    server = ExtenderServer(opened, telemetry)
-    await server.start("127.0.0.1", 0, context.listening)
+    extender = ExtenderServer(opened, telemetry)
+    await extender.start("127.0.0.1", 0, context.listening)
     trusting = ssl.create_default_context()
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
     connector = aiohttp.TCPConnector(ssl=trusting)
     try:
-        async with aiohttp.ClientSession(f"https://127.0.0.1:{server.port}", connector=connector) as session:
+        async with aiohttp.ClientSession(f"https://127.0.0.1:{extender.port}", connector=connector) as session:
             yield session, telemetry
     finally:
-        await server.stop()
+        await extender.stop()
 
 
 @pytest.mark.parametrize("has_length", [True, False])
@@ -68,3 +70,40 @@ async def test_a_request_above_the_limit_is_not_read_and_the_next_is_answered(ha
         assert telemetry.registry.get_sample_value("cotide_extender_requests_total", malformed) == 1
         async with session.post("/filter", data=b" " * EXTENDER_BYTES) as answer:
             assert (answer.status, await answer.text()) == (200, str(EXTENDER_BYTES))
+
+
+async def test_bodies_that_come_slowly_hold_up_no_usual_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "READ_SECONDS", 600.0)
+    begun = asyncio.Semaphore(0)
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield b" "
+        begun.release()
+        await asyncio.Event().wait()
+
+    async with serving() as (session, _), asyncio.timeout(20.0):
+        slow = [asyncio.ensure_future(session.post("/filter", data=slowly())) for _ in range(EXTENDER_AT_ONCE)]
+        for _ in slow:
+            await begun.acquire()
+        async with session.post("/filter", data=b"{}") as answer:
+            assert (answer.status, await answer.text()) == (200, "2")
+        for one in slow:
+            one.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+
+
+async def test_bodies_that_do_not_come_in_time_leave_their_turns_to_large_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "READ_SECONDS", 0.05)
+
+    async def never() -> AsyncIterator[bytes]:
+        yield b" "
+        await asyncio.Event().wait()
+
+    async with serving() as (session, telemetry), asyncio.timeout(20.0):
+        slow = [asyncio.ensure_future(session.post("/filter", data=never())) for _ in range(EXTENDER_AT_ONCE)]
+        assert {(await one).status for one in slow} == {408}
+        malformed = {"verb": "filter", "outcome": "malformed"}
+        counted = telemetry.registry.get_sample_value("cotide_extender_requests_total", malformed)
+        assert counted == EXTENDER_AT_ONCE
+        async with session.post("/filter", data=b" " * MEBIBYTE) as answer:
+            assert (answer.status, await answer.text()) == (200, str(MEBIBYTE))

@@ -1,0 +1,55 @@
+"""Bodies of requests to our HTTPS servers, within bounds: who sends a large one slowly holds up none of the usual ones.
+
+Used by the servers of the admission webhook and of the extender, which anybody may reach whom no NetworkPolicy keeps
+away. Invariant: at most so many large bodies are in memory at the same time, and none is waited for longer than its
+time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from typing import Final
+
+from aiohttp import web
+
+SMALL_BODY: Final = 2**16
+"""So much of a body a connection holds anyway: it takes no turn. Source: aiohttp's ``read_bufsize``."""
+
+
+class RequestBodies:
+    """Reads the bodies of one server.
+
+    Parameters
+    ----------
+    most_bytes : of a body.
+    at_once : large bodies in memory at the same time.
+    seconds : of the wall, for one body from its turn on.
+    """
+
+    def __init__(self, most_bytes: int, at_once: int, seconds: float) -> None:
+        self._most_bytes, self._seconds = most_bytes, seconds
+        self._turns = asyncio.Semaphore(at_once)
+
+    @asynccontextmanager
+    async def read(self, request: web.Request) -> AsyncIterator[bytes]:
+        """Hold the body of a request.
+
+        Raises
+        ------
+        web.HTTPRequestEntityTooLarge
+            When it is larger than may be; it is not read then.
+        web.HTTPRequestTimeout
+            When it does not come in time.
+        """
+        length = request.content_length
+        if length is not None and length > self._most_bytes:
+            raise web.HTTPRequestEntityTooLarge(self._most_bytes, length)
+        async with nullcontext() if length is not None and length <= SMALL_BODY else self._turns:
+            try:
+                async with asyncio.timeout(self._seconds):
+                    body = await request.read()
+            except TimeoutError:
+                raise web.HTTPRequestTimeout from None
+            yield body
