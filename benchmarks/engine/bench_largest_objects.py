@@ -34,11 +34,13 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from cotide_cli.commands.operator_command import GC_OBJECTS_AT_FIRST
+from cotide_core.limits import GANG_MOST, GANG_REQUESTS_MOST
 from cotide_kube.credentials import Credentials
 from cotide_operator.assembly import Operator, Options
 from cotide_operator.cache.reflectors import Informers
 from cotide_operator.config.settings import parse_settings
 from cotide_operator.scheduling.garbage_passes import settle
+from cotide_operator.translation.gangs import GANG_ANNOTATION, MIN_MEMBER_ANNOTATION
 from cotide_sim.apiserver.server import ApiServer
 
 BAR_MILLISECONDS: Final = 50.0
@@ -179,6 +181,19 @@ def crowd(api: Api, count: int = PODS, prefix: str = "crowd") -> None:
         api.make(_DEFAULT, pod(f"{prefix}-{number}"))
 
 
+def gang_case(name: str, first: int, kinds: int = GANG_REQUESTS_MOST) -> Case:
+    """Return the case of a gang of as many pods as may be, of so many kinds."""
+
+    def write(api: Api) -> None:
+        for number in range(GANG_MOST):
+            asks = [{"name": "c", "image": "x", "resources": {"requests": {"cpu": f"{first + number % kinds}m"}}}]
+            body = pod(f"gang-{number}", containers=asks)
+            body["metadata"]["annotations"] = {GANG_ANNOTATION: "gang", MIN_MEMBER_ANNOTATION: str(GANG_MOST)}
+            api.make(_DEFAULT, body)
+
+    return Case("gang", name, write, lambda api: api.clear(_DEFAULT))
+
+
 def node_case(name: str, body: Object) -> Case:
     return Case("node", name, lambda api: api.make("/api/v1/nodes", body), lambda api: api.clear("/api/v1/nodes/large"))
 
@@ -250,6 +265,9 @@ def cases() -> list[Case]:
         pods_case("20,000 resources", containers=asks),
         Case("pod", "256 KB of annotations", annotated, lambda api: api.clear(_DEFAULT)),
         Case("pod", f"{many:,} small ones at once", crowd, lambda api: api.clear(_DEFAULT)),
+        gang_case(f"{GANG_MOST:,} pods of {GANG_REQUESTS_MOST} kinds", 1),
+        gang_case(f"{GANG_MOST:,} pods of {GANG_REQUESTS_MOST} kinds that fit nowhere together", 20_000),
+        gang_case(f"{GANG_MOST:,} unlike pods, more kinds than start together", 1, GANG_MOST),
         node_case("25,000 labels", node("large", metadata=labels)),
         node_case("1.4 MB of taints", node("large", spec={"taints": taints})),
         node_case("30,000 resources", node("large", offered=offered)),
@@ -518,7 +536,9 @@ def measure(wanted: Callable[[Case], bool], lists: bool, runs: int, table: Table
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=3, help="of each case (default 3)")
-    parser.add_argument("--only", default="", help="kinds, with commas: pod, node, job, workload, list (default all)")
+    parser.add_argument(
+        "--only", default="", help="kinds, with commas: pod, gang, node, job, workload, list (default all)"
+    )
     parser.add_argument("--case", default="", help="only cases whose name holds this")
     parser.add_argument("--trace", action="store_true", help="say which callback was the longest, and where it was")
     asked = parser.parse_args()

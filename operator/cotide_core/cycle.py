@@ -13,7 +13,7 @@ instructions, byte for byte.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Generator, Sequence
 
 from cotide_core.config import SchedulerConfig
 from cotide_core.events import (
@@ -36,7 +36,7 @@ from cotide_core.events import (
 from cotide_core.forecasting.own_models import completion_by_namespace, qos_by_namespace
 from cotide_core.forecasting.run_time_cache import PodRunTimeForecasts, RunTimes
 from cotide_core.forecasting.shared_decision import SharedDecision
-from cotide_core.forecasting.start_estimates import predicted_starts
+from cotide_core.forecasting.start_estimates import start_steps
 from cotide_core.forecasts import CompletionForecaster, ModelCatalogue, QosForecaster
 from cotide_core.instructions import Evict, EvictCause, Instruction, Wait, WaitReason
 from cotide_core.placement.assumptions import Assumptions
@@ -56,6 +56,7 @@ from cotide_core.queueing.gangs import Gangs
 from cotide_core.queueing.ordering import FairOrder
 from cotide_core.queueing.queued_pod import QueuedPod, QueueState
 from cotide_core.queueing.scheduling_queue import SchedulingQueue
+from cotide_core.queueing.stepwise import finished
 from cotide_core.reclaiming.overload_monitor import Alarms
 from cotide_core.reclaiming.registry import capacity_of
 from cotide_core.state.cluster_state import ClusterState
@@ -264,14 +265,26 @@ class Scheduler:
 
     def queue_positions(self) -> dict[str, int]:
         """Return the rank of each waiting pod in the policy's order, 1 for the next; gated pods have none."""
-        return {entry.pod.key: index for index, entry in enumerate(self._queue.in_order(self._now), start=1)}
+        return finished(self.outlook_steps(self._now))[0]
 
     def predicted_starts(self, now: float) -> dict[str, float]:
         """Return when waiting pods may start, coarsely (see `starts`); pods about which nothing can be said are
         absent. A policy that plans says what is planned for batch and gratis pods."""
-        waiting = [entry for entry in self._queue.in_order(now) if not self._planner.plans(entry.shape)]
+        return finished(self.outlook_steps(now))[1]
+
+    def outlook_steps(self, now: float) -> Generator[None, None, tuple[dict[str, int], dict[str, float]]]:
+        """Return positions and predicted starts, in steps; `handle` must not be called between them."""
+        order = yield from self._queue.order_steps(now)
+        yield
+        positions = {entry.pod.key: index for index, entry in enumerate(order, start=1)}
+        yield
+        starts = (yield from self._start_steps(order, now)) if order else {}
+        return positions, starts
+
+    def _start_steps(self, order: Sequence[QueuedPod], now: float) -> Generator[None, None, dict[str, float]]:
+        waiting = [entry for entry in order if not self._planner.plans(entry.shape)]
         waiting = [entry for entry in waiting if entry.queue_state is not QueueState.CAPPED]
-        starts = predicted_starts(waiting, self.state, self._estimates, self._stretched, now)
+        starts = yield from start_steps(waiting, self.state, self._estimates, self._stretched, now)
         starts |= self._reservation.starts()
         return starts | {key: one.start_seconds for key, one in self.planned().items()}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Final, TypeVar
 
 TURN_SECONDS: Final = 0.005
@@ -55,3 +55,16 @@ async def in_turns(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
             await turn.give_way()
         done.append(work(item))
     return done
+
+
+async def in_steps(steps: Generator[None, None, R]) -> R:
+    """Return what work in steps returns; see `cotide_core.queueing.stepwise`."""
+    turn = Turn()
+    while True:
+        try:
+            next(steps)
+        except StopIteration as ended:
+            result: R = ended.value
+            await turn.give_way()
+            return result
+        await turn.give_way()

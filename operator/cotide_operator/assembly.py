@@ -72,7 +72,7 @@ from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 from cotide_operator.scheduling.binder import Binder
 from cotide_operator.scheduling.evictor import Evictor
 from cotide_operator.scheduling.foresights import Foresights
-from cotide_operator.scheduling.garbage_passes import thorough_passes
+from cotide_operator.scheduling.garbage_passes import full_passes, thorough_passes
 from cotide_operator.scheduling.phase_resizer import PhaseResizer
 from cotide_operator.scheduling.scheduling_loop import Foresight, SchedulingLoop, records
 from cotide_operator.scheduling.shadow import ShadowBinder, ShadowDispatcher
@@ -247,7 +247,8 @@ class Operator:
         async with TaskSupervisor() as supervisor:
             supervisor.take(self._following.begin())
             supervisor.start(self._blocks.watch(), "longest block of the loop")
-            supervisor.start(thorough_passes(self.loop.is_calm), "garbage")
+            supervisor.start(full_passes(), "garbage")
+            supervisor.start(thorough_passes(self.loop.is_calm), "old garbage")
             if not await self._reached(supervisor, stop):
                 return
             supervisor.start(self.loop.translate_ahead(), "translation ahead")
@@ -402,7 +403,7 @@ class Operator:
             self.settings.scheduler_name,
             reclaim=self.settings.job_pods_reclaim,
             limits=StartLimits(self.settings.jobs.start_seconds, self.settings.jobs.create_seconds),
-            starts=StartReporter(self.mirror, self.reporting.recorder, self.telemetry),
+            starts=StartReporter(self.mirror, self.reporting.recorder, self.telemetry, self.clock),
         )
         if self._phase_learning is not None:
             options = replace(options, learned=self._phase_learning.phases_for)
@@ -534,7 +535,7 @@ class Operator:
             self.mirror,
             self.outlooks,
             self.clock,
-            holdings_of=lambda node: holdings(self.loop.scheduler.state, node),
+            holdings_of=lambda node: holdings(self.loop.scheduler.state, node) if self.loop.is_whole else None,
             how=Publication(self.settings.reclaimed, self.settings.publishes_reclaimed, self.settings.slot_seconds),
             recorder=self.reporting.recorder,
             telemetry=self.telemetry,

@@ -23,6 +23,7 @@ from cotide_core.events import (
 from cotide_core.forecasting.heuristics import HeuristicCatalogue, HeuristicCompletion, HeuristicQos
 from cotide_core.forecasts import CompletionForecaster, QosForecaster
 from cotide_core.instructions import Bind, Instruction, Wait, WaitReason
+from cotide_core.queueing.stepwise import finished
 
 
 def engine(*events: Event, **knobs: object) -> Scheduler:
@@ -251,6 +252,16 @@ def test_predicted_starts_follow_the_running_jobs_finishes() -> None:
     assert scheduler.predicted_starts(10.0) == {"d/w0": 50.0, "d/w1": 80.0, "d/w2": 150.0}
 
 
+def test_positions_and_starts_come_in_steps_and_none_where_nobody_waits() -> None:
+    scheduler = engine(node_upserted("a"), pod_upserted("r", requested_seconds=50.0))
+    assert finished(scheduler.outlook_steps(1.0)) == ({}, {})
+    scheduler.handle([pod_upserted("late", created_seconds=2.0), pod_upserted("early", created_seconds=1.0)], 3.0)
+    steps = scheduler.outlook_steps(3.0)
+    positions, starts = finished(steps)
+    assert positions == scheduler.queue_positions() == {"d/early": 1, "d/late": 2}
+    assert starts["d/early"] == 50.0
+
+
 def test_asking_for_predicted_starts_changes_no_decision() -> None:
     """Else a ledger, which records no such questions, could not be reproduced."""
     asked: list[int] = []
@@ -265,8 +276,11 @@ def test_asking_for_predicted_starts_changes_no_decision() -> None:
             return Counting()
 
     scheduler = Scheduler(SchedulerConfig(), Only())
-    scheduler.handle([node_upserted(), pod_upserted("running", node="a", phase=PodPhase.RUNNING, ours=False)], 0.0)
+    running = pod_upserted("running", node="a", phase=PodPhase.RUNNING, ours=False)
+    scheduler.handle([node_upserted(), running, pod_upserted("huge", 5000, requested_seconds=7.0)], 0.0)
+    asked.clear()
     scheduler.predicted_starts(0.0)
+    assert asked == [1], "of what runs, as something waits for its room"
     scheduler.handle([pod_upserted("same")], 1.0)
     assert asked == [1, 1], "the arrival is asked about anew, as it would be in a replay"
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Generator
 
 import msgspec
 import pytest
 
+from cotide_core.queueing.stepwise import finished
 from cotide_kube import decoding, turns
 from cotide_kube.decoding import ObjectDecoder
 from cotide_kube.objects import PodObject
-from cotide_kube.turns import Turn, in_turns
+from cotide_kube.turns import Turn, in_steps, in_turns
 
 
 async def test_others_have_their_turn_while_many_items_are_worked_through(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,6 +34,29 @@ async def test_others_have_their_turn_while_many_items_are_worked_through(monkey
     assert await in_turns(work, range(100)) == [2 * number for number in range(100)]
     await other
     assert seen == [0, 1, 2], "each turn is over at once"
+
+
+async def test_others_have_their_turn_between_the_steps_of_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
+    done: list[int] = []
+    seen: list[int] = []
+
+    def work() -> Generator[None, None, int]:
+        for number in range(5):
+            done.append(number)
+            yield
+        return sum(done)
+
+    async def another() -> None:
+        for _ in range(3):
+            seen.append(len(done))
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(another())
+    assert await in_steps(work()) == 10
+    await other
+    assert seen == [1, 2, 3], "each turn is over at once"
+    assert finished(work()) == 20, "the same steps, and nobody else's turn: 0 to 4 once more"
 
 
 async def test_a_turn_ends_when_its_time_is_over_and_begins_anew_after_the_pause() -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from manifests import template, workload_manifest
 from servers import Server
 
+from cotide_core.errors import ClusterError
 from cotide_kube.client import KubeClient
+from cotide_kube.objects import Metadata, PodObject
+from cotide_kube.reflector import Reflector
 from cotide_operator.assembly import Operator, Options
 from cotide_operator.config.settings import Settings, parse_settings
 
@@ -21,6 +25,8 @@ ALONE = "leaderElection: {enabled: false}\n"
 QUICK_QUEUE = "queue: {backoffInitialSeconds: 0.05, backoffMaxSeconds: 0.4}\n"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/cotide-system/leases/cotide-operator"
 QUICK_LEASE = "leaderElection: {leaseDurationSeconds: 15, renewDeadlineSeconds: 10, retryPeriodSeconds: 0.1}\n"
+
+Starts = dict[str, set[str]]
 
 
 class World:
@@ -87,6 +93,24 @@ def settings(text: str) -> Settings:
     return parse_settings(HEAD + text)
 
 
+@contextlib.asynccontextmanager
+async def starts_of(client: KubeClient, name: Callable[[Metadata], str]) -> AsyncIterator[Starts]:
+    """Keep the uids of all pods that are ever made, by what ``name`` says of them."""
+    starts: Starts = defaultdict(set)
+
+    async def watch() -> None:
+        async for change in Reflector[PodObject](client, "/api/v1/pods", PodObject):
+            if change.object is not None:
+                starts[name(change.object.metadata)].add(change.object.metadata.uid)
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield starts
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
 @pytest.fixture
 async def world(server: Server) -> AsyncIterator[World]:
     async with KubeClient(server.credentials) as client:
@@ -104,3 +128,20 @@ def watch_bindings(operator: Operator) -> Counter[str]:
 
     operator.client.bind = bind  # type: ignore[method-assign]  # a spy; everything else is the real thing
     return posted
+
+
+async def run_pods(world: World, count: int) -> None:
+    """Have a service run so many pods of one core, and wait until they do."""
+    workloads = "/apis/cotide.dev/v1alpha1/namespaces/default/workloads"
+    body = workload_manifest("web", replicas=count, template=template("1", "64Mi"))
+    try:
+        await world.client.create(workloads, body)
+    except ClusterError:
+        await world.client.patch(f"{workloads}/web", {"spec": {"replicas": count}})
+
+    async def so() -> bool:
+        pods = await world.client.list("/api/v1/namespaces/default/pods")
+        here = [one for one in pods if not one["metadata"].get("deletionTimestamp")]
+        return len(here) == count and all(one["status"].get("phase") == "Running" for one in here)
+
+    await world.until(f"{count} pods run", so)

@@ -11,7 +11,7 @@ import numpy as np
 
 from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.kernels.compiled import compiled
-from cotide_core.kernels.guard_answers import write_answer
+from cotide_core.kernels.guard_answers import worst_mix, write_answer
 
 ROW: Final = 0
 VERSION: Final = 1
@@ -38,11 +38,7 @@ def worst_of_mixes(
     highest = np.empty(pairs)
     marks = np.empty((pairs, FETCHED_MARKS), np.int64)
     for pair in range(pairs):
-        end = starts[pair + 1] if pair + 1 < pairs else each.shape[0]
-        worst = starts[pair]
-        for mix in range(worst + 1, end):
-            if each[mix] > each[worst]:
-                worst = mix
+        worst = worst_mix(starts, each, pair)
         highest[pair] = each[worst]
         marks[pair, ROW] = rows[pair]
         marks[pair, VERSION] = versions[rows[pair]]

@@ -192,6 +192,17 @@ def write_answer(
 
 
 @compiled
+def worst_mix(starts: Integers, each: Floats, pair: int) -> int:
+    """Return the mix of the highest probability among those of a pair, the first of equals."""
+    end = starts[pair + 1] if pair + 1 < starts.shape[0] else each.shape[0]
+    worst = int(starts[pair])
+    for mix in range(worst + 1, end):
+        if each[mix] > each[worst]:
+            worst = mix
+    return worst
+
+
+@compiled
 def take_answers(
     pair_shapes: Integers,
     rows: Integers,
@@ -221,18 +232,14 @@ def take_answers(
     pairs = rows.shape[0]
     answers = np.empty(pairs)
     for pair in range(pairs):
-        end = starts[pair + 1] if pair + 1 < pairs else each.shape[0]
-        highest, worst, basis = each[starts[pair]], numbers[starts[pair]], bases[starts[pair]]
-        for mix in range(starts[pair] + 1, end):
-            if each[mix] > highest:
-                highest, worst, basis = each[mix], numbers[mix], bases[mix]
-        answers[pair] = highest
+        worst = worst_mix(starts, each, pair)
+        answers[pair] = each[worst]
         write_answer(
             pair_shapes[pair],
             rows[pair],
-            highest,
-            worst,
-            basis,
+            each[worst],
+            numbers[worst],
+            bases[worst],
             threshold,
             shapes,
             marks,

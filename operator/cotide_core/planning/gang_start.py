@@ -11,15 +11,15 @@ by one call, or nobody.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from cotide_core.forecasts import QosForecaster
 from cotide_core.instructions import Evict, Wait, WaitReason
-from cotide_core.limits import GANG_KINDS_MOST
+from cotide_core.limits import GANG_KINDS_MOST, GANG_REQUESTS_MOST
 from cotide_core.placement.assumptions import Assumptions
 from cotide_core.placement.bind_instructions import DecidedBind
 from cotide_core.placement.feasibility import FITS
@@ -31,7 +31,7 @@ from cotide_core.queueing.gangs import Gangs, GangStanding
 from cotide_core.queueing.queued_pod import QueuedPod
 from cotide_core.queueing.scheduling_queue import SchedulingQueue
 from cotide_core.state.cluster_state import ClusterState
-from cotide_core.state.shapes import Shape
+from cotide_core.state.shapes import FitShape, Shape
 from cotide_core.state.snapshot import Snapshot
 
 NOT_NOW: Placement = Placement(-1, None, ())
@@ -101,6 +101,14 @@ class _Trial:
     """Members that could have started."""
 
 
+class _Refused(NamedTuple):
+    """What a gang found no room with: with the same again it finds none."""
+
+    relief_clock: int
+    lacks: int
+    waiting: Counter[Shape]
+
+
 class GangStarts:
     """Starts the gangs of one engine.
 
@@ -124,8 +132,8 @@ class GangStarts:
         self._queue = queue
         self._capacity = capacity
         self._assumptions = assumptions
-        self._failed: dict[str, tuple[int, int, int]] = {}
-        """Of gangs that found no room: the state's relief clock, who waited and who lacked then."""
+        self._failed: dict[str, _Refused] = {}
+        """By gang that found no room."""
 
     def attempt(
         self,
@@ -195,17 +203,21 @@ class GangStarts:
     def _start(
         self, standing: GangStanding, members: list[QueuedPod], snapshot: Snapshot, now: float, qos: QosForecaster
     ) -> GangAttempt:
-        key, clock = standing.gang.key, self._state.columns.relief_clock
-        mark = (clock, len(standing.waiting), standing.lacks)
+        key = standing.gang.key
+        kinds = Counter(one.shape for one in standing.waiting)
         tied = any(one.shape.fit.peers is not None for one in members)
-        if self._failed.get(key) == mark and not tied:
+        if self._failed.get(key) == self._refusal(standing, kinds) and not tied:
             return self._again(members, now)
+        needs = Counter(one.shape.fit for one in members)
+        if len(needs) > GANG_REQUESTS_MOST:
+            self._note_refusal(standing, kinds)
+            return self._too_unlike(standing, members, now)
         members.sort(key=lambda one: (-one.shape.fit.millicores, one.sequence))
-        could = self._at_most(members, snapshot)
+        could = self._at_most(needs, snapshot)
         if could < len(members) and self._capacity.by_requests:
             verdicts = self._placer.refusals(snapshot, members[0].shape.fit)
             trial = _Trial(refused=Placement(-1, None, verdicts), failed=members[-1], could=could)
-            self._failed[key] = mark
+            self._note_refusal(standing, kinds)
             return self._refused(standing, members, trial, snapshot.node_count, now)
         saved = self._capacity.mark()
         trial = self._try(members, snapshot, now, qos)
@@ -222,8 +234,29 @@ class GangStarts:
             return self._make_room(standing, members, trial, saved, snapshot, now)
         self._capacity.rewind(saved)
         if trial.capped is None:
-            self._failed[key] = (self._state.columns.relief_clock, len(standing.waiting), standing.lacks)
+            self._note_refusal(standing, kinds)
         return self._refused(standing, members, trial, snapshot.node_count, now)
+
+    def _refusal(self, standing: GangStanding, kinds: Counter[Shape]) -> _Refused:
+        return _Refused(self._state.columns.relief_clock, standing.lacks, kinds)
+
+    def _note_refusal(self, standing: GangStanding, kinds: Counter[Shape]) -> None:
+        if len(self._failed) > 2 * len(self._gangs.members):
+            self._failed = {key: one for key, one in self._failed.items() if key in self._gangs.members}
+        self._failed[standing.gang.key] = self._refusal(standing, kinds)
+
+    def _too_unlike(self, standing: GangStanding, members: Sequence[QueuedPod], now: float) -> GangAttempt:
+        """Leave members waiting that are too many different ones: somebody must change them."""
+        attempt = GangAttempt()
+        words = (
+            f"gang {standing.gang.key}: its pods ask for more than {GANG_REQUESTS_MOST} different things, which can't "
+            "start together: make their requests and rules alike"
+        )
+        for one in members:
+            self._queue.take(one, now)
+            self._park(one, now)
+            attempt.tell(wait(one, WaitReason.MISCONFIGURED, words))
+        return attempt
 
     def _try(self, members: Sequence[QueuedPod], snapshot: Snapshot, now: float, qos: QosForecaster) -> _Trial:
         """Place one member after another, as far as it goes."""
@@ -247,13 +280,16 @@ class GangStarts:
         trial.could = len(trial.placed)
         return trial
 
-    def _at_most(self, members: Sequence[QueuedPod], snapshot: Snapshot) -> int:
+    def _at_most(self, needs: Mapping[FitShape, int], snapshot: Snapshot) -> int:
         """Return how many members fit at most, by requests alone; exact for like members without a guard.
 
-        Members with rules about other pods all count: one that is placed may open nodes to the next.
+        Members with rules about other pods all count: one that is placed may open nodes to the next. So do those of
+        many kinds: to place them tells it as soon.
         """
+        if len(needs) > GANG_KINDS_MOST:
+            return sum(needs.values())
         counted = 0
-        for fit, alike in Counter(one.shape.fit for one in members).items():
+        for fit, alike in needs.items():
             if fit.peers is not None:
                 counted += alike
                 continue

@@ -64,6 +64,10 @@ class AnswerTables:
         self._horizons: tuple[float, ...] = ()
         """Of forecast rates, by which the shapes were described."""
 
+    def given(self) -> tuple[Integers, Integers, Floats, Integers, Floats]:
+        """Return what the kernels of `guard_answers` and `fetched` read and write, in the order they take it."""
+        return self.shapes, self.marks, self.probabilities, self.least, self.least_probabilities
+
     def index_of(self, snapshot: Snapshot, shape: Shape) -> int:
         """Return the index of a shape, which is now the latest used."""
         if snapshot.state.rate_forecasts.horizons_seconds != self._horizons:

@@ -51,11 +51,7 @@ class PrefetchedAnswers:
             self._highest,
             self._marks,
             threshold,
-            tables.shapes,
-            tables.marks,
-            tables.probabilities,
-            tables.least,
-            tables.least_probabilities,
+            *tables.given(),
             columns.versions,
             columns.relief_versions,
         )

@@ -136,11 +136,7 @@ class QosGuard:
         return not_covered(
             index,
             rows,
-            tables.shapes,
-            tables.marks,
-            tables.probabilities,
-            tables.least,
-            tables.least_probabilities,
+            *tables.given(),
             snapshot.columns.relief_versions,
         )
 
@@ -262,11 +258,7 @@ class QosGuard:
             indices,
             ends,
             rows,
-            tables.shapes,
-            tables.marks,
-            tables.probabilities,
-            tables.least,
-            tables.least_probabilities,
+            *tables.given(),
             columns.versions,
             columns.relief_versions,
             columns.service_counts,
@@ -325,11 +317,7 @@ class QosGuard:
             asked.numbers,
             basis_of(found.outside, found.evidence),
             self.threshold,
-            tables.shapes,
-            tables.marks,
-            tables.probabilities,
-            tables.least,
-            tables.least_probabilities,
+            *tables.given(),
             columns.versions,
             columns.relief_versions,
         )

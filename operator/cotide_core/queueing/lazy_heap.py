@@ -13,6 +13,9 @@ from typing import Any, Final, Generic, TypeVar
 
 SPARE: Final = 64
 """Stale items that are not worth a clearing (chosen: 64 KB of pods)."""
+STALE_SHARE: Final = 8
+"""Of the items, the part that must have been stale before all are looked through. Chosen: a look is some thirty times
+cheaper than a pop."""
 T = TypeVar("T", bound=tuple[Any, ...])
 """Tuples that tell themselves apart before what has no order in them: by a ticket."""
 
@@ -36,25 +39,39 @@ class LazyHeap(Generic[T]):
         """Put an item in."""
         heapq.heappush(self._items, item)
         if len(self._items) > self._most:
-            self._items = [one for one in self._items if self._is_valid(one)]
-            heapq.heapify(self._items)
+            self._clear()
             self._most = 2 * len(self._items) + SPARE
 
     def first(self) -> T | None:
         """Return the first valid item; None where there is none."""
+        stale = 0
         while self._items:
             if self._is_valid(self._items[0]):
                 return self._items[0]
             heapq.heappop(self._items)
+            stale += 1
+            self._clear_after(stale)
         return None
 
     def pop(self) -> T | None:
         """Take the first valid item out."""
+        stale = 0
         while self._items:
             item = heapq.heappop(self._items)
             if self._is_valid(item):
                 return item
+            stale += 1
+            self._clear_after(stale)
         return None
+
+    def _clear(self) -> None:
+        self._items = [one for one in self._items if self._is_valid(one)]
+        heapq.heapify(self._items)
+
+    def _clear_after(self, stale: int) -> None:
+        """Drop all that is stale where so many in a row were: ten thousand pods that went at once are as many pops."""
+        if stale > SPARE and stale * STALE_SHARE > len(self._items):
+            self._clear()
 
     def __len__(self) -> int:
         """Return how many items are held, stale ones too."""

@@ -137,6 +137,11 @@ def key_of(metadata: Metadata) -> str:
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 
 
+def namespace_of_key(key: str) -> str:
+    """Return the namespace of such a key; empty for what lives in none."""
+    return key.rpartition("/")[0]
+
+
 def controller_of(metadata: Metadata) -> OwnerReference | None:
     """Return the owner that controls an object, if one does."""
     for owner in metadata.owner_references:
@@ -259,6 +264,10 @@ class ObjectCache:
     def pods_of_workload(self, workload_key: str) -> list[PodObject]:
         """Return the pods that a Workload of ours controls or selects."""
         return [self.pods[key] for key in self._pods_by_workload.get(workload_key, ())]
+
+    def pod_count(self, kind: Literal["jobs", "workloads"], key: str) -> int:
+        """Return how many pods a Job or a Workload of ours has."""
+        return len((self._pods_by_job if kind == "jobs" else self._pods_by_workload).get(key, ()))
 
     def pods_kept_for(self, job_key: str) -> list[PodObject]:
         """Return the pods that our finalizer keeps for a Job, which may be gone: see `keeper_of`."""

@@ -93,7 +93,12 @@ class PromQuery:
         levels = sum(1 for _ in _LEVEL.finditer(plain))
         if levels > LEVELS:
             raise QueryRefused(f"it has {levels} brackets and operators, {LEVELS} are allowed")
-        return cls(_parsed(plain), tuple(strings))
+        tree = _parsed(plain)
+        try:
+            _check_durations(tree)
+        except (OverflowError, ValueError) as error:
+            raise QueryRefused("a duration in it is of more than 999,999,999 days") from error
+        return cls(tree, tuple(strings))
 
     @property
     def is_selector(self) -> bool:
@@ -222,6 +227,14 @@ def _selectors(node: object) -> Iterator[ast.VectorSelector]:
         yield node
     for child in _children(node):
         yield from _selectors(child)
+
+
+def _check_durations(node: object) -> None:
+    """Look at each duration: the parser reads longer ones than `timedelta` holds, and fails when asked for them."""
+    for name in ("range", "step", "offset"):
+        getattr(node, name, None)
+    for child in _children(node):
+        _check_durations(child)
 
 
 def _check_ranges(node: object, subqueries: int) -> None:

@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
 from cotide_core.classes import CLASS_LABEL, WorkloadClass
@@ -144,7 +145,7 @@ def see_child(pod: PodObject, owner_uid: str) -> SeenPod | None:
 
 def by_index(found: Iterable[SeenPod | None]) -> list[SeenPod]:
     """Return the children among them in order."""
-    return sorted((child for child in found if child is not None), key=lambda child: (child.index, child.retry))
+    return sorted([child for child in found if child is not None], key=attrgetter("index", "retry"))
 
 
 def index_of(pod: PodObject) -> int:

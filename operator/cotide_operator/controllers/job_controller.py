@@ -20,7 +20,7 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.errors import InputError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
-from cotide_kube.turns import Turn, in_turns
+from cotide_kube.turns import Turn, in_steps, in_turns
 from cotide_operator.apis.types import DEFAULT_SCHEDULER_NAME, JobSpec, read_job
 from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache, key_of
@@ -36,7 +36,7 @@ from cotide_operator.controllers.starts.start_times import DEFAULT_LIMITS, Start
 from cotide_operator.controllers.status_builder import (
     ReconcileContext,
     Starting,
-    job_status,
+    job_status_steps,
     misconfigured,
     with_released,
 )
@@ -179,15 +179,17 @@ class JobController:
             return self._wall_until(plan.recheck_seconds) or MADE_SECONDS
         decisions = await self._decisions(job, pods)
         await turn.give_way()
-        status = job_status(
-            known.spec,
-            plan.progress,
-            pods,
-            decisions,
-            known.kept.status,
-            context,
-            known.trouble,
-            Starting(plan.slow, plan.held_back),
+        status = await in_steps(
+            job_status_steps(
+                known.spec,
+                plan.progress,
+                pods,
+                decisions,
+                known.kept.status,
+                context,
+                known.trouble,
+                Starting(plan.slow, plan.held_back),
+            )
         )
         status["conditions"] = with_released(status["conditions"], known.unwritten, context)
         await turn.give_way()
@@ -306,12 +308,10 @@ class JobController:
         Before anything is counted or made for the first time in this term, the status is read from the API server.
         """
         memory = None if known.read else known.memory.copy()
-        limits = self._options.limits
         turn = Turn()
         progress = jobs.read_progress(known.kept.status)
         await turn.give_way()
-        plan = jobs.plan_job(spec, progress, pods, known.memory, self._clock.now(), limits)
-        await turn.give_way()
+        plan = await self._in_steps(spec, progress, pods, known.memory)
         if memory is not None and (plan.make or plan.progress != progress):
             kept = await self._record.read(job, known.kept)
             if kept is None:
@@ -319,8 +319,14 @@ class JobController:
             known.kept, known.read, known.memory = kept, True, memory
             progress = jobs.read_progress(kept.status)
             await turn.give_way()
-            plan = jobs.plan_job(spec, progress, pods, known.memory, self._clock.now(), limits)
+            plan = await self._in_steps(spec, progress, pods, known.memory)
         return plan, plan.progress == progress
+
+    async def _in_steps(
+        self, spec: JobSpec, progress: jobs.Progress, pods: list[SeenPod], memory: jobs.ReconcilerCache
+    ) -> jobs.JobPlan:
+        """Plan a Job; between two steps others have their turn."""
+        return await in_steps(jobs.plan_steps(spec, progress, pods, memory, self._clock.now(), self._options.limits))
 
     def _recall(self, key: str, job: CustomObject) -> _JobEntry:
         """Return what is known of a Job; of one that is new to us, what its status says."""

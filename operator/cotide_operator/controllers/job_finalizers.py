@@ -105,25 +105,29 @@ class JobFinalizers:
         """
         leaving = job is not None and job.metadata.deletion_timestamp is not None
         uid = job.metadata.uid if job is not None else ""
-        strays: list[PodObject] = []
-        foreign: list[PodObject] = []
+        strays: list[tuple[PodObject, str]] = []  # with the uid of who controls it
+        foreign: list[tuple[PodObject, str]] = []
         turn = Turn()
         for pod in self._mirror.pods_kept_for(key):
             await turn.give_way()
             owner = owner_uid(pod)
             if not owner or (owner == uid and (leaving or index_of(pod) < 0)):
-                strays.append(pod)
+                strays.append((pod, owner))
             elif owner != uid:
-                foreign.append(pod)
+                foreign.append((pod, owner))
         living = await self._living(key) if foreign else ""
-        strays += [pod for pod in foreign if owner_uid(pod) != living]
+        strays += [(pod, owner) for pod, owner in foreign if owner != living]
+        await turn.give_way()
         # Those that name an owner go with it; one whose owner was taken off it lives on by itself.
-        going = frozenset(pod.metadata.uid for pod in strays if owner_uid(pod))
-        held = await self.release(key.partition("/")[0], await in_turns(see, strays), going)
+        going = frozenset(pod.metadata.uid for pod, owner in strays if owner)
+        await turn.give_way()
+        seen = await in_turns(see, [pod for pod, _ in strays])
+        await turn.give_way()
+        held = await self.release(key.partition("/")[0], seen, going)
         unreadable = self._mirror.quarantine.get("jobs", key) is not None
         lagging = (
             (UNREADABLE_SECONDS if unreadable else LAGGING_SECONDS)
-            if any(owner_uid(pod) == living for pod in foreign)
+            if any(owner == living for _, owner in foreign)
             else None
         )
         again = min((seconds for seconds in (held.again_seconds, lagging) if seconds is not None), default=None)

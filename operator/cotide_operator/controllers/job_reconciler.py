@@ -36,7 +36,7 @@ node beyond that are taken back, uncounted. The next pods prefer other nodes tha
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
@@ -139,15 +139,15 @@ class JobPlan:
     """Clock second at which a back-off runs out, or a kubelet's time to start a pod."""
 
 
-def plan_job(
+def plan_steps(
     spec: JobSpec,
     progress: Progress,
     pods: Sequence[SeenPod],
     memory: ReconcilerCache,
     now_seconds: float,
     limits: StartLimits = DEFAULT_LIMITS,
-) -> JobPlan:
-    """Return the next steps of a Job.
+) -> Generator[None, None, JobPlan]:
+    """Return the next steps of a Job, themselves planned in steps: ten thousand pods take a while.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ def plan_job(
         As in its status.
     pods : sequence of SeenPod
         Its own children, all of them.
-    memory : Memory
+    memory : ReconcilerCache
         Of this Job; changed in place.
     now_seconds : float
         The operator's clock.
@@ -166,19 +166,25 @@ def plan_job(
     """
     starts: Starts[tuple[int, int]] = Starts()
     given_up: tuple[SeenPod, ...] = ()
+    alive = [pod for pod in pods if pod.alive]
     if progress.outcome is None:
-        starts = follow_starts(_waiting(pods), memory.starts, now_seconds, limits)
+        waiting = {(pod.index, pod.retry): pod for pod in alive if not pod.deleting}
+        yield
+        starts = follow_starts(waiting, memory.starts, now_seconds, limits)
+        yield
         before, progress = progress, _accounted(spec, progress, pods, memory, now_seconds, starts.late)
-        given_up = _remember_starts(memory, pods, before, progress, starts.late, now_seconds)
+        yield
+        given_up = _remember_starts(memory, alive, waiting, before, progress, starts.late, now_seconds)
         if len(progress.completed) >= spec.completions:
             progress = replace(progress, outcome=Outcome.SUCCEEDED)
         elif progress.failures > spec.backoff_limit:
             progress = replace(progress, outcome=Outcome.FAILED)
     if progress.outcome is not None:  # what still runs counts no more: nothing is waited for
-        alive = [pod for pod in pods if pod.alive]
         released = tuple(pod for pod in pods if pod.tracked)
         return JobPlan(progress, delete=_unwanted(alive), release=released, slow=starts.slow, given_up=given_up)
-    plan = _filled(spec, progress, pods, memory, now_seconds, starts.lasting)
+    yield
+    plan = _filled(spec, progress, pods, alive, memory, now_seconds, starts.lasting)
+    yield
     rechecks = [seconds for seconds in (plan.recheck_seconds, starts.next_seconds) if seconds is not None]
     counted = _counted(spec, progress, pods, memory)
     withdrawn = frozenset(pod.uid for pod in counted if (pod.index, pod.retry) in memory.withdrawn)
@@ -188,29 +194,25 @@ def plan_job(
     )
 
 
-def _waiting(pods: Sequence[SeenPod]) -> dict[tuple[int, int], SeenPod]:
-    return {(pod.index, pod.retry): pod for pod in pods if pod.alive and not pod.deleting}
-
-
 def _remember_starts(
     memory: ReconcilerCache,
-    pods: Sequence[SeenPod],
+    alive: Sequence[SeenPod],
+    waiting: Mapping[tuple[int, int], SeenPod],
     before: Progress,
     after: Progress,
     late: frozenset[tuple[int, int]],
     now_seconds: float,
 ) -> tuple[SeenPod, ...]:
     """Remember whether pods of a Job can be started at all, and where not; return those given up in this look."""
-    waiting = _waiting(pods)
     given_up = tuple(waiting[one] for one in sorted(late) if before.retry(one[0]) == one[1] < after.retry(one[0]))
-    running = [pod for pod in pods if pod.alive and pod.phase == "Running"]
+    running = [pod for pod in alive if pod.phase == "Running"]
     for pod in given_up:
         memory.avoided.pop(pod.node or "", None)
         memory.avoided[pod.node or ""] = None
-    for node in [*(pod.node or "" for pod in running), *list(memory.avoided)[:-AVOIDED_NODES], ""]:
+    for node in {*(pod.node or "" for pod in running), *list(memory.avoided)[:-AVOIDED_NODES], ""}:
         memory.avoided.pop(node, None)
     times = memory.starts
-    begun = [times.stuck[one] for one in times.stuck]
+    begun = list(times.stuck.values())
     begun += [times.creating[one] for one in late if one in times.creating]
     if not any(pod.kueue_group for pod in waiting.values()):  # a group of Kueue's waits until all of it is there
         memory.obstructed = min([*([] if memory.obstructed is None else [memory.obstructed]), *begun], default=None)
@@ -232,13 +234,21 @@ def _accounted(
 ) -> Progress:
     """Count every pod that ended since the last look, or was not started in time."""
     by_attempt = {(pod.index, pod.retry): pod for pod in pods}
-    highest: dict[int, int] = {}
-    for index, retry in by_attempt:
-        highest[index] = max(retry, highest.get(index, 0))
     completed, retries = set(progress.completed), dict(progress.retries)
     failures, evictions = progress.failures, progress.evictions
-    indexes = {index for index, _ in (*by_attempt, *memory.met)}
-    for index in sorted(index for index in indexes if index < spec.completions and index not in completed):
+    # Most pods are alive and their indexes' current ones: nothing is to be counted, and ten thousand are told at once.
+    going = {
+        attempt
+        for attempt, pod in by_attempt.items()
+        if retries.get(attempt[0], 0) == attempt[1] and attempt not in late and pod.alive
+    }
+    memory.met.update(one for one in going if one[0] < spec.completions and one[0] not in completed)
+    others = by_attempt.keys() - going
+    highest: dict[int, int] = {}
+    for index, retry in others:
+        highest[index] = max(retry, highest.get(index, 0))
+    indexes = {index for index, _ in (*others, *(memory.met - by_attempt.keys()))} - completed
+    for index in sorted(index for index in indexes if index < spec.completions):
         while True:
             attempt = index, retries.get(index, 0)
             pod = by_attempt.get(attempt)
@@ -294,12 +304,12 @@ def _filled(
     spec: JobSpec,
     progress: Progress,
     pods: Sequence[SeenPod],
+    alive: Sequence[SeenPod],
     memory: ReconcilerCache,
     now_seconds: float,
     lasting: frozenset[tuple[int, int]],
 ) -> JobPlan:
     """Make what is missing up to the parallelism, or take away what is too much."""
-    alive = [pod for pod in pods if pod.alive]
     stray: list[SeenPod] = []
     current: list[SeenPod] = []
     overdue: list[SeenPod] = []
@@ -312,24 +322,23 @@ def _filled(
             current.append(pod)
     stray += overdue
     wanted = 0 if spec.suspend else min(spec.parallelism, spec.completions - len(progress.completed))
-    # Those that wait go first, then the last indexes: the least work is lost.
-    order = sorted(current, key=lambda pod: (pod.node is not None, -pod.index))
-    surplus = order[: max(0, len(current) - wanted)]
+    surplus = _first_to_go(current)[: len(current) - wanted] if len(current) > wanted else []
     limit = wanted
     if memory.obstructed is not None:
         limit = min(wanted, max(PROBES, spec.gang_size if spec.gang is not None else 0))
-        stuck = [pod for pod in order if pod.cannot_start and not pod.deleting]
+        stuck = [pod for pod in current if pod.cannot_start and not pod.deleting]
         given_back = [pod for pod in stuck if (pod.index, pod.retry) in lasting]
-        surplus = surplus or given_back[: max(0, len(stuck) - limit)]
+        surplus = surplus or _first_to_go(given_back)[: max(0, len(stuck) - limit)]
     if surplus:
         memory.withdrawn.update((pod.index, pod.retry) for pod in surplus)
         return JobPlan(progress, delete=_unwanted((*stray, *surplus)), held_back=wanted - limit)
-    # One that was withdrawn has its name until it is gone.
-    taken = {pod.index for pod in pods if pod.alive or pod.retry == progress.retry(pod.index)}
     make: list[tuple[int, int]] = []
     waits: list[float] = []
+    room = limit - len(current) - len(overdue)
+    # One that was withdrawn has its name until it is gone.
+    taken = {pod.index for pod in pods if pod.alive or pod.retry == progress.retry(pod.index)} if room > 0 else set()
     for index in range(spec.completions):
-        if len(current) + len(overdue) + len(make) >= limit:
+        if len(make) >= room:
             break
         if index in taken or index in progress.completed:
             continue
@@ -340,6 +349,11 @@ def _filled(
         make.append((index, progress.retry(index)))
     held = wanted - max(limit, len(current))
     return JobPlan(progress, tuple(make), _unwanted(stray), held_back=held, recheck_seconds=min(waits, default=None))
+
+
+def _first_to_go(pods: Iterable[SeenPod]) -> list[SeenPod]:
+    """Return the pods in the order in which they are taken away: the least work is lost."""
+    return sorted(pods, key=lambda pod: (pod.node is not None, -pod.index))
 
 
 def _unwanted(pods: Iterable[SeenPod]) -> tuple[SeenPod, ...]:

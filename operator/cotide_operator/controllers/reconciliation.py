@@ -3,9 +3,10 @@
 ::
 
     kopf (created, updated, resumed, deleted) --reconcile, waits for the look--.
-    pods of Jobs and Workloads (the cache) -------------------------------------+--> work queue --> workers --> look
-    new decisions (a slot a key) ----------------------------------------------'         ^                       |
-                                                                                        '--- when it says so ---'
+    pods of Jobs and Workloads (the cache) -------------------------------------+--> work queue --> look
+    new decisions (in turns of namespaces) -------------------------------------'         ^           |
+                                                                                         '-----------'
+                                                                                       when it says so
 
 kopf says when one of our two resources changed, and what becomes of its handler when the look fails. The cache of both
 enqueues nothing; it is what a look reads, because it holds what the gates let in, and because kopf hears nothing of a
@@ -15,8 +16,8 @@ far more pods.
 Run by the operator's assembly in its own event loop, beside the scheduling loop; one instance serves one term of
 leadership, because what it remembers is only true while nobody else acts. Invariants: nothing is looked at before the
 cache was filled; a look works on what is there, not on what happened, so that lost or doubled notifications do no
-harm; decisions alone lead to at most `REFRESHES_PER_SECOND` looks, however long the queue is; a look that kopf waits
-for is tried again by kopf, any other by the queue.
+harm; decisions alone lead to at most `REFRESHES_PER_SECOND` looks, however long the queue is; an object of many pods is
+left alone for a time after each look; a look that kopf waits for is tried again by kopf, any other by the queue.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from typing import Final, Literal
 from cotide_core.errors import CotideError
 from cotide_kube.client import KubeClient
 from cotide_operator.cache.decision_store import DecisionStore
-from cotide_operator.cache.object_cache import Kind, ObjectCache
+from cotide_operator.cache.namespace_turns import NamespaceTurns
+from cotide_operator.cache.object_cache import Kind, ObjectCache, namespace_of_key
 from cotide_operator.clock import Clock
 from cotide_operator.controllers.job_controller import DEFAULT_OPTIONS, JobController, ReconcileOptions
 from cotide_operator.controllers.status_writer import version_of
@@ -45,8 +47,15 @@ RESYNC_SECONDS: Final = 60.0
 """Wall seconds after which everything is looked at again, whatever was lost; chosen."""
 SHOWN_SECONDS: Final = 1.0
 """Longest that a look waits for the cache to show what kopf has seen; chosen, both watch the same server."""
-WORKERS: Final = 8
-"""Objects looked at at the same time. Chosen."""
+AT_ONCE_EACH: Final = 8
+"""Objects of one namespace looked at at the same time. Chosen."""
+AT_ONCE: Final = 64
+"""Of all namespaces; chosen: a look mostly waits for the API server, and eight namespaces may have all they want."""
+REST_SECONDS_A_POD: Final = 1e-4
+"""Between two looks at an object, for each of its pods beyond `WITHOUT_REST`, so that the changes of a Job's many pods
+leave time to others. Chosen: 10,000 pods that fit nowhere took all of the loop without, half of it with."""
+WITHOUT_REST: Final = 100
+"""Pods of an object whose looks are too short to be spread; chosen."""
 
 Ours = Literal["jobs", "workloads"]
 WorkKey = tuple[Ours, str]
@@ -89,13 +98,14 @@ class Controllers:
             applicability=applicability,
             options=options,
         )
-        self.queue: WorkQueue[WorkKey] = WorkQueue()
+        self.queue: WorkQueue[WorkKey] = WorkQueue(_namespace_of, AT_ONCE_EACH)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._filled = asyncio.Event()
         self._unshown: dict[WorkKey, asyncio.Event] = {}
         """Set when the cache of an object changed that somebody waits for."""
-        self._next_slot = 0.0
-        self._slots: dict[WorkKey, float] = {}
+        self._unrefreshed: NamespaceTurns[WorkKey] = NamespaceTurns()
+        """Whose status does not show the latest decisions yet."""
+        self._decisions = asyncio.Event()
         self._waiting: dict[WorkKey, list[asyncio.Future[None]]] = {}
         """Whoever waits for the outcome of the next look."""
         self._owners: dict[str, tuple[WorkKey, ...]] = {}
@@ -137,8 +147,7 @@ class Controllers:
         self._loop = asyncio.get_running_loop()
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._resync())]
-                tasks += [group.create_task(self._work()) for _ in range(WORKERS)]
+                tasks = [group.create_task(work) for work in (self._resync(), self._refresh(), self._work())]
                 await stop.wait()
                 self._loop = None
                 for task in tasks:
@@ -151,21 +160,44 @@ class Controllers:
     def models_changed(self) -> None:
         """Look at all Workloads: another model may answer for them, or the heuristic."""
         for key in self._mirror.workloads:
-            self._take_slot(("workloads", key))
+            self._refresh_soon(("workloads", key))
 
     async def _work(self) -> None:
+        """Begin a look whenever one is due and there is room for it."""
         await self._wait_until_filled()
+        room = asyncio.Semaphore(AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await room.acquire()
+                group.create_task(self._reconcile_in_turn(await self.queue.get(), room))
+
+    async def _reconcile_in_turn(self, following: WorkKey | None, room: asyncio.Semaphore) -> None:
+        """Look at a key and, at once, at whatever is due after it: a turn of the event loop may be long."""
+        try:
+            while following is not None:
+                # A look that began is finished even when we are told to stop: between its writes nothing may be lost.
+                reconciling = asyncio.ensure_future(self._reconcile(*following))
+                try:
+                    await asyncio.shield(reconciling)
+                except asyncio.CancelledError:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(5.0):
+                            await reconciling
+                    raise
+                following = self.queue.take()
+        finally:
+            room.release()
+
+    async def _refresh(self) -> None:
+        """Look at whose pods have new decisions, so many a second; namespaces take turns."""
         while True:
-            kind, key = await self.queue.get()
-            # A look that began is finished even when we are told to stop: between its writes nothing may be lost.
-            reconciling = asyncio.ensure_future(self._reconcile(kind, key))
-            try:
-                await asyncio.shield(reconciling)
-            except asyncio.CancelledError:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(5.0):
-                        await reconciling
-                raise
+            self._decisions.clear()
+            if not self._unrefreshed:
+                await self._decisions.wait()
+            await asyncio.sleep(1.0 / REFRESHES_PER_SECOND)  # and what is decided meanwhile is shown, too
+            namespace = self._unrefreshed.turn()
+            if namespace is not None:
+                self.queue.add(self._unrefreshed.take(namespace))
 
     async def _reconcile(self, kind: Ours, key: str) -> None:
         controller = self.jobs if kind == "jobs" else self.workloads
@@ -176,7 +208,8 @@ class Controllers:
             self._failed(kind, key, error, asked=bool(waiting))
             _give(waiting, error)
         else:
-            self.queue.done((kind, key))
+            rest = REST_SECONDS_A_POD * max(0, self._mirror.pod_count(kind, key) - WITHOUT_REST)
+            self.queue.done((kind, key), rest)
             if again is not None:
                 self.queue.add_after((kind, key), again)
             _give(waiting)
@@ -204,7 +237,7 @@ class Controllers:
             if loop.time() >= next_everything:
                 next_everything = loop.time() + RESYNC_SECONDS
                 for key in {**dict.fromkeys(self._mirror.jobs), **dict.fromkeys(self._mirror.keepers())}:
-                    self._take_slot(("jobs", key))
+                    self._refresh_soon(("jobs", key))
 
     def _shows(self, kind: Ours, key: str, version: str, *, deleted: bool) -> bool:
         """Whether the cache is as new as what somebody saw; versions that can't be compared are taken as seen."""
@@ -234,7 +267,7 @@ class Controllers:
             self._pod_changed(key)
         elif kind in ("jobs", "workloads"):
             if key not in self._mirror.objects(kind):
-                self._slots.pop((kind, key), None)
+                self._unrefreshed.drop((kind, key))
                 if kind == "jobs":
                     self.jobs.forget(key)
             awaited = self._unshown.pop((kind, key), None)
@@ -258,22 +291,21 @@ class Controllers:
             self._owners[key] = tuple(owners)
 
     def _decided(self, pod_key: str) -> None:
-        """Show a new decision in its owner's status, in the next free slot."""
+        """Show a new decision in its owner's status, soon."""
         job, workload = self._mirror.job_of(pod_key), self._mirror.workload_of(pod_key)
         if job is not None:
-            self._take_slot(("jobs", job))
+            self._refresh_soon(("jobs", job))
         elif workload is not None:
-            self._take_slot(("workloads", workload))
+            self._refresh_soon(("workloads", workload))
 
-    def _take_slot(self, key: WorkKey) -> None:
-        if self._loop is None:
-            return
-        now = self._loop.time()
-        if self._slots.get(key, now) > now:  # its slot is still to come, and will show this decision, too
-            return
-        self._next_slot = max(now, self._next_slot) + 1.0 / REFRESHES_PER_SECOND
-        self._slots[key] = self._next_slot
-        self.queue.add_after(key, self._next_slot - now)
+    def _refresh_soon(self, key: WorkKey) -> None:
+        if self._loop is not None:
+            self._unrefreshed.add(key, _namespace_of(key))
+            self._decisions.set()
+
+
+def _namespace_of(key: WorkKey) -> str:
+    return namespace_of_key(key[1])
 
 
 def _give(waiting: list[asyncio.Future[None]], error: Exception | None = None) -> None:

@@ -8,7 +8,7 @@ little stays as it was told, because a status that changes with every breath cos
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -79,7 +79,7 @@ class Difference:
     urgent: bool
 
 
-def job_status(
+def job_status_steps(
     spec: JobSpec,
     progress: Progress,
     pods: Sequence[SeenPod],
@@ -88,8 +88,8 @@ def job_status(
     context: ReconcileContext,
     trouble: str | None = None,
     starts: Starting = STARTING,
-) -> Status:
-    """Return the status of a Job.
+) -> Generator[None, None, Status]:
+    """Return the status of a Job, in steps: ten thousand pods take a while.
 
     Parameters
     ----------
@@ -100,11 +100,18 @@ def job_status(
     trouble : what keeps pods from being made at all, in one sentence.
     starts : what is known of pods that hold a node and do not run.
     """
-    alive = [pod for pod in pods if pod.alive]
-    placed = [pod for pod in alive if _is_placed(pod, decisions)]
-    waiting = [pod for pod in alive if not _is_placed(pod, decisions)]
+    placed: list[SeenPod] = []
+    waiting: list[SeenPod] = []
+    live: list[Decision] = []
+    for pod in pods:
+        if pod.alive:
+            decision = decisions.get(pod.name)
+            (placed if _is_placed(pod, decision) else waiting).append(pod)
+            if decision is not None:
+                live.append(decision)
+    yield
     foremost = _foremost(waiting, decisions)
-    live = [decisions[pod.name] for pod in alive if pod.name in decisions]
+    yield
     phase = progress.outcome or ("Running" if placed else "Queued")
     slowest = max(live, key=lambda decision: decision.forecast.seconds_p50 or 0.0, default=None)
     status: Status = {
@@ -127,6 +134,7 @@ def job_status(
         "completionTime": before.get("completionTime"),
         "observedGeneration": context.generation,
     }
+    yield
     if progress.outcome is None:
         status["predictedStart"] = _settled(before.get("predictedStart"), _start(waiting, decisions, context), context)
         finish = _finish(spec, progress, placed, waiting, decisions, _p50(status["predictedSeconds"]), context)
@@ -134,6 +142,7 @@ def job_status(
     elif status["completionTime"] is None:
         ends = [*_known(pod.finished_seconds for pod in pods)]
         status["completionTime"] = _time(max(ends, default=context.wall_seconds))
+    yield
     conditions = list(before.get("conditions") or ())
     for condition in _job_conditions(progress, spec, placed, waiting, foremost, trouble, conditions):
         conditions = with_condition(conditions, condition, context)
@@ -174,7 +183,7 @@ def workload_status(
     """
     alive = [pod for pod in pods if pod.alive]
     ready = [pod for pod in alive if pod.ready and not pod.deleting]
-    waiting = [pod for pod in alive if not _is_placed(pod, decisions)]
+    waiting = [pod for pod in alive if not _is_placed(pod, decisions.get(pod.name))]
     rate = reading.requests_per_second if reading else None
     latency = reading.latency_p95_milliseconds if reading else None
     status: Status = {
@@ -327,9 +336,8 @@ def _condition(kind: str, holds: bool, reason: str, message: str) -> Status:
     return {"type": kind, "status": "True" if holds else "False", "reason": reason, "message": message}
 
 
-def _is_placed(pod: SeenPod, decisions: Mapping[str, Decision]) -> bool:
+def _is_placed(pod: SeenPod, decision: Decision | None) -> bool:
     """Whether a pod has a node, or is about to: its binding was decided and has not come back yet."""
-    decision = decisions.get(pod.name)
     return pod.node is not None or (decision is not None and decision.node is not None)
 
 

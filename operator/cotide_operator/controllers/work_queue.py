@@ -2,8 +2,11 @@
 
 Fed by the mirror's and the board's listeners, by kopf's thread (through `controllers`) and by the controllers
 themselves; drained by a few workers. Level-triggered: a key says "look", never what happened, so that ten changes
-cost one look. Invariants: a key is in one worker's hands at most; a key that is added meanwhile is looked at
-once more; the queue never holds a key twice, which bounds it by the number of objects.
+cost one look. Namespaces take turns, and of one namespace only so many keys are looked at at a time: a tenant whose
+ten Jobs make ten thousand pods each does not hold up another's first pod. A key whose look is long rests after it: one
+of ten thousand pods, each of which changes, would else be looked at without end.
+Invariants: a key is in one worker's hands at most; a key that is added meanwhile is looked at once more; the queue
+never holds a key twice, which bounds it by the number of objects.
 """
 
 from __future__ import annotations
@@ -11,8 +14,11 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import Hashable
+from collections import Counter
+from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
+
+from cotide_operator.cache.namespace_turns import NamespaceTurns
 
 RETRY_BASE_SECONDS: Final = 0.1
 """Wall seconds before a look that failed is repeated; doubled each time. Chosen."""
@@ -23,12 +29,25 @@ K = TypeVar("K", bound=Hashable)
 
 
 class WorkQueue(Generic[K]):
-    """Keys to look at, each once, with delays; lives in one event loop. Times are the loop's seconds."""
+    """Keys to look at, each once, with delays; lives in one event loop. Times are the loop's seconds.
 
-    def __init__(self) -> None:
-        self._ready: dict[K, None] = {}
+    Parameters
+    ----------
+    namespace_of : callable
+        Namespace of a key.
+    most_each : int
+        Keys of one namespace that are looked at at a time.
+    """
+
+    def __init__(self, namespace_of: Callable[[K], str], most_each: int) -> None:
+        self._namespace_of, self._most_each = namespace_of, most_each
+        self._ready: NamespaceTurns[K] = NamespaceTurns()
+        self._under_way: Counter[str] = Counter()
+        """How many keys of a namespace are being looked at; no zeros."""
         self._working: set[K] = set()
         self._again: set[K] = set()
+        self._resting: dict[K, float] = {}
+        """Before these moments a key is not looked at again."""
         self._delayed: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._order = itertools.count()
@@ -43,7 +62,12 @@ class WorkQueue(Generic[K]):
         if key in self._working:
             self._again.add(key)
         elif key not in self._ready:
-            self._ready[key] = None
+            if key in self._resting:
+                rest = self._resting[key] - asyncio.get_running_loop().time()
+                if rest > 0:
+                    self.add_after(key, rest)
+                    return
+            self._ready.add(key, self._namespace_of(key))
             self._wake.set()
 
     def add_after(self, key: K, seconds: float) -> None:
@@ -57,25 +81,41 @@ class WorkQueue(Generic[K]):
             heapq.heappush(self._heap, (due, next(self._order), key))
             self._wake.set()
 
+    def take(self) -> K | None:
+        """Return the next key, which is the caller's until `done`; None when nobody may be looked at now."""
+        self._promote()
+        return self._next()
+
     async def get(self) -> K:
         """Return the next key, which is the caller's until `done`."""
         while True:
             wait = self._promote()
-            if self._ready:
-                key = next(iter(self._ready))
-                del self._ready[key]
-                self._working.add(key)
+            key = self._next()
+            if key is not None:
                 return key
-            self._wake.clear()
+            self._wake.clear()  # nothing came since: what `_promote` made ready would have been returned
             try:
                 async with asyncio.timeout(wait):
                     await self._wake.wait()
             except TimeoutError:
                 continue
 
-    def done(self, key: K) -> None:
-        """Give a key back after a look that went well."""
+    def _next(self) -> K | None:
+        namespace = self._ready.turn(self._has_room)
+        if namespace is None:
+            return None
+        key = self._ready.take(namespace)
+        self._working.add(key)
+        self._under_way[namespace] += 1
+        return key
+
+    def done(self, key: K, rest_seconds: float = 0.0) -> None:
+        """Give a key back after a look that went well; it is not looked at again before its rest is over."""
         self._failures.pop(key, None)
+        if rest_seconds > 0:
+            self._resting[key] = asyncio.get_running_loop().time() + rest_seconds
+        else:
+            self._resting.pop(key, None)
         self._give_back(key)
 
     def failed(self, key: K) -> float:
@@ -86,8 +126,18 @@ class WorkQueue(Generic[K]):
         self.add_after(key, seconds)
         return seconds
 
+    def _has_room(self, namespace: str) -> bool:
+        return self._under_way[namespace] < self._most_each
+
     def _give_back(self, key: K) -> None:
-        self._working.discard(key)
+        if key in self._working:
+            self._working.remove(key)
+            namespace = self._namespace_of(key)
+            self._under_way[namespace] -= 1
+            if not self._under_way[namespace]:
+                del self._under_way[namespace]
+            if self._ready:  # another key of the namespace may have waited for this one's room
+                self._wake.set()
         if key in self._again:
             self._again.discard(key)
             self.add(key)

@@ -346,7 +346,7 @@ class Metrics:
         """Make what tells of machines that are wanted and there, and of what was foreseen."""
         self.provisioning_nodes = self._gauge(
             "provisioning_nodes",
-            "Nodes by type: open, freeing, freed, stopping, coming (ordered), and away (lost, or somebody else's).",
+            "Nodes by type: open, freeing, freed, stopping, coming (ordered), away (lost or somebody else's), and off.",
             "type",
             "state",
         )

@@ -63,6 +63,8 @@ WORKERS: Final = 4
 AT_ONCE_SECONDS: Final = 5.0
 """Wall seconds between two patches of one node that can't wait; chosen: whoever else writes there all the time makes no
 loop of us."""
+UNKNOWN_SECONDS: Final = 5.0
+"""Wall seconds between two looks at a node that the engine does not know yet, or not in full; chosen."""
 BACKOFF: Final = Backoff(initial_seconds=2.0, cap_seconds=300.0)
 """Between two tries of a node that was refused, on top of the client's own tries; chosen."""
 COMPLAINT_SECONDS: Final = 60.0
@@ -120,7 +122,7 @@ class ReclaimedPublisher:
     outlooks : Outlooks
         Subscribed to.
     holdings_of : callable
-        Who holds what of a node, by name; None while the node is not known to the engine.
+        Who holds what of a node, by name; None while the engine does not know the node and all of its pods.
     how : Publication
     """
 
@@ -200,6 +202,8 @@ class ReclaimedPublisher:
             decided = self._decide(name)
             if decided is None or decided.how is Urgency.NONE:
                 self._turns.drop(name)
+                if decided is None and name in self._mirror.nodes and self._holdings_of(name) is None:
+                    self._later[name] = now + UNKNOWN_SECONDS
                 continue
             due = self._earliest(name, decided.how)
             if due > now:
@@ -245,8 +249,11 @@ class ReclaimedPublisher:
         self._offers[name] = says.allocatable
         held, outlook = self._holdings_of(name), self._outlooks.get(name)
         if not self._publish:
-            # While a pod holds reclaimed capacity its kubelet must find it there: see `wanted`.
-            kept = held is not None and any(held.reclaimed)
+            # While a pod holds reclaimed capacity its kubelet must find it there: see `wanted`. Who does, the engine of
+            # an operator that has just started does not know.
+            if held is None:
+                return None
+            kept = any(held.reclaimed)
             return _Decided(Urgency.DUE, node, says, None) if says.anything and not kept else None
         if held is None or outlook is None:
             return None

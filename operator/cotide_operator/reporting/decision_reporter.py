@@ -19,7 +19,7 @@ from cotide_core.events import Event, Pod, PodDeleted, PodUpserted, WorkloadDele
 from cotide_core.instructions import Bind, Evict, EvictCause, Forecast, Instruction, Wait, WaitReason
 from cotide_core.qos.applicability import condition_of
 from cotide_core.reclaiming.overload_monitor import Alarms
-from cotide_kube.turns import Turn
+from cotide_kube.turns import Turn, in_steps
 from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.clock import Clock
@@ -312,9 +312,7 @@ class DecisionReporter:
         for queue, size in scheduler.pending().items():
             self._telemetry.pending.labels(queue).set(size)
         self._gangs.show(scheduler.gangs, now)
-        positions = scheduler.queue_positions()
-        await turn.give_way()
-        starts = scheduler.predicted_starts(now) if positions else {}
+        positions, starts = await in_steps(scheduler.outlook_steps(now))
         await turn.give_way()
         planned = scheduler.planned()
         for key, position in positions.items():

@@ -18,6 +18,7 @@ from cotide_core.errors import ClusterError
 from cotide_kube.client import KubeClient
 from cotide_kube.timestamps import format_micro_timestamp, format_timestamp
 from cotide_operator.apis.types import API_VERSION
+from cotide_operator.cache.object_cache import namespace_of_key
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 
@@ -114,7 +115,7 @@ class EventRecorder:
             return
         text = message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."
         work = partial(self._write, said, about, kind, reason, text, time.time())
-        if not self._lane.submit(("event", *said), work):
+        if not self._lane.submit(("event", *said), work, namespace_of_key(about.key)):
             self._telemetry.events_dropped.inc()
 
     async def _write(

@@ -73,7 +73,7 @@ class KueueReporter:
             oldest = next(iter(self._members))
             del self._members[oldest]
             self._workloads.pop(oldest, None)
-        self._lane.submit(("kueue", *name), partial(self._tell, name, group))
+        self._lane.submit(("kueue", *name), partial(self._tell, name, group), pod.metadata.namespace)
 
     async def _tell(self, name: tuple[str, str], group: str) -> None:
         """Say what is expected of a Workload by now."""

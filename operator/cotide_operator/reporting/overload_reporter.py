@@ -106,7 +106,7 @@ class OverloadReporter:
                 self._telemetry.notes_failed.inc()
                 _LOG.debug("the cordon of node %s was not noted: %s", name, error)
 
-        if not self._lane.submit(("cordon", name), write):
+        if not self._lane.submit(("cordon", name), write, ""):
             self._telemetry.notes_failed.inc()
 
     def _sentence(self, seconds: float) -> str:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from cotide_core.classes import CLASS_LABEL, CLASSES
@@ -21,7 +23,7 @@ from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
 from cotide_kube.timestamps import format_timestamp
 from cotide_operator.cache.decision_store import Decision, DecisionStore
-from cotide_operator.cache.object_cache import ObjectCache, key_of
+from cotide_operator.cache.object_cache import ObjectCache, key_of, namespace_of_key
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reporting.tenant_view import TenantView
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
@@ -31,6 +33,8 @@ _LOG = logging.getLogger(__name__)
 
 NOTE_SECONDS: Final = 10.0
 """Wall seconds between two notes on one waiting pod; chosen: a reader's patience, not an attempt's back-off."""
+SWEPT: Final = 1_000
+"""Pods of one sweep; chosen: five times as many as are written in a second, and some milliseconds of the loop."""
 
 
 class PodAnnotator:
@@ -77,21 +81,19 @@ class PodAnnotator:
         wall, words = self._noted.get(key, (float("-inf"), ("", "")))
         if words == (decision.reason, decision.message):
             return
-        if time.monotonic() - wall < NOTE_SECONDS or not self._lane.submit(("note", key), lambda: self._note(key)):
+        if time.monotonic() - wall < NOTE_SECONDS or not self._submit("note", key, self._note):
             self._later[key] = None
 
     def annotate(self, key: str) -> None:
         """Write the decision about a pod of another scheduler onto it, some time; its condition is that one's."""
-        self._lane.submit(("note", key), lambda: self._annotate(key))
+        self._submit("note", key, self._annotate)
 
     def sweep(self) -> None:
-        """Take up what had to wait; called about once a second."""
-        waiting, self._later = self._later, {}
-        for key in waiting:
-            self.note(key)
-        unlabelled, self._unlabelled = self._unlabelled, {}
-        for key in unlabelled:
-            self.label(key)
+        """Take up what had to wait, the oldest first; called about once a second."""
+        for waiting, take_up in ((self._later, self.note), (self._unlabelled, self.label)):
+            for key in list(islice(waiting, SWEPT)):
+                del waiting[key]  # what has to wait on goes to the end
+                take_up(key)
 
     def forget(self, key: str) -> None:
         """Drop a pod that is gone."""
@@ -111,8 +113,11 @@ class PodAnnotator:
         return decided is not None and CLASSES[decided].rank < CLASSES[label].rank
 
     def _submit_label(self, key: str) -> None:
-        if not self._lane.submit(("label", key), lambda: self._label(key)):
+        if not self._submit("label", key, self._label):
             self._unlabelled[key] = None
+
+    def _submit(self, what: str, key: str, write: Callable[[str], Awaitable[None]]) -> bool:
+        return self._lane.submit((what, key), partial(write, key), namespace_of_key(key))
 
     async def _label(self, key: str) -> None:
         pod, decided = self._mirror.pods.get(key), self._class_of(key)

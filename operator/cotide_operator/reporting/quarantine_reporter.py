@@ -16,7 +16,7 @@ from cotide_core.instructions import WaitReason
 from cotide_kube.client import KubeClient, PatchKind
 from cotide_kube.timestamps import format_timestamp
 from cotide_operator.apis.types import API_VERSION
-from cotide_operator.cache.object_cache import Kind, ObjectCache
+from cotide_operator.cache.object_cache import Kind, ObjectCache, namespace_of_key
 from cotide_operator.cache.quarantine import SetAside
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reporting.event_recorder import EventRecorder
@@ -84,7 +84,9 @@ class QuarantineReporter:
             return
         else:
             return
-        self._lane.submit(("aside", entry.kind, entry.key), lambda: self._condition(entry, message))
+        self._lane.submit(
+            ("aside", entry.kind, entry.key), lambda: self._condition(entry, message), namespace_of_key(entry.key)
+        )
 
     def _is_ours(self, entry: SetAside) -> bool:
         pod = self._mirror.pods.get(entry.key)

@@ -1,12 +1,16 @@
 """The low-priority lane: writes that explain decisions give way to those that carry decisions out.
 
 Fed by the recorder (events) and the annotator (labels, notes, conditions). Work is keyed: a newer write for the
-same key replaces the older, so that a crowd of waiting pods costs one write each, not one per attempt.
+same key replaces the older, so that a crowd of waiting pods costs one write each, not one per attempt. Namespaces take
+turns: what one of them says of its ten thousand pods does not hold up what another says of one.
 
-While bindings are asked for, each such write would take a server's time from them, and so it waits for a calm moment,
-but no longer than `HOLD_SECONDS`; then the lane writes as fast as it takes to catch up with what waits.
-Invariant: at most the given rate of writes is sent, and while bindings are asked for nothing that waited for less than
-`HOLD_SECONDS`, unless something waits longer. Work beyond the bound is refused to the caller, never silently lost.
+While bindings are asked for, each such write would take a server's time from them, and so a crowd of them waits for a
+calm moment, but no longer than `HOLD_SECONDS`; then the lane writes as fast as it takes to catch up with what waits.
+The few words of a namespace that says little are written meanwhile: they need not wait for what others bind.
+Invariant: at most the given rate of writes is sent, and while bindings are asked for nothing of a namespace with more
+than `FEW` that waited for less than `HOLD_SECONDS`, unless something waits longer. A namespace may have as much waiting
+as there is room left (the dynamic threshold of Choudhury and Hahne 1998), so that none fills the lane for the others;
+work beyond that is refused to the caller, never silently lost.
 """
 
 from __future__ import annotations
@@ -14,24 +18,35 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Final
+from typing import Final, NamedTuple
 
 from cotide_core.errors import CotideError
+from cotide_operator.cache.namespace_turns import NamespaceTurns
 
 _LOG = logging.getLogger(__name__)
 
 HOLD_SECONDS: Final = 10.0
 """Longest that a write waits for a calm moment; chosen: a reader's patience, and most bursts are bound by then."""
 BUSY_PER_SECOND: Final = 20.0
-"""Least rate once that is over. Chosen: about 2 % of the bindings per second that an API server on 2 cores takes."""
+"""Least rate once that is over, and of who has few until then. Chosen: about 2 % of the bindings per second that an API
+server on 2 cores takes."""
+FEW: Final = 16
+"""Keys of a namespace that are no crowd; chosen: what one person reads, and few of a burst's events."""
 CATCH_UP_SECONDS: Final = 30.0
 """In which what waits then would be written, were nothing added; chosen: where pods come for ever at a rate that the
 server can bear, their events are half a minute late and none is lost."""
 POLL_SECONDS: Final = 0.1
 """Between two looks whether it is calm by now; chosen."""
-
+MOST_WAITING: Final = 40_000
+"""Keys of all namespaces; chosen: one alone may have half of that, 20,000 pods or their events, and 20 MB in all."""
 Work = Callable[[], Awaitable[None]]
+
+
+class _Waiting(NamedTuple):
+    since: float
+    work: Work
 
 
 class ApiDispatcher:
@@ -44,7 +59,7 @@ class ApiDispatcher:
     per_second : float
         Writes per second while nothing else is to do, and at most.
     bound : int
-        Most keys that may wait.
+        Most keys that may wait; of one namespace as many as then are still free.
     workers : int
         Most writes in flight.
     now : callable
@@ -56,7 +71,7 @@ class ApiDispatcher:
         busy: Callable[[], bool],
         *,
         per_second: float = 200.0,
-        bound: int = 20_000,
+        bound: int = MOST_WAITING,
         workers: int = 4,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -65,38 +80,46 @@ class ApiDispatcher:
         self._bound = bound
         self._workers = workers
         self._now = now
-        self._waiting: dict[Hashable, tuple[float, Work]] = {}
-        """Since when each key waits, and the newest write for it; the oldest first."""
+        self._waiting: OrderedDict[Hashable, _Waiting] = OrderedDict()
+        """The newest write for each key, by since when that waits."""
+        self._turns: NamespaceTurns[Hashable] = NamespaceTurns()
         self._wake = asyncio.Event()
         self._next_free = 0.0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def submit(self, key: Hashable, work: Work) -> bool:
-        """Queue a write, or replace the one that waits under this key; False when the lane is full."""
+    def submit(self, key: Hashable, work: Work, namespace: str) -> bool:
+        """Queue a write, or replace the one that waits under this key; False when there is no room.
+
+        ``namespace`` is that of the object that the write is about; empty for the cluster's own.
+        """
         before = self._waiting.get(key)
-        if before is None and len(self._waiting) >= self._bound:
+        if before is not None:
+            self._waiting[key] = _Waiting(before.since, work)
+            return True
+        if self._turns.count(namespace) >= self._bound - len(self._waiting):
             return False
-        self._waiting[key] = (self._now() if before is None else before[0], work)
+        self._waiting[key] = _Waiting(self._now(), work)
+        self._turns.add(key, namespace)
         self._wake.set()
         return True
 
     def take_back(self, key: Hashable) -> None:
         """Forget what waits under a key, if anything does: it would say nothing any more."""
         self._waiting.pop(key, None)
+        self._turns.drop(key)
 
     def rate(self) -> float:
         """Writes per second that may be sent now; 0 while what waits had better go on waiting."""
         if not self._waiting or not self._busy():
             return self._per_second
-        since, _ = next(iter(self._waiting.values()))
-        if self._now() - since < HOLD_SECONDS:
-            return 0.0
+        if self._holds():
+            return 0.0 if self._turns.turn(self._has_few) is None else min(self._per_second, BUSY_PER_SECOND)
         return min(self._per_second, max(BUSY_PER_SECOND, len(self._waiting) / CATCH_UP_SECONDS))
 
     async def run(self) -> None:
-        """Work until cancelled; each worker takes the oldest key."""
+        """Work until cancelled; each worker takes the oldest key of the namespace whose turn it is."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self._workers):
                 group.create_task(self._work())
@@ -112,15 +135,30 @@ class ApiDispatcher:
                 continue
             await self._pace(rate)
             # Bindings may have been asked for meanwhile, and another worker may have taken the last key.
-            if self._waiting and self.rate() > 0.0:
-                key = next(iter(self._waiting))
-                _, work = self._waiting.pop(key)
+            found = self._next()
+            if found is not None:
+                key, work = found
                 try:
                     await work()
                 except CotideError as error:
                     _LOG.debug("%s was not written: %s", key, error)
                 except Exception:  # noqa: BLE001 - one write that trips us must not stop all others
                     _LOG.exception("%s could not be written", key)
+
+    def _holds(self) -> bool:
+        """Whether a crowd has to wait."""
+        return self._busy() and self._now() - next(iter(self._waiting.values())).since < HOLD_SECONDS
+
+    def _has_few(self, namespace: str) -> bool:
+        return self._turns.count(namespace) <= FEW
+
+    def _next(self) -> tuple[Hashable, Work] | None:
+        """Take the oldest key of the namespace whose turn it is; while a crowd has to wait, of those that have few."""
+        namespace = self._turns.turn(self._has_few) if self._waiting and self._holds() else self._turns.turn()
+        if namespace is None:
+            return None
+        key = self._turns.take(namespace)
+        return key, self._waiting.pop(key).work
 
     async def _pace(self, rate: float) -> None:
         """Take the next free instant of the rate; re-considered when bindings end or begin."""

@@ -1,10 +1,11 @@
 """Passes of Python's garbage collector that never hold up the deciding loop for long.
 
-Set up by ``cotide operator`` once the first lists are in, and kept by `assembly` as a task. What has lived through a
+Set up by ``cotide operator`` once the first lists are in, and kept by `assembly` as two tasks. What has lived through a
 full pass is left out of the next ones (`gc.freeze`), so that a pass looks at what came since the last one and not at
 all that a cluster of 10,000 pods holds, which took half a second. What nobody refers to any more is freed at once as
-ever; only circles among such old objects wait for a thorough pass, which is made at a calm moment. Invariant: between
-two thorough passes no pass looks at more than some `FULL_OBJECTS` objects.
+ever; only circles among such old objects wait for a thorough pass, which is made at a calm moment. A full pass has a
+turn of the event loop for itself: within another one it would come on top of that. Invariant: between two thorough
+passes no pass looks at more than some `FULL_OBJECTS` objects, and what one turn of the event loop made.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-THRESHOLDS: Final = (5_000, 4, 1)
+THRESHOLDS: Final = (5_000, 4, 1_000_000)
 """New objects between two collections of the youngest, how many of those before one of the younger, and of these before
-a full one. Chosen: while 10,000 pods come, all that is new stays, and a pass takes .4 us for each object, up to 1 us on
-a busy machine; one over 25,000 takes 5 to 20 ms, and a full one, over 50,000, 20 to 50."""
-FULL_OBJECTS: Final = (THRESHOLDS[2] + 1) * (THRESHOLDS[1] + 1) * THRESHOLDS[0]
+a full one in the midst of whatever runs: never. Chosen: while 10,000 pods come, all that is new stays, and a pass takes
+.4 us for each object, up to 1 us on a busy machine, so that one over 25,000 takes 5 to 20 ms on top of what runs."""
+FULL_OBJECTS: Final = 25_000
+"""That outlived the younger collections, before a full pass over them. Chosen: 10 to 45 ms, with what is made until the
+turn that it has for itself."""
 THOROUGH_SECONDS: Final = 24 * 3600.0
 """From one thorough pass to the next at least (chosen: `benchmarks/days/soak.py` finds a day's churn flat without)."""
 POLL_SECONDS: Final = 30.0
@@ -34,6 +37,28 @@ def settle() -> None:
     gc.set_threshold(*THRESHOLDS)
     if _keep_out not in gc.callbacks:
         gc.callbacks.append(_keep_out)
+
+
+async def full_passes() -> None:
+    """Make full passes when they are due, each in a turn of the running loop for itself, until cancelled."""
+    loop = asyncio.get_running_loop()
+    due = asyncio.Event()
+
+    def count(phase: str, info: dict[str, int]) -> None:
+        if phase != "stop" or info["generation"] != 1 or loop.is_closed() or gc.get_threshold() != THRESHOLDS:
+            return
+        # Most of what is made dies young: a pass for each so many that were made would be one for nothing.
+        if len(gc.get_objects(generation=2)) >= FULL_OBJECTS:
+            loop.call_soon_threadsafe(due.set)  # any thread may have made the objects
+
+    gc.callbacks.append(count)
+    try:
+        while True:
+            await due.wait()
+            due.clear()
+            gc.collect()
+    finally:
+        gc.callbacks.remove(count)
 
 
 async def thorough_passes(is_calm: Callable[[], bool], every_seconds: float = THOROUGH_SECONDS) -> None:

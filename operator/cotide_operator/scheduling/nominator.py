@@ -52,7 +52,7 @@ class Nominator:
         """Take a claim off a pod, some time, unless it has another by then."""
         pod = self._mirror.pods.get(key)
         if pod is not None and (key in self._written or pod.status.nominated_node_name):
-            self._lane.submit(("nomination", key), lambda: self._withdraw(key))
+            self._lane.submit(("nomination", key), lambda: self._withdraw(key), pod.metadata.namespace)
 
     def forget(self, key: str) -> None:
         """Drop a pod that is gone or on a node."""

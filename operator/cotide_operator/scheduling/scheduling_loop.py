@@ -197,6 +197,8 @@ class SchedulingLoop:
         self._now = float("-inf")
         self._cycle_seconds = 0.0
         self.cycles = 0
+        self.is_whole = False
+        """Whether the engine was told of all that there was when it was made."""
         self.started_monotonic: float | None = None
         mirror.subscribe(lambda _kind, _key: self._wake.set())
 
@@ -342,6 +344,7 @@ class SchedulingLoop:
         self._gang_kernels.follow(self.scheduler)
         if not is_part:
             self.cycles += 1
+            self.is_whole = True
         await turn.give_way()
         self._outcomes.events(events, self._intake.take_arrivals())
         await turn.give_way()
@@ -375,7 +378,7 @@ class SchedulingLoop:
         mirror.set_aside(kind, key, ENGINE, error)
         # What kubelets refused no watch tells again; at a start some of it may not have been taken in yet.
         self._inbox += [*self.backoffs(), *(one for one in events if isinstance(one, NodeBackoffRestored))]
-        self.scheduler = self._remake()
+        self.scheduler, self.is_whole = self._remake(), False
         self._intake.restart()
         if self._foresight is not None:
             self._foresight.begin_anew()

@@ -28,7 +28,7 @@ class ShadowBinder(Binder):
 class ShadowDispatcher(ApiDispatcher):
     """Takes writes that can wait and drops them."""
 
-    def submit(self, key: Hashable, work: Work) -> bool:
+    def submit(self, key: Hashable, work: Work, namespace: str) -> bool:
         """Do nothing, as if it were done."""
-        del key, work
+        del key, work, namespace
         return True

@@ -84,8 +84,9 @@ def effective_requests(spec: PodSpec, status: PodStatus | None = None) -> Effect
     reading = _Reading()
     by_name, infeasible = _of_status(status)
     running: Amounts = {}
-    for index, container in enumerate(spec.containers):
-        _add(running, _requests(reading, container, f"spec.containers[{index}]", by_name, infeasible))
+    for index, count in _alike(spec.containers, by_name):
+        requests = _requests(reading, spec.containers[index], f"spec.containers[{index}]", by_name, infeasible)
+        _add(running, requests if count == 1 else {name: count * amount for name, amount in requests.items()})
     if spec.init_containers:
         running = _with_init(reading, running, spec.init_containers, by_name, infeasible)
     if spec.resources is not None:
@@ -129,6 +130,22 @@ def _of_status(status: PodStatus | None) -> tuple[dict[str, ContainerStatus], bo
     pending = next((one for one in status.conditions if one.type == "PodResizePending" and one.status == "True"), None)
     infeasible = status.resize == "Infeasible" or (pending is not None and pending.reason == "Infeasible")
     return {one.name: one for one in _statuses(status)}, infeasible
+
+
+def _alike(containers: Sequence[Container], by_name: Mapping[str, ContainerStatus]) -> list[tuple[int, int]]:
+    """Return the first of each kind of containers that ask for the same, and how many of them there are.
+
+    A pod of 1.5 MB may have 17,000: what they ask for is read once. One that a kubelet tells of is a kind of its own.
+    """
+    if len(containers) == 1:
+        return [(0, 1)]
+    kinds: dict[object, list[int]] = {}
+    for index, container in enumerate(containers):
+        of = container.resources
+        asks = (tuple(of.requests.items()), tuple(of.limits.items()) if of.limits else ())
+        kind = kinds.setdefault(container.name if container.name in by_name else asks, [index, 0])
+        kind[1] += 1
+    return [(first, count) for first, count in kinds.values()]
 
 
 def _with_init(

@@ -19,6 +19,7 @@ from cotide_core.events import (
     PodUpserted,
 )
 from cotide_core.instructions import Evict, EvictCause, Instruction, Wait, WaitReason
+from cotide_core.limits import GANG_REQUESTS_MOST
 from cotide_core.queueing.gangs import GangNeed, GangWait
 from cotide_core.recording.ledger import LedgerWriter
 from cotide_core.recording.replay import replay
@@ -70,6 +71,33 @@ def test_a_gang_waits_for_its_last_pod_and_says_how_many_are_there(policy: str) 
     assert waits(out)["x-0"].reason is WaitReason.WAITING_FOR_GANG
     assert waits(out)["x-0"].message == "gang d/x: 2 of 3 are there and can start, waits for the others"
     assert len(bound(scheduler.handle(x[2:], 1.0))) == 3
+
+
+@pytest.mark.parametrize("policy", PRESENT)
+def test_a_gang_of_more_kinds_of_pods_than_start_together_says_so_until_they_are_alike(policy: str) -> None:
+    """Pods of 1 to 128 millicores start at once; one of 129 keeps all of them, until one of 128 comes in its place."""
+    count = GANG_REQUESTS_MOST + 1
+    rule = Gang("d/x", count, TIMEOUT)
+    unlike = [pod(f"x-{index}", 1 + index, 10.0, gang=rule) for index in range(count)]
+    scheduler, out = engine(policy, node("a"), node("b"), node("c"), *unlike)
+    assert not bound(out)
+    assert {one.reason for one in waits(out).values()} == {WaitReason.MISCONFIGURED}
+    words = "gang d/x: its pods ask for more than 128 different things, which can't start together"
+    assert waits(out)["x-0"].message.startswith(words)
+    scheduler.handle([PodDeleted(unlike[-1].pod.key, unlike[-1].pod.uid)], 1.0)
+    alike = pod("x-alike", GANG_REQUESTS_MOST, 10.0, gang=rule)
+    assert len(bound(scheduler.handle([alike], 2.0))) == count
+
+
+@pytest.mark.parametrize("policy", PRESENT)
+def test_a_gang_is_tried_again_when_a_smaller_pod_takes_the_place_of_one(policy: str) -> None:
+    """Three pods of 1.5 cores don't fit into four; two and one of .5 do, though as many wait as before."""
+    x = members("x", 3, cpu=1500)
+    scheduler, out = engine(policy, node("a"), *x)
+    assert not bound(out)
+    scheduler.handle([PodDeleted(x[2].pod.key, x[2].pod.uid)], 1.0)
+    smaller = pod("x-smaller", 500, 10.0, gang=x[0].pod.gang)
+    assert len(bound(scheduler.handle([smaller], 2.0))) == 3
 
 
 @pytest.mark.parametrize("policy", PRESENT)

@@ -30,6 +30,28 @@ def test_what_is_valid_comes_in_order(steps: list[tuple[str, int]]) -> None:
             assert heap.pop() == (heapq.heappop(valid) if valid else None)
 
 
+class Counted(int):
+    """Counts how often numbers are compared."""
+
+    times = 0
+
+    def __lt__(self, other: object) -> bool:
+        Counted.times += 1
+        return int(self) < int(other)  # type: ignore[call-overload]  # numbers are all there is
+
+
+def test_ten_thousand_that_went_at_once_are_not_popped_one_by_one() -> None:
+    stale: set[int] = set()
+    heap: LazyHeap[tuple[int, int]] = LazyHeap(lambda item: item[1] not in stale)
+    for number in range(10_000):
+        heap.push((Counted(number), number))
+    stale.update(range(9_990))
+    Counted.times = 0
+    assert heap.pop() == (9_990, 9_990)
+    assert Counted.times < 40_000  # one by one they take 120,000
+    assert [heap.pop() for _ in range(10)] == [*((number, number) for number in range(9_991, 10_000)), None]
+
+
 def test_what_goes_below_one_that_stays_is_given_back() -> None:
     stale: set[tuple[int, int]] = set()
     heap: LazyHeap[tuple[int, int]] = LazyHeap(lambda item: item not in stale)

@@ -13,6 +13,7 @@ from cotide_core.events import Pod
 from cotide_core.queueing.ordering import ArrivalOrder, Order, PredictedShortestFirst, RandomOrder
 from cotide_core.queueing.queued_pod import QueuedPod
 from cotide_core.queueing.scheduling_queue import SchedulingQueue
+from cotide_core.queueing.stepwise import finished
 from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.shapes import ShapeTable
 
@@ -90,8 +91,8 @@ def test_a_job_that_fails_its_first_placement_goes_down_one_level_and_comes_back
     waiting.failed(failed, 0.0)
     assert failed.demotions == 1
     # One level down it stands with the jobs of priority 99, still by its size.
-    assert names(waiting.in_order(1.0)) == ["other", "first", "lower"]
-    assert names(waiting.in_order(300.0)) == ["first", "other", "lower"]
+    assert names(finished(waiting.order_steps(1.0))) == ["other", "first", "lower"]
+    assert names(finished(waiting.order_steps(300.0))) == ["first", "other", "lower"]
 
 
 def test_only_the_first_failure_demotes_and_fifo_never_does() -> None:
@@ -212,14 +213,14 @@ def test_gated_and_unsupported_pods_are_never_tried() -> None:
     waiting = filled(queue(), entry("gated", gates=("example.com/quota",)), entry("odd", unsupported=("spec.x",)))
     assert waiting.pop() is None
     assert waiting.sizes() == {"active": 0, "backoff": 0, "unschedulable": 1, "gated": 1}
-    assert waiting.in_order(0.0) == []
+    assert finished(waiting.order_steps(0.0)) == []
 
 
 def test_a_full_queue_keeps_the_pod_aside_and_admits_it_in_turn() -> None:
     small = replace(CONFIG, max_queue=2)
     waiting = filled(queue(config=small), *(entry(f"p{number}", 9 - number) for number in range(4)))
     assert waiting.sizes() == {"active": 2, "backoff": 0, "unschedulable": 2, "gated": 0}
-    assert names(waiting.in_order(0.0)) == ["p1", "p0", "p3", "p2"]
+    assert names(finished(waiting.order_steps(0.0))) == ["p1", "p0", "p3", "p2"]
     one = waiting.pop()
     assert one is not None
     waiting.placed(one, 0.0)

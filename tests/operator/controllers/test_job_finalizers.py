@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from job_builders import plan, pod, spec
+from job_builders import plan, plan_job, pod, spec
 
 from cotide_kube.objects import PodObject
 from cotide_operator.controllers.child_pods import SeenPod, job_pod_name, see
-from cotide_operator.controllers.job_reconciler import JobPlan, Outcome, Progress, ReconcilerCache, plan_job
+from cotide_operator.controllers.job_reconciler import JobPlan, Outcome, Progress, ReconcilerCache
 
 
 def kept(index: int, phase: str = "Running", *, retry: int = 0, **more: object) -> SeenPod:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from job_builders import plan, pod, spec
+from job_builders import plan, plan_job, pod, spec
 
 from cotide_operator.apis.types import JobSpec
 from cotide_operator.controllers.child_pods import SeenPod, job_pod_name
@@ -17,7 +17,6 @@ from cotide_operator.controllers.job_reconciler import (
     Progress,
     ReconcilerCache,
     backoff_seconds,
-    plan_job,
     read_indexes,
     read_progress,
     write_indexes,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import json
+import logging
 import queue
 import threading
 from collections.abc import Iterator
@@ -11,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import kopf
 import pytest
 import requests
@@ -19,7 +23,7 @@ from cotide_core.errors import ClusterError
 from cotide_kube.credentials import Credentials, FileToken, StaticToken, load_credentials
 from cotide_operator.apis.crd_generation import RESOURCES, definition
 from cotide_operator.controllers import kopf_thread
-from cotide_operator.controllers.kopf_handlers import build_settings
+from cotide_operator.controllers.kopf_handlers import Bridge, build_settings, run_kopf
 from cotide_operator.controllers.kopf_session import kopf_session
 from cotide_operator.controllers.kopf_thread import PROBE_SECONDS, KopfSupervisor, KopfThread
 from cotide_operator.observability.metrics import Metrics
@@ -299,3 +303,22 @@ def test_kopf_starts_for_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch) 
         Api(server.url).make_crds()
         with kopf_on(server, Reconciliations()) as thread:
             assert thread.ready
+
+
+@pytest.mark.parametrize(("error", "lines"), [(aiohttp.ClientConnectionError("closed"), 0), (ValueError("ours"), 1)])
+def test_a_request_that_kopf_left_behind_when_it_stopped_is_no_traceback(
+    error: Exception, lines: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fails() -> None:
+        raise error
+
+    async def leaves_one_behind(**_: Any) -> None:
+        left = asyncio.ensure_future(fails())
+        await asyncio.wait([left])
+        del left
+        gc.collect()
+
+    monkeypatch.setattr(kopf, "operator", leaves_one_behind)
+    with contextlib.closing(asyncio.new_event_loop()) as operators:
+        run_kopf(Bridge(Reconciliations(), operators), Credentials("http://127.0.0.1:9"))
+    assert len([one for one in caplog.records if one.levelno >= logging.ERROR]) == lines

@@ -16,6 +16,7 @@ from controllers_world import (
 )
 
 from cotide_operator.cache.decision_store import Decision
+from cotide_operator.controllers import reconciliation
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, encode
 from cotide_sim.apiserver.http.faults import Fault
 
@@ -338,3 +339,22 @@ async def test_an_amount_that_can_not_be_reclaimed_is_told_on_the_job_and_its_te
         container["resources"] = {"requests": {"memory": "1Ki"}}
         await one.client.patch(f"{JOBS}/count", {"spec": spec})
         await one.until_pods("count-0")
+
+
+async def test_an_object_of_many_pods_rests_after_each_look_by_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconciliation, "WITHOUT_REST", 1)
+    async with world() as one:
+        rests: set[float] = set()
+        assert one.controllers is not None
+        queue = one.controllers.queue
+        done = queue.done
+
+        def spied(key: reconciliation.WorkKey, rest_seconds: float = 0.0) -> None:
+            rests.add(round(rest_seconds, 6))
+            done(key, rest_seconds)
+
+        monkeypatch.setattr(queue, "done", spied)
+        await one.client.create(JOBS, job(completions=4, parallelism=4))
+        await one.until_pods("count-0", "count-1", "count-2", "count-3")
+        await one.until_status(f"{JOBS}/count", lambda _: 0.0003 in rests)  # 3 pods beyond the first, 100 us each
+        assert rests <= {0.0, 0.0001, 0.0002, 0.0003}

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 from controllers_world import JOBS, WORKLOADS, condition, job, workload, world
-from job_builders import plan, pod, spec
+from job_builders import plan, plan_job, pod, spec
 
 from cotide_operator.apis.names import TRACKING_FINALIZER
 from cotide_operator.controllers.child_pods import SeenPod
 from cotide_operator.controllers.job_controller import TROUBLE_SECONDS, trouble_seconds
-from cotide_operator.controllers.job_reconciler import Progress, ReconcilerCache, plan_job
+from cotide_operator.controllers.job_reconciler import Progress, ReconcilerCache
 from cotide_sim.apiserver.http.faults import Fault
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from seen_pods import seen_pod
 
 from cotide_core.instructions import Forecast
+from cotide_core.queueing.stepwise import finished
 from cotide_operator.apis.types import JobSpec
 from cotide_operator.cache.decision_store import Decision
 from cotide_operator.clock import ScaledClock
@@ -17,7 +18,7 @@ from cotide_operator.controllers.job_reconciler import Outcome, Progress
 from cotide_operator.controllers.status_builder import (
     ReconcileContext,
     difference,
-    job_status,
+    job_status_steps,
     misconfigured,
     with_condition,
     workload_status,
@@ -64,7 +65,9 @@ def status_of(pods: list[SeenPod], decisions: list[Decision], before: dict[str, 
     by_name = {one.key.partition("/")[2]: one for one in decisions}
     wanted = more.pop("spec", spec(2, 2))
     progress = more.pop("progress", Progress())
-    return job_status(wanted, progress, pods, by_name, before or {}, more.pop("context", context()), **more)
+    return finished(
+        job_status_steps(wanted, progress, pods, by_name, before or {}, more.pop("context", context()), **more)
+    )
 
 
 def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
@@ -85,11 +88,13 @@ def test_the_foremost_waiting_pod_speaks_for_its_job() -> None:
 
 def test_a_job_whose_pods_are_gated_says_by_what_until_one_of_them_is_decided_about() -> None:
     pods = [pod(0, gates=("kueue.x-k8s.io/admission",)), pod(1, gates=("kueue.x-k8s.io/admission", "a/b"))]
-    status = job_status(spec(2, 2), Progress(), pods, {}, {}, context())
+    status = finished(job_status_steps(spec(2, 2), Progress(), pods, {}, {}, context()))
     condition = status["conditions"][0]
     assert (condition["status"], condition["reason"]) == ("False", "SchedulingGated")
     assert condition["message"] == "2 pods are held back by scheduling gate kueue.x-k8s.io/admission"
-    waits = job_status(spec(2, 2), Progress(), [pods[0], pod(1)], {"count-1": decision(1)}, {}, context())
+    waits = finished(
+        job_status_steps(spec(2, 2), Progress(), [pods[0], pod(1)], {"count-1": decision(1)}, {}, context())
+    )
     assert waits["conditions"][0]["reason"] == "InsufficientSlack"
 
 

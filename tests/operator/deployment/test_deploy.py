@@ -84,6 +84,8 @@ def test_the_shipped_configurations_are_accepted(path: Path) -> None:
         "base",
         "admission",
         "consolidation",
+        "provisioning",
+        "provisioning-scales-down",
         "node-agent",
         "overlays/kind",
         "overlays/prod",

@@ -210,3 +210,24 @@ async def test_somebody_who_always_offers_more_is_answered_every_five_seconds_on
         scene.show("n1")
         await scene.after(1.0)
     assert len(scene.patches) == 1 + 100 / reclaimed_publisher.AT_ONCE_SECONDS
+
+
+async def test_turned_off_it_takes_nothing_from_a_node_before_the_engine_knows_who_holds_some(scene: Scene) -> None:
+    scene.tell(outlook())
+    await scene.after()
+    scene.held["n1"] = None  # an operator that has just started
+    scene.start(publish=False)
+    assert await scene.after() == []
+    scene.held["n1"] = replace(EMPTY, reclaimed=(500, 256 * MI))
+    assert await scene.after(60.0) == []
+    scene.held["n1"] = EMPTY
+    scene.show("n1")
+    assert await scene.after() == [(0, 0)]
+
+
+async def test_a_node_that_the_engine_did_not_know_yet_is_looked_at_again_by_itself(scene: Scene) -> None:
+    scene.held["n1"] = None
+    scene.tell(outlook())
+    assert await scene.after() == []
+    scene.held["n1"] = EMPTY
+    assert await scene.after(reclaimed_publisher.UNKNOWN_SECONDS) == [(4000, 4096 * MI)]

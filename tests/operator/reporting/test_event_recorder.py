@@ -26,7 +26,7 @@ class Scene:
         stand_in: Any = self  # for the client and for the lane: the recorder calls create, patch and submit only
         self.recorder = EventRecorder(stand_in, stand_in, self.telemetry)
 
-    def submit(self, key: Hashable, work: Callable[[], Awaitable[None]]) -> bool:
+    def submit(self, key: Hashable, work: Callable[[], Awaitable[None]], namespace: str) -> bool:
         if not self.full:
             self.work[key] = work
         return not self.full

@@ -33,7 +33,7 @@ class Scene:
         clock.to_wall = lambda seconds: seconds  # type: ignore[method-assign]  # times in messages are then the test's
         KueueReporter(stand_in, stand_in, stand_in, self.mirror, self.board, clock)
 
-    def submit(self, key: Hashable, work: Callable[[], Awaitable[None]]) -> bool:
+    def submit(self, key: Hashable, work: Callable[[], Awaitable[None]], namespace: str) -> bool:
         self.work[key] = work
         return True
 

@@ -38,7 +38,7 @@ class Scene:
     def node(self, *event: str) -> None:
         self.events.append(event)
 
-    def submit(self, key: Hashable, work: Callable[[], Awaitable[None]]) -> bool:
+    def submit(self, key: Hashable, work: Callable[[], Awaitable[None]], namespace: str) -> bool:
         self.work.append(work)
         return True
 

@@ -25,7 +25,7 @@ class Lane:
         self.work: dict[Hashable, Callable[[], Awaitable[None]]] = {}
         self.full = False
 
-    def submit(self, key: Hashable, work: Callable[[], Awaitable[None]]) -> bool:
+    def submit(self, key: Hashable, work: Callable[[], Awaitable[None]], namespace: str) -> bool:
         if self.full:
             return False
         self.work[key] = work
@@ -164,6 +164,21 @@ async def test_what_a_full_lane_refuses_is_taken_up_by_the_next_sweep(scene: Sce
     scene.lane.full = False
     scene.annotator.sweep()
     assert len(await scene.write()) == 3  # label, note, condition
+
+
+def test_a_sweep_takes_up_the_oldest_and_comes_to_all_in_turn(scene: Scene) -> None:
+    scene.lane.full = True
+    for number in range(annotator_module.SWEPT + 2):
+        key = f"ns/p{number}"
+        scene.board.publish(Decision(key, "u", 1.0, None, "InsufficientSlack", "m"))
+        scene.annotator.note(key)
+    scene.annotator.sweep()  # the lane is full: the thousand oldest go to the end
+    scene.lane.full = False
+    scene.annotator.sweep()
+    assert list(scene.lane.work)[:3] == [("note", "ns/p1000"), ("note", "ns/p1001"), ("note", "ns/p0")]
+    assert len(scene.lane.work) == annotator_module.SWEPT
+    scene.annotator.sweep()
+    assert len(scene.lane.work) == annotator_module.SWEPT + 2
 
 
 @pytest.mark.parametrize(("status", "failed"), [(404, 0.0), (409, 0.0), (403, 1.0)])

@@ -6,7 +6,13 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from cotide_operator.scheduling.api_dispatcher import BUSY_PER_SECOND, CATCH_UP_SECONDS, HOLD_SECONDS, ApiDispatcher
+from cotide_operator.scheduling.api_dispatcher import (
+    BUSY_PER_SECOND,
+    CATCH_UP_SECONDS,
+    FEW,
+    HOLD_SECONDS,
+    ApiDispatcher,
+)
 
 
 async def run_until(lane: ApiDispatcher, done: Callable[[], bool]) -> None:
@@ -29,9 +35,9 @@ def writer(written: list[str], word: str) -> Callable[[], Awaitable[None]]:
 
 async def test_a_newer_write_replaces_the_older_one_in_its_place() -> None:
     lane, written = ApiDispatcher(lambda: False, per_second=1000.0, workers=1), list[str]()
-    lane.submit("a", writer(written, "old"))
-    lane.submit("b", writer(written, "b"))
-    lane.submit("a", writer(written, "new"))
+    lane.submit("a", writer(written, "old"), "ns")
+    lane.submit("b", writer(written, "b"), "ns")
+    lane.submit("a", writer(written, "new"), "ns")
     assert len(lane) == 2
     await run_until(lane, lambda: len(written) == 2)
     assert written == ["new", "b"]
@@ -39,16 +45,41 @@ async def test_a_newer_write_replaces_the_older_one_in_its_place() -> None:
 
 async def test_a_full_lane_refuses_and_says_so() -> None:
     lane, written = ApiDispatcher(lambda: False, bound=1), list[str]()
-    assert lane.submit("a", writer(written, "a"))
-    assert not lane.submit("b", writer(written, "b"))
-    assert lane.submit("a", writer(written, "again"))  # its place is taken already
+    assert lane.submit("a", writer(written, "a"), "ns")
+    assert not lane.submit("b", writer(written, "b"), "ns")
+    assert lane.submit("a", writer(written, "again"), "ns")  # its place is taken already
 
 
-async def test_while_bindings_are_asked_for_a_write_waits_for_a_calm_moment() -> None:
+async def test_namespaces_take_turns_so_that_a_crowd_of_one_holds_nobody_up() -> None:
+    lane, written = ApiDispatcher(lambda: False, per_second=1000.0, workers=1), list[str]()
+    for index in range(100):
+        lane.submit(("note", f"crowd/{index}"), writer(written, f"crowd/{index}"), "crowd")
+    for name in ("a", "b"):
+        lane.submit(("note", f"other/{name}"), writer(written, f"other/{name}"), "other")
+    await run_until(lane, lambda: len(written) == 102)
+    assert written[:5] == ["crowd/0", "other/a", "crowd/1", "other/b", "crowd/2"]
+    assert written[5:] == [f"crowd/{index}" for index in range(3, 100)]
+
+
+def test_a_namespace_may_have_as_much_waiting_as_is_left_so_that_none_fills_the_lane() -> None:
+    lane = ApiDispatcher(lambda: False, bound=8)
+
+    def taken(namespace: str) -> int:
+        return sum(lane.submit((namespace, number), writer([], ""), namespace) for number in range(8))
+
+    assert [taken("first"), taken("second"), taken("third")] == [4, 2, 1]  # half of 8, of 4 and of 2
+    lane.take_back(("first", 0))
+    lane.take_back(("first", 1))
+    assert lane.submit(("second", 2), writer([], ""), "second"), "two of three that are left"
+    assert not lane.submit(("first", 9), writer([], ""), "first"), "two of two that are left"
+
+
+async def test_while_bindings_are_asked_for_a_crowd_waits_for_a_calm_moment() -> None:
     written: list[str] = []
     busy = True
     lane = ApiDispatcher(lambda: busy, per_second=1000.0)
-    lane.submit("a", writer(written, "a"))
+    for index in range(FEW + 1):
+        lane.submit(index, writer(written, str(index)), "ns")
     assert lane.rate() == 0.0
     task = asyncio.create_task(lane.run())
     await asyncio.sleep(0)
@@ -56,21 +87,33 @@ async def test_while_bindings_are_asked_for_a_write_waits_for_a_calm_moment() ->
     assert (written, lane.rate()) == ([], 1000.0)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    await run_until(lane, lambda: written == ["a"])
+    await run_until(lane, lambda: len(written) == FEW + 1)
+
+
+async def test_who_says_little_does_not_wait_for_what_others_bind() -> None:
+    lane, written = ApiDispatcher(lambda: True, workers=1), list[str]()
+    for index in range(FEW + 1):
+        lane.submit(index, writer(written, str(index)), "crowd")
+    assert lane.rate() == 0.0
+    for word in ("a", "b"):
+        lane.submit(word, writer(written, word), "other")
+    assert lane.rate() == BUSY_PER_SECOND
+    await run_until(lane, lambda: len(written) == 2)
+    assert (written, lane.rate()) == (["a", "b"], 0.0), "the crowd still waits"
 
 
 def test_what_waited_long_enough_is_written_as_fast_as_it_takes_to_catch_up() -> None:
     now, written = 0.0, list[str]()
     lane = ApiDispatcher(lambda: True, now=lambda: now)
     for index in range(3000):
-        lane.submit(index, writer(written, str(index)))
+        lane.submit(index, writer(written, str(index)), "ns")
     now = HOLD_SECONDS - 0.1
-    lane.submit(0, writer(written, "newer"))  # in the place, and as old as, what it replaces
+    lane.submit(0, writer(written, "newer"), "ns")  # in the place, and as old as, what it replaces
     assert lane.rate() == 0.0
     now = HOLD_SECONDS
     assert lane.rate() == 3000 / CATCH_UP_SECONDS == 100.0
     for index in range(3000, 12_000):
-        lane.submit(index, writer(written, str(index)))
+        lane.submit(index, writer(written, str(index)), "ns")
     assert lane.rate() == 200.0, "never faster than when nothing else is to do"
 
 
@@ -78,7 +121,7 @@ async def test_few_that_waited_long_enough_are_written_at_the_least_rate() -> No
     now, written = 0.0, list[str]()
     lane = ApiDispatcher(lambda: True, per_second=100_000.0, now=lambda: now)
     for index in range(6):
-        lane.submit(index, writer(written, str(index)))
+        lane.submit(index, writer(written, str(index)), "ns")
     now = HOLD_SECONDS
     started = time.monotonic()
     await run_until(lane, lambda: len(written) == 6)
@@ -88,8 +131,8 @@ async def test_few_that_waited_long_enough_are_written_at_the_least_rate() -> No
 
 async def test_a_write_that_nobody_needs_any_more_is_taken_back() -> None:
     lane, written = ApiDispatcher(lambda: False, per_second=1000.0), list[str]()
-    lane.submit("a", writer(written, "a"))
-    lane.submit("b", writer(written, "b"))
+    lane.submit("a", writer(written, "a"), "ns")
+    lane.submit("b", writer(written, "b"), "ns")
     lane.take_back("a")
     lane.take_back("never submitted")
     await run_until(lane, lambda: bool(written))

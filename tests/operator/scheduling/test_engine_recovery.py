@@ -158,7 +158,9 @@ def test_nothing_is_decided_on_a_part_of_what_there_is(*, fails: bool, monkeypat
         found.cycle()
         assert found.heard.records == 1
     while found.loop._intake.waiting:
+        assert not found.loop.is_whole
         found.cycle()
+    assert found.loop.is_whole
     assert found.heard.bound == []
     assert found.loop.scheduler.pending()["unschedulable"] == 1
 

@@ -56,7 +56,7 @@ class Bench:
             raise self.refuses_patches
         self.said.append(f"nominate {path.split('/')[-2]} {body['status']['nominatedNodeName']}")
 
-    def submit(self, key: Hashable, work: Callable[[], Awaitable[None]]) -> bool:
+    def submit(self, key: Hashable, work: Callable[[], Awaitable[None]], namespace: str) -> bool:
         self.work.append(work)
         return True
 

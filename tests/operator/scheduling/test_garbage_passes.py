@@ -47,11 +47,43 @@ def test_a_circle_that_is_given_up_young_is_freed_as_ever() -> None:
     assert gone() is None
 
 
-def test_a_full_pass_is_bounded_by_what_came_since_the_last() -> None:
-    young, younger, full = garbage_passes.THRESHOLDS
-    assert garbage_passes.FULL_OBJECTS == young * (younger + 1) * (full + 1) == 50_000
+def collections() -> int:
+    """Full ones so far."""
+    return int(gc.get_stats()[2]["collections"])
+
+
+async def test_a_full_pass_has_a_turn_of_the_loop_for_itself() -> None:
     garbage_passes.settle()
-    assert gc.get_threshold() == garbage_passes.THRESHOLDS
+    passes = asyncio.create_task(garbage_passes.full_passes())
+    try:
+        await asyncio.sleep(0)
+        gc.collect()
+        before = collections()
+        lasting = [[number] for number in range(2 * garbage_passes.FULL_OBJECTS)]
+        assert collections() == before  # in the midst of this nothing is collected in full
+        async with asyncio.timeout(10):
+            while collections() == before:
+                await asyncio.sleep(0)
+        assert lasting
+    finally:
+        passes.cancel()
+
+
+async def test_what_dies_young_brings_no_full_pass_however_much_it_is() -> None:
+    garbage_passes.settle()
+    passes = asyncio.create_task(garbage_passes.full_passes())
+    try:
+        await asyncio.sleep(0)
+        gc.collect()
+        before = collections()
+        for _ in range(5):
+            young = [[number] for number in range(garbage_passes.FULL_OBJECTS // 2)]
+            del young
+            gc.collect(1)  # as comes by itself, now and then
+            await asyncio.sleep(0)
+        assert collections() == before
+    finally:
+        passes.cancel()
 
 
 async def test_a_thorough_pass_frees_old_circles_at_a_calm_moment_only() -> None:

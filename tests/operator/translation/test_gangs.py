@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from job_builders import plan_job
 from manifests import pod_object
 from seen_pods import seen_pod
 
@@ -15,7 +16,7 @@ from cotide_kube.objects import Metadata
 from cotide_operator.apis.types import read_job
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache
 from cotide_operator.controllers.child_pods import job_pod
-from cotide_operator.controllers.job_reconciler import Progress, ReconcilerCache, plan_job
+from cotide_operator.controllers.job_reconciler import Progress, ReconcilerCache
 from cotide_operator.translation.gangs import gang_of
 from cotide_operator.translation.pod_times import PodTimes
 from cotide_operator.translation.pods_and_nodes import ownership_of, translate_pod

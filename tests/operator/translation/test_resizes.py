@@ -71,3 +71,19 @@ def test_what_a_kubelet_repeats_costs_no_memory() -> None:
     kept = PodKeeping()(pod("1", "1", "1"))
     assert kept.status.container_statuses[0].resources is None
     assert not resized(kept.spec, kept.status)
+
+
+def test_of_containers_that_ask_for_the_same_each_counts_and_one_is_read() -> None:
+    many = [{"name": f"c{number}", "resources": {"requests": {"cpu": "2m"}}} for number in range(1_000)]
+    odd = [{"name": f"o{number}", "resources": {"requests": {"cpu": "none"}}} for number in range(2)]
+    limited = [{"name": "l", "resources": {"requests": {"cpu": "2m"}, "limits": {"cpu": "2m", "memory": "5"}}}]
+    body = {
+        "metadata": {"name": "p"},
+        "spec": {"containers": [*many, *odd, *limited]},
+        "status": {"containerStatuses": [{"name": "c7", "allocatedResources": {"cpu": "9m"}}]},
+    }
+    found = msgspec.convert(body, PodObject)
+    asked, held = effective_requests(found.spec), effective_requests(found.spec, found.status)
+    assert dict(asked.amounts) == {"cpu": 1_001 * 2, "memory": 5}
+    assert dict(held.amounts) == {"cpu": 1_000 * 2 + 9, "memory": 5}
+    assert [fault.partition(" ")[0] for fault in asked.faults] == ["spec.containers[1000].resources.requests[cpu]"]

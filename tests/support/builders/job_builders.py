@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from seen_pods import seen_pod
 
+from cotide_core.queueing.stepwise import finished
 from cotide_operator.apis.types import JobSpec
 from cotide_operator.controllers.child_pods import SeenPod, job_pod_name
-from cotide_operator.controllers.job_reconciler import JobPlan, Progress, ReconcilerCache, plan_job
-from cotide_operator.controllers.starts.start_times import StartLimits
+from cotide_operator.controllers.job_reconciler import JobPlan, Progress, ReconcilerCache, plan_steps
+from cotide_operator.controllers.starts.start_times import DEFAULT_LIMITS, StartLimits
 
 LIMITS = StartLimits(refused_seconds=100.0, creating_seconds=300.0)
 
@@ -29,6 +31,18 @@ def pod(index: int, phase: str = "Pending", *, retry: int = 0, **more: Any) -> S
     """The pod of an index, or the one that was made after it failed."""
     name = job_pod_name("count", index, retry)
     return seen_pod(index, phase, **{"name": name, "uid": f"uid-{name}", "retry": retry, **more})
+
+
+def plan_job(
+    spec: JobSpec,
+    progress: Progress,
+    pods: Sequence[SeenPod],
+    memory: ReconcilerCache,
+    now_seconds: float,
+    limits: StartLimits = DEFAULT_LIMITS,
+) -> JobPlan:
+    """All the steps at once."""
+    return finished(plan_steps(spec, progress, pods, memory, now_seconds, limits))
 
 
 def plan(

@@ -109,16 +109,25 @@ def owner(job: str, uid: str = "o") -> Manifest:
 
 def machine_deployments() -> Manifest:
     """Return a definition of Cluster API's kind that makes nodes, as far as its scale subresource goes."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     paths = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+    return _of_cluster_api("MachineDeployment", status={}, scale=paths)
+
+
+def machines() -> Manifest:
+    """Return a definition of Cluster API's Machines, with any fields."""
+    return _of_cluster_api("Machine", status={})
+
+
+def _of_cluster_api(kind: str, **subresources: Any) -> Manifest:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {
         "name": "v1beta1",
         "served": True,
         "storage": True,
         "schema": {"openAPIV3Schema": schema},
-        "subresources": {"status": {}, "scale": paths},
+        "subresources": subresources,
     }
-    names = {"plural": "machinedeployments", "singular": "machinedeployment", "kind": "MachineDeployment"}
+    names = {"plural": f"{kind.lower()}s", "singular": kind.lower(), "kind": kind}
     spec = {"group": "cluster.x-k8s.io", "names": names, "scope": "Namespaced", "versions": [version]}
-    kind = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
-    return {**kind, "metadata": {"name": "machinedeployments.cluster.x-k8s.io"}, "spec": spec}
+    head = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+    return {**head, "metadata": {"name": f"{names['plural']}.cluster.x-k8s.io"}, "spec": spec}

@@ -42,8 +42,8 @@ def started_condition(
     held_back : pods that are made only once one runs.
     kept : whether pods that can't be started are kept, so that where none is there none waits.
     """
-    stuck = [(pod, pod.cannot_start) for pod in pods if pod.alive and pod.cannot_start]
-    creating = [(pod, pod.creating) for pod in pods if pod.alive and pod.creating and pod.uid in slow]
+    stuck = [(pod, pod.cannot_start) for pod in pods if pod.cannot_start and pod.alive]
+    creating = [(pod, pod.creating) for pod in pods if pod.creating and pod.uid in slow and pod.alive]
     rest = f"; {counted(held_back, 'more pod')} made once one runs" if held_back else ""
     if stuck:
         sentence = f"{counted(len(stuck), 'pod')} can't be started: {_named(stuck)}{rest}"

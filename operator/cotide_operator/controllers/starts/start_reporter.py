@@ -7,7 +7,6 @@ concern, whoever made the pod. Invariant: no label of a metric is a name, nor a 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import takewhile
@@ -16,6 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from cotide_core.classes import CLASS_LABEL, WorkloadClass
 from cotide_kube.objects import PodObject
 from cotide_operator.cache.object_cache import Kind, ObjectCache
+from cotide_operator.clock import Clock
 from cotide_operator.controllers.child_pods import CANNOT_START as REFUSALS
 from cotide_operator.controllers.child_pods import SeenPod, see
 from cotide_operator.controllers.starts.start_conditions import STARTED
@@ -57,14 +57,14 @@ class _Waiting(NamedTuple):
     uid: str
     obstacle: tuple[str, str]
     """Class of the pod, and the reason."""
-    since_monotonic: float
+    since_seconds: float
 
 
 class StartReporter:
     """See the module."""
 
-    def __init__(self, mirror: ObjectCache, recorder: EventRecorder, telemetry: Metrics) -> None:
-        self._mirror, self._recorder, self._telemetry = mirror, recorder, telemetry
+    def __init__(self, mirror: ObjectCache, recorder: EventRecorder, telemetry: Metrics, clock: Clock) -> None:
+        self._mirror, self._recorder, self._telemetry, self._clock = mirror, recorder, telemetry, clock
         self._waiting: dict[str, _Waiting] = {}
         self._since: dict[tuple[str, str], dict[str, float]] = {}
         """By class and reason the pods and their times, rising: each scrape asks for every pair, and a tenant may have
@@ -91,7 +91,7 @@ class StartReporter:
             del self._since[before.obstacle][key]
             before = None
         if pod is not None and found is not None and before is None:
-            now = time.monotonic()
+            now = self._clock.now()
             self._waiting[key] = _Waiting(pod.metadata.uid, found, now)
             self._since.setdefault(found, {})[key] = now
 
@@ -110,7 +110,7 @@ class StartReporter:
         since = self._since.get((workload_class, reason), {})
         if reason != CREATING:
             return len(since)
-        latest = time.monotonic() - SLOW_SECONDS
+        latest = self._clock.now() - SLOW_SECONDS
         return sum(1 for _ in takewhile(lambda begun: begun <= latest, since.values()))
 
     def changed(self, kind: str, key: str, uid: str, before: Iterable[Any], after: Iterable[Any]) -> None:

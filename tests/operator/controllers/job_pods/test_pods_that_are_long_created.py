@@ -10,12 +10,13 @@ from controllers_world import JOBS, PODS, condition, job, world
 from job_builders import Reconciler, pod, spec
 from manifests import pod_manifest
 
+from cotide_core.queueing.stepwise import finished
 from cotide_kube.objects import PodObject
 from cotide_operator.clock import ScaledClock
 from cotide_operator.controllers.child_pods import see
 from cotide_operator.controllers.job_reconciler import Outcome, Progress
 from cotide_operator.controllers.starts.start_times import SLOW_SECONDS
-from cotide_operator.controllers.status_builder import ReconcileContext, Starting, job_status
+from cotide_operator.controllers.status_builder import ReconcileContext, Starting, job_status_steps
 
 PLAIN = "containers are being created"
 PREPARED = f"{PLAIN}, volumes and network are ready"
@@ -142,7 +143,7 @@ def test_a_new_leader_deletes_what_the_last_one_counted() -> None:
 
 
 def condition_of(before: dict[str, Any], slow: set[str], *pods: Any) -> dict[str, Any]:
-    status = job_status(spec(), Progress(), pods, {}, before, MOMENT, starts=Starting(slow))
+    status = finished(job_status_steps(spec(), Progress(), pods, {}, before, MOMENT, starts=Starting(slow)))
     found = {one["type"]: one for one in status["conditions"]}.get("PodsStarted", {})
     return {key: found.get(key) for key in ("status", "reason", "message")} | {"conditions": status["conditions"]}
 

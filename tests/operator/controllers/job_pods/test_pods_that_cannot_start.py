@@ -6,16 +6,17 @@ from typing import Any
 
 import msgspec
 import pytest
-from job_builders import LIMITS, Reconciler, pod, spec
+from job_builders import LIMITS, Reconciler, plan_job, pod, spec
 from manifests import pod_manifest
 
+from cotide_core.queueing.stepwise import finished
 from cotide_kube.objects import PodObject
 from cotide_operator.clock import ScaledClock
 from cotide_operator.config.settings import JobSettings
 from cotide_operator.controllers.child_pods import MESSAGE_CHARACTERS, see
-from cotide_operator.controllers.job_reconciler import Outcome, Progress, plan_job
+from cotide_operator.controllers.job_reconciler import Outcome, Progress
 from cotide_operator.controllers.starts.start_times import CREATE_SECONDS, SLOW_SECONDS, START_SECONDS
-from cotide_operator.controllers.status_builder import ReconcileContext, job_status
+from cotide_operator.controllers.status_builder import ReconcileContext, job_status_steps
 
 STUCK: dict[str, Any] = {"node": "n0", "cannot_start": "ImagePullBackOff: Back-off pulling image"}
 MOMENT = ReconcileContext(ScaledClock(), 5000.0, 1)
@@ -96,7 +97,7 @@ def test_a_new_leader_deletes_what_the_last_one_counted() -> None:
 
 
 def started(before: dict[str, Any], *pods: Any) -> dict[str, Any]:
-    status = job_status(spec(), Progress(), pods, {}, before, MOMENT)
+    status = finished(job_status_steps(spec(), Progress(), pods, {}, before, MOMENT))
     found = {one["type"]: one for one in status["conditions"]}.get("PodsStarted", {})
     return {key: found.get(key) for key in ("status", "reason", "message")} | {"conditions": status["conditions"]}
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from job_builders import LIMITS, pod, spec
+from job_builders import LIMITS, plan_job, pod, spec
 
 from cotide_operator.apis.types import JobSpec
 from cotide_operator.controllers.child_pods import SeenPod
-from cotide_operator.controllers.job_reconciler import AVOIDED_NODES, JobPlan, Progress, ReconcilerCache, plan_job
+from cotide_operator.controllers.job_reconciler import AVOIDED_NODES, JobPlan, Progress, ReconcilerCache
 from cotide_operator.controllers.starts.start_conditions import NAMED, avoiding, started_condition
 from cotide_operator.controllers.starts.start_times import SLOW_SECONDS
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any, cast
 
 import msgspec
-import pytest
+from hand_clock import HandClock
 from job_builders import pod as seen_pod
 from manifests import pod_manifest
 
 from cotide_kube.objects import PodObject
 from cotide_operator.cache.object_cache import ObjectCache
-from cotide_operator.controllers.starts import start_reporter
 from cotide_operator.controllers.starts.start_reporter import StartReporter
 from cotide_operator.controllers.starts.start_times import SLOW_SECONDS
 from cotide_operator.observability.metrics import Metrics
@@ -31,7 +30,8 @@ class Recorder:
 class Scene:
     def __init__(self) -> None:
         self.mirror, self.recorder, self.metrics = ObjectCache(), Recorder(), Metrics()
-        self.reporter = StartReporter(self.mirror, cast("EventRecorder", self.recorder), self.metrics)
+        self.clock = HandClock(100.0)
+        self.reporter = StartReporter(self.mirror, cast("EventRecorder", self.recorder), self.metrics, self.clock)
 
     def pod(self, name: str, waits: str, change: str = "ADDED", **labels: str) -> None:
         """A pod on a node that waits for a reason, or runs."""
@@ -59,24 +59,20 @@ def test_pods_are_shown_by_class_and_reason_until_they_run_or_go() -> None:
     assert (scene.shown("ErrImagePull"), scene.shown("ImagePullBackOff")) == (0, 0)
 
 
-def test_containers_that_are_being_created_are_shown_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds = 100.0
-    monkeypatch.setattr(start_reporter.time, "monotonic", lambda: seconds)
+def test_containers_that_are_being_created_are_shown_after_a_minute() -> None:
     scene = Scene()
     scene.pod("a", "ContainerCreating")
     assert scene.shown("Creating") == 0
-    seconds += SLOW_SECONDS
+    scene.clock.wall += SLOW_SECONDS
     scene.pod("a", "ContainerCreating", "MODIFIED")  # nothing new
     assert scene.shown("Creating") == 1
 
 
-def test_a_pod_is_counted_by_its_latest_reason_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds = 100.0
-    monkeypatch.setattr(start_reporter.time, "monotonic", lambda: seconds)
+def test_a_pod_is_counted_by_its_latest_reason_alone() -> None:
     scene = Scene()
     for name in ("a", "b"):
         scene.pod(name, "ContainerCreating")
-        seconds += SLOW_SECONDS
+        scene.clock.wall += SLOW_SECONDS
     assert scene.shown("Creating") == 2
     scene.pod("a", "ErrImagePull", "MODIFIED")
     assert (scene.shown("Creating"), scene.shown("ErrImagePull")) == (1, 1)
