@@ -23,10 +23,19 @@ count() { sed '/^$/d' | wc -l | tr -d ' '; }
 # Names of nodes that carry anything of ours.
 marked_nodes() {
   kubectl get nodes -o go-template='{{range .items}}{{$m := ""}}
-    {{- range $k, $v := .metadata.annotations}}{{if or (eq $k "cotide.dev/forecast") (eq $k "cotide.dev/cordoned-until")}}{{$m = "y"}}{{end}}{{end}}
+    {{- range $k, $v := .metadata.annotations}}{{if or (eq $k "cotide.dev/forecast") (eq $k "cotide.dev/cordoned-until") (eq $k "cotide.dev/consolidation") (eq $k "cotide.dev/consolidation-record") (eq $k "cotide.dev/consolidation-watch")}}{{$m = "y"}}{{end}}{{end}}
     {{- range $k, $v := .status.capacity}}{{if or (eq $k "cotide.dev/reclaimed-cpu") (eq $k "cotide.dev/reclaimed-memory")}}{{$m = "y"}}{{end}}{{end}}
     {{- range .status.conditions}}{{if eq .type "cotide.dev/ForecastTrusted"}}{{$m = "y"}}{{end}}{{end}}
     {{- if $m}}{{.metadata.name}}{{"\n"}}{{end}}{{end}}'
+}
+
+# Names of nodes that consolidation has cordoned, "mine" or "theirs": theirs are those of a person who ran
+# cotide consolidate --apply, and those whose machines were told to go. They stay cordoned.
+held_nodes() {
+  kubectl get nodes -o go-template='{{range .items}}{{$n := .metadata.name}}{{$a := .metadata.annotations}}
+    {{- with $a}}{{with index . "cotide.dev/consolidation"}}
+      {{- if and (ne . "stopping") (or (index $a "cotide.dev/consolidation-record") (index $a "cotide.dev/consolidation-watch"))}}{{$n}} mine{{else}}{{$n}} theirs{{end}}{{"\n"}}
+    {{- end}}{{end}}{{end}}'
 }
 
 # "namespace name what" for each label and annotation that the operator wrote on a pod. What a user wrote has another manager.
@@ -62,6 +71,7 @@ for kind in "${kinds[@]}"; do
   fi
 done
 say "$(marked_nodes | count) nodes with reclaimed resources, condition or annotations"
+say "$(held_nodes | grep -c ' mine$' || true) nodes that consolidation has cordoned are opened"
 say "$(kept_pods | count) finalizers of pods of Jobs"
 say "$(pod_notes | count) labels and annotations that the operator wrote on pods that stay"
 say "ClusterRoles, PriorityClasses and the webhook configuration named cotide-*"
@@ -90,15 +100,21 @@ for kind in "${kinds[@]}"; do
     kubectl delete crd "$kind" --timeout=60s
   fi
 done
+stay="$(held_nodes | sed -n 's/ theirs$//p')"
+[ -z "$stay" ] || say "nodes that stay cordoned, since a person has freed them or their machines were told to go: $(tr '\n' ' ' <<<"$stay")"
+held_nodes | sed -n 's/ mine$//p' | while read -r node; do
+  kubectl uncordon "$node" </dev/null
+done
 marked_nodes | while read -r node; do
   kubectl patch node "$node" --subresource=status --type=strategic -p \
-    '{"metadata":{"annotations":{"cotide.dev/forecast":null,"cotide.dev/cordoned-until":null}},"status":{"capacity":{"cotide.dev/reclaimed-cpu":null,"cotide.dev/reclaimed-memory":null},"allocatable":{"cotide.dev/reclaimed-cpu":null,"cotide.dev/reclaimed-memory":null},"conditions":[{"$patch":"delete","type":"cotide.dev/ForecastTrusted"}]}}' </dev/null
+    '{"metadata":{"annotations":{"cotide.dev/forecast":null,"cotide.dev/cordoned-until":null,"cotide.dev/consolidation":null,"cotide.dev/consolidation-record":null,"cotide.dev/consolidation-watch":null}},"status":{"capacity":{"cotide.dev/reclaimed-cpu":null,"cotide.dev/reclaimed-memory":null},"allocatable":{"cotide.dev/reclaimed-cpu":null,"cotide.dev/reclaimed-memory":null},"conditions":[{"$patch":"delete","type":"cotide.dev/ForecastTrusted"}]}}' </dev/null
 done
 pod_notes | while read -r space pod verb what; do
   # A pod may end meanwhile: then there is nothing left to take away.
   kubectl --namespace "$space" "$verb" pod "$pod" "$what" </dev/null || kubectl --namespace "$space" get pod "$pod" --ignore-not-found </dev/null
 done
-kubectl delete clusterrolebinding,clusterrole cotide-operator cotide-admission cotide-shadow cotide-node-agent --ignore-not-found
+kubectl delete clusterrolebinding,clusterrole cotide-operator cotide-admission cotide-shadow cotide-node-agent \
+  cotide-consolidation cotide-kueue cotide-provisioning cotide-provisioning-scales-down --ignore-not-found
 # Of a kube-scheduler of one's own (deploy/extender/second-scheduler), whose roles are the cluster's.
 kubectl delete clusterrolebinding cotide-assisted-scheduler cotide-assisted-scheduler-volumes --ignore-not-found
 kubectl --namespace kube-system delete rolebinding cotide-assisted-scheduler-authentication --ignore-not-found

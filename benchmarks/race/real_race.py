@@ -58,6 +58,8 @@ DEADLINE_SECONDS: Final = 300.0
 REST_SECONDS: Final = 1.0
 LARGEST_KILOBYTES: Final = 1000
 """etcd takes requests up to 1.5 MiB."""
+TERMINATED: Final = 128 + signal.SIGTERM
+"""Exit code, as a shell gives it."""
 Json = dict[str, Any]
 
 
@@ -325,6 +327,10 @@ async def _answer(text: str) -> web.Response:
 
 
 async def run(plane: ControlPlane, options: argparse.Namespace, models: Path | None) -> Json:
+    """Race, or measure starts; cancelled by SIGTERM, so that whatever is being read ends first."""
+    mine = asyncio.current_task()
+    assert mine is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, mine.cancel)
     with metrics(service_rates(options.nodes)) as begin:
         served, url = await begin()
         try:
@@ -338,9 +344,12 @@ async def run(plane: ControlPlane, options: argparse.Namespace, models: Path | N
                 course = Course(plane, client, watch, options, url, models, variety)
                 work = scale(course) if options.scale else race(course)
                 watching, racing = asyncio.ensure_future(watch.run()), asyncio.ensure_future(work)
-                done, _ = await asyncio.wait({watching, racing}, return_when=asyncio.FIRST_COMPLETED)
-                for task in (watching, racing):
-                    task.cancel()
+                try:
+                    done, _ = await asyncio.wait({watching, racing}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    for task in (watching, racing):
+                        task.cancel()
+                    await asyncio.gather(watching, racing, return_exceptions=True)
                 return (done - {watching} or done).pop().result()
         finally:
             await served.cleanup()
@@ -394,7 +403,7 @@ def _sizes(text: str) -> tuple[float, ...]:
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an end like any other: all processes end first
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # an end like any other: all processes end first
     options = parse()
     try:
         binaries = of_release(options.kubernetes, tell_on_stderr)
@@ -408,7 +417,10 @@ def main() -> None:
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         ):
             tell(f"kube-apiserver {options.kubernetes} and etcd after {plane.started_in_seconds:.1f} s")
-            result = runner.run(run(plane, options, models))
+            try:
+                result = runner.run(run(plane, options, models))
+            except asyncio.CancelledError:
+                raise SystemExit(TERMINATED) from None
     chosen = {key: getattr(options, key) for key in ("nodes", "pods", "scale", "pod_kilobytes", "images", "fsync")}
     release = OLDER.get(options.kubernetes, KUBERNETES)
     result = {**chosen, "kubernetes": release, "machine": machine(), **result}

@@ -1,7 +1,7 @@
 """The `cotide` command: parses arguments and hands over; each command lives in a module of its own.
 
 Data goes to stdout, progress and logs to stderr. Exit codes: 0 ok, 1 failed, 2 usage, 3 a stated objective
-was missed. A `CotideError` becomes one line on stderr, never a traceback.
+was missed. A `CotideError` becomes one line on stderr, never a traceback, and so does what the system refuses.
 """
 
 from __future__ import annotations
@@ -115,5 +115,10 @@ def main() -> None:
         sys.exit(2)
     except CotideError as error:
         click.echo(f"cotide: {error}", err=True)
+        sys.exit(1)
+    except OSError as error:  # a full disk, a name that is too long: said by the system, no fault of the program's
+        if error.strerror is None or isinstance(error, (ConnectionError, TimeoutError)):
+            raise  # what goes wrong on a network the client says in words: this is a fault of ours
+        click.echo(f"cotide: {f'{error.filename}: ' if error.filename else ''}{error.strerror}", err=True)
         sys.exit(1)
     sys.exit(outcome if isinstance(outcome, int) else 0)

@@ -5,11 +5,13 @@ takes 0.3 s of cpu and 29 MB where our own reading of a kubeconfig takes 0.05 s 
 asked for and in every replica; and it posts half as many bindings a second. A command that waits for one answer pays
 no more than for our own client, whose HTTP library takes as long to load.
 
-Invariant: whatever goes wrong is a `ClusterError`, in one sentence; answers are the server's own bytes.
+Invariant: whatever goes wrong is a `ClusterError`, and a file that is no kubeconfig an `InputError`, in one sentence;
+answers are the server's own bytes.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +19,7 @@ from typing import Any, Final
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError, read_status
 from cotide_kube.credentials import SERVICE_ACCOUNT
+from cotide_kube.kubeconfig import expanded, read
 
 TIMEOUT_SECONDS: Final = 30.0
 """For one request; chosen: somebody waits at a terminal."""
@@ -33,6 +36,8 @@ def connect(kubeconfig: str | None = None, context: str | None = None, *, retrie
     ------
     ClusterError
         When there is no usable configuration.
+    InputError
+        When the file named is no kubeconfig.
     """
     from kubernetes import client
     from kubernetes import config as untyped
@@ -53,6 +58,11 @@ def connect(kubeconfig: str | None = None, context: str | None = None, *, retrie
         except config.ConfigException as inside:
             raise ClusterError(f"no kubeconfig ({error}), and no cluster around us ({inside})") from inside
         return client.ApiClient(configuration)
+    except Exception as error:  # its reader checks nothing: what trips it is what the file holds
+        named = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+        if os.pathsep not in named:
+            read(expanded(named), context)  # raises, too, and says which field
+        raise ClusterError(f"the kubeconfig can't be read: {' '.join(str(error).split())}") from error
 
 
 def namespace_of(kubeconfig: str | None = None, context: str | None = None) -> str:
@@ -62,7 +72,7 @@ def namespace_of(kubeconfig: str | None = None, context: str | None = None) -> s
     config: Any = untyped
     try:
         contexts, current = config.list_kube_config_contexts(config_file=kubeconfig)
-    except (config.ConfigException, OSError):
+    except Exception:  # noqa: BLE001 - no kubeconfig, or one that `connect` has refused in words
         own: Path = SERVICE_ACCOUNT / "namespace"
         return own.read_text(encoding="utf-8").strip() if own.exists() else "default"
     chosen = next((one for one in contexts if one["name"] == context), current)

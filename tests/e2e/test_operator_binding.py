@@ -114,9 +114,10 @@ async def test_an_answer_that_is_lost_does_not_bind_twice(world: World) -> None:
 async def test_pods_that_another_binder_took_are_left_where_they_are(world: World) -> None:
     await world.nodes(2)
     async with world.operator() as operator:
-        world.server.strike(delay_seconds=5.0, method="POST", path="/p0/binding$", count=1)  # a busy machine is slow
+        # It strikes the first binding that comes: ours must not be asked for before the operator's is held.
+        delay = world.server.strike(delay_seconds=5.0, method="POST", path="/p0/binding$", count=1)
         await world.pods(1)
-        await world.until("the binding is under way", lambda: operator.binder.busy)
+        await world.until("the binding is under way", lambda: delay.met)
         answer = await world.client.bind("default", "p0", "", "n1")
         assert answer.ok
         state = operator.loop.scheduler.state

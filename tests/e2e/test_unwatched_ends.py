@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import time
-from collections import defaultdict
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from operator_world import ALONE, PODS, World
+from operator_world import ALONE, PODS, World, starts_of
 from servers import Server
 
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
-from cotide_kube.objects import PodObject
-from cotide_kube.reflector import Reflector
+from cotide_kube.objects import Metadata
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.cache.object_cache import CustomObject
 from cotide_operator.cache.preflight import install
@@ -31,7 +28,6 @@ HASTY = ALONE + (
     "jobs: {startSeconds: 60000, createSeconds: 180000}\n"  # real kubelets are no faster for that
 )
 OURS = "cotide.dev/job-tracking"
-Starts = dict[str, set[str]]
 
 
 @pytest.fixture
@@ -72,23 +68,8 @@ async def kept(world: World) -> set[str]:
     return {name for name, pod in (await pods(world)).items() if OURS in pod["metadata"].get("finalizers", ())}
 
 
-@contextlib.asynccontextmanager
-async def starts_of(world: World) -> AsyncIterator[Starts]:
-    """Uids of all pods that were ever made, by index."""
-    starts: Starts = defaultdict(set)
-
-    async def watch() -> None:
-        async for change in Reflector[PodObject](world.client, PODS, PodObject):
-            if change.object is not None:
-                metadata = change.object.metadata
-                starts[metadata.labels.get("cotide.dev/index", "")].add(metadata.uid)
-
-    watching = asyncio.create_task(watch())
-    try:
-        yield starts
-    finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+def of_index(pod: Metadata) -> str:
+    return pod.labels.get("cotide.dev/index", "")
 
 
 @pytest.mark.parametrize("crash", [True, False])
@@ -96,7 +77,7 @@ async def test_pods_that_end_and_are_deleted_while_nobody_is_there_are_counted_a
     world: World, crash: bool
 ) -> None:
     await world.nodes(2)
-    async with starts_of(world) as starts:
+    async with starts_of(world.client, of_index) as starts:
         async with world.operator(ALONE, crash=crash):
             await make_job(world, completions=5, parallelism=4)
             await world.until_placed(4)

@@ -243,7 +243,17 @@ TARGETS: dict[str, tuple[Target, tuple[bytes, ...]]] = {
             b'{"x":' + b"9" * 5000 + b"}",
         ),
     ),
-    "promql": (promql, (b'sum by (pod) (rate(x{namespace="a"}[5m]))', b"(" * 60 + b"x" + b")" * 60, b"x[1y:1s]")),
+    "promql": (
+        promql,
+        (
+            b'sum by (pod) (rate(x{namespace="a"}[5m]))',
+            b"(" * 60 + b"x" + b")" * 60,
+            b"x[1y:1s]",
+            b"x[88e012]",
+            b"x offset -88e012",
+            b"x offset -88e016",
+        ),
+    ),
     "job_traces": (
         job_traces,
         (

@@ -207,8 +207,13 @@ def measure(
     due = arrivals(rate, warm_up + seconds, seed)
     if not (due >= warm_up).any():
         raise Refused(f"no request is due within {seconds:g} s at {rate:g}/s: the window is too short")
+    collects = gc.isenabled()
     gc.disable()
-    end, lag, cut = drive(connections, due.tolist(), requests, warm_up, harm, sleeps=sleeps)
+    try:
+        end, lag, cut = drive(connections, due.tolist(), requests, warm_up, harm, sleeps=sleeps)
+    finally:
+        if collects:
+            gc.enable()
     found, missing = [], 0
     for one in connections:
         own = np.asarray(one.due)

@@ -116,6 +116,9 @@ def _indices(header: list[str], wanted: Sequence[str], file: str) -> dict[str, i
     missing = [name for name in wanted if name not in header]
     if missing:
         raise InputError("the header lacks this column", file=file, line=1, field=missing[0])
+    twice = [name for name in wanted if header.count(name) > 1]
+    if twice:
+        raise InputError("the header names this column more than once", file=file, line=1, field=twice[0])
     return {name: header.index(name) for name in wanted}
 
 

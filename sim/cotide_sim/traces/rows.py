@@ -79,6 +79,8 @@ def stream_rows(path: Path, columns: Sequence[str], *, what: str) -> Iterator[Ro
             for name in columns:
                 if name not in header:
                     raise InputError(f"the header lacks column {name!r} of the {what}", file=file, line=1)
+                if header.count(name) > 1:
+                    raise InputError("the header names this column more than once", file=file, line=1, field=name)
             indices = {name: header.index(name) for name in columns}
             for cells in reader:
                 if not cells:

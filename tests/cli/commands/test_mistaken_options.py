@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -51,6 +52,21 @@ def test_a_file_where_the_operator_needs_a_directory_is_refused(
     file.write_text("")
     assert ended(monkeypatch, "operator", f"--{option}", str(file)) == 2
     assert capfd.readouterr().err == f"cotide: {option}.directory: {file} is not a directory\n"
+
+
+def test_a_name_that_the_system_refuses_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    name = "a" * 300  # above the 255 bytes that a file's name may have
+    assert ended(monkeypatch, "evaluate", "qos", "--data", name) == 1
+    assert capfd.readouterr() == ("", f"cotide: {name}: File name too long\n")
+
+
+def test_a_full_disk_behind_stdout_is_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        asked = [sys.executable, "-m", "cotide_cli", "version"]
+        done = subprocess.run(asked, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "cotide: No space left on device\n")
 
 
 def test_documents_are_the_same_in_json_and_in_yaml() -> None:

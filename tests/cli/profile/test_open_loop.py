@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import select
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -123,6 +124,12 @@ def test_a_window_that_is_sure_to_be_above_the_harm_is_cut_short() -> None:
     assert found.cut
     assert found.seconds < 5.0
     assert found.p95_ms > 40
+
+
+def test_the_garbage_collector_rests_only_while_requests_are_sent() -> None:
+    with line_server() as port:
+        tcp_load.measure(f"tcp://127.0.0.1:{port}", 20.0, 0.0, 0.5, request="x\\r\\n", harm=float("inf"), seed=1)
+    assert gc.isenabled()
 
 
 def test_nobody_at_the_address_is_one_sentence() -> None:

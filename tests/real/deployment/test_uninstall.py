@@ -184,6 +184,36 @@ async def test_a_cluster_is_as_before_when_cotide_was_taken_off(own_plane: Contr
                 await client.delete(f"{cluster.pods}/{one}", grace_seconds=0)
 
 
+async def test_nodes_that_consolidation_holds_are_opened_but_those_that_are_to_go(own_plane: ControlPlane) -> None:
+    record = {"cotide.dev/consolidation-record": '{"since":1.0}'}
+    held: dict[str, tuple[dict[str, str], bool]] = {
+        "draining": ({"cotide.dev/consolidation": "draining", **record}, False),
+        "freed": ({"cotide.dev/consolidation": "freed", **record}, False),
+        "watched": ({"cotide.dev/consolidation": "freed", "cotide.dev/consolidation-watch": "{}"}, False),
+        "stopping": ({"cotide.dev/consolidation": "stopping", **record}, True),
+        "of-a-person": ({"cotide.dev/consolidation": "freed"}, True),
+        "cordoned-by-others": ({"other": "note"}, True),
+    }
+    async with fresh_cluster(own_plane) as cluster:
+        for folder in ("base", "consolidation", "provisioning", "provisioning-scales-down", "kueue"):
+            await apply(own_plane, DEPLOY / folder)
+        for name, (annotations, _) in held.items():
+            node = {"metadata": {"name": name, "annotations": annotations}, "spec": {"unschedulable": True}}
+            await cluster.client.create("/api/v1/nodes", node)
+        said = uninstall(own_plane)
+        assert "3 nodes that consolidation has cordoned are opened" in said
+        said = uninstall(own_plane, "--yes")
+        assert "told to go: of-a-person stopping" in said
+        nodes = {one["metadata"]["name"]: one for one in await cluster.client.list("/api/v1/nodes")}
+        still = {name: bool(one["spec"].get("unschedulable")) for name, one in nodes.items()}
+        assert still == {name: stays for name, (_, stays) in held.items()}
+        notes = {key for one in nodes.values() for key in one["metadata"].get("annotations", {}) if "cotide" in key}
+        assert notes == set()
+        for kind in ("clusterroles", "clusterrolebindings"):
+            there = await cluster.client.list(f"/apis/rbac.authorization.k8s.io/v1/{kind}")
+            assert [one["metadata"]["name"] for one in there if "cotide" in one["metadata"]["name"]] == []
+
+
 async def test_a_priority_class_that_somebody_needs_stays(own_plane: ControlPlane) -> None:
     async with fresh_cluster(own_plane) as cluster:
         await apply(own_plane, DEPLOY / "base")
