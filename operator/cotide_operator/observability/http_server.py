@@ -109,11 +109,12 @@ class HealthServer:
             await self._runner.cleanup()
             self._runner = None
 
-    async def _metrics(self, _request: web.Request) -> web.Response:
+    async def _metrics(self, request: web.Request) -> web.Response:
         if self._refresh is not None:
             self._refresh()
         return web.Response(
-            body=self._telemetry.text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+            body=self._telemetry.text(request.query.getall("name[]", ())),
+            headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
         )
 
     async def _healthz(self, _request: web.Request) -> web.Response:

@@ -10,6 +10,7 @@ Source of names and buckets: kubernetes/pkg/scheduler/metrics/metrics.go
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -528,9 +529,12 @@ class Metrics:
             with suppress(KeyError):
                 self.qos_trust.remove(workload, name)
 
-    def text(self) -> bytes:
-        """Return the exposition in the Prometheus text format."""
-        return generate_latest(self.registry)
+    def text(self, names: Sequence[str] = ()) -> bytes:
+        """Return the exposition in the Prometheus text format; of the series named only, where any are named.
+
+        Names are those of samples (``..._total``, ``..._bucket``); one that nobody has adds nothing.
+        """
+        return generate_latest(self.registry.restricted_registry(names) if names else self.registry)
 
 
 def attempts_label(attempts: int) -> str:

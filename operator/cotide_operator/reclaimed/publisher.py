@@ -202,7 +202,7 @@ class ReclaimedPublisher:
             decided = self._decide(name)
             if decided is None or decided.how is Urgency.NONE:
                 self._turns.drop(name)
-                if decided is None and name in self._mirror.nodes and self._holdings_of(name) is None:
+                if decided is None and name in self._mirror.nodes:
                     self._later[name] = now + UNKNOWN_SECONDS
                 continue
             due = self._earliest(name, decided.how)
@@ -238,7 +238,10 @@ class ReclaimedPublisher:
         return outlook.until_seconds + self._slot_seconds < self._clock.now()
 
     def _decide(self, name: str) -> _Decided | None:
-        """Return what a node says and should say; None where nothing is to be said."""
+        """Return what a node says and should say; None while that can't be told, since the node is not known in full.
+
+        What pods hold is looked up last: with each burst of pods all nodes come here, and most have nothing to say.
+        """
         node = self._mirror.nodes.get(name)
         if node is None:
             return None
@@ -247,16 +250,16 @@ class ReclaimedPublisher:
             known.seen, known.says = node, shown(node)
         says = known.says
         self._offers[name] = says.allocatable
-        held, outlook = self._holdings_of(name), self._outlooks.get(name)
-        if not self._publish:
+        outlook = self._outlooks.get(name) if self._publish else None
+        if outlook is None and (self._publish or not says.anything):
+            return _Decided(Urgency.NONE, node, says, None)
+        held = self._holdings_of(name)
+        if held is None:
+            return None
+        if outlook is None:
             # While a pod holds reclaimed capacity its kubelet must find it there: see `wanted`. Who does, the engine of
             # an operator that has just started does not know.
-            if held is None:
-                return None
-            kept = any(held.reclaimed)
-            return _Decided(Urgency.DUE, node, says, None) if says.anything and not kept else None
-        if held is None or outlook is None:
-            return None
+            return _Decided(Urgency.NONE if any(held.reclaimed) else Urgency.DUE, node, says, None)
         should = wanted(outlook, held, over=self._is_over(outlook))
         share, wall = self._settings.minimum_change_share, time.time()
         how = urgency(says, should, in_use=held.reclaimed, physical=held.physical, share=share, wall_seconds=wall)

@@ -17,13 +17,15 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-THRESHOLDS: Final = (5_000, 4, 1_000_000)
+THRESHOLDS: Final = (5_000, 1_000_000, 1_000_000)
 """New objects between two collections of the youngest, how many of those before one of the younger, and of these before
-a full one in the midst of whatever runs: never. Chosen: while 10,000 pods come, all that is new stays, and a pass takes
-.4 us for each object, up to 1 us on a busy machine, so that one over 25,000 takes 5 to 20 ms on top of what runs."""
+a full one in the midst of whatever runs: never. Chosen: a pass takes .4 us for each object, up to 1 us on a busy
+machine, and most of what outlives the first is there to stay, so that a pass over the younger is one for nothing."""
+COUNTED_EACH: Final = 2
+"""Collections of the youngest between two counts of what outlived them. Chosen: a count takes .1 ms."""
 FULL_OBJECTS: Final = 25_000
-"""That outlived the younger collections, before a full pass over them. Chosen: 10 to 45 ms, with what is made until the
-turn that it has for itself."""
+"""That outlived the collections of the youngest, before a full pass over them. Chosen: 10 to 45 ms, with what is made
+until the turn that it has for itself."""
 THOROUGH_SECONDS: Final = 24 * 3600.0
 """From one thorough pass to the next at least (chosen: `benchmarks/days/soak.py` finds a day's churn flat without)."""
 POLL_SECONDS: Final = 30.0
@@ -45,10 +47,10 @@ async def full_passes() -> None:
     due = asyncio.Event()
 
     def count(phase: str, info: dict[str, int]) -> None:
-        if phase != "stop" or info["generation"] != 1 or loop.is_closed() or gc.get_threshold() != THRESHOLDS:
+        if phase != "stop" or info["generation"] or gc.get_threshold() != THRESHOLDS or loop.is_closed():
             return
         # Most of what is made dies young: a pass for each so many that were made would be one for nothing.
-        if len(gc.get_objects(generation=2)) >= FULL_OBJECTS:
+        if gc.get_count()[1] % COUNTED_EACH == 0 and len(gc.get_objects(generation=1)) >= FULL_OBJECTS:
             loop.call_soon_threadsafe(due.set)  # any thread may have made the objects
 
     gc.callbacks.append(count)

@@ -79,7 +79,6 @@ async def test_what_dies_young_brings_no_full_pass_however_much_it_is() -> None:
         for _ in range(5):
             young = [[number] for number in range(garbage_passes.FULL_OBJECTS // 2)]
             del young
-            gc.collect(1)  # as comes by itself, now and then
             await asyncio.sleep(0)
         assert collections() == before
     finally:
