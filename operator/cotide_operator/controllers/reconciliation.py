@@ -132,10 +132,12 @@ class Controllers:
         Exception
             What the look failed with; it is not tried again unless somebody asks for it.
         """
-        if self._loop is None:  # not yet, or not any more: all is looked at when a term begins
+        if self._loop is not None:
+            await self._shown(kind, key, version, deleted=deleted)
+        loop = self._loop
+        if loop is None:  # not yet, or not any more, also since a moment ago: all is looked at when a term begins
             return
-        await self._shown(kind, key, version, deleted=deleted)
-        outcome = self._loop.create_future()
+        outcome = loop.create_future()
         self._waiting.setdefault((kind, key), []).append(outcome)
         self.queue.add((kind, key))
         await outcome

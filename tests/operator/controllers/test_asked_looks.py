@@ -95,3 +95,15 @@ async def test_what_the_cache_never_shows_is_forgotten_when_it_is_gone(monkeypat
             await scene.controllers.reconcile("jobs", f"ns/{number}", "8", deleted=True)
         kept = vars(scene.controllers)
         assert not any(kept[name] for name in kept if name in ("_unshown", "_late"))
+
+
+async def test_who_waits_for_the_cache_when_a_term_ends_is_told_nothing_of_a_failure() -> None:
+    async with running(Scene()) as scene:
+        asking = asyncio.create_task(scene.controllers.reconcile("jobs", JOB, "7"))
+        await asyncio.sleep(0)
+        scene.stop.set()
+        await asyncio.sleep(0)
+        scene.job("7", "ADDED")
+        async with asyncio.timeout(5.0):
+            await asking
+        assert scene.looks == []
