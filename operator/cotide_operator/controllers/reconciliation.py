@@ -212,20 +212,24 @@ class Controllers:
             self._failed(kind, key, error, asked=bool(waiting))
             _give(waiting, error)
         else:
-            rest = REST_SECONDS_A_POD * max(0, self._mirror.pod_count(kind, key) - WITHOUT_REST)
-            self.queue.done((kind, key), rest)
+            self.queue.done((kind, key), self._rest_of(kind, key))
             if again is not None:
                 self.queue.add_after((kind, key), again)
             _give(waiting)
+
+    def _rest_of(self, kind: Ours, key: str) -> float:
+        """Return the wall seconds for which an object is left alone after a look, however that ended."""
+        return REST_SECONDS_A_POD * max(0, self._mirror.pod_count(kind, key) - WITHOUT_REST)
 
     def _failed(self, kind: Ours, key: str, error: Exception, *, asked: bool) -> None:
         """Give a key back after a look that failed; one that somebody waits for is his to try again."""
         if not isinstance(error, CotideError):
             self._mirror.set_aside(kind, key, "controller", error)
+        rest = self._rest_of(kind, key)
         if asked:
-            self.queue.done((kind, key))
+            self.queue.done((kind, key), rest)
             return
-        seconds = self.queue.failed((kind, key))
+        seconds = self.queue.failed((kind, key), rest)
         if isinstance(error, CotideError):
             _LOG.warning("%s %s is looked at again in %.1f s: %s", kind, key, seconds, error)
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from cotide_core.errors import ClusterError
 from cotide_kube.objects import PodObject
 from cotide_operator.cache.decision_store import DecisionStore
 from cotide_operator.cache.object_cache import KINDS, CustomObject, ObjectCache
@@ -107,3 +108,21 @@ async def test_who_waits_for_the_cache_when_a_term_ends_is_told_nothing_of_a_fai
         async with asyncio.timeout(5.0):
             await asking
         assert scene.looks == []
+
+
+@pytest.mark.parametrize("asked", [True, False])
+async def test_an_object_of_many_pods_rests_after_a_look_that_failed_as_well(
+    asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconciliation, "WITHOUT_REST", 1)
+    monkeypatch.setattr(reconciliation, "REST_SECONDS_A_POD", 30.0)
+    async with running(Scene()) as scene:
+        scene.failure = ClusterError("the API server is unreachable")
+        scene.job("7", "ADDED")
+        scene.pods(2)
+        if asked:
+            with pytest.raises(ClusterError):
+                await scene.controllers.reconcile("jobs", JOB, "7")
+        assert await turns(lambda: len(scene.looks) == 1)
+        scene.pods(2)  # each change of a pod asks for a look
+        assert not await turns(lambda: len(scene.looks) > 1), scene.looks
