@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_kube.objects import NamespaceObject, PodObject
 from cotide_operator.cache.decision_store import Decision, DecisionStore
@@ -38,10 +39,11 @@ class Lane:
 class Api:
     def __init__(self) -> None:
         self.patches: list[tuple[str, Any, str]] = []
-        self.refusal: ApiError | None = None
+        self.refusal: ClusterError | None = None
+        self.refused_path = ""
 
     async def patch(self, path: str, patch: Any, kind: str) -> None:
-        if self.refusal is not None:
+        if self.refusal is not None and path.endswith(self.refused_path):
             raise self.refusal
         self.patches.append((path, patch, kind))
 
@@ -204,3 +206,62 @@ async def test_a_pod_above_a_limit_of_its_namespace_has_a_condition_that_says_so
         scene.board.publish(Decision("ns/p", "u", 1.0, None, "WaitingForTurn", f"waits {cap}", cap=cap))
         scene.annotator.note("ns/p")
         assert len(await scene.write()) == written, "a note; and a condition where no node would change it"
+
+
+@pytest.mark.parametrize("status", [0, 401, 429, 500])
+async def test_a_note_that_could_not_be_written_is_tried_again_by_a_later_sweep(scene: Scene, status: int) -> None:
+    scene.api.refusal = ApiError(status, "Reason", "message") if status else ClusterError("unreachable")
+    scene.waits("m")
+    assert await scene.write() == []
+    scene.api.refusal = None
+    scene.now += 1.0
+    scene.waits("m")  # the next attempt ends alike
+    scene.annotator.sweep()
+    assert await scene.write() == []  # no two notes within ten seconds, whatever became of the first
+    scene.now += 10.0
+    scene.annotator.sweep()
+    assert len(await scene.write()) == 2  # note and condition: by that an autoscaler sees that a node is missing
+    scene.now += 10.0
+    scene.annotator.sweep()
+    assert await scene.write() == []
+
+
+async def test_a_pod_that_can_never_be_written_is_given_up_until_there_are_new_words(scene: Scene) -> None:
+    scene.api.refusal = ApiError(500, "InternalError", "failed calling webhook")
+    scene.waits("m")
+    moments = []
+    for _ in range(2000):
+        if scene.lane.work:
+            moments.append(scene.now)
+            await scene.write()
+        scene.now += 1.0
+        scene.annotator.sweep()
+    assert moments == [100.0, 110.0, 130.0, 170.0, 250.0, 410.0, 730.0]
+    scene.waits("others")
+    assert scene.lane.work
+
+
+async def test_a_condition_that_could_not_be_written_is_tried_again_with_the_note(scene: Scene) -> None:
+    scene.api.refused_path = "/status"
+    scene.api.refusal = ClusterError("unreachable")
+    scene.waits("m")
+    assert [path for path, _ in await scene.write()] == ["/api/v1/namespaces/ns/pods/p"]
+    scene.api.refusal = None
+    scene.now += 10.0
+    scene.annotator.sweep()
+    assert [path for path, _ in await scene.write()][-1] == "/api/v1/namespaces/ns/pods/p/status"
+
+
+async def test_a_label_that_could_not_be_written_is_tried_again_and_one_that_is_refused_is_not(scene: Scene) -> None:
+    scene.api.refusal = ClusterError("unreachable")
+    scene.annotator.bound("ns/p")
+    await scene.write()
+    scene.annotator.sweep()
+    assert not scene.lane.work
+    scene.api.refusal = ApiError(403, "Forbidden", "a policy")
+    scene.now += 10.0
+    scene.annotator.sweep()
+    assert list(scene.lane.work) == [("label", "ns/p")]
+    await scene.write()
+    scene.annotator.sweep()
+    assert not scene.lane.work
