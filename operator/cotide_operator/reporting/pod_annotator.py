@@ -183,8 +183,12 @@ class PodAnnotator:
         await self._patch(key, "", {"metadata": {"uid": decision.uid, "annotations": note}})
 
     async def _condition(self, key: str, decision: Decision) -> ClusterError | None:
-        pod = self._mirror.pods.get(key)
-        known = next((one for one in pod.status.conditions if one.type == "PodScheduled"), None) if pod else None
+        pod, latest = self._mirror.pods.get(key), self._board.get(key)
+        if pod is None or latest is None or {pod.metadata.uid, latest.uid} != {decision.uid}:
+            return None
+        if pod.spec.node_name or latest.node is not None:  # bound while the note was written, which may take a minute
+            return None
+        known = next((one for one in pod.status.conditions if one.type == "PodScheduled"), None)
         if known is not None and (known.status, known.message) == ("False", decision.message):
             return None
         changed = known.last_transition_time if known is not None and known.status == "False" else None
@@ -195,7 +199,8 @@ class PodAnnotator:
             "message": decision.message,
             "lastTransitionTime": changed or format_timestamp(time.time()),
         }
-        return await self._patch(key, "/status", {"status": {"conditions": [condition]}}, strategic=True)
+        patch = {"metadata": {"uid": decision.uid}, "status": {"conditions": [condition]}}
+        return await self._patch(key, "/status", patch, strategic=True)
 
     async def _patch(
         self, key: str, subresource: str, patch: dict[str, Any], *, strategic: bool = False

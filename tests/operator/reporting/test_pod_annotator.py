@@ -41,8 +41,10 @@ class Api:
         self.patches: list[tuple[str, Any, str]] = []
         self.refusal: ClusterError | None = None
         self.refused_path = ""
+        self.meanwhile: Callable[[], None] = lambda: None
 
     async def patch(self, path: str, patch: Any, kind: str) -> None:
+        self.meanwhile()
         if self.refusal is not None and path.endswith(self.refused_path):
             raise self.refusal
         self.patches.append((path, patch, kind))
@@ -62,7 +64,8 @@ class Scene:
         )
 
     def pod(self, **parts: Any) -> None:
-        metadata = {"name": "p", "namespace": "ns", "uid": "u", "labels": parts.pop("labels", {})}
+        uid = parts.pop("uid", "u")
+        metadata = {"name": "p", "namespace": "ns", "uid": uid, "labels": parts.pop("labels", {})}
         self.mirror.apply("pods", "MODIFIED", msgspec.convert({"metadata": metadata, **parts}, PodObject))
 
     def waits(self, message: str, reason: str = "InsufficientSlack") -> None:
@@ -88,7 +91,8 @@ async def test_a_waiting_pod_gets_note_label_and_condition(scene: Scene) -> None
     scene.waits("0/1 nodes are available")
     (path, metadata), (status_path, status) = await scene.write()
     assert (path, status_path) == ("/api/v1/namespaces/ns/pods/p", "/api/v1/namespaces/ns/pods/p/status")
-    assert metadata["metadata"]["uid"] == "u"  # the server refuses it for another pod of that name
+    for patch in (metadata, status):
+        assert patch["metadata"]["uid"] == "u"  # the server refuses it for another pod of that name
     assert metadata["metadata"]["labels"] == {"cotide.dev/class": "batch"}
     note = decode(metadata["metadata"]["annotations"][DECISION_ANNOTATION], "ns/p")
     assert note.decision.message == "0/1 nodes are available"
@@ -265,3 +269,26 @@ async def test_a_label_that_could_not_be_written_is_tried_again_and_one_that_is_
     await scene.write()
     scene.annotator.sweep()
     assert not scene.lane.work
+
+
+async def test_a_pod_that_is_bound_while_its_note_is_written_is_not_called_unschedulable(scene: Scene) -> None:
+    def bind() -> None:
+        scene.pod(spec={"nodeName": "n"})
+
+    scene.api.meanwhile = bind
+    scene.waits("m")
+    assert [path for path, _ in await scene.write()] == ["/api/v1/namespaces/ns/pods/p"]
+
+
+async def test_a_pod_whose_binding_was_taken_while_its_note_is_written_is_not_called_unschedulable(
+    scene: Scene,
+) -> None:
+    scene.api.meanwhile = lambda: scene.board.publish(Decision("ns/p", "u", 2.0, "n", "Scheduled", "is on n"))
+    scene.waits("m")
+    assert [path for path, _ in await scene.write()] == ["/api/v1/namespaces/ns/pods/p"]
+
+
+async def test_a_pod_that_is_replaced_while_its_note_is_written_does_not_get_its_condition(scene: Scene) -> None:
+    scene.api.meanwhile = lambda: scene.pod(uid="another")
+    scene.waits("m")
+    assert [path for path, _ in await scene.write()] == ["/api/v1/namespaces/ns/pods/p"]
