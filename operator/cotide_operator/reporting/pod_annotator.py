@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from functools import partial
-from itertools import islice
 from typing import Any, Final
 
 from cotide_core.classes import CLASS_LABEL, CLASSES
@@ -38,7 +37,7 @@ TRIES_AGAIN: Final = 6
 """After a write that failed, the first `NOTE_SECONDS` later and each after twice as long: they come to ten minutes.
 Chosen: an API server is back by then, and pods that can't be written for good do not fill the lane for ever."""
 SWEPT: Final = 1_000
-"""Pods of one sweep; chosen: five times as many as are written in a second, and some milliseconds of the loop."""
+"""Pods of one step of a sweep; chosen: some milliseconds of the loop."""
 
 
 class PodAnnotator:
@@ -95,12 +94,18 @@ class PodAnnotator:
         """Write the decision about a pod of another scheduler onto it, some time; its condition is that one's."""
         self._submit("note", key, self._annotate)
 
-    def sweep(self) -> None:
-        """Take up what had to wait, the oldest first; called about once a second."""
+    def sweep_steps(self) -> Generator[None, None, None]:
+        """Take up all that had to wait, the oldest first, in steps; called with each publication.
+
+        All, since a long queue is published once in a minute: by a part of it at a time notes would never catch up.
+        """
         for waiting, take_up in ((self._later, self.note), (self._unlabelled, self.label)):
-            for key in list(islice(waiting, SWEPT)):
-                del waiting[key]  # what has to wait on goes to the end
-                take_up(key)
+            for number, key in enumerate(list(waiting), start=1):
+                if key in waiting:  # it may be bound or gone since the last step
+                    del waiting[key]
+                    take_up(key)
+                if number % SWEPT == 0:
+                    yield
 
     def forget(self, key: str) -> None:
         """Drop a pod that is gone."""

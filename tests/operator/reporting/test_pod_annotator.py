@@ -72,6 +72,10 @@ class Scene:
         self.board.publish(Decision("ns/p", "u", 1.0, None, reason, message))
         self.annotator.note("ns/p")
 
+    def sweep(self) -> int:
+        """Sweep; return how often others had their turn."""
+        return sum(1 for _ in self.annotator.sweep_steps())
+
     async def write(self) -> list[tuple[str, Any]]:
         work, self.lane.work = list(self.lane.work.values()), {}
         self.api.patches = []
@@ -114,10 +118,10 @@ async def test_new_words_wait_until_the_last_note_is_old_enough_and_only_the_lat
     for words in ("second", "third"):
         scene.now += 1.0
         scene.waits(words)
-    scene.annotator.sweep()
+    scene.sweep()
     assert await scene.write() == []
     scene.now += 10.0
-    scene.annotator.sweep()
+    scene.sweep()
     (_, metadata), _ = await scene.write()
     assert '"third"' in metadata["metadata"]["annotations"][DECISION_ANNOTATION]
 
@@ -168,23 +172,25 @@ async def test_what_a_full_lane_refuses_is_taken_up_by_the_next_sweep(scene: Sce
     scene.waits("m")
     assert await scene.write() == []
     scene.lane.full = False
-    scene.annotator.sweep()
+    scene.sweep()
     assert len(await scene.write()) == 3  # label, note, condition
 
 
-def test_a_sweep_takes_up_the_oldest_and_comes_to_all_in_turn(scene: Scene) -> None:
+def test_a_sweep_takes_up_the_oldest_first_and_comes_to_all_in_steps(scene: Scene) -> None:
     scene.lane.full = True
-    for number in range(annotator_module.SWEPT + 2):
-        key = f"ns/p{number}"
+    keys = [f"crowd/p{number}" for number in range(3 * annotator_module.SWEPT)] + ["other/p", "other/q"]
+    for key in keys:
         scene.board.publish(Decision(key, "u", 1.0, None, "InsufficientSlack", "m"))
         scene.annotator.note(key)
-    scene.annotator.sweep()  # the lane is full: the thousand oldest go to the end
+    assert scene.sweep() == 3  # between which others have their turn
     scene.lane.full = False
-    scene.annotator.sweep()
-    assert list(scene.lane.work)[:3] == [("note", "ns/p1000"), ("note", "ns/p1001"), ("note", "ns/p0")]
-    assert len(scene.lane.work) == annotator_module.SWEPT
-    scene.annotator.sweep()
-    assert len(scene.lane.work) == annotator_module.SWEPT + 2
+    steps = scene.annotator.sweep_steps()
+    next(steps)
+    assert list(scene.lane.work) == [("note", key) for key in keys[: annotator_module.SWEPT]]
+    scene.annotator.bound("other/p")  # meanwhile
+    scene.sweep()
+    list(steps)  # two at a time would be no harm
+    assert [key for _, key in scene.lane.work] == [key for key in keys if key != "other/p"]
 
 
 @pytest.mark.parametrize(("status", "failed"), [(404, 0.0), (409, 0.0), (403, 1.0)])
@@ -220,13 +226,13 @@ async def test_a_note_that_could_not_be_written_is_tried_again_by_a_later_sweep(
     scene.api.refusal = None
     scene.now += 1.0
     scene.waits("m")  # the next attempt ends alike
-    scene.annotator.sweep()
+    scene.sweep()
     assert await scene.write() == []  # no two notes within ten seconds, whatever became of the first
     scene.now += 10.0
-    scene.annotator.sweep()
+    scene.sweep()
     assert len(await scene.write()) == 2  # note and condition: by that an autoscaler sees that a node is missing
     scene.now += 10.0
-    scene.annotator.sweep()
+    scene.sweep()
     assert await scene.write() == []
 
 
@@ -239,7 +245,7 @@ async def test_a_pod_that_can_never_be_written_is_given_up_until_there_are_new_w
             moments.append(scene.now)
             await scene.write()
         scene.now += 1.0
-        scene.annotator.sweep()
+        scene.sweep()
     assert moments == [100.0, 110.0, 130.0, 170.0, 250.0, 410.0, 730.0]
     scene.waits("others")
     assert scene.lane.work
@@ -252,7 +258,7 @@ async def test_a_condition_that_could_not_be_written_is_tried_again_with_the_not
     assert [path for path, _ in await scene.write()] == ["/api/v1/namespaces/ns/pods/p"]
     scene.api.refusal = None
     scene.now += 10.0
-    scene.annotator.sweep()
+    scene.sweep()
     assert [path for path, _ in await scene.write()][-1] == "/api/v1/namespaces/ns/pods/p/status"
 
 
@@ -260,14 +266,14 @@ async def test_a_label_that_could_not_be_written_is_tried_again_and_one_that_is_
     scene.api.refusal = ClusterError("unreachable")
     scene.annotator.bound("ns/p")
     await scene.write()
-    scene.annotator.sweep()
+    scene.sweep()
     assert not scene.lane.work
     scene.api.refusal = ApiError(403, "Forbidden", "a policy")
     scene.now += 10.0
-    scene.annotator.sweep()
+    scene.sweep()
     assert list(scene.lane.work) == [("label", "ns/p")]
     await scene.write()
-    scene.annotator.sweep()
+    scene.sweep()
     assert not scene.lane.work
 
 
