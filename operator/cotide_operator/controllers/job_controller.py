@@ -313,10 +313,11 @@ class JobController:
         await turn.give_way()
         plan = await self._in_steps(spec, progress, pods, known.memory)
         if memory is not None and (plan.make or plan.progress != progress):
+            known.memory = memory  # before anything may fail: what was noted of an old status never was
             kept = await self._record.read(job, known.kept)
             if kept is None:
                 return None
-            known.kept, known.read, known.memory = kept, True, memory
+            known.kept, known.read = kept, True
             progress = jobs.read_progress(kept.status)
             await turn.give_way()
             plan = await self._in_steps(spec, progress, pods, known.memory)
