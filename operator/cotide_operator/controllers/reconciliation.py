@@ -9,9 +9,9 @@
                                                                                        when it says so
 
 kopf says when one of our two resources changed, and what becomes of its handler when the look fails. The cache of both
-enqueues nothing but what it shows too late for such a look; it is what a look reads, because it holds what the gates
-let in, and because kopf hears nothing of a deletion between two of its lists. Pods come from the cache: kopf takes
-0.65 ms of cpu for each event, and there are far more pods.
+enqueues nothing but what it shows too late for such a look, and Workloads that went; it is what a look reads, because
+it holds what the gates let in, and because kopf hears nothing of a deletion between two of its lists. Pods come from
+the cache: kopf takes 0.65 ms of cpu for each event, and there are far more pods.
 
 Run by the operator's assembly in its own event loop, beside the scheduling loop; one instance serves one term of
 leadership, because what it remembers is only true while nobody else acts. Invariants: nothing is looked at before the
@@ -303,6 +303,8 @@ class Controllers:
                 self._unrefreshed.drop((kind, key))
                 if kind == "jobs":
                     self.jobs.forget(key)
+                else:  # kopf need not hear of it, and without pods nothing else leads to the look that forgets it
+                    self.queue.add((kind, key))
             for awaited in self._unshown.get((kind, key), ()):
                 awaited.set()
             self._shown_late(kind, key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -126,3 +127,16 @@ async def test_an_object_of_many_pods_rests_after_a_look_that_failed_as_well(
         assert await turns(lambda: len(scene.looks) == 1)
         scene.pods(2)  # each change of a pod asks for a look
         assert not await turns(lambda: len(scene.looks) > 1), scene.looks
+
+
+async def test_a_workload_that_goes_unseen_by_kopf_is_forgotten() -> None:
+    async with running(Scene()) as scene:
+        metadata = {"name": "web", "namespace": "ns", "uid": "u", "resourceVersion": "7"}
+        workload = msgspec.convert({"metadata": metadata}, CustomObject)
+        scene.mirror.apply("workloads", "ADDED", workload)
+        with contextlib.suppress(AttributeError):  # there is no server that could be told what is wrong with its spec
+            await scene.controllers.reconcile("workloads", "ns/web", "7")
+        known = scene.controllers.workloads._known
+        assert list(known) == ["ns/web"]
+        scene.mirror.apply("workloads", "DELETED", workload)
+        assert await turns(lambda: not known)
