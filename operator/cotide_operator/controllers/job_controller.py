@@ -114,13 +114,14 @@ class JobController:
         board: DecisionStore,
         clock: Clock,
         options: ReconcileOptions = DEFAULT_OPTIONS,
+        children: ChildPodWriter | None = None,
     ) -> None:
         self._mirror = mirror
         self._board = board
         self._view = TenantView(mirror)
         self._clock = clock
         self._options = options
-        self._children = ChildPodWriter(client, mirror)
+        self._children = children or ChildPodWriter(client, mirror)
         self._tracking = JobFinalizers(client, mirror, self._children)
         self._record = JobStatusReader(client)
         self.statuses = StatusWriter(client, "jobs", options.refresh_seconds)

@@ -33,6 +33,7 @@ from cotide_operator.cache.decision_store import DecisionStore
 from cotide_operator.cache.namespace_turns import NamespaceTurns
 from cotide_operator.cache.object_cache import Kind, ObjectCache, namespace_of_key
 from cotide_operator.clock import Clock
+from cotide_operator.controllers.child_pod_writer import ChildPodWriter
 from cotide_operator.controllers.job_controller import DEFAULT_OPTIONS, JobController, ReconcileOptions
 from cotide_operator.controllers.status_writer import version_of
 from cotide_operator.controllers.work_queue import WorkQueue
@@ -88,7 +89,8 @@ class Controllers:
     ) -> None:
         self._mirror = mirror
         self._refresh_seconds = options.refresh_seconds
-        self.jobs = JobController(client, mirror, board, clock, options)
+        children = ChildPodWriter(client, mirror)  # of both: what a namespace may have in flight is counted there
+        self.jobs = JobController(client, mirror, board, clock, options, children)
         self.workloads = WorkloadController(
             client,
             mirror,
@@ -97,6 +99,7 @@ class Controllers:
             readings=readings or NoReadings(),
             applicability=applicability,
             options=options,
+            children=children,
         )
         self.queue: WorkQueue[WorkKey] = WorkQueue(_namespace_of, AT_ONCE_EACH)
         self._loop: asyncio.AbstractEventLoop | None = None
