@@ -114,13 +114,14 @@ class JobController:
         board: DecisionStore,
         clock: Clock,
         options: ReconcileOptions = DEFAULT_OPTIONS,
+        children: ChildPodWriter | None = None,
     ) -> None:
         self._mirror = mirror
         self._board = board
         self._view = TenantView(mirror)
         self._clock = clock
         self._options = options
-        self._children = ChildPodWriter(client, mirror)
+        self._children = children or ChildPodWriter(client, mirror)
         self._tracking = JobFinalizers(client, mirror, self._children)
         self._record = JobStatusReader(client)
         self.statuses = StatusWriter(client, "jobs", options.refresh_seconds)
@@ -313,10 +314,11 @@ class JobController:
         await turn.give_way()
         plan = await self._in_steps(spec, progress, pods, known.memory)
         if memory is not None and (plan.make or plan.progress != progress):
+            known.memory = memory  # before anything may fail: what was noted of an old status never was
             kept = await self._record.read(job, known.kept)
             if kept is None:
                 return None
-            known.kept, known.read, known.memory = kept, True, memory
+            known.kept, known.read = kept, True
             progress = jobs.read_progress(kept.status)
             await turn.give_way()
             plan = await self._in_steps(spec, progress, pods, known.memory)

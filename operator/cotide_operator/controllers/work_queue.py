@@ -112,24 +112,29 @@ class WorkQueue(Generic[K]):
     def done(self, key: K, rest_seconds: float = 0.0) -> None:
         """Give a key back after a look that went well; it is not looked at again before its rest is over."""
         self._failures.pop(key, None)
-        if rest_seconds > 0:
-            self._resting[key] = asyncio.get_running_loop().time() + rest_seconds
-        else:
-            self._resting.pop(key, None)
-        self._give_back(key)
+        self._give_back(key, rest_seconds)
 
-    def failed(self, key: K) -> float:
-        """Give a key back after a look that failed; return the seconds until it is tried again."""
+    def failed(self, key: K, rest_seconds: float = 0.0) -> float:
+        """Give a key back after a look that failed; return the seconds until it is tried again.
+
+        Who adds it may have it looked at sooner, but not before its rest is over: a look that fails may be as long as
+        one that goes well.
+        """
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         seconds = min(RETRY_MAX_SECONDS, RETRY_BASE_SECONDS * 2.0 ** min(failures - 1, 20))
-        self._give_back(key)
+        seconds = max(seconds, rest_seconds)
+        self._give_back(key, rest_seconds)
         self.add_after(key, seconds)
         return seconds
 
     def _has_room(self, namespace: str) -> bool:
         return self._under_way[namespace] < self._most_each
 
-    def _give_back(self, key: K) -> None:
+    def _give_back(self, key: K, rest_seconds: float) -> None:
+        if rest_seconds > 0:
+            self._resting[key] = asyncio.get_running_loop().time() + rest_seconds
+        else:
+            self._resting.pop(key, None)
         if key in self._working:
             self._working.remove(key)
             namespace = self._namespace_of(key)

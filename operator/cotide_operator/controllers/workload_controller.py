@@ -88,6 +88,7 @@ class WorkloadController:
         readings: ServiceReadings,
         applicability: Applicability | None = None,
         options: ReconcileOptions,
+        children: ChildPodWriter,
     ) -> None:
         self._mirror = mirror
         self._board = board
@@ -97,7 +98,7 @@ class WorkloadController:
         self._applicability = applicability
         self._scheduler_name = options.scheduler_name
         self._reports = options.starts
-        self._children = ChildPodWriter(client, mirror)
+        self._children = children
         self.statuses = StatusWriter(client, "workloads", options.refresh_seconds)
         self._known: dict[str, _WorkloadEntry] = {}
 

@@ -338,7 +338,7 @@ class DecisionReporter:
             )
             if message != decision.message:
                 self._annotator.note(key)
-        self._annotator.sweep()
+        await in_steps(self._annotator.sweep_steps())
 
 
 def _close(known: float | None, new: float | None) -> bool:

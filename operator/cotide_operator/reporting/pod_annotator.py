@@ -1,18 +1,18 @@
 """Writes on pods what was decided about them: class label, decision note, ``PodScheduled`` condition.
 
 Told by the loop which pod has something new; writes through the low-priority lane what the board says at the moment
-of writing. Invariant: a pod is patched only when something a reader would notice has changed, and at most once per
-`NOTE_SECONDS`; the class label is written at most once, and over another one only where that names no class or claims
-more than its namespace may.
+of writing. What got no answer, or one that may be another in a moment, is written again, ever later and only so often:
+an autoscaler goes by the condition, and a node agent by the label. Invariant: a pod is patched only when something a
+reader would notice has changed, and at most once per `NOTE_SECONDS`; the class label is written at most once, and over
+another one only where that names no class or claims more than its namespace may.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from functools import partial
-from itertools import islice
 from typing import Any, Final
 
 from cotide_core.classes import CLASS_LABEL, CLASSES
@@ -33,8 +33,11 @@ _LOG = logging.getLogger(__name__)
 
 NOTE_SECONDS: Final = 10.0
 """Wall seconds between two notes on one waiting pod; chosen: a reader's patience, not an attempt's back-off."""
+TRIES_AGAIN: Final = 6
+"""After a write that failed, the first `NOTE_SECONDS` later and each after twice as long: they come to ten minutes.
+Chosen: an API server is back by then, and pods that can't be written for good do not fill the lane for ever."""
 SWEPT: Final = 1_000
-"""Pods of one sweep; chosen: five times as many as are written in a second, and some milliseconds of the loop."""
+"""Pods of one step of a sweep; chosen: some milliseconds of the loop."""
 
 
 class PodAnnotator:
@@ -58,6 +61,8 @@ class PodAnnotator:
         self._class_of = class_of
         self._view = TenantView(mirror)
         self._noted: dict[str, tuple[float, tuple[str, str]]] = {}
+        self._failures: dict[str, tuple[int, float]] = {}
+        """By pod: writes that failed in a row, and the monotonic second before which none is tried again."""
         self._later: dict[str, None] = {}
         self._unlabelled: dict[str, None] = {}
 
@@ -81,23 +86,31 @@ class PodAnnotator:
         wall, words = self._noted.get(key, (float("-inf"), ("", "")))
         if words == (decision.reason, decision.message):
             return
-        if time.monotonic() - wall < NOTE_SECONDS or not self._submit("note", key, self._note):
+        early = time.monotonic() - wall < NOTE_SECONDS
+        if early or self._rests(key) or not self._submit("note", key, self._note):
             self._later[key] = None
 
     def annotate(self, key: str) -> None:
         """Write the decision about a pod of another scheduler onto it, some time; its condition is that one's."""
         self._submit("note", key, self._annotate)
 
-    def sweep(self) -> None:
-        """Take up what had to wait, the oldest first; called about once a second."""
+    def sweep_steps(self) -> Generator[None, None, None]:
+        """Take up all that had to wait, the oldest first, in steps; called with each publication.
+
+        All, since a long queue is published once in a minute: by a part of it at a time notes would never catch up.
+        """
         for waiting, take_up in ((self._later, self.note), (self._unlabelled, self.label)):
-            for key in list(islice(waiting, SWEPT)):
-                del waiting[key]  # what has to wait on goes to the end
-                take_up(key)
+            for number, key in enumerate(list(waiting), start=1):
+                if key in waiting:  # it may be bound or gone since the last step
+                    del waiting[key]
+                    take_up(key)
+                if number % SWEPT == 0:
+                    yield
 
     def forget(self, key: str) -> None:
         """Drop a pod that is gone."""
         self._noted.pop(key, None)
+        self._failures.pop(key, None)
         self._later.pop(key, None)
         self._unlabelled.pop(key, None)
 
@@ -113,8 +126,23 @@ class PodAnnotator:
         return decided is not None and CLASSES[decided].rank < CLASSES[label].rank
 
     def _submit_label(self, key: str) -> None:
-        if not self._submit("label", key, self._label):
+        if self._rests(key) or not self._submit("label", key, self._label):
             self._unlabelled[key] = None
+
+    def _rests(self, key: str) -> bool:
+        """Whether a pod was not written a moment ago, and is to be left alone for now."""
+        return time.monotonic() < self._failures.get(key, (0, 0.0))[1]
+
+    def _is_tried_again(self, key: str, fault: ClusterError | None) -> bool:
+        """Note how a write ended; return whether it failed and there is a point in another."""
+        if fault is None:
+            self._failures.pop(key, None)
+            return False
+        tries = self._failures.get(key, (0, 0.0))[0] + 1
+        if tries > TRIES_AGAIN or not _may_pass(fault) or key not in self._mirror.pods:
+            return False
+        self._failures[key] = (tries, time.monotonic() + NOTE_SECONDS * 2.0 ** (tries - 1))
+        return True
 
     def _submit(self, what: str, key: str, write: Callable[[str], Awaitable[None]]) -> bool:
         return self._lane.submit((what, key), partial(write, key), namespace_of_key(key))
@@ -124,7 +152,9 @@ class PodAnnotator:
         if pod is None or decided is None or not self._lacks_class(pod):
             return
         # Naming the uid makes the server refuse the patch if the pod was replaced meanwhile.
-        await self._patch(key, "", {"metadata": {"uid": pod.metadata.uid, "labels": {CLASS_LABEL: decided}}})
+        fault = await self._patch(key, "", {"metadata": {"uid": pod.metadata.uid, "labels": {CLASS_LABEL: decided}}})
+        if self._is_tried_again(key, fault):
+            self._unlabelled[key] = None
 
     async def _note(self, key: str) -> None:
         pod, decision = self._mirror.pods.get(key), self._board.get(key)
@@ -132,7 +162,7 @@ class PodAnnotator:
             return
         if pod.metadata.uid != decision.uid:
             return
-        self._noted[key] = (time.monotonic(), (decision.reason, decision.message))
+        said = self._noted[key] = (time.monotonic(), (decision.reason, decision.message))
         labels: dict[str, str] = {}
         decision = self._view.decision(decision)
         decided = self._class_of(key)
@@ -141,11 +171,14 @@ class PodAnnotator:
         metadata: dict[str, Any] = {"uid": decision.uid, "annotations": {DECISION_ANNOTATION: encode(decision)}}
         if labels:
             metadata["labels"] = labels
-        written = await self._patch(key, "", {"metadata": metadata})
+        fault = await self._patch(key, "", {"metadata": metadata})
         # A pod that waits for its turn or its gates was not found unschedulable: the condition would be wrong. One that
         # waits for a limit of its namespace may wait for ever, and no node would change that.
-        if written and (decision.cap or decision.reason != WaitReason.WAITING_FOR_TURN):
-            await self._condition(key, decision)
+        if fault is None and (decision.cap or decision.reason != WaitReason.WAITING_FOR_TURN):
+            fault = await self._condition(key, decision)
+        if self._is_tried_again(key, fault) and self._noted.get(key) is said:
+            self._noted[key] = (said[0], ("", ""))
+            self._later[key] = None
 
     async def _annotate(self, key: str) -> None:
         pod, decision = self._mirror.pods.get(key), self._board.get(key)
@@ -154,11 +187,15 @@ class PodAnnotator:
         note = {DECISION_ANNOTATION: encode(self._view.decision(decision))}
         await self._patch(key, "", {"metadata": {"uid": decision.uid, "annotations": note}})
 
-    async def _condition(self, key: str, decision: Decision) -> None:
-        pod = self._mirror.pods.get(key)
-        known = next((one for one in pod.status.conditions if one.type == "PodScheduled"), None) if pod else None
+    async def _condition(self, key: str, decision: Decision) -> ClusterError | None:
+        pod, latest = self._mirror.pods.get(key), self._board.get(key)
+        if pod is None or latest is None or {pod.metadata.uid, latest.uid} != {decision.uid}:
+            return None
+        if pod.spec.node_name or latest.node is not None:  # bound while the note was written, which may take a minute
+            return None
+        known = next((one for one in pod.status.conditions if one.type == "PodScheduled"), None)
         if known is not None and (known.status, known.message) == ("False", decision.message):
-            return
+            return None
         changed = known.last_transition_time if known is not None and known.status == "False" else None
         condition = {
             "type": "PodScheduled",
@@ -167,9 +204,13 @@ class PodAnnotator:
             "message": decision.message,
             "lastTransitionTime": changed or format_timestamp(time.time()),
         }
-        await self._patch(key, "/status", {"status": {"conditions": [condition]}}, strategic=True)
+        patch = {"metadata": {"uid": decision.uid}, "status": {"conditions": [condition]}}
+        return await self._patch(key, "/status", patch, strategic=True)
 
-    async def _patch(self, key: str, subresource: str, patch: dict[str, Any], *, strategic: bool = False) -> bool:
+    async def _patch(
+        self, key: str, subresource: str, patch: dict[str, Any], *, strategic: bool = False
+    ) -> ClusterError | None:
+        """Patch a pod; return what kept it from being written."""
         namespace, _, name = key.partition("/")
         path = f"/api/v1/namespaces/{namespace}/pods/{name}{subresource}"
         try:
@@ -178,5 +219,10 @@ class PodAnnotator:
             if not (isinstance(error, ApiError) and error.status in (404, 409)):  # gone or replaced: nothing to say
                 self._telemetry.notes_failed.inc()
                 _LOG.debug("pod %s could not be annotated: %s", key, error)
-            return False
-        return True
+            return error
+        return None
+
+
+def _may_pass(fault: ClusterError) -> bool:
+    """Whether the same write may be taken a moment later: no answer, or one about the server and not the write."""
+    return not isinstance(fault, ApiError) or fault.status in (401, 429) or fault.status >= 500

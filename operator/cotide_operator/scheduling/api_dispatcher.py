@@ -2,7 +2,8 @@
 
 Fed by the recorder (events) and the annotator (labels, notes, conditions). Work is keyed: a newer write for the
 same key replaces the older, so that a crowd of waiting pods costs one write each, not one per attempt. Namespaces take
-turns: what one of them says of its ten thousand pods does not hold up what another says of one.
+turns: what one of them says of its ten thousand pods does not hold up what another says of one, and however slowly its
+writes are answered (by a webhook that hangs, say), half of the workers are left to the others.
 
 While bindings are asked for, each such write would take a server's time from them, and so a crowd of them waits for a
 calm moment, but no longer than `HOLD_SECONDS`; then the lane writes as fast as it takes to catch up with what waits.
@@ -18,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final, NamedTuple
 
@@ -61,7 +62,7 @@ class ApiDispatcher:
     bound : int
         Most keys that may wait; of one namespace as many as then are still free.
     workers : int
-        Most writes in flight.
+        Most writes in flight; of one namespace half of them.
     now : callable
         Seconds of a clock that nobody sets.
     """
@@ -72,17 +73,19 @@ class ApiDispatcher:
         *,
         per_second: float = 200.0,
         bound: int = MOST_WAITING,
-        workers: int = 4,
+        workers: int = 8,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._busy = busy
         self._per_second = per_second
         self._bound = bound
-        self._workers = workers
+        self._workers, self._most_each = workers, max(1, workers // 2)
         self._now = now
         self._waiting: OrderedDict[Hashable, _Waiting] = OrderedDict()
         """The newest write for each key, by since when that waits."""
         self._turns: NamespaceTurns[Hashable] = NamespaceTurns()
+        self._in_flight: Counter[str] = Counter()
+        """Writes of a namespace that wait for their answer; no zeros."""
         self._wake = asyncio.Event()
         self._next_free = 0.0
 
@@ -126,7 +129,7 @@ class ApiDispatcher:
 
     async def _work(self) -> None:
         while True:
-            while not self._waiting:
+            while self._turns.turn(self._has_room) is None:
                 self._wake.clear()
                 await self._wake.wait()
             rate = self.rate()
@@ -137,28 +140,40 @@ class ApiDispatcher:
             # Bindings may have been asked for meanwhile, and another worker may have taken the last key.
             found = self._next()
             if found is not None:
-                key, work = found
+                namespace, key, work = found
+                self._in_flight[namespace] += 1
                 try:
                     await work()
                 except CotideError as error:
                     _LOG.debug("%s was not written: %s", key, error)
                 except Exception:  # noqa: BLE001 - one write that trips us must not stop all others
                     _LOG.exception("%s could not be written", key)
+                finally:
+                    self._ended(namespace)
 
     def _holds(self) -> bool:
         """Whether a crowd has to wait."""
         return self._busy() and self._now() - next(iter(self._waiting.values())).since < HOLD_SECONDS
 
-    def _has_few(self, namespace: str) -> bool:
-        return self._turns.count(namespace) <= FEW
+    def _ended(self, namespace: str) -> None:
+        self._in_flight[namespace] -= 1
+        if not self._in_flight[namespace]:
+            del self._in_flight[namespace]
+        self._wake.set()  # another write of the namespace may have waited for this one's room
 
-    def _next(self) -> tuple[Hashable, Work] | None:
+    def _has_room(self, namespace: str) -> bool:
+        return self._in_flight[namespace] < self._most_each
+
+    def _has_few(self, namespace: str) -> bool:
+        return self._turns.count(namespace) <= FEW and self._has_room(namespace)
+
+    def _next(self) -> tuple[str, Hashable, Work] | None:
         """Take the oldest key of the namespace whose turn it is; while a crowd has to wait, of those that have few."""
-        namespace = self._turns.turn(self._has_few) if self._waiting and self._holds() else self._turns.turn()
+        namespace = self._turns.turn(self._has_few if self._waiting and self._holds() else self._has_room)
         if namespace is None:
             return None
         key = self._turns.take(namespace)
-        return key, self._waiting.pop(key).work
+        return namespace, key, self._waiting.pop(key).work
 
     async def _pace(self, rate: float) -> None:
         """Take the next free instant of the rate; re-considered when bindings end or begin."""

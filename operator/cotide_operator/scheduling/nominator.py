@@ -8,6 +8,8 @@ said so before.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 from cotide_core.errors import ClusterError
@@ -35,7 +37,7 @@ class Nominator:
 
     async def write(self, key: str, uid: str, node: str) -> Answer:
         """Write a claim, if it is not there; the answer tells whether it is."""
-        async with self._turns.setdefault(key, asyncio.Lock()):
+        async with self._turn(key):
             pod = self._mirror.pods.get(key)
             gone = pod is None or pod.metadata.uid != uid or pod.metadata.deletion_timestamp is not None
             if pod is None or gone or pod.spec.node_name:
@@ -61,8 +63,18 @@ class Nominator:
         if turn is not None and not turn.locked():
             del self._turns[key]
 
+    @contextlib.asynccontextmanager
+    async def _turn(self, key: str) -> AsyncIterator[None]:
+        """Let one write about a pod follow another; of a pod that went meanwhile nothing is left behind."""
+        try:
+            async with self._turns.setdefault(key, asyncio.Lock()):
+                yield
+        finally:
+            if key not in self._mirror.pods:
+                self.forget(key)
+
     async def _withdraw(self, key: str) -> None:
-        async with self._turns.setdefault(key, asyncio.Lock()):
+        async with self._turn(key):
             pod, decision = self._mirror.pods.get(key), self._board.get(key)
             if pod is None or pod.spec.node_name or decision is None or decision.nominated_node:
                 return

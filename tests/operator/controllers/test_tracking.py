@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from controllers_world import JOBS, PODS, World, job, world
 
+from cotide_kube.answers import ApiError
 from cotide_kube.objects import PodObject
 from cotide_operator.cache.decision_store import DecisionStore
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache
@@ -229,6 +230,27 @@ async def test_a_new_leader_whose_watch_of_jobs_lags_behind_asks_what_the_last_o
         await one.client.delete(f"{JOBS}/count", propagation="Orphan")
         next_one.forget("default/count")
         assert await next_one.reconcile("default/count") == 1.0  # gone, which the mirror will tell
+
+
+async def test_what_a_lagging_watch_made_of_a_job_is_forgotten_though_its_status_could_not_be_read_at_first() -> None:
+    async with world() as one:
+        await running(one, "count-0", backoffLimit=3)
+        before = await one.client.get(f"{JOBS}/count")
+        held = one.server.faults.add(Fault(status=422, method="PATCH", path="/pods/count-0$", count=-1))
+        await one.set_status("count-0", phase="Failed")
+        await one.until_status(f"{JOBS}/count", lambda status: status.get("failures") == 1 and held.met)
+        await one.kill()
+        one.server.faults.clear()
+        lagging = ObjectCache()
+        lagging.apply("jobs", "ADDED", msgspec.convert(before, CustomObject))
+        lagging.apply("pods", "ADDED", msgspec.convert((await one.pods())["count-0"], PodObject))
+        next_one = JobController(one.client, lagging, DecisionStore(), ScaledClock(), ReconcileOptions())
+        one.server.faults.add(Fault(status=403, method="GET", path="/jobs/count$"))
+        with pytest.raises(ApiError):
+            await next_one.reconcile("default/count")
+        await next_one.reconcile("default/count")
+        # Counted long ago, and not now: a new leader knows of no back-off that its pod would have to wait for.
+        assert set(await one.pods()) == {"count-0", "count-0-r1"}
 
 
 async def test_a_job_that_is_made_in_this_term_is_not_asked_for() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_kube.objects import NamespaceObject, PodObject
 from cotide_operator.cache.decision_store import Decision, DecisionStore
@@ -38,10 +39,13 @@ class Lane:
 class Api:
     def __init__(self) -> None:
         self.patches: list[tuple[str, Any, str]] = []
-        self.refusal: ApiError | None = None
+        self.refusal: ClusterError | None = None
+        self.refused_path = ""
+        self.meanwhile: Callable[[], None] = lambda: None
 
     async def patch(self, path: str, patch: Any, kind: str) -> None:
-        if self.refusal is not None:
+        self.meanwhile()
+        if self.refusal is not None and path.endswith(self.refused_path):
             raise self.refusal
         self.patches.append((path, patch, kind))
 
@@ -60,12 +64,17 @@ class Scene:
         )
 
     def pod(self, **parts: Any) -> None:
-        metadata = {"name": "p", "namespace": "ns", "uid": "u", "labels": parts.pop("labels", {})}
+        uid = parts.pop("uid", "u")
+        metadata = {"name": "p", "namespace": "ns", "uid": uid, "labels": parts.pop("labels", {})}
         self.mirror.apply("pods", "MODIFIED", msgspec.convert({"metadata": metadata, **parts}, PodObject))
 
     def waits(self, message: str, reason: str = "InsufficientSlack") -> None:
         self.board.publish(Decision("ns/p", "u", 1.0, None, reason, message))
         self.annotator.note("ns/p")
+
+    def sweep(self) -> int:
+        """Sweep; return how often others had their turn."""
+        return sum(1 for _ in self.annotator.sweep_steps())
 
     async def write(self) -> list[tuple[str, Any]]:
         work, self.lane.work = list(self.lane.work.values()), {}
@@ -86,7 +95,8 @@ async def test_a_waiting_pod_gets_note_label_and_condition(scene: Scene) -> None
     scene.waits("0/1 nodes are available")
     (path, metadata), (status_path, status) = await scene.write()
     assert (path, status_path) == ("/api/v1/namespaces/ns/pods/p", "/api/v1/namespaces/ns/pods/p/status")
-    assert metadata["metadata"]["uid"] == "u"  # the server refuses it for another pod of that name
+    for patch in (metadata, status):
+        assert patch["metadata"]["uid"] == "u"  # the server refuses it for another pod of that name
     assert metadata["metadata"]["labels"] == {"cotide.dev/class": "batch"}
     note = decode(metadata["metadata"]["annotations"][DECISION_ANNOTATION], "ns/p")
     assert note.decision.message == "0/1 nodes are available"
@@ -108,10 +118,10 @@ async def test_new_words_wait_until_the_last_note_is_old_enough_and_only_the_lat
     for words in ("second", "third"):
         scene.now += 1.0
         scene.waits(words)
-    scene.annotator.sweep()
+    scene.sweep()
     assert await scene.write() == []
     scene.now += 10.0
-    scene.annotator.sweep()
+    scene.sweep()
     (_, metadata), _ = await scene.write()
     assert '"third"' in metadata["metadata"]["annotations"][DECISION_ANNOTATION]
 
@@ -162,23 +172,25 @@ async def test_what_a_full_lane_refuses_is_taken_up_by_the_next_sweep(scene: Sce
     scene.waits("m")
     assert await scene.write() == []
     scene.lane.full = False
-    scene.annotator.sweep()
+    scene.sweep()
     assert len(await scene.write()) == 3  # label, note, condition
 
 
-def test_a_sweep_takes_up_the_oldest_and_comes_to_all_in_turn(scene: Scene) -> None:
+def test_a_sweep_takes_up_the_oldest_first_and_comes_to_all_in_steps(scene: Scene) -> None:
     scene.lane.full = True
-    for number in range(annotator_module.SWEPT + 2):
-        key = f"ns/p{number}"
+    keys = [f"crowd/p{number}" for number in range(3 * annotator_module.SWEPT)] + ["other/p", "other/q"]
+    for key in keys:
         scene.board.publish(Decision(key, "u", 1.0, None, "InsufficientSlack", "m"))
         scene.annotator.note(key)
-    scene.annotator.sweep()  # the lane is full: the thousand oldest go to the end
+    assert scene.sweep() == 3  # between which others have their turn
     scene.lane.full = False
-    scene.annotator.sweep()
-    assert list(scene.lane.work)[:3] == [("note", "ns/p1000"), ("note", "ns/p1001"), ("note", "ns/p0")]
-    assert len(scene.lane.work) == annotator_module.SWEPT
-    scene.annotator.sweep()
-    assert len(scene.lane.work) == annotator_module.SWEPT + 2
+    steps = scene.annotator.sweep_steps()
+    next(steps)
+    assert list(scene.lane.work) == [("note", key) for key in keys[: annotator_module.SWEPT]]
+    scene.annotator.bound("other/p")  # meanwhile
+    scene.sweep()
+    list(steps)  # two at a time would be no harm
+    assert [key for _, key in scene.lane.work] == [key for key in keys if key != "other/p"]
 
 
 @pytest.mark.parametrize(("status", "failed"), [(404, 0.0), (409, 0.0), (403, 1.0)])
@@ -204,3 +216,85 @@ async def test_a_pod_above_a_limit_of_its_namespace_has_a_condition_that_says_so
         scene.board.publish(Decision("ns/p", "u", 1.0, None, "WaitingForTurn", f"waits {cap}", cap=cap))
         scene.annotator.note("ns/p")
         assert len(await scene.write()) == written, "a note; and a condition where no node would change it"
+
+
+@pytest.mark.parametrize("status", [0, 401, 429, 500])
+async def test_a_note_that_could_not_be_written_is_tried_again_by_a_later_sweep(scene: Scene, status: int) -> None:
+    scene.api.refusal = ApiError(status, "Reason", "message") if status else ClusterError("unreachable")
+    scene.waits("m")
+    assert await scene.write() == []
+    scene.api.refusal = None
+    scene.now += 1.0
+    scene.waits("m")  # the next attempt ends alike
+    scene.sweep()
+    assert await scene.write() == []  # no two notes within ten seconds, whatever became of the first
+    scene.now += 10.0
+    scene.sweep()
+    assert len(await scene.write()) == 2  # note and condition: by that an autoscaler sees that a node is missing
+    scene.now += 10.0
+    scene.sweep()
+    assert await scene.write() == []
+
+
+async def test_a_pod_that_can_never_be_written_is_given_up_until_there_are_new_words(scene: Scene) -> None:
+    scene.api.refusal = ApiError(500, "InternalError", "failed calling webhook")
+    scene.waits("m")
+    moments = []
+    for _ in range(2000):
+        if scene.lane.work:
+            moments.append(scene.now)
+            await scene.write()
+        scene.now += 1.0
+        scene.sweep()
+    assert moments == [100.0, 110.0, 130.0, 170.0, 250.0, 410.0, 730.0]
+    scene.waits("others")
+    assert scene.lane.work
+
+
+async def test_a_condition_that_could_not_be_written_is_tried_again_with_the_note(scene: Scene) -> None:
+    scene.api.refused_path = "/status"
+    scene.api.refusal = ClusterError("unreachable")
+    scene.waits("m")
+    assert [path for path, _ in await scene.write()] == ["/api/v1/namespaces/ns/pods/p"]
+    scene.api.refusal = None
+    scene.now += 10.0
+    scene.sweep()
+    assert [path for path, _ in await scene.write()][-1] == "/api/v1/namespaces/ns/pods/p/status"
+
+
+async def test_a_label_that_could_not_be_written_is_tried_again_and_one_that_is_refused_is_not(scene: Scene) -> None:
+    scene.api.refusal = ClusterError("unreachable")
+    scene.annotator.bound("ns/p")
+    await scene.write()
+    scene.sweep()
+    assert not scene.lane.work
+    scene.api.refusal = ApiError(403, "Forbidden", "a policy")
+    scene.now += 10.0
+    scene.sweep()
+    assert list(scene.lane.work) == [("label", "ns/p")]
+    await scene.write()
+    scene.sweep()
+    assert not scene.lane.work
+
+
+async def test_a_pod_that_is_bound_while_its_note_is_written_is_not_called_unschedulable(scene: Scene) -> None:
+    def bind() -> None:
+        scene.pod(spec={"nodeName": "n"})
+
+    scene.api.meanwhile = bind
+    scene.waits("m")
+    assert [path for path, _ in await scene.write()] == ["/api/v1/namespaces/ns/pods/p"]
+
+
+async def test_a_pod_whose_binding_was_taken_while_its_note_is_written_is_not_called_unschedulable(
+    scene: Scene,
+) -> None:
+    scene.api.meanwhile = lambda: scene.board.publish(Decision("ns/p", "u", 2.0, "n", "Scheduled", "is on n"))
+    scene.waits("m")
+    assert [path for path, _ in await scene.write()] == ["/api/v1/namespaces/ns/pods/p"]
+
+
+async def test_a_pod_that_is_replaced_while_its_note_is_written_does_not_get_its_condition(scene: Scene) -> None:
+    scene.api.meanwhile = lambda: scene.pod(uid="another")
+    scene.waits("m")
+    assert [path for path, _ in await scene.write()] == ["/api/v1/namespaces/ns/pods/p"]

@@ -137,3 +137,49 @@ async def test_a_write_that_nobody_needs_any_more_is_taken_back() -> None:
     lane.take_back("never submitted")
     await run_until(lane, lambda: bool(written))
     assert written == ["b"]
+
+
+async def test_a_namespace_whose_writes_hang_holds_up_no_other() -> None:
+    lane, written = ApiDispatcher(lambda: False, per_second=10_000.0), list[str]()
+    hanging = 0
+
+    async def hang() -> None:
+        nonlocal hanging
+        hanging += 1
+        await asyncio.Event().wait()
+
+    for index in range(100):
+        lane.submit(index, hang, "slow")
+    task = asyncio.create_task(lane.run())
+    for word in "abc":  # one after another, each when the slow ones had their turn
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+        lane.submit(word, writer(written, word), "other")
+    async with asyncio.timeout(5):
+        while len(written) < 3:
+            await asyncio.sleep(0.001)
+    assert hanging == 4, "no more of them are under way than one namespace may have"
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_what_waits_for_a_write_of_its_own_namespace_is_written_once_that_is_done() -> None:
+    lane, written, answered = ApiDispatcher(lambda: False, per_second=10_000.0, workers=2), list[str](), asyncio.Event()
+
+    async def slow() -> None:
+        await answered.wait()
+        written.append("slow")
+
+    lane.submit("slow", slow, "ns")
+    lane.submit("next", writer(written, "next"), "ns")
+    task = asyncio.create_task(lane.run())
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+    assert written == []
+    answered.set()
+    async with asyncio.timeout(5):
+        while len(written) < 2:
+            await asyncio.sleep(0.001)
+    assert written == ["slow", "next"]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -269,3 +269,26 @@ async def test_no_override_takes_a_batch_pod_and_none_is_there_without_a_word(be
     done = await bench.carry_out(overriding("batch"), overriding("kept"), relief("gratis"))
     assert done == {"batch": (429, False), "kept": (403, False), "gratis": (429, False)}
     assert sorted(bench.said) == ["evict batch", "evict gratis"]
+
+
+async def test_nothing_is_remembered_of_a_pod_that_is_gone_before_its_claim_is_written_or_withdrawn(
+    bench: Bench,
+) -> None:
+    def goes() -> None:
+        bench.mirror.apply("pods", "DELETED", bench.mirror.pods["ns/x"])
+        bench.nominator.forget("ns/x")
+
+    bench.gate = asyncio.Event()
+    writing = asyncio.create_task(bench.nominator.write("ns/x", "u-x", "n"))
+    await asyncio.sleep(0)
+    goes()
+    bench.gate.set()
+    assert (await writing).ok  # the server was faster with it than with the deletion
+    await bench.nominator.write("ns/x", "u-x", "n")
+    bench.pod("x", node="", nominated="n")
+    bench.nominator.withdraw("ns/x")
+    goes()
+    for work in bench.work:
+        await work()
+    kept = vars(bench.nominator)
+    assert [kept[name] for name in ("_written", "_turns")] == [{}, {}]
