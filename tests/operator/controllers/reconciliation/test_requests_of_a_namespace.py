@@ -51,14 +51,14 @@ async def test_jobs_and_workloads_of_a_namespace_share_the_requests_that_it_may_
     for kind in KINDS:
         mirror.mark_synced(kind)
     controllers = Controllers(cast(KubeClient, server), mirror, DecisionStore(), ScaledClock())
-    looks = [
+    reconciling = [
         asyncio.ensure_future(controllers.jobs.reconcile("ns/")),
         asyncio.ensure_future(controllers.workloads.reconcile("ns/web")),
     ]
     for _ in range(50):
         await asyncio.sleep(0)
-    assert not any(look.done() for look in looks), looks
+    assert not any(one.done() for one in reconciling), reconciling
     assert len(server.asked) == AT_ONCE
-    for look in looks:
-        look.cancel()
-    await asyncio.gather(*looks, return_exceptions=True)
+    for one in reconciling:
+        one.cancel()
+    await asyncio.gather(*reconciling, return_exceptions=True)

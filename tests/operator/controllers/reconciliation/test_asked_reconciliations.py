@@ -31,14 +31,14 @@ class Scene:
             self.mirror.mark_synced(kind)
         client: Any = None
         self.controllers = Controllers(client, self.mirror, DecisionStore(), ScaledClock())
-        self.looks: list[str | None] = []
+        self.seen: list[str | None] = []
         self.failure: Exception | None = None
-        self.controllers.jobs.reconcile = self._look  # type: ignore[method-assign]
+        self.controllers.jobs.reconcile = self._reconcile  # type: ignore[method-assign]
         self.stop = asyncio.Event()
 
-    async def _look(self, key: str) -> float | None:
+    async def _reconcile(self, key: str) -> float | None:
         job = self.mirror.jobs.get(key)
-        self.looks.append(job.metadata.resource_version if job is not None else None)
+        self.seen.append(job.metadata.resource_version if job is not None else None)
         if self.failure is not None:
             raise self.failure
         return None
@@ -80,13 +80,13 @@ async def test_what_the_cache_shows_later_than_a_look_waits_for_is_looked_at_onc
     monkeypatch.setattr(reconciliation, "SHOWN_SECONDS", 0.0)
     async with running(Scene()) as scene:
         await scene.controllers.reconcile("jobs", JOB, "7")
-        assert scene.looks == [None]
+        assert scene.seen == [None]
         scene.job("6", "ADDED")
-        assert await turns(lambda: scene.looks == [None, "6"])
+        assert await turns(lambda: scene.seen == [None, "6"])
         scene.job("7")
-        assert await turns(lambda: scene.looks == [None, "6", "7"]), "kopf was told that this version is handled"
+        assert await turns(lambda: scene.seen == [None, "6", "7"]), "kopf was told that this version is handled"
         scene.job("8")  # of which kopf tells in its turn
-        assert not await turns(lambda: len(scene.looks) > 3)
+        assert not await turns(lambda: len(scene.seen) > 3)
 
 
 async def test_what_the_cache_never_shows_is_forgotten_when_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +108,7 @@ async def test_who_waits_for_the_cache_when_a_term_ends_is_told_nothing_of_a_fai
         scene.job("7", "ADDED")
         async with asyncio.timeout(5.0):
             await asking
-        assert scene.looks == []
+        assert scene.seen == []
 
 
 @pytest.mark.parametrize("asked", [True, False])
@@ -124,9 +124,9 @@ async def test_an_object_of_many_pods_rests_after_a_look_that_failed_as_well(
         if asked:
             with pytest.raises(ClusterError):
                 await scene.controllers.reconcile("jobs", JOB, "7")
-        assert await turns(lambda: len(scene.looks) == 1)
+        assert await turns(lambda: len(scene.seen) == 1)
         scene.pods(2)  # each change of a pod asks for a look
-        assert not await turns(lambda: len(scene.looks) > 1), scene.looks
+        assert not await turns(lambda: len(scene.seen) > 1), scene.seen
 
 
 async def test_a_workload_that_goes_unseen_by_kopf_is_forgotten() -> None:
