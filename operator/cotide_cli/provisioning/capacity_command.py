@@ -230,6 +230,7 @@ async def _order(
             view.nodes,
             now,
             boot_deadline_seconds=settings.boot_deadline_seconds,
+            closed=view.closed,
             dry_run=dry_run,
         )
     return [f"{one.action.value} {one.subject} ({one.kind})" for one in done]

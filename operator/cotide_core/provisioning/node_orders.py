@@ -146,12 +146,15 @@ class OrderBook:
         *,
         drains: bool = True,
         arrived: Set[str] = frozenset(),
+        closed: Set[str] = frozenset(),
     ) -> tuple[OrderBook, tuple[NodeInstruction, ...]]:
         """Return the book and what to do, for what is wanted of each kind; kinds that are not named are left alone.
 
         The book must be written down before anything is done. Without ``drains`` nodes are cordoned and stopped by
         somebody else, who has better reasons: the book only orders, and cancels what has not come. ``arrived``: ids of
-        orders whose nodes are there and not among ``nodes``, since they can't be counted on.
+        orders whose nodes are there and not among ``nodes``, since they can't be counted on. ``closed``: of those whose
+        nodes somebody holds cordoned. These are waited for as long as a boot may take, since one that boots may be
+        opened when it is done; but what has joined is neither late nor to be cancelled.
         """
         came = {node.order for node in nodes if node.order is not None} | arrived
         orders = [
@@ -159,6 +162,7 @@ class OrderBook:
             for one in self.orders
             if one.id not in came
         ]
+        orders = _without_joined(orders, closed)
         by_name = {node.name: node for node in nodes}
         # One that was told to go and is open again somebody has opened: it is no longer ours.
         stopping = {name for name in self.stopping if name in by_name and by_name[name].cordoned} if drains else set()
@@ -187,6 +191,7 @@ class OrderBook:
                 orders, surplus = _cancelled(orders, kind, surplus)
                 draining.extend(node.name for node in (_leaving(there, surplus) if drains else ()))
             held |= _held_back(orders, kind, count - len(there))
+        orders = _without_joined(orders, closed)
         opening = [name for name in opening if name not in draining]
         todo = [NodeInstruction(Action.UNCORDON, name, by_name[name].kind) for name in opening]
         todo += _sent([one for one in orders if one.id not in held], draining, by_name)
@@ -221,6 +226,11 @@ class OrderBook:
             return cls(str(data["name"]), int(data["issued"]), orders, *cordons)
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"the book of node orders can't be read: {error}", field="orders") from error
+
+
+def _without_joined(orders: Iterable[NodeOrder], closed: Set[str]) -> list[NodeOrder]:
+    """Return the orders without those that are to be cancelled although their nodes have joined."""
+    return [one for one in orders if one.stage is Stage.ASKED or one.id not in closed]
 
 
 def _cancelled(orders: list[NodeOrder], kind: str, surplus: int) -> tuple[list[NodeOrder], int]:

@@ -7,7 +7,7 @@ whenever this process ends; a book that another has changed meanwhile is refused
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from secrets import token_hex
 from typing import Any, Final
 
@@ -96,10 +96,11 @@ async def carry_out(
     now: float,
     *,
     boot_deadline_seconds: float,
+    closed: Set[str] = frozenset(),
     dry_run: bool = False,
 ) -> tuple[NodeInstruction, ...]:
-    """Take one turn; return what was, or in a dry run would be, sent."""
-    book, todo = (await store.load()).step(wanted, nodes, now, boot_deadline_seconds)
+    """Take one turn; return what was, or in a dry run would be, sent. ``closed``: as `OrderBook.step` takes it."""
+    book, todo = (await store.load()).step(wanted, nodes, now, boot_deadline_seconds, closed=closed)
     if dry_run:
         return todo
     todo = tuple([one for one in todo if one.action is not Action.STOP or await _still_empty(client, one.subject)])

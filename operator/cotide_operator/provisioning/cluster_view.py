@@ -8,7 +8,7 @@ type are told of and left alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -44,6 +44,7 @@ class ClusterView:
     online : (n,) whether it is an online service's, which ends for nobody's forecast.
     free : (nodes, 2) millicores and bytes that no pod on a node asks for; NaN where a node does not say what it has.
     takes : (n, types) whether a machine of a type would take the pod; None where sizes alone tell.
+    closed : orders whose nodes are left alone since somebody has cordoned them.
     """
 
     nodes: tuple[NodeView, ...]
@@ -55,6 +56,7 @@ class ClusterView:
     online: NDArray[np.bool_]
     free: Floats
     takes: NDArray[np.bool_] | None = None
+    closed: frozenset[str] = frozenset()
 
 
 def view_of(
@@ -72,7 +74,7 @@ def view_of(
     on_node: dict[str, list[Mapping[str, Any]]] = {}
     for pod in pods:
         on_node.setdefault(pod.get("spec", {}).get("nodeName") or "", []).append(pod)
-    views, unknown, free = [], [], []
+    views, unknown, free, closed = [], [], [], set[str]()
     for node in nodes:
         meta = node["metadata"]
         labels = meta.get("labels") or {}
@@ -83,6 +85,7 @@ def view_of(
         cordoned = bool(node.get("spec", {}).get("unschedulable"))
         if cordoned and meta["name"] not in ours:
             unknown.append(meta["name"])
+            closed.add(labels.get(ORDER_LABEL, ""))
             continue
         there = [pod for pod in on_node.get(meta["name"], []) if needs_node(pod)]
         online = sum(_is_online(pod) for pod in there)
@@ -102,7 +105,7 @@ def view_of(
         for pod in found
         if needs_node(pod)
     ]
-    return made_view(views, unknown, rows, free)
+    return replace(made_view(views, unknown, rows, free), closed=frozenset(closed - {""}))
 
 
 def made_view(

@@ -309,7 +309,7 @@ class Provisioner:
                 await self._take_away(self._removal, self._scales.paths, nodes)
         if self._ordering is not None:
             await self._open_left(self._ordering)
-            await self._ordering.turn(wanted, [node.view for node in nodes.counted], now, nodes.lost)
+            await self._ordering.turn(wanted, [node.view for node in nodes.counted], now, nodes.lost, nodes.closed)
             await self._stop(nodes)
 
     async def _free_or_keep(self, drains: Drains, nodes: SortedNodes, wanted: Mapping[str, int], now: float) -> None:

@@ -127,6 +127,22 @@ def test_a_plan_leaves_out_what_a_person_has_cordoned_as_acting_does(scene, tmp_
     assert plans[0]["steps"] == plans[1]["steps"]
 
 
+def test_the_order_of_a_machine_that_came_and_was_cordoned_is_not_cancelled(scene, tmp_path):
+    run, put, config = scene
+    log = tmp_path / "log"
+    late = "  bootDeadlineSeconds: 0.001\n"
+    config.write_text(CONFIG + late + actuator(log))
+    put("/api/v1/namespaces/default/pods", pod_manifest("p", "1", "20Gi", labels={}))
+    run("--apply")
+    (order,) = [line.split()[1] for line in log.read_text().splitlines()]
+    made = node("persons", "wide")
+    made["metadata"]["labels"]["cotide.dev/node-order"] = order
+    made["spec"] = {"unschedulable": True}
+    put("/api/v1/nodes", made)
+    run("--apply")
+    assert f"cancel {order} wide" not in log.read_text().splitlines()
+
+
 def test_replicas_count_the_machine_that_a_person_has_cordoned(scene):
     run, put, config = scene
     config.write_text(f"{CONFIG}  actuator: {{scales: {{small: /apis/apps/v1/namespaces/d/deployments/small}}}}\n")

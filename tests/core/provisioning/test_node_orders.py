@@ -108,6 +108,18 @@ def test_an_order_whose_node_is_there_and_can_not_be_counted_on_is_fulfilled_and
     assert actions(todo) == [(Action.START, "capacity-a-2")]
 
 
+def test_an_order_whose_node_somebody_holds_cordoned_is_never_cancelled():
+    """It joined: an actuator that takes a cancel at its word would switch off what he works on."""
+    book, _ = OrderBook().step({"a": 1}, [], 0.0, DEADLINE)
+    book = book.answered("capacity-a-1", Answer.ACCEPTED)
+    held, todo = book.step({"a": 1}, [], DEADLINE, DEADLINE, closed={"capacity-a-1"})
+    assert (held.orders, todo) == (book.orders, ()), "it may be opened when it has booted"
+    _, todo = book.step({"a": 1}, [], DEADLINE + 1, DEADLINE, closed={"capacity-a-1"})
+    assert actions(todo) == [(Action.START, "capacity-a-2")]
+    after, todo = book.step({"a": 0}, [], 60.0, DEADLINE, closed={"capacity-a-1"})
+    assert (after.orders, todo) == ((), ())
+
+
 def test_the_book_survives_being_written_down_and_a_broken_one_is_no_empty_one():
     book, _ = OrderBook("east").step({"a": 2, "b": 1}, [], 5.0, DEADLINE)
     book = book.answered("east-a-1", Answer.ACCEPTED)
