@@ -231,6 +231,7 @@ async def _order(
             now,
             boot_deadline_seconds=settings.boot_deadline_seconds,
             closed=view.closed,
+            others=view.others,
             dry_run=dry_run,
         )
     return [f"{one.action.value} {one.subject} ({one.kind})" for one in done]

@@ -21,9 +21,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from cotide_core.errors import InputError
+
+NO_KIND: Final = "no known type"
+"""Kind of a node whose own is known no more."""
+_NO_OTHERS: Final[Mapping[str, bool]] = {}
 
 
 class Stage(StrEnum):
@@ -147,6 +151,7 @@ class OrderBook:
         drains: bool = True,
         arrived: Set[str] = frozenset(),
         closed: Set[str] = frozenset(),
+        others: Mapping[str, bool] = _NO_OTHERS,
     ) -> tuple[OrderBook, tuple[NodeInstruction, ...]]:
         """Return the book and what to do, for what is wanted of each kind; kinds that are not named are left alone.
 
@@ -154,7 +159,8 @@ class OrderBook:
         somebody else, who has better reasons: the book only orders, and cancels what has not come. ``arrived``: ids of
         orders whose nodes are there and not among ``nodes``, since they can't be counted on. ``closed``: of those whose
         nodes somebody holds cordoned. These are waited for as long as a boot may take, since one that boots may be
-        opened when it is done; but what has joined is neither late nor to be cancelled.
+        opened when it is done; but what has joined is neither late nor to be cancelled. ``others``: nodes of no known
+        kind, and whether each is cordoned: what was being emptied is opened, unless it was told to go.
         """
         came = {node.order for node in nodes if node.order is not None} | arrived
         orders = [
@@ -169,6 +175,8 @@ class OrderBook:
         taken = set(self.stopping) - stopping
         draining = [name for name in self.draining if name in by_name and name not in taken] if drains else []
         opening = [name for name in self.opening if name in by_name and by_name[name].cordoned] if drains else []
+        left = [name for name in dict.fromkeys((*self.opening, *self.draining)) if others.get(name)] if drains else []
+        gone = [name for name in left if name in self.stopping]
         issued, held = self.issued, set[str]()
         for name in list(draining):
             if by_name[name].online_pods and name not in stopping:
@@ -193,12 +201,14 @@ class OrderBook:
             held |= _held_back(orders, kind, count - len(there))
         orders = _without_joined(orders, closed)
         opening = [name for name in opening if name not in draining]
-        todo = [NodeInstruction(Action.UNCORDON, name, by_name[name].kind) for name in opening]
+        opening += [name for name in left if name not in gone]
+        kinds = {name: node.kind for name, node in by_name.items()}
+        todo = [NodeInstruction(Action.UNCORDON, name, kinds.get(name, NO_KIND)) for name in opening]
         todo += _sent([one for one in orders if one.id not in held], draining, by_name)
         after = replace(self, issued=issued, orders=tuple(orders))
         if drains:
-            kept = tuple(name for name in self.stopping if name in stopping)
-            after = replace(after, draining=tuple(draining), opening=tuple(opening), stopping=kept)
+            kept = tuple(name for name in self.stopping if name in stopping or name in gone)
+            after = replace(after, draining=(*draining, *gone), opening=tuple(opening), stopping=kept)
         return after, tuple(todo)
 
     def as_data(self) -> dict[str, Any]:

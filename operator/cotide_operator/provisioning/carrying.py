@@ -98,9 +98,13 @@ async def carry_out(
     *,
     boot_deadline_seconds: float,
     closed: Set[str] = frozenset(),
+    others: Mapping[str, bool] | None = None,
     dry_run: bool = False,
 ) -> tuple[NodeInstruction, ...]:
-    """Take one turn; return what was, or in a dry run would be, sent. ``closed``: as `OrderBook.step` takes it.
+    """Take one turn; return what was, or in a dry run would be, sent.
+
+    So many arguments, because a turn looks at nothing by itself but at what it is about to stop: ``wanted`` to
+    ``others`` are as `OrderBook.step` takes them.
 
     Raises
     ------
@@ -108,7 +112,7 @@ async def carry_out(
         When the book can't be read or written, or nodes can't be cordoned or opened; the rest was sent in that case.
     """
     before = await store.load()
-    book, todo = before.step(wanted, nodes, now, boot_deadline_seconds, closed=closed)
+    book, todo = before.step(wanted, nodes, now, boot_deadline_seconds, closed=closed, others=others or {})
     if dry_run:
         return todo
     todo = tuple([one for one in todo if one.action is not Action.STOP or await _still_empty(client, one.subject)])

@@ -8,7 +8,7 @@ type are told of and left alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -45,6 +45,7 @@ class ClusterView:
     free : (nodes, 2) millicores and bytes that no pod on a node asks for; NaN where a node does not say what it has.
     takes : (n, types) whether a machine of a type would take the pod; None where sizes alone tell.
     closed : orders whose nodes are left alone since somebody has cordoned them.
+    others : names of nodes of no known type, and whether each is cordoned.
     """
 
     nodes: tuple[NodeView, ...]
@@ -57,6 +58,7 @@ class ClusterView:
     free: Floats
     takes: NDArray[np.bool_] | None = None
     closed: frozenset[str] = frozenset()
+    others: Mapping[str, bool] = field(default_factory=dict)
 
 
 def view_of(
@@ -75,14 +77,16 @@ def view_of(
     for pod in pods:
         on_node.setdefault(pod.get("spec", {}).get("nodeName") or "", []).append(pod)
     views, unknown, free, closed = [], [], [], set[str]()
+    others: dict[str, bool] = {}
     for node in nodes:
         meta = node["metadata"]
         labels = meta.get("labels") or {}
         kind = labels.get(label, "")
+        cordoned = bool(node.get("spec", {}).get("unschedulable"))
         if kind not in kinds:
             unknown.append(meta["name"])
+            others[meta["name"]] = cordoned
             continue
-        cordoned = bool(node.get("spec", {}).get("unschedulable"))
         if cordoned and meta["name"] not in ours:
             unknown.append(meta["name"])
             closed.add(labels.get(ORDER_LABEL, ""))
@@ -105,7 +109,7 @@ def view_of(
         for pod in found
         if needs_node(pod)
     ]
-    return replace(made_view(views, unknown, rows, free), closed=frozenset(closed - {""}))
+    return replace(made_view(views, unknown, rows, free), closed=frozenset(closed - {""}), others=others)
 
 
 def made_view(

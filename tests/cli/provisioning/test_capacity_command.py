@@ -143,6 +143,18 @@ def test_the_order_of_a_machine_that_came_and_was_cordoned_is_not_cancelled(scen
     assert f"cancel {order} wide" not in log.read_text().splitlines()
 
 
+def test_a_node_that_was_being_emptied_is_opened_when_its_type_is_configured_no_more(scene, tmp_path):
+    run, put, config = scene
+    config.write_text(CONFIG + actuator(tmp_path / "log"))
+    put("/api/v1/nodes", node("open", "small"))
+    put("/api/v1/nodes", node("idle", "wide"))
+    put("/api/v1/namespaces/default/pods", pod_manifest("one", "1", "1Gi", labels={}, spec={"nodeName": "open"}))
+    assert json.loads(run("--apply", "-o", "json").stdout)["sent"] == ["cordon idle (wide)"]
+    config.write_text("\n".join(line for line in config.read_text().splitlines() if "name: wide" not in line))
+    assert json.loads(run("--apply", "-o", "json").stdout)["sent"] == ["uncordon idle (no known type)"]
+    assert json.loads(run("--apply", "-o", "json").stdout)["sent"] == []
+
+
 def test_replicas_count_the_machine_that_a_person_has_cordoned(scene):
     run, put, config = scene
     config.write_text(f"{CONFIG}  actuator: {{scales: {{small: /apis/apps/v1/namespaces/d/deployments/small}}}}\n")

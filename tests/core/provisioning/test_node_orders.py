@@ -102,6 +102,17 @@ def test_a_node_whose_machine_was_told_to_go_is_not_taken_back_and_one_that_some
     assert (opened.draining, opened.stopping, todo) == ((), (), ())
 
 
+def test_a_cordon_of_ours_is_not_forgotten_when_its_type_is_configured_no_more():
+    book = OrderBook(draining=("half", "told"), opening=("back",), stopping=("told",))
+    others = {"half": True, "told": True, "back": True, "persons": True}
+    for _ in range(2):  # the first process ends between its book and the API server
+        book, todo = OrderBook.from_data(book.as_data()).step({"b": 0}, [], 60.0, DEADLINE, others=others)
+        assert actions(todo) == [(Action.UNCORDON, "back"), (Action.UNCORDON, "half")]
+        assert (book.draining, book.stopping) == (("told",), ("told",)), "its machine may be off at any moment"
+    book, todo = book.step({"b": 0}, [], 90.0, DEADLINE, others=dict.fromkeys(others, False))
+    assert (book.draining, book.opening, book.stopping, todo) == ((), (), (), ())
+
+
 def test_an_order_whose_node_is_there_and_can_not_be_counted_on_is_fulfilled_and_replaced():
     book, _ = OrderBook().step({"a": 1}, [], 0.0, DEADLINE)
     book, todo = book.step({"a": 1}, [], DEADLINE + 1, DEADLINE, arrived={"capacity-a-1"})
