@@ -228,7 +228,7 @@ def _plan_turn(
     held = hold(now, plan.servers[0], np.ceil(plan.exact[0] - 1e-4), service.band)
     wanted = {name: int(count) for name, count in zip(names, held, strict=True) if name not in lost}
     rising = {name for name, count in wanted.items() if _seen(seen, name).replicas < count}
-    unready = {name for name, count in wanted.items() if _seen(seen, name).ready < count}
+    unready = rising | {name for name, count in wanted.items() if _seen(seen, name).ready < count}
     set_now, waiting = {}, []
     for name, count in wanted.items():
         if name in back:
