@@ -7,6 +7,8 @@ anything is set; what rises is set before what falls, over all services.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import json
 import math
 import signal
@@ -41,6 +43,7 @@ from cotide_operator.provisioning.placing import (
 Floats = NDArray[np.float64]
 Everything = Mapping[str, Mapping[str, Seen | None]]
 """What was seen, by service and centre."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 CLUSTER_SECONDS = 10.0
 """For one answer of a cluster; chosen: what takes longer is lost."""
 
@@ -77,7 +80,7 @@ class LostClusters:
             names = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise InputError(f"can't be read: {error.strerror}", file=str(path)) from error
-        except ValueError:
+        except (ValueError, RecursionError):
             names = None
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise InputError(
@@ -102,8 +105,12 @@ class LostClusters:
             try:
                 aside.write_text(text, encoding="utf-8")
                 aside.replace(file)
-            except OSError:  # the file alone is mounted, or writable
-                file.write_text(text, encoding="utf-8")
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    aside.unlink(missing_ok=True)
+                if error.errno in NO_ROOM:  # nor would the file itself be written whole
+                    raise
+                file.write_text(text, encoding="utf-8")  # it alone is mounted, or writable
         except OSError as error:
             words = f"can't be written: {error.strerror}; what is not set yet stays as it is"
             raise InputError(words, file=str(self.path), field="--state") from error

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
 from urllib.parse import parse_qs, urlsplit
@@ -74,6 +77,7 @@ def test_a_lost_clusters_demand_goes_to_the_others_and_it_is_only_read_when_it_i
         ("state", "", "state: --state: is no JSON list of lost clusters"),
         ("state", '["east"', "state: --state: is no JSON list of lost clusters"),
         ("state", '{"east": 1}', "state: --state: is no JSON list of lost clusters"),
+        ("state", "[" * 100_000, "state: --state: is no JSON list of lost clusters"),
         ("place.yaml", "deployment: web\n", "centres"),
         ("place.yaml", "[", "place.yaml:1: is not YAML"),
     ],
@@ -110,6 +114,23 @@ def test_a_state_that_can_not_be_written_is_told_before_anything_is_set(scene):
     mistake = scene.run("--apply", "--state", scene.directory / "missing" / "state").exception
     assert isinstance(mistake, InputError)
     assert "can't be written" in str(mistake)
+    assert scene.replicas() == [0, 0]
+
+
+def test_a_full_disk_leaves_the_state_as_it_was(scene, monkeypatch):
+    state = scene.directory / "state"
+    state.write_text('["west"]')
+    whole = Path.write_text
+
+    def full(path, text, **how):
+        whole(path, text[:1], **how)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    mistake = scene.run("--apply").exception
+    assert "state: --state: can't be written: No space left on device" in str(mistake)
+    assert state.read_text() == '["west"]'
+    assert sorted(one.name for one in scene.directory.iterdir() if "state" in one.name) == ["state"]
     assert scene.replicas() == [0, 0]
 
 
