@@ -269,6 +269,18 @@ def test_mistakes_are_told_in_one_line(scene, extra, arguments, words):
     assert "\n" not in str(mistake)
 
 
+@pytest.mark.parametrize("size", ["x", "", "-4", "0", "1e400", "9" * 50])
+def test_a_machine_of_no_size_is_told_with_its_line(scene, size):
+    """The operator reads the same file: it would end when it leads, and not when it starts."""
+    run, _, config = scene
+    config.write_text(CONFIG.replace('name: wide, cpu: "4"', f'name: wide, cpu: "{size}"'))
+    mistake = run().exception
+    assert isinstance(mistake, InputError)
+    assert str(mistake).startswith(f"{config}:6: provisioning.machineTypes[1].cpu: ")
+    config.write_text(CONFIG.replace("memory: 8Gi", f'memory: "{size}"'))
+    assert str(run().exception).startswith(f"{config}:5: provisioning.machineTypes[0].memory: ")
+
+
 def test_a_configuration_without_the_section_is_told(scene):
     run, _, config = scene
     config.write_text("apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\n")
