@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from cotide_core.errors import ClusterError, InputError
+from cotide_core.provisioning.placement_model import LARGEST, STEPS_MOST
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import load_credentials
 from cotide_operator.config.yaml_lines import line_of, load, written
@@ -39,6 +40,9 @@ from cotide_operator.provisioning.placing import (
     plan_turns,
     scale,
 )
+
+if TYPE_CHECKING:
+    from cotide_sim.traces.rows import Row
 
 Floats = NDArray[np.float64]
 Everything = Mapping[str, Mapping[str, Seen | None]]
@@ -255,6 +259,9 @@ def _forecasts(
         given = _left(files.prices, given, passed.of(files.prices, settings.step_seconds))
     rates = _left(files.demand, rates, passed.of(files.demand, settings.step_seconds))
     rows = min(len(rates), len(given)) if asked else len(rates)  # one of the files may be the newer
+    if rows > STEPS_MOST:
+        words = f"has {rows} rows from now on, at most {STEPS_MOST} steps are planned for"
+        raise InputError(words, file=str(files.demand))
     of_column = dict(zip(asked, given[:rows].T, strict=True))
     price = np.stack(
         [of_column.get(one.name, np.full(rows, queried_prices.get(one.name, 0.0))) for one in settings.centres], axis=1
@@ -274,8 +281,14 @@ def _columns(path: Path, names: Sequence[str], *, signed: bool = False) -> Float
     from cotide_sim.traces.rows import stream_rows
 
     least = -math.inf if signed else 0.0
-    read = stream_rows(path, list(names), what="forecast")
-    rows = [[row.number(name, minimum=least) for name in names] for row in read]
+
+    def number(row: Row, name: str) -> float:
+        value = row.number(name, minimum=least)
+        if abs(value) > LARGEST:
+            raise row.error(name, f"{row.text(name)!r} is beyond {LARGEST:g}")
+        return value
+
+    rows = [[number(row, name) for name in names] for row in stream_rows(path, list(names), what="forecast")]
     if not rows:
         raise InputError("has no rows", file=str(path))
     return np.array(rows)

@@ -235,7 +235,8 @@ def test_a_history_that_can_not_be_is_told_in_one_line(scene, tmp_path, rows, wo
 def test_a_history_may_hold_priorities_below_zero(tmp_path):
     history = tmp_path / "tasks.csv"
     history.write_text(
-        "arrival_seconds,run_seconds,cpu_millicores,memory_bytes,priority\n5,600,1000,1,-10\n6,600,1,1,0.0\n"
+        "arrival_seconds,run_seconds,cpu_millicores,memory_bytes,priority\n5,600,1000,1,-10\n6,600,1,1,0.0\n",
+        encoding="utf-8-sig",  # as a spreadsheet saves it
     )
     assert read_history(history).priority.tolist() == [-10.0, 0.0]
 
