@@ -67,6 +67,13 @@ async def test_why_there_is_no_answer_is_told_once_a_minute(tmp_path, caplog):
     assert "127.0.0.1:1" in said[2]
 
 
+async def test_a_command_or_address_that_no_system_takes_is_no_answer(caplog):
+    assert await CommandActuator(("switch\0node",), 1.0).do(START) is Answer.UNKNOWN
+    async with aiohttp.ClientSession() as session:
+        assert await WebhookActuator(session, f"http://{'h' * 64}/", 1.0).do(START) is Answer.UNKNOWN
+    assert ["embedded null byte" in caplog.text, "idna" in caplog.text] == [True, True]
+
+
 async def test_a_webhook_gets_the_order_as_its_key_and_answers_by_status():
     seen, codes = [], iter((200, 410, 422, 500))
 
