@@ -12,6 +12,7 @@ import errno
 import json
 import math
 import signal
+import stat
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -120,22 +121,32 @@ class LostClusters:
             raise InputError(words, file=str(self.path), field="--state") from error
 
 
+Writing = tuple[int, int, int]
+"""Which file it is, when it was written last, and how long it is."""
+
+
+def _writing(path: Path) -> Writing | None:
+    """Return None for what is not there: whoever reads it says so."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    if not stat.S_ISREG(found.st_mode):  # a pipe's times change with what is written to it
+        return found.st_ino, 0, 0
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
 @dataclass(slots=True)
 class PassedRows:
     """How many rows of a forecast are of the past: a file that stays as it is moves on by a row each step."""
 
     monotonic: Callable[[], float] = time.monotonic
-    _since: dict[Path, tuple[tuple[int, int], float]] = field(default_factory=dict)
+    _since: dict[Path, tuple[Writing, float]] = field(default_factory=dict)
     """By file: which writing of it, and when that was first read."""
 
-    def of(self, path: Path, step_seconds: float) -> int:
-        """Return the rows of a file that have passed since it was first read as it was written last."""
-        try:
-            found = path.stat()
-        except OSError as error:
-            raise InputError(f"can't be read: {error.strerror}", file=str(path)) from error
-        writing, now = (found.st_ino, found.st_mtime_ns), self.monotonic()
-        known = self._since.get(path)
+    def of(self, path: Path, writing: Writing, step_seconds: float) -> int:
+        """Return the rows of a file that have passed since it was first read as it was written then."""
+        now, known = self.monotonic(), self._since.get(path)
         if known is None or known[0] != writing:  # the same rows written anew are rows from now on
             self._since[path] = (writing, now)
             return 0
@@ -247,17 +258,17 @@ def _forecasts(
         for service in settings.services
     }
     every = [name for names in columns.values() for name in names]
-    rates = _columns(files.demand, every)
+    rates, demand_writing = _read(files.demand, every)
     asked = [centre.name for centre in settings.centres if centre.name not in queried_prices]
     given = np.zeros((len(rates), 0))
     if asked:
         if files.prices is None:
             raise InputError(f"is needed for the centres without a priceQuery: {', '.join(asked)}", field="--prices")
-        given = _columns(files.prices, asked, signed=True)
+        given, writing = _read(files.prices, asked, signed=True)
         if len(given) != len(rates):
             raise InputError(f"has {len(given)} rows where the demand has {len(rates)}", file=str(files.prices))
-        given = _left(files.prices, given, passed.of(files.prices, settings.step_seconds))
-    rates = _left(files.demand, rates, passed.of(files.demand, settings.step_seconds))
+        given = _left(files.prices, given, passed.of(files.prices, writing, settings.step_seconds))
+    rates = _left(files.demand, rates, passed.of(files.demand, demand_writing, settings.step_seconds))
     rows = min(len(rates), len(given)) if asked else len(rates)  # one of the files may be the newer
     if rows > STEPS_MOST:
         words = f"has {rows} rows from now on, at most {STEPS_MOST} steps are planned for"
@@ -274,6 +285,15 @@ def _left(path: Path, rows: Floats, passed: int) -> Floats:
     if passed >= len(rows):
         raise InputError(f"has {len(rows)} rows, which have all passed: write it anew", file=str(path))
     return rows[passed:]
+
+
+def _read(path: Path, names: Sequence[str], *, signed: bool = False) -> tuple[Floats, Writing]:
+    """Return the columns of a file that nobody wrote meanwhile, and which writing of it they are."""
+    before = _writing(path)
+    rows = _columns(path, names, signed=signed)
+    if before is None or _writing(path) != before:  # half of 100 is a number, too
+        raise InputError("was written while it was read: replace it by renaming another", file=str(path))
+    return rows, before
 
 
 def _columns(path: Path, names: Sequence[str], *, signed: bool = False) -> Floats:
