@@ -112,6 +112,18 @@ def view_of(
     return replace(made_view(views, unknown, rows, free), closed=frozenset(closed - {""}), others=others)
 
 
+def without_hopeless(view: ClusterView, machines: Floats) -> tuple[ClusterView, int]:
+    """Return the view without pods that wait and are larger than any machine, and how many those are.
+
+    No machine would help them, and what they ask for has no bounds. ``machines``: (M, 2) millicores and bytes.
+    """
+    fits = (view.need[:, None] <= machines[None]).all(axis=2).any(axis=1)
+    kept = fits | ~view.waiting
+    rows = {name: getattr(view, name)[kept] for name in ("need", "priority", "age", "waiting", "online")}
+    takes = None if view.takes is None else view.takes[kept]
+    return replace(view, **rows, takes=takes), int((~kept).sum())
+
+
 def made_view(
     nodes: Sequence[NodeView],
     unknown: Sequence[str],

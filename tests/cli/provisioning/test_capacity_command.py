@@ -155,6 +155,19 @@ def test_a_node_that_was_being_emptied_is_opened_when_its_type_is_configured_no_
     assert json.loads(run("--apply", "-o", "json").stdout)["sent"] == []
 
 
+def test_a_pod_that_no_machine_can_hold_keeps_nobody_from_a_plan(scene):
+    """Whoever may make a pod may ask for anything: an exa of cores is no reason to plan for nobody."""
+    run, put, _ = scene
+    put("/api/v1/namespaces/default/pods", pod_manifest("endless", "10E", "1Gi", labels={}))
+    put("/api/v1/namespaces/default/pods", pod_manifest("large", "1", "65Gi", labels={}))
+    for number in range(6):
+        put("/api/v1/namespaces/default/pods", pod_manifest(f"wide-{number}", "1", "20Gi", labels={}))
+    document = json.loads(run("-o", "json").stdout)
+    assert document["steps"][-1]["machines"]["wide"] >= 2
+    assert document["hopelessPods"] == 2
+    assert "2 pods are larger than any machine" in run().stdout
+
+
 def test_replicas_count_the_machine_that_a_person_has_cordoned(scene):
     run, put, config = scene
     config.write_text(f"{CONFIG}  actuator: {{scales: {{small: /apis/apps/v1/namespaces/d/deployments/small}}}}\n")
