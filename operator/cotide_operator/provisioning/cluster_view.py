@@ -117,7 +117,7 @@ def without_hopeless(view: ClusterView, machines: Floats) -> tuple[ClusterView, 
 
     No machine would help them, and what they ask for has no bounds. ``machines``: (M, 2) millicores and bytes.
     """
-    fits = (view.need[:, None] <= machines[None]).all(axis=2).any(axis=1)
+    fits = np.any(np.all(view.need[:, None] <= machines[None], axis=2), axis=1)
     kept = fits | ~view.waiting
     rows = {name: getattr(view, name)[kept] for name in ("need", "priority", "age", "waiting", "online")}
     takes = None if view.takes is None else view.takes[kept]

@@ -66,7 +66,7 @@ def test_a_lost_clusters_demand_goes_to_the_others_and_it_is_only_read_when_it_i
     assert scene.replicas() == [4, 0]
 
 
-PLACE = """deployment: web
+ONE_CENTRE = """deployment: web
 delaySeconds: 0.1
 serviceRate: 50
 centres:
@@ -84,9 +84,13 @@ centres:
         ("prices.csv", "east,west,west\n1,1,9\n1,1,9\n", "prices.csv:1: west: the header names this column more"),
         ("demand.csv", "all\n1\n1e12\n", "demand.csv:3: all: '1e12' is beyond"),
         ("prices.csv", "east,west\n1,1\n1,-1e12\n", "prices.csv:3: west: '-1e12' is beyond"),
-        ("place.yaml", PLACE + "size: 1.0e-300\n", "place.yaml:6: size: "),
-        ("place.yaml", PLACE.replace("0.08", "-1"), "place.yaml:5: centres[0].delays.all: "),
-        ("place.yaml", PLACE.replace("egress: {all: 0", "egress: {all: -1"), "place.yaml:5: centres[0].egress.all: "),
+        ("place.yaml", ONE_CENTRE + "size: 1.0e-300\n", "place.yaml:6: size: "),
+        ("place.yaml", ONE_CENTRE.replace("0.08", "-1"), "place.yaml:5: centres[0].delays.all: "),
+        (
+            "place.yaml",
+            ONE_CENTRE.replace("egress: {all: 0", "egress: {all: -1"),
+            "place.yaml:5: centres[0].egress.all: ",
+        ),
         ("state", "", "state: --state: is no JSON list of lost clusters"),
         ("state", '["east"', "state: --state: is no JSON list of lost clusters"),
         ("state", '{"east": 1}', "state: --state: is no JSON list of lost clusters"),
