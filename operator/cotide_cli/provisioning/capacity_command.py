@@ -156,12 +156,13 @@ async def _run(
         now = time.time()
         kinds = [kind.name for kind in settings.machine_types]
         where = namespace or credentials.namespace
-        ours = _freed(nodes)
+        freed = _freed(nodes)
+        ours = set(freed)
         if settings.actuator is not None and not settings.actuator.scales:
             book = await _book(BookStore(client, where), needed=apply_it)
             ours |= {*book.draining, *book.opening}
         machines = np.array([kind.capacity for kind in machine_types(settings)])
-        seen = view_of(nodes, pods, settings.node_type_label, kinds, now, ours)
+        seen = view_of(nodes, pods, settings.node_type_label, kinds, now, ours, freed)
         view, hopeless = without_hopeless(seen, machines)
         there = Counter((one["metadata"].get("labels") or {}).get(settings.node_type_label) for one in nodes)
         counted = Counter(node.kind for node in view.nodes)
@@ -171,7 +172,8 @@ async def _run(
         if not apply_it or settings.actuator is None:
             return _Found(advice, view, None, hopeless)
         if settings.actuator.scales:
-            sent = await _scale(settings.actuator, advice, away, kubeconfig, context, dry_run)
+            opened = await _open(client, advice, view, dry_run)
+            sent = opened + await _scale(settings.actuator, advice, away, kubeconfig, context, dry_run)
         else:
             sent = await _order(client, settings, advice, view, where, now, dry_run)
         return _Found(advice, view, sent, hopeless)
@@ -247,6 +249,20 @@ async def _order(
             dry_run=dry_run,
         )
     return [f"{one.action.value} {one.subject} ({one.kind})" for one in done]
+
+
+async def _open(client: KubeClient, advice: Advice, view: ClusterView, dry_run: bool) -> list[str]:
+    """Open nodes that are wanted and were freed; they count as on, and no replicas are raised for them."""
+    from cotide_operator.provisioning.carrying import open_node
+
+    sent = []
+    for kind, on, wanted in zip(advice.kinds, advice.on, advice.plan.machines[0], strict=True):
+        freed = [node.name for node in view.nodes if node.kind == kind and node.freed and node.cordoned]
+        for name in freed[: max(int(wanted - (on - len(freed))), 0)]:
+            if not dry_run:
+                await open_node(client, name)
+            sent.append(f"uncordon {name} ({kind})")
+    return sent
 
 
 async def _scale(

@@ -73,6 +73,7 @@ class NodeView:
     ----------
     order : id of the order that it came from; None for one that was there.
     pods, online_pods : pods on it besides those of DaemonSets, and those of online services among them.
+    freed : consolidation has emptied and cordoned it, for whoever takes it.
     """
 
     name: str
@@ -81,6 +82,7 @@ class NodeView:
     cordoned: bool = False
     pods: int = 0
     online_pods: int = 0
+    freed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,9 @@ class OrderBook:
         taken = set(self.stopping) - stopping
         draining = [name for name in self.draining if name in by_name and name not in taken] if drains else []
         opening = [name for name in self.opening if name in by_name and by_name[name].cordoned] if drains else []
+        # What was freed goes, or is opened, as if we had emptied it.
+        ours = {*draining, *opening, *taken}
+        draining += [node.name for node in nodes if drains and node.freed and node.cordoned and node.name not in ours]
         left = [name for name in dict.fromkeys((*self.opening, *self.draining)) if others.get(name)] if drains else []
         gone = [name for name in left if name in self.stopping]
         issued, held = self.issued, set[str]()

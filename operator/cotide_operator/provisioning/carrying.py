@@ -18,6 +18,7 @@ from cotide_core.errors import ClusterError, InputError
 from cotide_core.provisioning.node_orders import Action, Answer, NodeInstruction, NodeView, OrderBook
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
+from cotide_operator.consolidation.carrier import MARK
 from cotide_operator.provisioning.actuators import NodeActuator
 from cotide_operator.provisioning.cluster_view import needs_node
 
@@ -125,7 +126,7 @@ async def carry_out(
         if action in (Action.CORDON, Action.UNCORDON):
             cordon = action is Action.CORDON
             try:
-                await client.patch(f"/api/v1/nodes/{subject}", {"spec": {"unschedulable": cordon}})
+                await (cordon_node if cordon else open_node)(client, subject)
             except ApiError as error:  # of one node: machines that are wanted come all the same
                 if error.status != 404:  # gone meanwhile, and its cordon with it
                     refused.append(str(error))
@@ -142,6 +143,17 @@ async def carry_out(
     if refused:
         raise ClusterError(f"{'; '.join(refused)}; the rest was sent")
     return tuple(sent)
+
+
+async def cordon_node(client: KubeClient, node: str) -> None:
+    """Let no more pods come to a node."""
+    await client.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
+
+
+async def open_node(client: KubeClient, node: str) -> None:
+    """Let pods come to a node again; that somebody had freed it is over with it."""
+    body = {"metadata": {"annotations": {MARK: None}}, "spec": {"unschedulable": False}}
+    await client.patch(f"/api/v1/nodes/{node}", body)
 
 
 async def _still_empty(client: KubeClient, node: str) -> bool:

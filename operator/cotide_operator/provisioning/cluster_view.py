@@ -68,10 +68,12 @@ def view_of(
     kinds: Sequence[str],
     now: float,
     ours: Set[str] = frozenset(),
+    freed: Set[str] = frozenset(),
 ) -> ClusterView:
     """Return what nodes and pods, as the API server gives them, show.
 
     ``ours``: nodes that are cordoned to go; another that is cordoned is a person's and left alone, as are its pods.
+    ``freed``: those of them that consolidation has emptied.
     """
     on_node: dict[str, list[Mapping[str, Any]]] = {}
     for pod in pods:
@@ -93,7 +95,9 @@ def view_of(
             continue
         there = [pod for pod in on_node.get(meta["name"], []) if needs_node(pod)]
         online = sum(_is_online(pod) for pod in there)
-        views.append(NodeView(meta["name"], kind, labels.get(ORDER_LABEL), cordoned, len(there), online))
+        views.append(
+            NodeView(meta["name"], kind, labels.get(ORDER_LABEL), cordoned, len(there), online, meta["name"] in freed)
+        )
         free.append(_free(node, on_node.get(meta["name"], ())))
     known = {view.name for view in views} | {""}
     rows = [

@@ -155,6 +155,43 @@ def test_a_node_that_was_being_emptied_is_opened_when_its_type_is_configured_no_
     assert json.loads(run("--apply", "-o", "json").stdout)["sent"] == []
 
 
+def freed_beside_a_full_one(put, **records):
+    """One machine is full, and the other one of two consolidation has freed; a pod waits that it would hold."""
+    put("/api/v1/nodes", node("full", "small"))
+    made = node("freed", "small")
+    made["spec"] = {"unschedulable": True}
+    made["metadata"]["annotations"] = {MARK: FREED, **records}
+    put("/api/v1/nodes", made)
+    put("/api/v1/namespaces/default/pods", pod_manifest("one", "4", "7Gi", labels={}, spec={"nodeName": "full"}))
+    put("/api/v1/namespaces/default/pods", pod_manifest("two", "3", "7Gi", labels={}))
+
+
+TWO_SMALL = CONFIG.replace("count: 10", "count: 2").replace("count: 4", "count: 0")
+
+
+@pytest.mark.parametrize("records", [{}, {"cotide.dev/consolidation-watch": "{}"}])
+def test_a_node_that_consolidation_freed_is_opened_when_it_is_wanted(scene, tmp_path, records):
+    """Nobody else would: whoever ran `cotide consolidate --apply` has gone."""
+    run, put, config = scene
+    config.write_text(TWO_SMALL + actuator(tmp_path / "log"))
+    freed_beside_a_full_one(put, **records)
+    assert json.loads(run("--apply", "-o", "json").stdout)["sent"] == ["uncordon freed (small)"]
+    assert json.loads(run("--apply", "-o", "json").stdout)["sent"] == []
+    assert json.loads(run("-o", "json").stdout)["unknownNodes"] == [], "it is open, and nobody's any more"
+    assert not (tmp_path / "log").exists()
+
+
+def test_a_freed_node_is_opened_before_replicas_are_raised(scene):
+    run, put, config = scene
+    config.write_text(f"{TWO_SMALL}  actuator: {{scales: {{small: /apis/apps/v1/namespaces/d/deployments/small}}}}\n")
+    freed_beside_a_full_one(put)
+    for _ in range(2):
+        dry = json.loads(run("--apply", "--dry-run", "-o", "json").stdout)["sent"]
+        assert dry == ["uncordon freed (small)"], "nothing was done in a dry run"
+    assert json.loads(run("--apply", "-o", "json").stdout)["sent"] == ["uncordon freed (small)"]
+    assert json.loads(run("--apply", "-o", "json").stdout)["sent"] == []
+
+
 def test_a_pod_that_no_machine_can_hold_keeps_nobody_from_a_plan(scene):
     """Whoever may make a pod may ask for anything: an exa of cores is no reason to plan for nobody."""
     run, put, _ = scene
