@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 
 GIB: Final = 2**30
 DEFAULT_PRICE: Final = "default"
+MOVES_MOST: Final = 1_000_000
+"""Pods that any option may name; chosen: more than a cluster has, and a number that the plan's kernel can hold."""
+NUMBERS: Final = ("interval", "stable", "reserve", "minimum_age", "idle_watts", "timeout")
+"""Options that take any number within bounds, and none of these is kept by what is no number."""
 
 
 @click.command(name="consolidate")
@@ -37,14 +42,20 @@ DEFAULT_PRICE: Final = "default"
 @cluster_options
 @click.option("--interval", type=click.FloatRange(1), default=60.0, show_default=True, help="Seconds between rounds.")
 @click.option("--rounds", type=click.IntRange(0), default=0, show_default=True, help="Of --watch; 0: until Ctrl-C.")
-@click.option("--moves-per-hour", type=click.IntRange(0), default=60, show_default=True, help="Pods of --watch.")
+@click.option(
+    "--moves-per-hour", type=click.IntRange(0, MOVES_MOST), default=60, show_default=True, help="Pods of --watch."
+)
 @click.option(
     "--stable", type=click.FloatRange(0), default=600.0, show_default=True,
     help="Seconds in which each round must have been able to free a node, before --watch does.",
 )  # fmt: skip
 @click.option("--reserve", type=click.FloatRange(0, 0.9), default=0.1, show_default=True, help="Share kept free.")
-@click.option("--most-moves", type=click.IntRange(0), default=1000, show_default=True, help="Pods of the whole plan.")
-@click.option("--moves-per-node", type=click.IntRange(0), default=50, show_default=True, help="Pods for one node.")
+@click.option(
+    "--most-moves", type=click.IntRange(0, MOVES_MOST), default=1000, show_default=True, help="Pods of the whole plan."
+)
+@click.option(
+    "--moves-per-node", type=click.IntRange(0, MOVES_MOST), default=50, show_default=True, help="Pods for one node."
+)
 @click.option(
     "--minimum-age", type=click.FloatRange(0), default=600.0, show_default=True, help="Seconds a pod has run."
 )
@@ -73,15 +84,12 @@ def command(
 
     Every scheduling rule, disruption budgets and what owners say about eviction hold.
     """
-    if carry and (only_plan or ledger is not None):
-        raise InputError("changes a live cluster: neither --plan nor --ledger goes with it", field="--apply")
-    if options["watch"] and (only_plan or undo or ledger is not None):
-        raise InputError("follows a live cluster: neither --plan, --undo nor --ledger goes with it", field="--watch")
+    _check(only_plan, carry, undo, ledger, options)
     if options["watch"]:
         from cotide_cli.consolidation.watch import watch
 
         chosen = {**options, "carry": carry, "output": output}
-        return watch(lambda picture: _plan(picture, options), kubeconfig, context, chosen)
+        return watch(planner(options), kubeconfig, context, chosen)
     prices = _prices(options["prices"])
     if carry or undo:
         left = asyncio.run(_carrier(kubeconfig, context, options["timeout"]).undo())
@@ -104,7 +112,7 @@ def command(
             "does",
             err=True,
         )
-    plan = _plan(picture, options)
+    plan = planner(options)(picture)
     data = _as_data(plan, picture, prices, options["idle_watts"])
     if output == "table":
         _print(plan, data)
@@ -120,31 +128,59 @@ def command(
     return 1 if surprise else 0
 
 
-def _plan(picture: Picture, options: Mapping[str, Any]) -> DrainPlan:
-    import numpy as np
+def _check(only_plan: bool, carry: bool, undo: bool, ledger: Path | None, options: Mapping[str, Any]) -> None:
+    for name in NUMBERS:
+        if not isfinite(options[name]):
+            raise InputError(f"{options[name]:g} is no number", field=f"--{name.replace('_', '-')}")
+    if undo and (only_plan or carry or ledger is not None):
+        raise InputError(
+            "changes a live cluster and ends: neither --plan, --apply nor --ledger goes with it", field="--undo"
+        )
+    if carry and (only_plan or ledger is not None):
+        raise InputError("changes a live cluster: neither --plan nor --ledger goes with it", field="--apply")
+    if options["watch"] and (only_plan or undo or ledger is not None):
+        raise InputError("follows a live cluster: neither --plan, --undo nor --ledger goes with it", field="--watch")
 
-    from cotide_core.consolidation.removal.columns import columns_of
-    from cotide_core.consolidation.removal.drain_plan import drain_plan
-    from cotide_core.consolidation.removal.outlook import outlook_of
-    from cotide_core.consolidation.removal.stays import MoveRules
 
-    rules = MoveRules(
-        excluded_namespaces=frozenset(options["exclude_namespace"]),
-        minimum_age_seconds=options["minimum_age"],
-        local_storage=options["move_local_storage"],
-        prefer_no_eviction=options["move_unwilling"],
-        reserve_share=options["reserve"],
-        most_moves=options["most_moves"],
-        moves_per_node=options["moves_per_node"],
-    )
-    outlook = outlook_of(picture.state, picture.now, picture.config.qos_risk_threshold)
-    columns = columns_of(picture.state, picture.constraints(rules), picture.now, outlook)
-    excluded = np.zeros(columns.nodes, np.bool_)
-    excluded[columns.rows(list(options["exclude_node"]))] = True
-    # What somebody has cordoned already is somebody's business.
-    for row, node in enumerate(picture.state.columns.nodes):
-        excluded[row] |= node is not None and node.unschedulable
-    return drain_plan(columns, rules, excluded)
+def planner(options: Mapping[str, Any]) -> Callable[[Picture], DrainPlan]:
+    """Return what plans a picture after the other.
+
+    A node that is not to be freed must be there the first time; one that is gone later needs no keeping.
+    """
+    known: set[str] = set()
+
+    def plan(picture: Picture) -> DrainPlan:
+        import numpy as np
+
+        from cotide_core.consolidation.removal.columns import columns_of
+        from cotide_core.consolidation.removal.drain_plan import drain_plan
+        from cotide_core.consolidation.removal.outlook import outlook_of
+        from cotide_core.consolidation.removal.stays import MoveRules
+
+        rules = MoveRules(
+            excluded_namespaces=frozenset(options["exclude_namespace"]),
+            minimum_age_seconds=options["minimum_age"],
+            local_storage=options["move_local_storage"],
+            prefer_no_eviction=options["move_unwilling"],
+            reserve_share=options["reserve"],
+            most_moves=options["most_moves"],
+            moves_per_node=options["moves_per_node"],
+        )
+        outlook = outlook_of(picture.state, picture.now, picture.config.qos_risk_threshold)
+        columns = columns_of(picture.state, picture.constraints(rules), picture.now, outlook)
+        excluded = np.zeros(columns.nodes, np.bool_)
+        there = set(columns.names)
+        for name in options["exclude_node"]:
+            if name not in there | known:
+                raise InputError(f"no node is called {name!r}", field="--exclude-node")
+        known.update(options["exclude_node"])
+        excluded[columns.rows([name for name in options["exclude_node"] if name in there])] = True
+        # What somebody has cordoned already is somebody's business.
+        for row, node in enumerate(picture.state.columns.nodes):
+            excluded[row] |= node is not None and node.unschedulable
+        return drain_plan(columns, rules, excluded)
+
+    return plan
 
 
 def _prices(path: Path | None) -> dict[str, float]:

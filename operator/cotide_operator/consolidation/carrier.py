@@ -270,7 +270,9 @@ class Carrier:
                 if 200 <= status < 300 or status in GONE:
                     return
                 if status != TOO_MANY_REQUESTS:
-                    raise SurpriseError(f"the API server answered {status} to the eviction of pod {pod.key}")
+                    raise SurpriseError(
+                        f"the API server answered {status or 'nothing'} to the eviction of pod {pod.key}"
+                    )
             if self._now() >= until:
                 who = "a disruption budget" if gang is None or not holds_on else _at_its_minimum(gang)
                 raise SurpriseError(f"{who} let pod {pod.key} not go within {self._timeout:g} s")

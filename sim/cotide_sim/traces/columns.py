@@ -108,8 +108,8 @@ def read_table(
 
 def _open(path: Path) -> TextIO:
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", newline="")
-    return path.open(encoding="utf-8", newline="")
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+    return path.open(encoding="utf-8-sig", newline="")  # a spreadsheet begins its file with a byte order mark
 
 
 def _indices(header: list[str], wanted: Sequence[str], file: str) -> dict[str, int]:

@@ -102,5 +102,5 @@ def stream_rows(path: Path, columns: Sequence[str], *, what: str) -> Iterator[Ro
 
 def _open(path: Path) -> TextIO:
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", newline="")
-    return path.open(encoding="utf-8", newline="")
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+    return path.open(encoding="utf-8-sig", newline="")  # a spreadsheet begins its file with a byte order mark

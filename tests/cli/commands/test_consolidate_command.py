@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import kubernetes
 import pytest
 from click.testing import CliRunner, Result
 
 from cotide_cli.commands import consolidate_command
 from cotide_core.errors import ClusterError, InputError
+from cotide_operator.consolidation.official_client import OfficialClient
 from cotide_sim.apiserver.testing import ThreadedServer, server_in_thread
 
 
@@ -309,6 +311,47 @@ def test_ctrl_c_uncordons_what_is_being_drained(server: ThreadedServer, core: An
     assert running.returncode == 0, stderr
     assert "n0: uncordoned again" in stderr.decode()
     assert not cordoned(core, "n0")
+
+
+@pytest.mark.parametrize("option", ["interval", "stable", "reserve", "minimum-age", "idle-watts", "timeout"])
+def test_what_is_no_number_is_refused(option: str, tmp_path: Path) -> None:
+    asked = [f"--{option}", "nan", "--kubeconfig", str(tmp_path / "kubeconfig")]
+    result = CliRunner().invoke(consolidate_command.command, asked, standalone_mode=False)
+    assert str(result.exception) == f"--{option}: nan is no number"
+
+
+@pytest.mark.parametrize("option", ["most-moves", "moves-per-node", "moves-per-hour"])
+def test_more_moves_than_there_are_pods_anywhere_are_refused(option: str) -> None:
+    asked = [f"--{option}", "99999999999999999999"]
+    result = CliRunner().invoke(consolidate_command.command, asked, standalone_mode=False)
+    assert isinstance(result.exception, click.UsageError)
+
+
+@pytest.mark.parametrize("other", [["--plan"], ["--apply"], ["--ledger", "ledger.jsonl"]])
+def test_undoing_goes_with_nothing_else(server: ThreadedServer, core: Any, tmp_path: Path, other: list[str]) -> None:
+    """Who asks for a plan, or for a ledger's, wants nothing changed."""
+    hold(core, "n0", "draining")
+    error = consolidate(server, tmp_path, "--undo", *other).exception
+    assert str(error).startswith("--undo: ")
+    assert cordoned(core, "n0")
+
+
+def test_a_node_that_is_not_to_be_freed_and_is_gone_ends_no_watch(
+    server: ThreadedServer, core: Any, tmp_path: Path
+) -> None:
+    run_pod(core, "web-1", "n0", "100m")
+    run_pod(core, "api-1", "n1", "600m")
+    path = str(server.write_kubeconfig(tmp_path / "kubeconfig"))
+    options = {
+        "exclude_namespace": (), "exclude_node": ("n0",), "minimum_age": 0.0, "reserve": 0.1, "most_moves": 10,
+        "moves_per_node": 10, "move_local_storage": False, "move_unwilling": False,
+    }  # fmt: skip
+    plan = consolidate_command.planner(options)
+    assert [one.node for one in plan(OfficialClient(path).read()).freed] == ["n2", "n1"], "n0 stays"
+    core.delete_node("n0")
+    assert [one.node for one in plan(OfficialClient(path).read()).freed] == ["n2"], "n1 has nowhere to go"
+    error = consolidate(server, tmp_path, "--watch", "--rounds", "1", "--exclude-node", "n0").exception
+    assert str(error) == "--exclude-node: no node is called 'n0'", "one that never was is a slip"
 
 
 def test_apply_on_a_ledger_is_refused(tmp_path: Path) -> None:
