@@ -671,6 +671,7 @@ class Operator:
                 seed=self.settings.seed,
                 telemetry=self.telemetry,
                 kept=kept,
+                is_there=lambda service: not self.mirror.synced or service in self.mirror.workloads,
             )
 
         return Retraining(

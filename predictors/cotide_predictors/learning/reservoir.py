@@ -59,6 +59,10 @@ class SampleReservoir:
         """Services that were seen lately, sorted."""
         return tuple(sorted(self._latest))
 
+    def all_services(self) -> set[str]:
+        """Return the services of which anything is kept."""
+        return {*self._latest, *(cell[0] for cell in self._cells)}
+
     def add(self, measured: Iterable[MeasuredMix]) -> None:
         """Take samples in order of time."""
         for one in measured:
