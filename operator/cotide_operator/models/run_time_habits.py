@@ -87,7 +87,7 @@ class RunTimeHabits:
         """Namespaces when it was last looked which there are."""
         self._learned_kept = 0
         self._unread = False
-        """Whether the store gave no answer yet: what it holds must not be overwritten."""
+        """Whether the store gave no answer yet, or is being asked: what it holds must not be overwritten."""
         self._complaint = ""
         self._show()
 
@@ -123,14 +123,15 @@ class RunTimeHabits:
 
         Where the store gives no answer then, `keep` asks again: what was learned meanwhile is little and gives way.
         """
-        self._unread = False
         if self._kept is None:
             return
+        self._unread = True  # until it has answered, also where we end before
         from cotide_predictors.persistence.model_files import unpack
         from cotide_predictors.run_time.habits import kept_habits
 
         try:
             files = await self._kept.load(RUN_TIMES, "")
+            self._unread = False
             if files is None:
                 return
             words = unpack(files)
