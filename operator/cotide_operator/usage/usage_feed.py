@@ -149,7 +149,9 @@ class UsageFeed:
         """Return the latest of a Workload from its pods' fresh samples; None when there is none."""
         now = time.monotonic()
         fresh = [one for one in self._latest.get(workload_key, {}).values() if one.fresh_until >= now]
-        rates = [one.requests_per_second for one in fresh if one.requests_per_second is not None]
+        rates = [
+            one.requests_per_second for one in fresh if one.requests_per_second is not None and one.rate_until >= now
+        ]
         latencies = [one.latency_p95_milliseconds for one in fresh if one.latency_p95_milliseconds is not None]
         violations = self._calibration.violations.get(workload_key, 0)
         if not (rates or latencies or violations):
