@@ -14,9 +14,11 @@ known to its answer; before anybody can ask, no more is kept than the cluster ha
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from cotide_core.config import SchedulerConfig
@@ -42,8 +44,12 @@ from cotide_operator.translation.event_source import EventSource
 from cotide_operator.translation.pod_times import PodTimes
 from cotide_operator.translation.pods_and_nodes import affiliation_of_new, translate_pod
 
+_LOG = logging.getLogger(__name__)
+
 _EVENTS: Final = (ServiceSampled, NodeUsageSampled, NodeForecasted, BindRefused)
 """What the engine is told of and the cache does not show."""
+COMPLAINT_SECONDS: Final = 60.0
+"""Wall seconds between two lines about events that are left out; chosen."""
 PENDING_BEFORE: Final = 10_000
 """Events that wait before anybody can ask; of more, the last of each pod and node is kept (chosen: some MB)."""
 
@@ -70,6 +76,7 @@ class ClusterFollower:
         self._noted: deque[tuple[Kind, str]] = deque()
         self._pending: deque[Event | QosForecaster] = deque()
         self._most_pending = PENDING_BEFORE
+        self._complained = float("-inf")
         self._begun = False
         self._beginning = threading.Lock()
         """Held where what waits is thinned out, and where it begins to be taken."""
@@ -155,7 +162,7 @@ class ClusterFollower:
         while self._noted:
             source.mark(*self._noted.popleft())
         if source.waiting:
-            self.advisor.take(source.collect())
+            self._take(source.collect())
             source.take_arrivals()  # nobody here welcomes them, and they would be kept for ever
         while self._pending:
             news = self._pending.popleft()
@@ -163,8 +170,18 @@ class ClusterFollower:
                 self._qos = news
                 self.advisor.use(news)
             else:
-                self.advisor.take((news,))
+                self._take((news,))
         return self._clock.now()
+
+    def _take(self, events: Iterable[Event]) -> None:
+        """Take in events one by one: what trips us must not cost those behind it, which nobody tells again."""
+        for event in events:
+            try:
+                self.advisor.take((event,))
+            except Exception:  # noqa: BLE001 - the engine trips over it, too, and sets the object aside for all
+                if time.monotonic() - self._complained >= COMPLAINT_SECONDS:
+                    self._complained = time.monotonic()
+                    _LOG.exception("the extender leaves an event out: %.200r", event)
 
     def pod(self, key: str, uid: str) -> Pod | None:
         """Return a pod as the watch told of it; None where it did not yet, or of another one of this name."""

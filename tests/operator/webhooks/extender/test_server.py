@@ -8,6 +8,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -18,9 +19,10 @@ from cotide_operator.observability.metrics import Metrics
 from cotide_operator.webhooks.extender import server
 from cotide_operator.webhooks.extender.server import ExtenderServer
 from cotide_operator.webhooks.extender.verbs import Reply
-from cotide_operator.webhooks.serving import https_server
+from cotide_operator.webhooks.serving import https_server, served_certificate
 from cotide_operator.webhooks.serving.certificates import make_authority, make_serving
 from cotide_operator.webhooks.serving.request_bodies import SMALL_BODY
+from cotide_operator.webhooks.serving.served_certificate import ServedCertificate
 from cotide_operator.webhooks.serving.tls import ServingContext
 
 MEBIBYTE = 2**20
@@ -160,3 +162,39 @@ async def test_a_compressed_body_is_not_unpacked() -> None:
             assert (answer.status, await answer.text()) == (415, "a body that is compressed is not read\n")
         malformed = {"verb": "filter", "outcome": "malformed"}
         assert telemetry.registry.get_sample_value("cotide_extender_requests_total", malformed) == 1
+
+
+async def test_a_server_that_trips_over_the_cluster_ends_nothing_and_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    now, tries = datetime.now(UTC), [0]
+    pair = make_serving(make_authority(now), ["localhost"], now)
+    (tmp_path / "tls.crt").write_bytes(pair.certificate_pem)
+    (tmp_path / "tls.key").write_bytes(pair.key_pem)
+
+    @asynccontextmanager
+    async def tripping() -> AsyncIterator[Any]:
+        tries[0] += 1
+        if tries[0] < 3:
+            raise OverflowError("too large for a column")
+        yield Reading()
+
+    monkeypatch.setattr(served_certificate, "RETRY_SECONDS", 0.0)
+    telemetry = Metrics()
+    extender = ExtenderServer(tripping, telemetry)
+    served = ServedCertificate(
+        "extender",
+        extender,
+        directory=tmp_path,
+        shared=None,  # type: ignore[arg-type]  # it is not looked at where a directory is given
+        expiry=telemetry.extender_certificate_expiry,
+        now=lambda: now,
+    )
+    running = asyncio.ensure_future(served.run("127.0.0.1", 0))
+    async with asyncio.timeout(20.0):
+        while not served.listening and not running.done():
+            await asyncio.sleep(0.01)
+    assert served.listening
+    assert len([one for one in caplog.records if "is tried again" in one.message]) == 1
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

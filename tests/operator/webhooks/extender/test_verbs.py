@@ -11,9 +11,17 @@ from manifests import node_object, pod_manifest
 
 from cotide_core.config import SchedulerConfig
 from cotide_core.errors import InputError
-from cotide_core.events import BindRefused, NodeUsageSampled, PodAssumed, ServiceSampled
+from cotide_core.events import (
+    BindRefused,
+    Event,
+    NodeUpserted,
+    NodeUsageSampled,
+    PodAssumed,
+    ServiceSampled,
+)
 from cotide_core.instructions import Bind
 from cotide_core.limits import NODES_ASKED_MOST
+from cotide_core.state.cluster_state import ClusterState
 from cotide_kube.answers import Answer
 from cotide_kube.objects import PodObject
 from cotide_operator.cache.decision_store import Decision
@@ -154,6 +162,28 @@ def test_more_nodes_than_any_cluster_has_are_not_looked_at() -> None:
         wire.node_names(args)
     with pytest.raises(InputError, match="at most 253 characters"):
         wire.node_names(wire.NodeArgs(msgspec.Raw(b"{}"), ["n" * 254]))
+
+
+@pytest.mark.parametrize("at_first", [True, False])
+def test_an_event_that_trips_the_state_costs_none_behind_it(monkeypatch: pytest.MonkeyPatch, at_first: bool) -> None:
+    mirror = ObjectCache()
+    follower = ClusterFollower(SchedulerConfig(), mirror, ScaledClock(), "cotide", 30.0)
+    apply = ClusterState.apply
+
+    def trips(state: ClusterState, event: Event) -> None:
+        if isinstance(event, NodeUpserted) and event.node.name == "bad":
+            raise OverflowError("too large for a column")
+        apply(state, event)
+
+    monkeypatch.setattr(ClusterState, "apply", trips)
+    if not at_first:
+        follower.begin()
+    for name in ("a", "bad", "c"):
+        mirror.apply("nodes", "ADDED", node_object(name, "4"))
+    if at_first:
+        follower.begin()
+    follower.catch_up()
+    assert set(follower.advisor.state.columns.row_of) == {"a", "c"}
 
 
 def test_pods_that_came_and_went_leave_nothing_behind() -> None:
