@@ -146,8 +146,9 @@ class RunTimeHabits:
         self._telemetry.learned_store.labels("restored").inc()
         if challenge is not None:
             self.challenge = challenge
-            if words.get(CHAMPION) == self._configured[1]:
-                self.run_times.promote()
+            champion = self.run_times.contenders[0].name
+            if words.get(CHAMPION) == self._configured[1] and champion == self._configured[0]:
+                self.run_times.promote()  # once, also where the store is asked twice
         self._show()
         _LOG.info("took up the run times of %d series of pods", len(self.run_times.forecaster))
 
