@@ -22,6 +22,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from cotide_core.config import SchedulerConfig
+from cotide_core.errors import InputError
 from cotide_core.events import (
     BindRefused,
     Event,
@@ -189,9 +190,18 @@ class ClusterFollower:
         return found if found is not None and found.uid == uid else None
 
     def translated(self, pod: PodObject, now: float) -> Pod:
-        """Return a pod that the watch did not tell of yet, as it was sent."""
+        """Return a pod that the watch did not tell of yet, as it was sent.
+
+        Raises
+        ------
+        InputError
+            When it trips us: no API server need ever have seen it, and whoever reaches the port may have sent it.
+        """
         seen = PodTimes(pod.metadata.uid, now)
-        return translate_pod(pod, affiliation_of_new(pod, self._mirror), seen, self._scheduler_name)
+        try:
+            return translate_pod(pod, affiliation_of_new(pod, self._mirror), seen, self._scheduler_name)
+        except Exception as error:
+            raise InputError(f"can't be judged: {error!s:.200}", field="Pod") from error
 
 
 def _left_to_the_engine(kind: Kind, key: str, part: str, error: Exception) -> None:

@@ -217,3 +217,12 @@ def test_while_nobody_can_ask_no_more_waits_than_the_cluster_has(monkeypatch: py
     rows = [follower.advisor.state.columns.row_of[name] for name in ("a", "b")]
     assert used[0, rows].tolist() == [1499.0, 1499.0], "the last of each node is not lost"
     assert fresh[rows].all()
+
+
+async def test_a_pod_that_nobody_told_of_and_that_trips_us_is_malformed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No API server lets such a number pass; whoever reaches the port may send it."""
+    monkeypatch.setattr(verbs, "UNSEEN_SECONDS", 0.0)
+    body = pod("invented")
+    body["spec"]["topologySpreadConstraints"] = [{"maxSkew": 2**70, "topologyKey": "zone"}]
+    with pytest.raises(InputError, match=r"Pod: .*can't be judged"):
+        await Scene().filter(body, "a")
