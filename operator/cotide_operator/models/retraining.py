@@ -52,6 +52,8 @@ class Retraining:
         Where that outlives the pod.
     is_there : callable
         Whether a namespace is; what the pods of one that is gone taught goes, too.
+    uid_of : callable
+        Of a namespace, empty where it is not known: another one of its name has learned nothing.
     train_with : callable
         Trains run times; tests pass their own.
     """
@@ -66,6 +68,7 @@ class Retraining:
         learn: Callable[[str], QosLearning],
         kept: LearnedStore | None = None,
         is_there: Callable[[str], bool] = lambda _: True,
+        uid_of: Callable[[str], str] = lambda _: "",
         train_with: Train = train_apart,
     ) -> None:
         self._settings = settings
@@ -86,6 +89,9 @@ class Retraining:
         if settings.promotion != "atOnce":
             store.score_only()
         self._is_there = is_there
+        self._uid_of = uid_of
+        self._uids: dict[str, str] = {}
+        """Of namespaces that learn, when it was last looked."""
         self._learners_most = settings.own_models_most
         self.collector = SampleCollector(settings.capacity_samples, self._learner_of, self._learners_most)
         self._used: Counter[tuple[str, str]] = Counter()
@@ -188,8 +194,14 @@ class Retraining:
     async def _forget_gone(self) -> None:
         """Drop what namespaces taught that are gone: another tenant may get the name."""
         known = {*self.collector.learners(), *self._store.own_namespaces(), *self._learnings, *self._aside}
+        before, self._uids = self._uids, {}
         for learner in known - {POOL}:
-            if not self._is_there(learner):
+            is_there = self._is_there(learner)
+            if is_there:
+                was = before.get(learner, "")
+                self._uids[learner] = uid = self._uid_of(learner) or was
+                is_there = was in ("", uid)
+            if not is_there:
                 self.collector.forget(learner)
                 await self._store.forget_own(learner)
                 # What can't be deleted yet is tried again: whoever gets the name must not find it.

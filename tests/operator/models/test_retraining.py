@@ -305,3 +305,28 @@ async def test_of_many_namespaces_only_so_many_are_held_in_memory_as_may_learn(t
     scene.retraining._is_there = lambda name: name.startswith("team")
     await scene.retraining.look()
     assert await store.learners() == [], "whoever is not held in memory goes with its namespace, too"
+
+
+async def test_what_a_namespace_taught_is_not_for_another_that_has_its_name_before_anybody_looked(
+    tmp_path: Path,
+) -> None:
+    """Deleted and made anew within half a minute, by another tenant maybe."""
+    scene, uids = Scene(tmp_path, SETTINGS.model_copy(update={"pooled_namespaces": ()})), {"team": ""}
+    scene.retraining._uid_of = lambda name: uids[name]
+    scene.run_jobs(20, "sort", "team")
+    for uid in ("", "first", "", "first"):  # not listed yet, or not again
+        uids["team"] = uid
+        await scene.retraining.look()
+    assert scene.store.own_namespaces() == ["team"]
+    uids["team"] = "second"
+    await scene.retraining.look()
+    assert scene.store.own_namespaces() == []
+    assert scene.retraining.collector.learners() == []
+    scene.run_jobs(20, "grep", "team")
+    await scene.retraining.look()
+    await scene.retraining.look()
+    event = scene.published[-1]
+    assert isinstance(event, ModelsChanged)
+    (own,) = event.own
+    model = scene.store.completion(own.completion)
+    assert (model.knows("grep"), model.knows("sort")) == (True, False)

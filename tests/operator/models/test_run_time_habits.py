@@ -167,3 +167,16 @@ def test_an_operator_that_ends_while_the_store_is_asked_does_not_overwrite_it(tm
     asyncio.run(end())
     (forecast,) = Replica(DirectoryStore(tmp_path)).run(60, 300.0)
     assert forecast.forecasts[0].seconds_p50 == pytest.approx(300.0, abs=2)
+
+
+def test_a_namespace_of_the_same_name_that_was_made_anew_begins_anew() -> None:
+    replica, uids = Replica(None), {"shop": "first"}
+    replica.habits._uid_of = lambda name: uids[name]
+    for number in range(12):
+        replica.run(number, 300.0)
+    asyncio.run(replica.habits.keep())
+    asyncio.run(replica.habits.keep())
+    assert replica.run(50, 300.0)
+    uids["shop"] = "second"
+    asyncio.run(replica.habits.keep())
+    assert replica.run(60, 300.0) == []
