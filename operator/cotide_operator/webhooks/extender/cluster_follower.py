@@ -111,7 +111,7 @@ class ClusterFollower:
 
     def _thin_out(self) -> None:
         """Keep the last that waits of each pod and node that is there, as long as nobody takes it."""
-        if self._begun or len(self._pending) <= self._most_pending:
+        if len(self._pending) <= self._most_pending:
             return
         with self._beginning:
             if self._begun:
