@@ -75,7 +75,7 @@ class ModelStore:
         """By learner, the services for which a QoS model decides; None for all."""
         self.trust_of: Callable[[str], str] | None = None
         """How a service's forecasts stand, where they are scored by service."""
-        self._looking = asyncio.Lock()
+        self._one_at_a_time = asyncio.Lock()
         """One look after the other: of two at once the second would find nothing new, and end before the first took
         up what its caller had saved; and a model that goes would be taken up again by a look that had read it."""
         self.changed: Callable[[], None] = lambda: None
@@ -136,7 +136,7 @@ class ModelStore:
 
     async def roll_back(self, kind: str, namespace: str = POOL) -> None:
         """Return to the model of a kind that was in use before; what we saved of the present one is deleted."""
-        async with self._looking:
+        async with self._one_at_a_time:
             shelf = self._shelves.get(namespace)
             gone = None if shelf is None else shelf.roll_back(kind)
             if shelf is None or gone is None:
@@ -162,7 +162,7 @@ class ModelStore:
     async def look(self) -> None:
         """Take up what changed in the directory since the last look; reading and loading happen off the loop."""
         if self.directory is not None:
-            async with self._looking:
+            async with self._one_at_a_time:
                 await self._look(self.directory)
 
     async def _look(self, directory: Path) -> None:
@@ -182,7 +182,7 @@ class ModelStore:
 
     async def forget_own(self, namespace: str) -> None:
         """Delete the models of a namespace that is gone."""
-        async with self._looking:
+        async with self._one_at_a_time:
             shelf = self._shelves.pop(namespace, None)
             if shelf is None:
                 return

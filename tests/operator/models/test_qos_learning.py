@@ -330,10 +330,10 @@ async def test_an_operator_that_ends_while_the_store_is_asked_does_not_overwrite
     after = Cluster(tmp_path, seed=1, kept=Hanging(tmp_path / ".learned"))
     after.campaign(1)
     after.learning.score()
-    looking = asyncio.ensure_future(after.learning.look())
+    under_way = asyncio.ensure_future(after.learning.look())
     await asked.wait()
     await after.learning.keep()
-    looking.cancel()
+    under_way.cancel()
     files = await DirectoryStore(tmp_path / ".learned").load(SAMPLES, POOL)
     assert files is not None
     assert len(kept_state.from_files(files)[0]) == len(before.learning.reservoir)

@@ -330,10 +330,10 @@ async def test_an_operator_that_ends_while_the_store_is_asked_does_not_overwrite
         return None
 
     after.store.load = hangs  # type: ignore[method-assign]
-    looking = asyncio.ensure_future(after.learning.look(after.usage_of))
+    under_way = asyncio.ensure_future(after.learning.look(after.usage_of))
     await asked.wait()
     await after.learning.keep()
-    looking.cancel()
+    under_way.cancel()
     assert after.store.files == kept
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -23,7 +22,6 @@ from cotide_operator.config.metric_settings import MetricsSourceSettings, UrlSou
 from cotide_operator.config.metric_settings import PrometheusSourceSettings as Settings
 from cotide_operator.models.forecast_scores import ForecastScores
 from cotide_operator.observability.metrics import Metrics
-from cotide_operator.usage import prometheus as prometheus_module
 from cotide_operator.usage import usage_feed as feed_module
 from cotide_operator.usage.decaying_peak import RecentPeak
 from cotide_operator.usage.prometheus import PrometheusSource, longest_range
@@ -188,24 +186,6 @@ def test_a_recent_peak_counts_for_half_the_window_at_least_and_all_of_it_at_most
     assert peak.highest == 2.0
     peak.add(0.5, 1000.0)
     assert peak.highest == 0.5, "after a gap nothing of before counts"
-
-
-async def test_thousands_of_readings_hold_nobody_up() -> None:
-    """20,000 take some 80 ms; a turn has five."""
-    scene, turns = Scene(), [0]
-    scene.pods |= {f"ns/p{number}": service_pod(f"p{number}") for number in range(20_000)}
-    scene.source.readings = [reading(f"p{number}", 100.0, 4.0) for number in range(20_000)]
-
-    async def others() -> None:
-        while True:
-            await asyncio.sleep(0)
-            turns[0] += 1
-
-    beside = asyncio.ensure_future(others())
-    await scene.feed.read_once()
-    beside.cancel()
-    assert turns[0] >= 3
-    assert len(scene.events) == 20_000
 
 
 async def test_pods_that_are_no_service_of_ours_are_passed_over() -> None:
@@ -431,31 +411,3 @@ async def test_what_pods_use_is_handed_on_and_nothing_of_it_while_the_source_is_
     scene.source.down = "gone"
     await scene.feed.read_once()
     assert handed == [[UsageReading("ns/a", CPU, 1.0, 5.0)], []]
-
-
-async def test_an_answer_about_every_pod_is_taken_apart_beside_the_loop(
-    monkeypatch: pytest.MonkeyPatch, session: aiohttp.ClientSession
-) -> None:
-    """150,000 pods have 300,000 series, which are a second's work."""
-    taken_apart_in, value = set(), prometheus_module._value
-
-    def noting(pod: str, series: object) -> Any:
-        taken_apart_in.add(threading.get_ident())
-        return value(pod, series)
-
-    monkeypatch.setattr(prometheus_module, "_value", noting)
-    labels = {"namespace": "ns", "pod": "a"}
-    answered = {
-        "status": "success",
-        "data": {"resultType": "vector", "result": [{"metric": labels, "value": [1, "2"]}]},
-    }
-
-    async def answer(*_: object) -> dict[str, Any]:
-        return answered
-
-    settings = Settings(url="http://x", pod_cpu_query="pod_cpu", pod_memory_query="pod_memory")
-    source = PrometheusSource(session, settings, ObjectCache(), needs_usage=lambda: True)
-    monkeypatch.setattr(source._client, "answer", answer)
-    found = (await source.read()).usage
-    assert [(one.pod, one.resource, one.value) for one in found] == [("ns/a", CPU, 2.0), ("ns/a", MEMORY, 2.0)]
-    assert threading.get_ident() not in taken_apart_in
