@@ -143,21 +143,6 @@ async def test_a_rate_that_stops_coming_counts_with_its_recent_peak_until_it_com
     assert await scene.read(reading("a", 200.0, 6.0)) == [ServiceSampled("ns/a", 200.0, 6.0)], "back to what it was"
 
 
-async def test_a_rate_that_stopped_coming_is_not_shown_for_as_long_as_latencies_come(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    scene = Scene()
-    moment = [1000.0]
-    monkeypatch.setattr(feed_module.time, "monotonic", lambda: moment[0])
-    await scene.read(reading("a", 900.0, 4.0))
-    for _ in range(3):
-        moment[0] += 30.0
-        await scene.read(reading("a", None, 5.0))
-    found = scene.feed.get("ns/web")
-    assert found is not None
-    assert (found.requests_per_second, found.latency_p95_milliseconds) == (None, 5.0)
-
-
 async def test_a_source_that_is_down_assumes_peaks_too(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene()
     moment = [1000.0]
