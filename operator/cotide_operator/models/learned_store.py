@@ -171,7 +171,7 @@ class DirectoryStore:
         try:
             # All of it first: on a full disk nothing that is kept may be moved, and deleted at the next try.
             shutil.rmtree(fresh, ignore_errors=True)
-            write_files(fresh, files)
+            write_files(fresh, files, durable=True)
             if target.exists():
                 shutil.rmtree(before, ignore_errors=True)
                 target.rename(before)

@@ -212,7 +212,7 @@ class ModelStore:
         if target.exists():
             return
         try:
-            write_files(target, files)
+            write_files(target, files, durable=True)
         except OSError as error:
             raise ModelError(f"the models directory {self.directory} can't be written: {error.strerror}") from error
 

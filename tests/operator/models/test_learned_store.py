@@ -208,3 +208,26 @@ async def test_of_two_writes_at_once_none_takes_the_other_s_folder_away(
     rest.set()
     await asyncio.gather(first, second)
     assert await store.load(SAMPLES, POOL) == {"a": b"second"}
+
+
+async def test_what_replaces_another_is_on_the_disk_before_the_other_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that loses its power must not come back with names and nothing in them."""
+    store, done = DirectoryStore(tmp_path), list[str]()
+    await store.save(SAMPLES, POOL, FILES)
+    fsync, rename = os.fsync, Path.rename
+
+    def syncing(opened: int) -> None:
+        done.append(Path(f"/proc/self/fd/{opened}").readlink().name)
+        fsync(opened)
+
+    def renaming(path: Path, target: Path) -> Path:
+        done.append(f"{path.name} to {target.name}")
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    monkeypatch.setattr(Path, "rename", renaming)
+    await store.save(SAMPLES, POOL, FILES)
+    first = done.index(f"{SAMPLES} to .{SAMPLES}.before")
+    assert set(FILES) <= set(done[:first])
