@@ -187,19 +187,17 @@ class PrometheusSource:
             series = await self._vector(one.text, {}, USAGE_LIMITS)
             if not series:
                 return "no series: does this Prometheus scrape the kubelets' cAdvisor?"
-            values = [value for value in (_value(_pod(each), each) for each in series) if value is not None]
+            values = await asyncio.to_thread(_values_of, series)
             if not values:
                 return "none of its series has a label pod (write: sum by (namespace, pod) (...))"
             if not is_plain_selector(one.text):
                 return values
-            times: dict[str, float] = {}
-            for each in await self._vector(f"timestamp({one.text})", {}, USAGE_LIMITS):
-                _note_time(times, _value(_pod(each), each))
+            stamps = await asyncio.to_thread(_values_of, await self._vector(f"timestamp({one.text})", {}, USAGE_LIMITS))
+            return await asyncio.to_thread(_dated, values, stamps)
         except (SourceDown, _QueryFailedError) as error:
             return str(error)
         except Exception as error:  # noqa: BLE001 - one answer that trips us must not take the others with it
             return self._tripped(one.name, error)
-        return [_Value(pod, value, min(wall, times.get(pod, wall))) for pod, value, wall in values]
 
     async def _read_workloads(self, refused: dict[str, str]) -> list[Reading]:
         """Ask the queries of Workloads in fair turns; fill in what was refused."""
@@ -343,6 +341,19 @@ def _value(pod: str, series: object) -> _Value | None:
     if not pod or not isinstance(sample, list) or len(sample) != 2:
         return None
     return _Value(pod, usable(sample[1]), usable(sample[0]) or 0.0)
+
+
+def _values_of(series: list[object]) -> list[_Value]:
+    """In a thread: take the answer of a recorded query apart, which has a series for every pod of the cluster."""
+    return [value for value in (_value(_pod(each), each) for each in series) if value is not None]
+
+
+def _dated(values: list[_Value], stamps: list[_Value]) -> list[_Value]:
+    """In a thread: return values with the times of their own samples, where these are known."""
+    times: dict[str, float] = {}
+    for stamp in stamps:
+        _note_time(times, stamp)
+    return [_Value(pod, value, min(wall, times.get(pod, wall))) for pod, value, wall in values]
 
 
 def _pod(series: object) -> str:

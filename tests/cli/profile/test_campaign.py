@@ -107,7 +107,7 @@ def test_a_torn_line_is_a_window_less(tmp_path: Path) -> None:
     assert len(Journal(tmp_path, None).windows) == 7
 
 
-@pytest.mark.parametrize("line", ["{}", "nonsense", '{"window": {"cell": {"rate": 1, "mix": []}}}'])
+@pytest.mark.parametrize("line", ["{}", "nonsense", '{"window": {"cell": {"rate": 1, "mix": []}}}', "[" * 100_000])
 def test_a_broken_line_is_named(tmp_path: Path, line: str) -> None:
     run(Journal(tmp_path, plan()), Machine(), Meter())
     path = tmp_path / NAME
