@@ -29,10 +29,11 @@ from cotide_core.consolidation.removal.drain_plan import Freed
 from cotide_core.errors import ClusterError
 from cotide_core.units import counted
 from cotide_kube.objects import PodObject
+from cotide_operator.apis.names import CONSOLIDATION_MARK
 from cotide_operator.cache.object_cache import controller_of, key_of
 from cotide_operator.consolidation.gang_now import GangNow
 
-MARK: Final = "cotide.dev/consolidation"
+MARK: Final = CONSOLIDATION_MARK
 """Annotation of a node: ``draining`` or ``freed``."""
 DRAINING: Final = "draining"
 FREED: Final = "freed"

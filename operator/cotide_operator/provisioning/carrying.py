@@ -18,7 +18,7 @@ from cotide_core.errors import ClusterError, InputError
 from cotide_core.provisioning.node_orders import Action, Answer, NodeInstruction, NodeView, OrderBook
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
-from cotide_operator.consolidation.carrier import MARK
+from cotide_operator.apis.names import CONSOLIDATION_MARK
 from cotide_operator.provisioning.actuators import NodeActuator
 from cotide_operator.provisioning.cluster_view import needs_node
 
@@ -152,7 +152,7 @@ async def cordon_node(client: KubeClient, node: str) -> None:
 
 async def open_node(client: KubeClient, node: str) -> None:
     """Let pods come to a node again; that somebody had freed it is over with it."""
-    body = {"metadata": {"annotations": {MARK: None}}, "spec": {"unschedulable": False}}
+    body = {"metadata": {"annotations": {CONSOLIDATION_MARK: None}}, "spec": {"unschedulable": False}}
     await client.patch(f"/api/v1/nodes/{node}", body)
 
 
