@@ -238,19 +238,19 @@ async def test_a_namespace_that_is_not_pooled_teaches_the_forecasts_of_its_own_a
 def test_whoever_learns_of_a_service_is_told_when_pods_are_kept_away_from_it(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[tuple[str, list[str], float]] = []
+    refusals: list[tuple[str, list[str], float]] = []
     monkeypatch.setattr(
-        QosLearning, "refused", lambda self, services, now: told.append((self._learner, sorted(services), now))
+        QosLearning, "refused", lambda self, services, now: refusals.append((self._learner, sorted(services), now))
     )
     world = latency_scene.Scene("qpsm")
     world.handle(1.0, ServiceSampled("d/web", 500.0, latency_scene.HELD))
     waits = world.scheduler.handle([PodUpserted(pod("loud", type="loud", requested_seconds=60.0))], 2.0)  # p = .4
     scene.retraining.decided(waits, 2.0)
-    assert told == [], "nobody learns of it yet"
+    assert refusals == [], "nobody learns of it yet"
     web = running_pod("web", "n", cls=WorkloadClass.ONLINE, workload="d/web", ours=False)
     scene.feed(WorkloadUpserted(Workload("d/web", 10.0)), PodUpserted(web), ServiceSampled(web.key, 500.0, 5.0))
     scene.retraining.decided(waits, 2.0)
-    assert told == [("", ["d/web"], 2.0)]
+    assert refusals == [("", ["d/web"], 2.0)]
 
 
 async def test_what_a_namespace_taught_goes_with_it(tmp_path: Path) -> None:
