@@ -10,7 +10,7 @@ Carrying out needs `patch` on nodes and `create` on pods/eviction as well.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -20,7 +20,7 @@ from cotide_kube.answers import ApiError
 from cotide_kube.objects import ApiStruct, NodeObject, PodObject
 from cotide_kube.official import TIMEOUT_SECONDS, ask, connect
 from cotide_operator.apis.names import GROUP
-from cotide_operator.cache.object_cache import KINDS, OPTIONAL_KINDS, PATHS, TYPES, Kind, ObjectCache
+from cotide_operator.cache.object_cache import KINDS, OLDER_PATHS, OPTIONAL_KINDS, PATHS, TYPES, Kind, ObjectCache
 from cotide_operator.consolidation.carrier import ENDED, MARK, NodeNow, PodNow, pod_now
 from cotide_operator.consolidation.gang_now import GangNow, gang_now, names_a_gang
 from cotide_operator.consolidation.picture import Picture, picture_of
@@ -57,6 +57,19 @@ def decoded(raw: bytes | msgspec.Raw, kind: type[T], what: str) -> T:
         raise ClusterError(f"the answer about {what} is not what an API server sends: {error}") from error
 
 
+def _first_served(custom: Any, paths: Sequence[str], **pages: Any) -> Any:
+    """List a kind under the first of its paths that the server serves."""
+    from kubernetes.client.exceptions import ApiException
+
+    for path in paths:
+        try:
+            return custom.list_cluster_custom_object(*path.removeprefix("/apis/").split("/"), **pages)
+        except ApiException as error:
+            if error.status != 404 or path == paths[-1]:
+                raise
+    return None
+
+
 class OfficialClient:
     """One connection, by a kubeconfig or from inside a cluster.
 
@@ -84,8 +97,8 @@ class OfficialClient:
                 GROUP, "v1alpha1", kind, **pages
             )
         for kind in OPTIONAL_KINDS:
-            parts = PATHS[kind].removeprefix("/apis/").split("/")
-            self._lists[kind] = lambda parts=parts, **pages: custom.list_cluster_custom_object(*parts, **pages)
+            paths = (PATHS[kind], *OLDER_PATHS.get(kind, ()))
+            self._lists[kind] = lambda paths=paths, **pages: _first_served(custom, paths, **pages)
 
     def read(self) -> Picture:
         """Read the cluster.

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -95,7 +95,7 @@ class QosLearning:
         generator = np.random.default_rng(seed)
         self.reservoir = SampleReservoir(settings.capacity_samples, generator=generator)
         self.trust = ServiceTrust(threshold)
-        self._leads = LeadTimes(telemetry)
+        self._leads = LeadTimes(telemetry, slot_seconds)
         self._pending: deque[tuple[float, MeasuredMix]] = deque(maxlen=PENDING)
         self._probation: Probation | None = None
         self._judged = ""
@@ -115,6 +115,10 @@ class QosLearning:
     def feed(self, fresh: Sequence[MeasuredMix], now: float) -> None:
         """Take what was measured in one cycle."""
         self._pending.extend((now, one) for one in fresh)
+
+    def refused(self, services: Iterable[str], now: float) -> None:
+        """Take the services for whose sake pods were refused nodes in one cycle."""
+        self._leads.refused(services, now)
 
     def forget(self, service: str) -> None:
         """Drop what is known of a Workload that was deleted; another of its name has to earn trust of its own."""

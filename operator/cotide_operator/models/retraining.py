@@ -21,6 +21,8 @@ from cotide_core.errors import CotideError
 from cotide_core.events import Event, WorkloadDeleted
 from cotide_core.forecasting.own_models import namespace_in
 from cotide_core.forecasts import CompletionForecaster, CompletionSamples
+from cotide_core.instructions import Instruction
+from cotide_core.placement.refusal_messages import services_at_risk
 from cotide_core.recording.samples import POOL, SampleCollector
 from cotide_core.state.cluster_state import ClusterState
 from cotide_operator.config.settings import EVERY, RetrainingSettings
@@ -113,6 +115,16 @@ class Retraining:
             if isinstance(event, WorkloadDeleted):
                 for learning in self._learnings.values():
                     learning.forget(event.key)
+
+    def decided(self, instructions: Sequence[Instruction], now: float) -> None:
+        """Take the instructions of one cycle: for whose sake pods were refused is told to whom they teach."""
+        by_learner: dict[str, set[str]] = {}
+        for service in services_at_risk(instructions):
+            learner = self._learner_of(namespace_in(service))
+            if learner is not None and learner in self._learnings:
+                by_learner.setdefault(learner, set()).add(service)
+        for learner, services in by_learner.items():
+            self._learnings[learner].refused(services, now)
 
     async def run(self) -> None:
         """Look for cause until cancelled."""

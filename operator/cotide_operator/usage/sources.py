@@ -84,6 +84,23 @@ class UsageReading(NamedTuple):
     wall_seconds: float
 
 
+class NodeReading(NamedTuple):
+    """What a source says of how the cpu of one node is fought for.
+
+    Attributes
+    ----------
+    node : its name.
+    waiting_share : of its time, for which the service waits for a cpu that waits most; None where nobody tells.
+    throttled : whether a service there is held back by a limit of its own.
+    wall_seconds : epoch second at which it was so.
+    """
+
+    node: str
+    waiting_share: float | None
+    throttled: bool
+    wall_seconds: float
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """One reading of a source."""
@@ -92,6 +109,7 @@ class Measured:
     usage: list[UsageReading] = field(default_factory=list)
     faults: dict[str, QueryFault] = field(default_factory=dict)
     """What is wrong with a Workload's queries, by its key."""
+    nodes: list[NodeReading] = field(default_factory=list)
 
 
 class Source(Protocol):

@@ -164,6 +164,12 @@ def test_a_users_load_command_is_told_what_to_do_and_read_by_its_last_line() -> 
     assert (found.p95_milliseconds, found.achieved_rate, found.seconds) == (3.5, 99.0, 2.0)
 
 
+def test_what_the_runner_of_a_container_says_after_it_is_passed_over() -> None:
+    """As ``kubectl run --rm`` does."""
+    command = """echo '{"p95_ms": 3.5}'; echo 'pod "load" deleted' # {rate}"""
+    assert LoadCommand(command).measure(100, 1, 2, math.inf, 0).p95_milliseconds == 3.5
+
+
 @pytest.mark.parametrize(
     ("command", "words"),
     [

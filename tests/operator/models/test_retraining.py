@@ -7,12 +7,25 @@ import multiprocessing
 import threading
 from pathlib import Path
 
+import latency_scene
 import numpy as np
 import pytest
+from engine_objects import pod, running_pod
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.errors import ModelError
-from cotide_core.events import Event, ModelsChanged, Node, NodeUpserted, Pod, PodPhase, PodUpserted
+from cotide_core.events import (
+    Event,
+    ModelsChanged,
+    Node,
+    NodeUpserted,
+    Pod,
+    PodPhase,
+    PodUpserted,
+    ServiceSampled,
+    Workload,
+    WorkloadUpserted,
+)
 from cotide_core.forecasts import CompletionSamples, QosSamples
 from cotide_core.recording.samples import MeasuredMix
 from cotide_core.state.cluster_state import ClusterState
@@ -228,6 +241,24 @@ async def test_a_namespace_that_is_not_pooled_teaches_the_forecasts_of_its_own_a
     ours, pooled = scene.store.completion(own.completion), scene.store.completion(event.completion)
     assert (ours.knows("sort"), ours.knows("grep")) == (True, False)
     assert (pooled.knows("sort"), pooled.knows("grep")) == (False, True)
+
+
+def test_whoever_learns_of_a_service_is_told_when_pods_are_kept_away_from_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals: list[tuple[str, list[str], float]] = []
+    monkeypatch.setattr(
+        QosLearning, "refused", lambda self, services, now: refusals.append((self._learner, sorted(services), now))
+    )
+    world = latency_scene.Scene("qpsm")
+    world.handle(1.0, ServiceSampled("d/web", 500.0, latency_scene.HELD))
+    waits = world.scheduler.handle([PodUpserted(pod("loud", type="loud", requested_seconds=60.0))], 2.0)  # p = .4
+    scene.retraining.decided(waits, 2.0)
+    assert refusals == [], "nobody learns of it yet"
+    web = running_pod("web", "n", cls=WorkloadClass.ONLINE, workload="d/web", ours=False)
+    scene.feed(WorkloadUpserted(Workload("d/web", 10.0)), PodUpserted(web), ServiceSampled(web.key, 500.0, 5.0))
+    scene.retraining.decided(waits, 2.0)
+    assert refusals == [("", ["d/web"], 2.0)]
 
 
 async def test_what_a_namespace_taught_goes_with_it(tmp_path: Path) -> None:
