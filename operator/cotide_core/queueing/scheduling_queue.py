@@ -161,7 +161,7 @@ class SchedulingQueue:
             for key in list(islice(reversed(trying), MOST_CHECKED)):
                 entry = trying[key]
                 if entry.queue_state in (QueueState.ACTIVE, QueueState.BACKOFF, QueueState.PARKED):
-                    self._dismiss_scout(entry, now)
+                    self._hand_on(entry, now)
                     del trying[key]
                     self._stand_aside(entry)
                     self.displaced.append(entry)
@@ -172,7 +172,7 @@ class SchedulingQueue:
         """Take a pod out for good: it is bound, finished or gone."""
         entry = self._entries.pop(key, None)
         if entry is not None:
-            self._dismiss_scout(entry, now)
+            self._hand_on(entry, now)
             for held in self._held:
                 if held.pop(key, None) is not None:
                     break
@@ -217,8 +217,8 @@ class SchedulingQueue:
         return self._capped.over_held_together(entries) if self._limits else None
 
     def cap(self, entry: QueuedPod, now: float) -> None:
-        """Keep a popped pod until its namespace may hold it."""
-        self._dismiss_scout(entry, now)
+        """Keep a popped pod until its namespace may hold it; others of its shape may be of namespaces that have room."""
+        self._hand_on(entry, now)
         self._keep_capped(entry, now)
 
     def take(self, entry: QueuedPod, now: float) -> None:
@@ -410,6 +410,16 @@ class SchedulingQueue:
     def _keep_capped(self, entry: QueuedPod, now: float) -> None:
         self._stand(entry, QueueState.CAPPED)
         self._capped.keep(entry, full_key(self._order, entry, now))
+
+    def _hand_on(self, entry: QueuedPod, now: float) -> None:
+        """Dismiss a scout; the next of its shape tries in its place where its turn had come: what it was woken for is
+        still there."""
+        group = self._parked.get(entry.shape)
+        if group is not None and group.scout is entry:
+            due = entry.queue_state in (QueueState.ACTIVE, QueueState.IN_HAND)
+            self._dismiss_scout(entry, now)
+            if due:
+                self.wake(entry.shape, now, urgent=True)
 
     def _dismiss_scout(self, entry: QueuedPod, now: float) -> None:
         """Let the others of a parked shape find another to speak for them: the flush, unless an event is before."""

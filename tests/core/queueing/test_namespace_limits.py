@@ -104,6 +104,14 @@ def test_a_pod_that_finds_no_node_keeps_no_other_of_its_namespace_waiting() -> N
     assert bound(scheduler.handle([], 1.0)) == ["a/2"]
 
 
+def test_a_pod_that_must_wait_for_its_limit_keeps_no_other_namespace_from_the_room_it_was_woken_for() -> None:
+    full = pod_upserted("x/full", 1000, ONLINE)
+    scheduler, _ = engine(full, limits(batch_millicores=1000), pod_upserted("a/1"), pod_upserted("b/1"), cpu=1000)
+    # Their first attempt found no room. Then the limit of one is used up on a node that takes no further pod.
+    scheduler.handle([node("m", 1000), pod_upserted("a/other", node="m", phase=PodPhase.RUNNING)], 1.0)
+    assert bound(scheduler.handle([gone("x/full")], 2.0)) == ["b/1"]
+
+
 def test_more_than_the_queue_may_hold_of_a_namespace_waits_outside() -> None:
     full = pod_upserted("b/full", 8000, node="n", phase=PodPhase.RUNNING)
     own = [pod_upserted(f"a/{number}") for number in range(3)]

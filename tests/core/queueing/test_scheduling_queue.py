@@ -201,11 +201,20 @@ def test_a_parked_pod_is_flushed_after_a_time() -> None:
     assert names(waiting.ahead(9)) == ["a"]
 
 
-def test_when_the_scout_is_deleted_the_others_are_still_flushed() -> None:
+def test_when_the_scout_is_deleted_in_its_backoff_the_others_are_still_flushed() -> None:
+    waiting = parked(queue(), entry("a"), entry("b"))
+    waiting.wake(entry("x").shape, 0.5, urgent=False)
+    waiting.remove("d/a", 0.5)
+    waiting.advance(60.0)
+    assert names(waiting.ahead(9)) == []
+    waiting.advance(65.0)
+    assert names(waiting.ahead(9)) == ["b"]
+
+
+def test_when_the_scout_is_deleted_before_its_turn_the_next_has_it() -> None:
     waiting = parked(queue(), entry("a"), entry("b"))
     waiting.wake(entry("x").shape, 5.0, urgent=True)
     waiting.remove("d/a", 5.0)
-    waiting.advance(65.0)
     assert names(waiting.ahead(9)) == ["b"]
 
 
