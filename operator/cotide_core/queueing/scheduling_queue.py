@@ -217,7 +217,7 @@ class SchedulingQueue:
         return self._capped.over_held_together(entries) if self._limits else None
 
     def cap(self, entry: QueuedPod, now: float) -> None:
-        """Keep a popped pod until its namespace may hold it; others of its shape may be of namespaces that have room."""
+        """Keep a popped pod until its namespace may hold it; others of its shape may be of namespaces with room."""
         self._hand_on(entry, now)
         self._keep_capped(entry, now)
 
