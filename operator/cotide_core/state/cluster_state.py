@@ -163,10 +163,10 @@ class ClusterState:
         return [(record.pod, record.row) for record in self._pods.values() if record.row >= 0]
 
     def workload_rows(self, key: str) -> dict[int, int]:
-        """Return the rows that run pods of a Workload, with how many."""
+        """Return the rows that run online pods of a Workload, with how many."""
         rows: dict[int, int] = {}
         for record in self._of_workload.get(key, {}).values():
-            if record.row >= 0:
+            if record.row >= 0 and record.pod.workload_class is WorkloadClass.ONLINE:
                 rows[record.row] = rows.get(record.row, 0) + 1
         return rows
 
