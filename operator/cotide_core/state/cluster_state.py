@@ -77,6 +77,8 @@ class PodRecord:
     """Whether this engine chose its node."""
     type_column: int = -1
     """Where its type is counted; -1 while it is not."""
+    has_counted: bool = False
+    """Whether it held something before: what it used until then is in its namespace's share."""
 
 
 class ClusterState:
@@ -602,7 +604,8 @@ class ClusterState:
             cells.type_counts[column][row] += sign
             cells.type_bytes[column][row] += sign * pod.input_bytes
             cells.batch_millicores[row] += sign * demand.millicores
-            self.namespaces.count(pod, demand, sign)
+            self.namespaces.count(pod, demand, sign, None if record.has_counted else pod.started_seconds)
+            record.has_counted = True
         else:
             columns.online_counts[row] += sign
             self._count_service(record, sign)
