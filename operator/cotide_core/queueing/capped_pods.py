@@ -31,8 +31,16 @@ from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU, RECLAIMED_MEMORY, form
 MOST_CHECKED: Final = 64
 """Pods of a namespace that are looked at for one that fits what was freed (chosen: bounds a cycle's work)."""
 _QUEUED: Final = frozenset(
-    {QueueState.ACTIVE, QueueState.BACKOFF, QueueState.PARKED, QueueState.PLANNED, QueueState.IN_HAND}
+    {
+        QueueState.ACTIVE,
+        QueueState.BACKOFF,
+        QueueState.PARKED,
+        QueueState.PLANNED,
+        QueueState.IN_HAND,
+        QueueState.ASIDE,
+    }
 )
+"""Those that stand aside from a full queue are let in without being asked about again."""
 _GIVEN_UP: Final = frozenset({QueueState.PARKED, QueueState.GATED, QueueState.ASIDE, QueueState.HELD})
 
 

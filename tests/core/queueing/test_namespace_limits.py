@@ -121,6 +121,19 @@ def test_more_than_the_queue_may_hold_of_a_namespace_waits_outside() -> None:
     assert [wait.key for wait in waits(out).values() if not wait.cap] == ["a/2"], "tried now, and no node has room"
 
 
+def test_a_full_queue_lets_in_no_more_of_a_namespace_than_its_limit() -> None:
+    scheduler = Scheduler(SchedulerConfig(policy="fifo", max_queue=2), HeuristicCatalogue())
+    scheduler.handle([node("n", 500), limits(queued_pods=1), pod_upserted("b/0"), pod_upserted("b/1")], 0.0)
+    out = waits(scheduler.handle([pod_upserted(f"a/{number}") for number in range(3)], 1.0))
+    assert {key: wait.cap for key, wait in out.items()} == {
+        "a/0": "",
+        "a/1": "cotide.dev/max-queued-pods",
+        "a/2": "cotide.dev/max-queued-pods",
+    }
+    out = waits(scheduler.handle([gone("b/0"), gone("b/1")], 2.0))
+    assert set(out) == {"a/0"}, "tried now; the next has its turn when this one is gone"
+
+
 def test_limits_that_are_raised_or_taken_away_let_pods_start() -> None:
     scheduler, _ = engine(limits(batch_millicores=1000), *(pod_upserted(f"a/{number}") for number in range(4)))
     assert len(bound(scheduler.handle([limits(batch_millicores=2000)], 1.0))) == 1
