@@ -279,7 +279,10 @@ class SchedulingQueue:
 
     def back_off(self, entry: QueuedPod, now: float) -> float:
         """Take a pod back whose bind failed; returns when it is tried again."""
-        self._entries[entry.pod.key] = entry
+        if self._entries.get(entry.pod.key) is not entry:  # it was placed: all that was kept of it is gone
+            self._entries[entry.pod.key] = entry
+            self._trying[entry.pod.workload_class.rank][entry.pod.key] = entry
+            self._announce(entry, now)
         entry.ready_seconds = now + self.backoff_seconds(entry.attempts)
         self._stand(entry, QueueState.BACKOFF)
         self._backoff.push((entry.ready_seconds, entry.ticket, entry))

@@ -7,7 +7,7 @@ from engine_objects import pod_upserted
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import SchedulerConfig
 from cotide_core.cycle import Scheduler
-from cotide_core.events import Node, NodeUpserted
+from cotide_core.events import BindRefused, Node, NodeUpserted
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind, Wait
 
@@ -37,6 +37,14 @@ def test_who_stands_aside_for_it_is_the_latest_is_told_and_comes_back() -> None:
         out = engine.handle([ROOM] if second == 2 else [], float(second))
         bound |= {one.key for one in out if isinstance(one, Bind)}
     assert bound == {"d/web", "d/g0", "d/g1", "d/g2"}
+
+
+def test_a_gratis_pod_whose_binding_was_refused_stands_aside_as_others_do() -> None:
+    engine = Scheduler(SchedulerConfig(policy="fifo", max_queue=1), HeuristicCatalogue())
+    engine.handle([NODE, pod_upserted("g", 500, WorkloadClass.GRATIS)], 0.0)
+    engine.handle([BindRefused("d/g", "u-g", "n", 500, "boom", retry=True)], 1.0)
+    out = engine.handle([pod_upserted("web", 500, WorkloadClass.ONLINE)], 1.5)
+    assert [one.key for one in out if isinstance(one, Bind)] == ["d/web"]
 
 
 def test_pods_of_one_class_wait_in_the_order_of_arrival() -> None:

@@ -95,6 +95,20 @@ def test_a_job_that_fails_its_first_placement_goes_down_one_level_and_comes_back
     assert names(finished(waiting.order_steps(300.0))) == ["first", "other", "lower"]
 
 
+def test_a_job_whose_binding_was_lost_moves_to_the_front_when_it_has_aged() -> None:
+    waiting = filled(queue(), entry("lost", 90))
+    lost = waiting.pop()
+    assert lost is not None
+    waiting.placed(lost, 0.0)
+    waiting.advance(2.0)
+    waiting.back_off(lost, 5.0)
+    waiting.advance(6.0)
+    waiting.add(entry("short", 1, created=900.0), 900.0)
+    assert names(waiting.ahead(2)) == ["short", "lost"]
+    waiting.advance(1000.0)  # it was overtaken in its first 1,000 s only
+    assert names(waiting.ahead(2)) == ["lost", "short"]
+
+
 def test_only_the_first_failure_demotes_and_fifo_never_does() -> None:
     for order, demotions in ((SHORTEST, 1), (ArrivalOrder(), 0)):
         waiting = filled(queue(order), entry("p"))
