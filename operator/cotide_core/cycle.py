@@ -638,6 +638,9 @@ class Scheduler:
             return
         entry.pod = record.pod
         entry.shape = self._shape_of(entry.pod, entry)
+        if entry.pod.blocked or entry.pod.unsupported:  # since it was placed: a claim went, say
+            self._admit(entry.pod, entry)
+            return
         retry_at = self._queue.back_off(entry, now)
         self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, why, retry_at=retry_at))
 
