@@ -144,6 +144,13 @@ class CappedPods:
             beside = (beside[0] + asked[0], beside[1] + asked[1])
         return None
 
+    def keeps_waiting(self, entry: QueuedPod) -> bool:
+        """Whether others of a pod's namespace wait while it counts as holding what it asks for."""
+        counted = self.counted.get(entry)
+        if counted is None or counted[0] not in self._heaps or not any(counted[1:]):
+            return False
+        return self._heaps[counted[0]].first() is not None
+
     @property
     def due(self) -> bool:
         """Whether `released` may have somebody to let in."""

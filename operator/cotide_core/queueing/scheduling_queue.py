@@ -216,6 +216,10 @@ class SchedulingQueue:
         """Return the same for pods of one namespace that start at once."""
         return self._capped.over_held_together(entries) if self._limits else None
 
+    def keeps_waiting(self, entry: QueuedPod) -> bool:
+        """Whether others of a planned pod's namespace wait for a limit against which it counts."""
+        return bool(self._counted) and self._capped.keeps_waiting(entry)
+
     def cap(self, entry: QueuedPod, now: float) -> None:
         """Keep a popped pod until its namespace may hold it; others of its shape may be of namespaces with room."""
         self._hand_on(entry, now)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from engine_objects import pod_upserted
+from engine_objects import node_upserted, pod_upserted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from live_cluster import node
@@ -102,6 +102,21 @@ def test_a_pod_that_finds_no_node_keeps_no_other_of_its_namespace_waiting() -> N
     assert bound(scheduler.handle([gone("a/0")], 1.0)) == []
     assert scheduler.next_wakeup(1.0) == 1.0
     assert bound(scheduler.handle([], 1.0)) == ["a/2"]
+
+
+@pytest.mark.parametrize("policy", ["easy", "conservative", "sjf", "slack", "hybrid", "random-random", "sjf-lw"])
+def test_a_pod_that_is_planned_nowhere_keeps_no_other_of_its_namespace_waiting(policy: str) -> None:
+    picky = pod_upserted("a/1", node_selector=(("disk", "ssd"),))
+    scheduler, out = engine(limits(batch_millicores=1000), picky, policy=policy)
+    assert waits(out)["a/1"].message == "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector"
+    seen = scheduler.handle([pod_upserted("a/2")], 1.0)
+    while (again := scheduler.next_wakeup(1.0)) is not None and again <= 1.0:
+        seen += scheduler.handle([], again)
+    assert bound(seen) == ["a/2"]
+    # A node that takes it comes when its namespace holds all that it may: then it waits for that.
+    labelled = node_upserted("m", 8000, labels=(("disk", "ssd"),))
+    assert waits(scheduler.handle([labelled], 2.0))["a/1"].cap == "cotide.dev/max-batch-cpu"
+    assert bound(scheduler.handle([gone("a/2")], 3.0)) == ["a/1"]
 
 
 def test_a_pod_that_must_wait_for_its_limit_keeps_no_other_namespace_from_the_room_it_was_woken_for() -> None:
