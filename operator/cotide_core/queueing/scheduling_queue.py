@@ -223,20 +223,24 @@ class SchedulingQueue:
     def cap(self, entry: QueuedPod, now: float) -> None:
         """Keep a popped pod until its namespace may hold it; others of its shape may be of namespaces with room."""
         self._hand_on(entry, now)
+        self._trying[entry.pod.workload_class.rank].pop(entry.pod.key, None)
         self._keep_capped(entry, now)
 
     def take(self, entry: QueuedPod, now: float) -> None:
         """Take a waiting pod in hand out of its turn: others of its gang have theirs."""
         self._dismiss_scout(entry, now)
+        self._trying[entry.pod.workload_class.rank][entry.pod.key] = entry
         self._stand(entry, QueueState.IN_HAND)
 
     def set_aside(self, entry: QueuedPod, now: float) -> None:
         """Leave a pod to its gang: nothing here wakes it."""
         self._dismiss_scout(entry, now)
+        self._trying[entry.pod.workload_class.rank].pop(entry.pod.key, None)
         self._stand(entry, QueueState.GANG)
 
     def recall(self, entry: QueuedPod, now: float) -> None:
         """Let a pod that was left to its gang try for itself."""
+        self._trying[entry.pod.workload_class.rank][entry.pod.key] = entry
         self._activate(entry, now)
 
     def key_of(self, entry: QueuedPod, now: float) -> Key:
