@@ -351,7 +351,7 @@ class Scheduler:
         """Queue waiting pods anew: a Workload's promise gives them their shape, a namespace's limits their turn."""
         if isinstance(event, WorkloadUpserted | WorkloadDeleted):
             key = event.workload.key if isinstance(event, WorkloadUpserted) else event.key
-            concerned = [entry for entry in self._queue if entry.pod.workload == key]
+            concerned = [entry for entry in [*self._arrivals.values(), *self._queue] if entry.pod.workload == key]
         else:
             name = event.namespace.name if isinstance(event, NamespaceUpserted) else event.name
             concerned = [entry for entry in self._queue if namespace_of(entry.pod) == name]
@@ -638,6 +638,9 @@ class Scheduler:
             return
         entry.pod = record.pod
         entry.shape = self._shape_of(entry.pod, entry)
+        if entry.pod.blocked or entry.pod.unsupported:  # since it was placed: a claim went, say
+            self._admit(entry.pod, entry)
+            return
         retry_at = self._queue.back_off(entry, now)
         self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, why, retry_at=retry_at))
 

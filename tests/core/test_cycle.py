@@ -66,6 +66,18 @@ def test_pods_that_are_not_ours_or_not_waiting_are_left_alone() -> None:
     assert scheduler.handle(events, 0.0) == []
 
 
+def test_a_pod_whose_claim_went_while_it_was_being_bound_is_not_tried_before_the_claim_is_back() -> None:
+    scheduler = engine(node_upserted(), pod_upserted())
+    scheduler.handle([pod_upserted(blocked="claim c is gone")], 1.0)
+    (wait,) = scheduler.handle([refused(retry=True)], 2.0)
+    assert isinstance(wait, Wait)
+    assert wait.message == "claim c is gone"
+    assert scheduler.next_wakeup(2.0) is None
+    assert scheduler.handle([], 60.0) == []
+    (bind,) = scheduler.handle([pod_upserted()], 61.0)
+    assert isinstance(bind, Bind)
+
+
 def test_a_refused_bind_frees_the_node_and_is_tried_again_after_its_backoff() -> None:
     scheduler = engine(node_upserted(), pod_upserted())
     (wait,) = scheduler.handle([refused(retry=True)], 1.0)

@@ -10,6 +10,9 @@ import engine_objects
 from cotide_core.cycle import Scheduler, SchedulerConfig
 from cotide_core.events import (
     Event,
+    Namespace,
+    NamespaceUpserted,
+    NodeDeleted,
     NodeUpserted,
     Pod,
     PodDeleted,
@@ -99,6 +102,30 @@ def test_a_pod_that_keeps_apart_wakes_when_one_of_the_others_goes_anywhere_in_th
     assert set(waits(scheduler.handle([PodUpserted(waiting)], 2.0))) == {"d/p"}
     # a2 is freed, which is too small for it; a, in the same zone, is not.
     assert bound(scheduler.handle([PodDeleted("d/w0", "w0")], 3.0)) == {"d/p": "a"}
+
+
+def test_who_waits_for_an_even_spread_wakes_when_the_emptiest_domain_is_gone() -> None:
+    scheduler = engine(node("c", "c", cpu=50), PodUpserted(pod("w", node="a")), PodUpserted(pod("v", node="b")))
+    assert set(waits(scheduler.handle([PodUpserted(pod("p", EVEN))], 1.0))) == {"d/p"}
+    scheduler.handle([], 1.5)
+    assert set(bound(scheduler.handle([NodeDeleted("c")], 2.0))) == {"d/p"}
+
+
+def test_who_waits_for_a_pod_beside_it_wakes_when_the_node_of_that_pod_comes_into_its_domain() -> None:
+    scheduler = engine(node("c", "c", cpu=100), PodUpserted(pod("w", node="c")))
+    assert set(waits(scheduler.handle([PodUpserted(pod("p", NEAR, app="db"))], 1.0))) == {"d/p"}
+    scheduler.handle([], 1.5)
+    assert bound(scheduler.handle([node("c", "b", cpu=100)], 2.0)) == {"d/p": "b"}
+
+
+def test_who_waits_for_a_pod_in_namespaces_by_label_wakes_whichever_of_its_terms_says_so() -> None:
+    red = PodTerm("zone", WEB, namespaces=("e",), namespace_selector=(Requirement("team", "In", ("red",)),))
+    both = PodRules(affinity=(PodTerm("zone", WEB, namespaces=("d", "e")), red))
+    scheduler = engine(PodUpserted(pod("w", node="b")))
+    other = pod("p", both, app="db")._replace(key="f/p")
+    assert set(waits(scheduler.handle([PodUpserted(other)], 1.0))) == {"f/p"}
+    labelled = Namespace("d", labels=(("team", "red"),))
+    assert bound(scheduler.handle([NamespaceUpserted(labelled)], 2.0)) == {"f/p": "b"}
 
 
 def test_a_new_rule_of_a_placed_pod_reaches_those_that_wait_already() -> None:

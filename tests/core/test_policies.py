@@ -188,6 +188,14 @@ def test_an_exclusive_service_waits_rather_than_share() -> None:
         assert wait.reason is WaitReason.NO_MATCHING_NODE
 
 
+def test_a_promise_told_behind_its_pod_in_one_cycle_counts_for_that_pod() -> None:
+    exclusive = WorkloadUpserted(Workload("shop/db", exclusive=True))
+    scheduler, _ = engine("fifo", node_upserted("a", 8000), *service("w", "a", 1))
+    (wait,) = scheduler.handle([*service("db", None, 0, "shop/db")[:1], exclusive], 1.0)
+    assert isinstance(wait, Wait)
+    assert wait.reason is WaitReason.NO_MATCHING_NODE
+
+
 def test_random_places_alike_with_the_same_seed_and_differently_with_another() -> None:
     def run(seed: int) -> dict[str, str]:
         scheduler, _ = engine("random", *(node_upserted(f"n{number}", 8000) for number in range(20)), seed=seed)

@@ -141,6 +141,10 @@ class LabelIndex:
             return
         self._labels += [()] * (snapshot.size - len(self._labels))
         capacity = snapshot.columns.capacity
+        for known in self._keys.values():  # those that no new node carries, too: each answer is for all rows
+            missing = capacity - len(known.numbers)
+            if missing > 0:
+                known.numbers = np.concatenate([known.numbers, np.full(missing, ABSENT, np.int32)])
         for row in np.flatnonzero(snapshot.spec_versions > self._seen).tolist():
             node = snapshot.nodes[row]
             now = () if node is None else _labels(node)
@@ -168,10 +172,6 @@ class LabelIndex:
         known = self._keys.get(key)
         if known is None:
             known = self._keys[key] = _Key(np.full(capacity, ABSENT, np.int32))
-        elif len(known.numbers) <= row:
-            longer = np.full(capacity, ABSENT, np.int32)
-            longer[: len(known.numbers)] = known.numbers
-            known.numbers = longer
         number = known.values.setdefault(value, len(known.values))
         known.numbers[row] = number
         known.rows += 1

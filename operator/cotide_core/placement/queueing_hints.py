@@ -44,6 +44,8 @@ class QueueingHints:
         """Their versions when the guard was asked."""
         self._peers_seen = 0
         """The clock of `PodMatches` when its changes were looked at last."""
+        self._nodes_seen = 0
+        """The same of the nodes' own fields."""
 
     def next_change(self, now: float) -> float:
         """Return when `wake` has something to do without an event: now where this cycle's binds concern parked pods."""
@@ -98,17 +100,21 @@ class QueueingHints:
     def _wake_peers(self, snapshot: Snapshot, now: float, relieved: list[int]) -> None:
         """Wake the shapes that depend on other pods where one of these came or went, or a row has more room for them.
 
-        A pod more or less may open any row of its domain, not only its own.
+        A pod more or less may open any row of its domain, not only its own; so may a node that goes, or that comes to
+        another domain.
         """
         seen, self._peers_seen = self._peers_seen, self._state.matches.clock
-        if seen == self._peers_seen and not relieved:
+        nodes_seen, self._nodes_seen = self._nodes_seen, self._state.columns.spec_clock
+        rearranged = nodes_seen != self._nodes_seen
+        if seen == self._peers_seen and not relieved and not rearranged:
             return
         for shape in self._queue.parked_shapes():
             peers = shape.fit.peers
             if peers is None:
                 continue
             found = self._placer.candidates(snapshot, shape.fit)
-            moved = self._state.matches.version(peers) > seen and bool(found.tally.get(FITS))
+            moved = rearranged or self._state.matches.version(peers) > seen
+            moved = moved and bool(found.tally.get(FITS))
             if moved or any(found.codes.item(row) == FITS for row in relieved):
                 shape.failed_at = -1
                 self._queue.wake(shape, now, urgent=True)

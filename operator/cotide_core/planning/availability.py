@@ -87,6 +87,7 @@ class Availability:
         self._state = state
         self._segments = SEGMENTS
         self._seen = self._spec = -1
+        self._resources_seen = -1
         self._runs: dict[int, dict[str, _Run]] = {}
         self._ends: dict[int, list[int]] = {}
         self._vectors: Remembered[tuple[tuple[str, int], ...], Integers] = Remembered(VECTORS_KEPT)
@@ -116,6 +117,9 @@ class Availability:
         if self.sizes.shape[0] != columns.size or self.free.shape[2] != resources:
             self._make(columns.size, resources)
             self._spec = -1
+        if columns.resource_generation != self._resources_seen:  # one may have got the column of another
+            self._resources_seen = columns.resource_generation
+            self._vectors.clear()
         gained: Booleans = columns.spec_versions[: columns.size] > self._spec
         self._spec = columns.spec_clock
         ceiling = self.capacity.ceiling()

@@ -170,6 +170,8 @@ class Planner:
         self._extension: tuple[PlanProblem, Profiles, list[int], int] | None = None
         """What it takes to plan on for those that have no reservation, when somebody asks."""
         self._unreported = False
+        self._handed_back: set[QueuedPod] = set()
+        """Of the latest plan."""
         self._vacated: list[int] = []
         """Rows that reservations left since something was free earlier: a pod that was looked at before may move there
         when the next thing is."""
@@ -275,6 +277,7 @@ class Planner:
             started += begun
         self._due = self._due or len(started) >= most or (bool(started) and len(self._line) > self._depth)
         self._keep(problem, snapshot, machine, start, moment)
+        self._hand_back(problem, machine, now)
         if self._rule.reservations is not None:
             left = [index for index, row in enumerate(machine.tolist()) if row < 0]
             left = self._method.behind(
@@ -289,7 +292,7 @@ class Planner:
         self._unreported = False
         lasting = self._held_at_last() if waiting else []
         for index, entry in enumerate(waiting):
-            if entry.queue_state is not QueueState.PLANNED:
+            if entry.queue_state is not QueueState.PLANNED and entry not in self._handed_back:
                 continue
             entry.attempts = max(1, entry.attempts)
             planned = self._planned.get(entry.pod.key)
@@ -311,6 +314,20 @@ class Planner:
                 message = f"waits until it is among the first {first}, which are planned"
                 if (said := wait(entry, WaitReason.WAITING_FOR_TURN, message)) is not None:
                     yield said
+
+    def _hand_back(self, problem: PlanProblem, machine: Integers, now: float) -> None:
+        """Give pods that no node could hold, whatever ends, back to the queue, where others wait for their share.
+
+        What is planned counts as held by its namespace; a pod that never starts would keep its limit used up for ever.
+        """
+        self._handed_back = set()
+        nowhere = [index for index, row in enumerate(machine.tolist()) if row < 0]
+        waiting = [index for index in nowhere if self._queue.keeps_waiting(self._waiting[index])]
+        alone = [index for index in waiting if not self._waiting[index].shape.gang]
+        held = problem.held_at_last(self._availability)[problem.group].tolist() if alone else []
+        for entry in [self._waiting[index] for index in alone if not held[index]]:
+            self._queue.failed(entry, now)
+            self._handed_back.add(entry)
 
     def _held_at_last(self) -> list[bool]:
         """Return of each pod whether it could start when all that runs has ended; empty where nobody plans on."""

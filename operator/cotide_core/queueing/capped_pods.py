@@ -31,8 +31,16 @@ from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU, RECLAIMED_MEMORY, form
 MOST_CHECKED: Final = 64
 """Pods of a namespace that are looked at for one that fits what was freed (chosen: bounds a cycle's work)."""
 _QUEUED: Final = frozenset(
-    {QueueState.ACTIVE, QueueState.BACKOFF, QueueState.PARKED, QueueState.PLANNED, QueueState.IN_HAND}
+    {
+        QueueState.ACTIVE,
+        QueueState.BACKOFF,
+        QueueState.PARKED,
+        QueueState.PLANNED,
+        QueueState.IN_HAND,
+        QueueState.ASIDE,
+    }
 )
+"""Those that stand aside from a full queue are let in without being asked about again."""
 _GIVEN_UP: Final = frozenset({QueueState.PARKED, QueueState.GATED, QueueState.ASIDE, QueueState.HELD})
 
 
@@ -135,6 +143,13 @@ class CappedPods:
             asked = amounts_of(entry)
             beside = (beside[0] + asked[0], beside[1] + asked[1])
         return None
+
+    def keeps_waiting(self, entry: QueuedPod) -> bool:
+        """Whether others of a pod's namespace wait while it counts as holding what it asks for."""
+        counted = self.counted.get(entry)
+        if counted is None or counted[0] not in self._heaps or not any(counted[1:]):
+            return False
+        return self._heaps[counted[0]].first() is not None
 
     @property
     def due(self) -> bool:

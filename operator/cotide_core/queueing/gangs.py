@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from cotide_core.classes import WorkloadClass
 from cotide_core.events import Gang, Pod, PodPhase
 from cotide_core.queueing.queued_pod import QueuedPod, QueueState
 from cotide_core.queueing.scheduling_queue import SchedulingQueue
@@ -239,16 +240,23 @@ class Gangs:
         self.released[need] = self.released.get(need, 0) + 1
 
     def holders(self, key: str) -> list[PodRecord]:
-        """Return the members of a gang that are bound to a node and not on their way out."""
+        """Return the members of a gang that are bound to a node and not on their way out.
+
+        Online ones are left out: who leaves with a gang is asked of these, and an online pod is never evicted.
+        """
         found = [self._state.record(name) for name in self.members.get(key, {})]
         return [
             one
             for one in found
-            if one is not None and one.row >= 0 and one.assumed_seconds is None and not one.pod.terminating
+            if one is not None
+            and one.row >= 0
+            and one.assumed_seconds is None
+            and not one.pod.terminating
+            and one.pod.workload_class is not WorkloadClass.ONLINE
         ]
 
     def mates(self, pod: Pod) -> list[PodRecord]:
-        """Return the other members of a pod's gang that are bound and not on their way out."""
+        """Return the other members of a pod's gang that are bound and not on their way out, but for online ones."""
         return [] if pod.gang is None else [one for one in self.holders(pod.gang.key) if one.pod.key != pod.key]
 
     def is_broken_up(self, key: str) -> bool:

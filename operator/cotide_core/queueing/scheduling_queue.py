@@ -161,7 +161,7 @@ class SchedulingQueue:
             for key in list(islice(reversed(trying), MOST_CHECKED)):
                 entry = trying[key]
                 if entry.queue_state in (QueueState.ACTIVE, QueueState.BACKOFF, QueueState.PARKED):
-                    self._dismiss_scout(entry, now)
+                    self._hand_on(entry, now)
                     del trying[key]
                     self._stand_aside(entry)
                     self.displaced.append(entry)
@@ -172,7 +172,7 @@ class SchedulingQueue:
         """Take a pod out for good: it is bound, finished or gone."""
         entry = self._entries.pop(key, None)
         if entry is not None:
-            self._dismiss_scout(entry, now)
+            self._hand_on(entry, now)
             for held in self._held:
                 if held.pop(key, None) is not None:
                     break
@@ -216,23 +216,31 @@ class SchedulingQueue:
         """Return the same for pods of one namespace that start at once."""
         return self._capped.over_held_together(entries) if self._limits else None
 
+    def keeps_waiting(self, entry: QueuedPod) -> bool:
+        """Whether others of a planned pod's namespace wait for a limit against which it counts."""
+        return bool(self._counted) and self._capped.keeps_waiting(entry)
+
     def cap(self, entry: QueuedPod, now: float) -> None:
-        """Keep a popped pod until its namespace may hold it."""
-        self._dismiss_scout(entry, now)
+        """Keep a popped pod until its namespace may hold it; others of its shape may be of namespaces with room."""
+        self._hand_on(entry, now)
+        self._trying[entry.pod.workload_class.rank].pop(entry.pod.key, None)
         self._keep_capped(entry, now)
 
     def take(self, entry: QueuedPod, now: float) -> None:
         """Take a waiting pod in hand out of its turn: others of its gang have theirs."""
         self._dismiss_scout(entry, now)
+        self._trying[entry.pod.workload_class.rank][entry.pod.key] = entry
         self._stand(entry, QueueState.IN_HAND)
 
     def set_aside(self, entry: QueuedPod, now: float) -> None:
         """Leave a pod to its gang: nothing here wakes it."""
         self._dismiss_scout(entry, now)
+        self._trying[entry.pod.workload_class.rank].pop(entry.pod.key, None)
         self._stand(entry, QueueState.GANG)
 
     def recall(self, entry: QueuedPod, now: float) -> None:
         """Let a pod that was left to its gang try for itself."""
+        self._trying[entry.pod.workload_class.rank][entry.pod.key] = entry
         self._activate(entry, now)
 
     def key_of(self, entry: QueuedPod, now: float) -> Key:
@@ -279,7 +287,10 @@ class SchedulingQueue:
 
     def back_off(self, entry: QueuedPod, now: float) -> float:
         """Take a pod back whose bind failed; returns when it is tried again."""
-        self._entries[entry.pod.key] = entry
+        if self._entries.get(entry.pod.key) is not entry:  # it was placed: all that was kept of it is gone
+            self._entries[entry.pod.key] = entry
+            self._trying[entry.pod.workload_class.rank][entry.pod.key] = entry
+            self._announce(entry, now)
         entry.ready_seconds = now + self.backoff_seconds(entry.attempts)
         self._stand(entry, QueueState.BACKOFF)
         self._backoff.push((entry.ready_seconds, entry.ticket, entry))
@@ -410,6 +421,16 @@ class SchedulingQueue:
     def _keep_capped(self, entry: QueuedPod, now: float) -> None:
         self._stand(entry, QueueState.CAPPED)
         self._capped.keep(entry, full_key(self._order, entry, now))
+
+    def _hand_on(self, entry: QueuedPod, now: float) -> None:
+        """Dismiss a scout; the next of its shape tries in its place where its turn had come: what it was woken for is
+        still there."""
+        group = self._parked.get(entry.shape)
+        if group is not None and group.scout is entry:
+            due = entry.queue_state in (QueueState.ACTIVE, QueueState.IN_HAND)
+            self._dismiss_scout(entry, now)
+            if due:
+                self.wake(entry.shape, now, urgent=True)
 
     def _dismiss_scout(self, entry: QueuedPod, now: float) -> None:
         """Let the others of a parked shape find another to speak for them: the flush, unless an event is before."""

@@ -134,9 +134,9 @@ class LatencyRelief:
         out: list[Option] = []
         rows: set[int] = set()
         for key, broken in list(self._broken.items()):
-            record = state.record(key)
+            record = promised(key, state)
             stale = now - broken.measured > self._config.usage_stale_seconds
-            if record is None or record.row < 0 or stale:
+            if record is None or stale:
                 del self._broken[key]
                 continue
             observed = now >= broken.since + self._config.overload_observation_seconds
@@ -185,6 +185,17 @@ def evictions_of(
         reason = f"{why(node, without)}; a {pod.workload_class} pod with {one.lost:.0f} core s done"
         out.append(Evict(pod.key, pod.uid, node, reason, cause))
     return out
+
+
+def promised(key: str, state: ClusterState) -> PodRecord | None:
+    """Return an online pod that a Workload promises something for and that is on a row; None for any other.
+
+    Its Workload may have gone, or its class changed, since it was measured.
+    """
+    record = state.record(key)
+    if record is None or record.row < 0:
+        return None
+    return record if any(one.key == key for one in state.columns.services[record.row]) else None
 
 
 def measured_latency(event: ServiceSampled, state: ClusterState) -> tuple[float, float] | None:

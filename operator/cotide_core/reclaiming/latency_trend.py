@@ -38,6 +38,7 @@ from cotide_core.reclaiming.latency_relief import (
     evictions_of,
     measured_latency,
     options_of,
+    promised,
 )
 from cotide_core.reclaiming.victim_selection import Lost
 from cotide_core.state.cluster_state import ClusterState
@@ -129,7 +130,7 @@ class TrendRelief:
         sampled, self._sampled = self._sampled, {}
         if not sampled:
             return [], {}
-        for key in [key for key in self._courses if state.record(key) is None]:
+        for key in [key for key in self._courses if promised(key, state) is None]:
             self._forget(key)
             sampled.pop(key, None)
         out: list[Option] = []

@@ -36,6 +36,7 @@ class Nominations:
 
     def __init__(self) -> None:
         self._by_pod: dict[str, Nomination] = {}
+        self._by_node: dict[str, dict[str, Nomination]] = {}
 
     def __iter__(self) -> Iterator[Nomination]:
         return iter(self._by_pod.values())
@@ -49,11 +50,17 @@ class Nominations:
 
     def take_back(self, kept: dict[str, Nomination]) -> None:
         """Return to what a `copy` holds."""
-        self._by_pod = dict(kept)
+        self._by_pod, self._by_node = {}, {}
+        for one in kept.values():
+            self.add(one)
 
     def of(self, pod: str) -> Nomination | None:
         """Return a pod's own claim."""
         return self._by_pod.get(pod)
+
+    def on(self, node: str) -> Iterable[Nomination]:
+        """Return the claims on a node."""
+        return self._by_node.get(node, {}).values()
 
     def usable_by(self, shape: Shape, pod: str) -> list[Nomination]:
         """Return the claims that a pod of a shape may use, its own first."""
@@ -63,38 +70,51 @@ class Nominations:
 
     def add(self, nomination: Nomination) -> None:
         """Take a claim in; it replaces the pod's earlier one."""
+        before = self._by_pod.get(nomination.pod)
+        if before is not None:
+            self._leave_node(before)
         self._by_pod[nomination.pod] = nomination
+        self._by_node.setdefault(nomination.node, {})[nomination.pod] = nomination
 
     def drop(self, pod: str) -> Nomination | None:
         """End a pod's claim."""
-        return self._by_pod.pop(pod, None)
+        ended = self._by_pod.pop(pod, None)
+        if ended is not None:
+            self._leave_node(ended)
+        return ended
 
     def counted_on(self, node: str, victims: Iterable[str]) -> frozenset[str]:
         """Return those of the pods that a claim on a node counts on."""
-        counted = {victim for one in self._by_pod.values() if one.node == node for victim in one.victims}
+        counted = {victim for one in self.on(node) for victim in one.victims}
         return frozenset(counted.intersection(victims))
 
     def drop_where_stays(self, victim: str) -> list[Nomination]:
         """End the claims that counted on a victim that stays; returns them."""
         ended = [one for one in self._by_pod.values() if victim in one.victims]
         for one in ended:
-            del self._by_pod[one.pod]
+            self.drop(one.pod)
         return ended
 
     def drop_where_gone(self, nodes: Container[str]) -> list[Nomination]:
         """End the claims on nodes that are not there any more; returns them."""
         ended = [one for one in self._by_pod.values() if one.node not in nodes]
         for one in ended:
-            del self._by_pod[one.pod]
+            self.drop(one.pod)
         return ended
 
     def expire(self, now: float) -> list[Nomination]:
         """End the claims whose time is over; returns them."""
         ended = [one for one in self._by_pod.values() if one.until_seconds <= now]
         for one in ended:
-            del self._by_pod[one.pod]
+            self.drop(one.pod)
         return ended
 
     def next_change(self) -> float:
         """Return when the next claim ends by itself; infinite for never."""
         return min((one.until_seconds for one in self._by_pod.values()), default=float("inf"))
+
+    def _leave_node(self, nomination: Nomination) -> None:
+        there = self._by_node[nomination.node]
+        del there[nomination.pod]
+        if not there:
+            del self._by_node[nomination.node]

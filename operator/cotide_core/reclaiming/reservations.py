@@ -92,7 +92,7 @@ class Reservations:
     def _on(self, row: int, without: str) -> list[Nomination]:
         node = self._state.columns.nodes[row]
         name = "" if node is None else node.name
-        return [one for one in self._nominations if one.node == name and one.pod != without]
+        return [one for one in self._nominations.on(name) if one.pod != without]
 
     def _coming(self, row: int, resources: Sequence[str]) -> Floats:
         return sum((self.frees(one, resources) for one in self.going(row)), np.zeros(2 + len(resources)))

@@ -34,6 +34,7 @@ from cotide_core.reclaiming.latency_relief import (
     evictions_of,
     measured_latency,
     options_of,
+    promised,
 )
 from cotide_core.reclaiming.victim_selection import Lost
 from cotide_core.state.cluster_state import ClusterState
@@ -115,8 +116,8 @@ class RisingRelief:
         self._next = {node: until for node, until in self._next.items() if now < until}  # nodes come and go
         out: list[Option] = []
         for key, measured in list(self._holds.items()):
-            record = state.record(key)
-            if record is None or record.row < 0 or measured < stale:
+            record = promised(key, state)
+            if record is None or measured < stale:
                 del self._holds[key]
                 self._judged.pop(key, None)
                 continue

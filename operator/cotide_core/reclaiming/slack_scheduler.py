@@ -35,7 +35,7 @@ from cotide_core.instructions import Evict, EvictCause, NodeVerdict, WaitReason
 from cotide_core.kernels.array_types import Booleans, Floats, Integers
 from cotide_core.kernels.open_rows import CORDONED, LATER, OPEN, SHORT
 from cotide_core.placement.candidates import SOFT_TAINT_PENALTY, Candidates
-from cotide_core.placement.feasibility import FITS
+from cotide_core.placement.feasibility import FITS, Codes
 from cotide_core.placement.placer import LOOKAHEAD, WIDTH, OpenNodes, Placement, Placer, Upcoming
 from cotide_core.placement.wait_instructions import Room
 from cotide_core.queueing.queued_pod import QueuedPod
@@ -169,7 +169,7 @@ class SlackScheduler(RequestedCapacity):
         """Return the nodes with enough slack for a batch or gratis pod, and what of them is not its to take."""
         shape, demand = entry.shape, self._state.demand(entry.pod.requests)
         asked = demand.millicores, demand.memory_bytes
-        claims = self._claims(entry)
+        claims = self._claims(entry, candidates.codes)
         found = self._forecast.open_to(shape, candidates.codes, claims, asked)
         open_nodes, refused = found.rows, self._refusals(snapshot, shape, candidates, found)
         kept = self.kept_off(entry)
@@ -180,8 +180,9 @@ class SlackScheduler(RequestedCapacity):
         scores = self._scores(snapshot, shape, candidates, claims, asked) if some else np.zeros(len(open_nodes))
         return OpenNodes(open_nodes, scores, refused), claims
 
-    def _claims(self, entry: QueuedPod) -> Claims:
-        """Return what of the nodes is not a pod's to take, whatever the forecasts say."""
+    def _claims(self, entry: QueuedPod, codes: Codes) -> Claims:
+        """Return what of the nodes is not a pod's to take, whatever the forecasts say; none is denied on which it does
+        not fit, as most are not that were nominated."""
         size = self._state.columns.size
         if len(self._nobody) != size:
             self._nobody, self._nothing = np.zeros(size, np.bool_), np.zeros((2, size))
@@ -194,7 +195,7 @@ class SlackScheduler(RequestedCapacity):
         denied = np.zeros(size, np.bool_)
         for nomination in self._nominations:
             row = self._state.columns.row_of.get(nomination.node, -1)
-            if row >= 0 and not denied[row]:
+            if row >= 0 and not denied[row] and codes.item(row) == FITS:
                 denied[row] = not self._reservations.leaves(room, row, pod, without=pod.key)
         return Claims(cordoned, denied, self._reservations.reserved(on_their_way=True))
 

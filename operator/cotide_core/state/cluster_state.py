@@ -79,6 +79,8 @@ class PodRecord:
     """Whether this engine chose its node."""
     type_column: int = -1
     """Where its type is counted; -1 while it is not."""
+    has_counted: bool = False
+    """Whether it held something before: what it used until then is in its namespace's share."""
 
 
 class ClusterState:
@@ -167,10 +169,10 @@ class ClusterState:
         return [(record.pod, record.row) for record in self._pods.values() if record.row >= 0]
 
     def workload_rows(self, key: str) -> dict[int, int]:
-        """Return the rows that run pods of a Workload, with how many."""
+        """Return the rows that run online pods of a Workload, with how many."""
         rows: dict[int, int] = {}
         for record in self._of_workload.get(key, {}).values():
-            if record.row >= 0:
+            if record.row >= 0 and record.pod.workload_class is WorkloadClass.ONLINE:
                 rows[record.row] = rows.get(record.row, 0) + 1
         return rows
 
@@ -609,7 +611,8 @@ class ClusterState:
             cells.type_counts[column][row] += sign
             cells.type_bytes[column][row] += sign * pod.input_bytes
             cells.batch_millicores[row] += sign * demand.millicores
-            self.namespaces.count(pod, demand, sign)
+            self.namespaces.count(pod, demand, sign, None if record.has_counted else pod.started_seconds)
+            record.has_counted = True
         else:
             columns.online_counts[row] += sign
             self._count_service(record, sign)

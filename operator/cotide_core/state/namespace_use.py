@@ -86,11 +86,15 @@ class NamespaceUse:
         self._held.pop(name, None)
         self.eased.discard(name)
 
-    def count(self, pod: Pod, demand: Demand, sign: int) -> None:
-        """Add (+1) or take off (-1) what a batch or gratis pod holds."""
+    def count(self, pod: Pod, demand: Demand, sign: int, started_seconds: float | None) -> None:
+        """Add (+1) or take off (-1) what a batch or gratis pod holds.
+
+        Parameters
+        ----------
+        started_seconds : since when it held that without being counted; None for nothing of the past.
+        """
         if self.usage is not None:
-            started = pod.started_seconds if sign > 0 else None
-            self.usage.hold(namespace_of(pod), sign * demand.millicores, sign * demand.memory_bytes, started)
+            self.usage.hold(namespace_of(pod), sign * demand.millicores, sign * demand.memory_bytes, started_seconds)
         if not self.limits or (name := namespace_of(pod)) not in self.limits:
             return
         millicores, memory_bytes = self._held[name]

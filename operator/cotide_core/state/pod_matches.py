@@ -267,9 +267,9 @@ class PodMatches:
         wanted = {counter for peers in used for counter in peers.counters}
         kept = {keeper for peers in used for keeper in (*peers.keepers, *peers.wishers)}
         self._counters = {key: one for key, one in self._counters.items() if one in wanted}
-        self._near = _by_namespace((one, one.scopes[0]) for one in self._counters.values())
+        self._near = _by_namespace((one, _names(*one.scopes)) for one in self._counters.values())
         self._keepers = {key: one for key, one in self._keepers.items() if one.rows or one in kept}
-        self._keeping = _by_namespace((one, one.scope) for one in self._keepers.values())
+        self._keeping = _by_namespace((one, _names(one.scope)) for one in self._keepers.values())
         self._claims = {claim: one for claim, one in self._claims.items() if one[0] > 0}
         self._counters_memo.clear()
         self._keepers_memo.clear()
@@ -291,7 +291,7 @@ class PodMatches:
         found = self._counters.get(key)
         if found is None:
             found = self._counters[key] = Counter(scopes, living)
-            for name in _names(scopes[0]):
+            for name in _names(*scopes):
                 self._near.setdefault(name, []).append(found)
             self._counters_memo.clear()
         return found
@@ -429,13 +429,15 @@ def _but_all(scope: Scope) -> Scope:
     return scope if scope.selector else Scope(scope.namespaces, scope.namespace_selector, None)
 
 
-def _names(scope: Scope) -> tuple[str, ...]:
-    return ("",) if scope.namespace_selector is not None else scope.namespaces
+def _names(*scopes: Scope) -> tuple[str, ...]:
+    """Return the namespaces of the pods in all of the scopes; an empty name where one selects them by label."""
+    by_label = any(scope.namespace_selector is not None for scope in scopes)
+    return ("",) if by_label else scopes[0].namespaces
 
 
-def _by_namespace(found: Iterable[tuple[_Counted, Scope]]) -> dict[str, list[_Counted]]:
+def _by_namespace(found: Iterable[tuple[_Counted, tuple[str, ...]]]) -> dict[str, list[_Counted]]:
     table: dict[str, list[_Counted]] = {}
-    for one, scope in found:
-        for name in _names(scope):
+    for one, names in found:
+        for name in names:
             table.setdefault(name, []).append(one)
     return table

@@ -120,7 +120,9 @@ class VolumeBinder:
         await self._client.patch(path, {"metadata": written})
 
     async def _reserve(self, claim: ClaimObject, name: str) -> None:
-        volume = self._mirror.persistentvolumes[name]
+        volume = self._mirror.persistentvolumes.get(name)
+        if volume is None:  # since it was chosen: another claim was written first
+            raise ClusterError(f"volume {name} is gone")
         if volume.spec.claim_ref is not None and volume.spec.claim_ref.uid == claim.metadata.uid:
             return
         self._reserved[name] = claim.metadata.uid
@@ -136,7 +138,8 @@ class VolumeBinder:
             await self._client.patch(
                 f"/api/v1/persistentvolumes/{name}", {"metadata": metadata, "spec": {"claimRef": of}}
             )
-        except ApiError:
+        except ClusterError:
+            # Without an answer, too: if it was written, what another claim writes is refused for its version.
             self._reserved.pop(name, None)
             raise
 

@@ -118,6 +118,11 @@ def test_an_exclusive_service_wants_a_node_without_another_and_keeps_others_off(
     assert messages(state, online("d/p", "d/own")) == {"a": "", "b": shared, "c": ""}
     held = "node(s) run an exclusive online service"
     assert messages(state, online("d/p", "d/other")) == {"a": held, "b": "", "c": ""}
+    # A batch pod of its own, as a label may make one, is no service and does not stand for another's.
+    state.apply(PodUpserted(pod("d/3", "b", cpu=10, workload="d/own")))
+    assert messages(state, online("d/p", "d/own"))["b"] == shared
+    state.apply(PodUpserted(pod("d/4", "a", cpu=10, workload="d/other")))
+    assert messages(state, online("d/p", "d/other"))["a"] == held
     # Batch pods, and online pods that no Workload promises anything for, are nobody's rival.
     assert set(messages(state, pod("d/p")).values()) == {""}
     assert set(messages(state, pod("d/p", workload_class=ONLINE)).values()) == {""}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from engine_objects import node_upserted, pod_upserted
 from hypothesis import given, settings
 from live_cluster import Cluster, bound, clusters, engine, jobs_of, live_starts, node, pod, running
 from replay_reference import replay
@@ -25,6 +26,7 @@ from cotide_core.kernels.compiled import compiles
 from cotide_core.kernels.machine_plan import plan_machines
 from cotide_core.planning.planner import PlannedStart
 from cotide_core.recording.ledger import LedgerWriter, read_ledger
+from cotide_core.state.node_columns import ALWAYS, RESOURCES_KEPT
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN
 from cotide_sim.trace_replay.kernels.conservative import ConservativeRule, replay_conservative
 from cotide_sim.trace_replay.kernels.easy import BY_RUN, BY_SUBMIT, BY_VOLUME, QueueRule, replay_queue
@@ -248,3 +250,18 @@ def test_a_ledger_says_what_was_planned_with_only_where_it_was_changed() -> None
     changed = SchedulerConfig(policy="easy", plans=PlansConfig(quantile=0.8, depth=7))
     assert read_ledger([LedgerWriter(changed).header()]).config == changed
     assert b"plans" not in LedgerWriter(SchedulerConfig(policy="easy")).header()
+
+
+@pytest.mark.parametrize("policy", ["easy", "conservative"])
+def test_nothing_is_planned_for_a_pod_whose_resource_got_the_column_of_one_that_is_gone(policy: str) -> None:
+    spare = RESOURCES_KEPT - len(ALWAYS)
+    devices = {f"example.com/d{number:02}": 1 for number in range(spare)}
+    scheduler = Scheduler(SchedulerConfig(policy=policy), HeuristicCatalogue())
+    wanted = pod_upserted("wants", requests=(("cpu", 1000), ("example.com/new", 1)))
+    scheduler.handle([node_upserted("a", 1000, offers=devices), node_upserted("b", 10), wanted], 0.0)
+    assert scheduler.planned() == {}
+    del devices["example.com/d00"]
+    scheduler.handle([node_upserted("a", 1000, offers=devices)], 1.0)
+    scheduler.handle([node_upserted("b", 10, offers={"example.com/new": 1})], 1.5)
+    assert scheduler.planned() == {}
+    assert bound(scheduler.handle([pod_upserted("other")], 2.0)) == {"other": "a"}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.cycle import Scheduler, SchedulerConfig
-from cotide_core.events import Event, Namespace, NamespaceUpserted, Pod, PodPhase, PodUpserted
+from cotide_core.events import Event, Namespace, NamespaceUpserted, NodeDeleted, Pod, PodPhase, PodUpserted
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind
 from cotide_core.state.fair_usage import FairUsage
@@ -60,6 +60,20 @@ def test_a_new_engine_learns_what_those_that_run_have_used() -> None:
         one.advance(HOUR, (10_000.0, 100.0 * GIB))
     new.hold("a", 4000, 0, started_seconds=0.0)
     assert new.share("a") == pytest.approx(old.share("a"))
+
+
+def test_a_pod_that_is_resized_or_whose_node_comes_back_used_no_more_than_before() -> None:
+    scheduler = Scheduler(replace(SchedulerConfig(), policy="fair"), HeuristicCatalogue())
+    runs = pod("a/p", 1000, WorkloadClass.BATCH, node="n", phase=PodPhase.RUNNING, started_seconds=0.0)
+    # After ten half-lives: .1 of the cores of n, .05 of n and m.
+    scheduler.handle([node_upserted("n", 10_000), node_upserted("m", 10_000), PodUpserted(runs)], 10 * HOUR)
+    for size in (2000, 1000):
+        scheduler.handle([PodUpserted(runs._replace(requests=(("cpu", size),)))], 10 * HOUR)
+    scheduler.handle([NodeDeleted("n")], 10 * HOUR)
+    scheduler.handle([node_upserted("n", 10_000)], 10 * HOUR)
+    found = scheduler.state.namespaces.usage
+    assert found is not None
+    assert found.share("a") == pytest.approx(0.05, rel=0.01)
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 5000.0), st.integers(0, 4000)), min_size=1, max_size=8))

@@ -282,3 +282,16 @@ def test_decisions_about_gangs_replay_byte_for_byte(policy: str) -> None:
         lines.append(writer.entry(now, events, out))
         events = [members("y", 2)[0]] if now else [refuse(members("x", 3)[0], "a")]
     assert replay(lines, Catalogue()).difference is None
+
+
+@pytest.mark.parametrize("policy", PRESENT)
+def test_an_online_pod_of_a_gang_is_never_asked_to_leave_with_it(policy: str) -> None:
+    """Of a leader and two workers one worker fails: the other leaves after the time-out, the leader stays."""
+    lead, *workers = members("x", 3)
+    lead = PodUpserted(lead.pod._replace(workload_class=WorkloadClass.ONLINE))
+    scheduler, out = engine(policy, node("a"), lead, *workers)
+    assert len(bound(out)) == 3
+    scheduler.handle([on(one, "a") for one in (lead, *workers)], 1.0)
+    blocked = workers[1].pod._replace(key="d/x-new", uid="u-new", requests=(("cpu", 9000),))
+    scheduler.handle([on(workers[1], "a", PodPhase.FAILED), PodUpserted(blocked)], 2.0)
+    assert evicted(scheduler.handle([], 3.0 + TIMEOUT)) == {"x-1": EvictCause.GANG}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from engine_objects import pod_upserted
+from engine_objects import node_upserted, pod_upserted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from live_cluster import node
@@ -104,6 +104,29 @@ def test_a_pod_that_finds_no_node_keeps_no_other_of_its_namespace_waiting() -> N
     assert bound(scheduler.handle([], 1.0)) == ["a/2"]
 
 
+@pytest.mark.parametrize("policy", ["easy", "conservative", "sjf", "slack", "hybrid", "random-random", "sjf-lw"])
+def test_a_pod_that_is_planned_nowhere_keeps_no_other_of_its_namespace_waiting(policy: str) -> None:
+    picky = pod_upserted("a/1", node_selector=(("disk", "ssd"),))
+    scheduler, out = engine(limits(batch_millicores=1000), picky, policy=policy)
+    assert waits(out)["a/1"].message == "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector"
+    seen = scheduler.handle([pod_upserted("a/2")], 1.0)
+    while (again := scheduler.next_wakeup(1.0)) is not None and again <= 1.0:
+        seen += scheduler.handle([], again)
+    assert bound(seen) == ["a/2"]
+    # A node that takes it comes when its namespace holds all that it may: then it waits for that.
+    labelled = node_upserted("m", 8000, labels=(("disk", "ssd"),))
+    assert waits(scheduler.handle([labelled], 2.0))["a/1"].cap == "cotide.dev/max-batch-cpu"
+    assert bound(scheduler.handle([gone("a/2")], 3.0)) == ["a/1"]
+
+
+def test_a_pod_that_must_wait_for_its_limit_keeps_no_other_namespace_from_the_room_it_was_woken_for() -> None:
+    full = pod_upserted("x/full", 1000, ONLINE)
+    scheduler, _ = engine(full, limits(batch_millicores=1000), pod_upserted("a/1"), pod_upserted("b/1"), cpu=1000)
+    # Their first attempt found no room. Then the limit of one is used up on a node that takes no further pod.
+    scheduler.handle([node("m", 1000), pod_upserted("a/other", node="m", phase=PodPhase.RUNNING)], 1.0)
+    assert bound(scheduler.handle([gone("x/full")], 2.0)) == ["b/1"]
+
+
 def test_more_than_the_queue_may_hold_of_a_namespace_waits_outside() -> None:
     full = pod_upserted("b/full", 8000, node="n", phase=PodPhase.RUNNING)
     own = [pod_upserted(f"a/{number}") for number in range(3)]
@@ -111,6 +134,19 @@ def test_more_than_the_queue_may_hold_of_a_namespace_waits_outside() -> None:
     assert {key: wait.cap for key, wait in waits(out).items() if wait.cap} == {"a/2": "cotide.dev/max-queued-pods"}
     out = scheduler.handle([gone("a/0")], 1.0)
     assert [wait.key for wait in waits(out).values() if not wait.cap] == ["a/2"], "tried now, and no node has room"
+
+
+def test_a_full_queue_lets_in_no_more_of_a_namespace_than_its_limit() -> None:
+    scheduler = Scheduler(SchedulerConfig(policy="fifo", max_queue=2), HeuristicCatalogue())
+    scheduler.handle([node("n", 500), limits(queued_pods=1), pod_upserted("b/0"), pod_upserted("b/1")], 0.0)
+    out = waits(scheduler.handle([pod_upserted(f"a/{number}") for number in range(3)], 1.0))
+    assert {key: wait.cap for key, wait in out.items()} == {
+        "a/0": "",
+        "a/1": "cotide.dev/max-queued-pods",
+        "a/2": "cotide.dev/max-queued-pods",
+    }
+    out = waits(scheduler.handle([gone("b/0"), gone("b/1")], 2.0))
+    assert set(out) == {"a/0"}, "tried now; the next has its turn when this one is gone"
 
 
 def test_limits_that_are_raised_or_taken_away_let_pods_start() -> None:

@@ -95,6 +95,20 @@ def test_a_job_that_fails_its_first_placement_goes_down_one_level_and_comes_back
     assert names(finished(waiting.order_steps(300.0))) == ["first", "other", "lower"]
 
 
+def test_a_job_whose_binding_was_lost_moves_to_the_front_when_it_has_aged() -> None:
+    waiting = filled(queue(), entry("lost", 90))
+    lost = waiting.pop()
+    assert lost is not None
+    waiting.placed(lost, 0.0)
+    waiting.advance(2.0)
+    waiting.back_off(lost, 5.0)
+    waiting.advance(6.0)
+    waiting.add(entry("short", 1, created=900.0), 900.0)
+    assert names(waiting.ahead(2)) == ["short", "lost"]
+    waiting.advance(1000.0)  # it was overtaken in its first 1,000 s only
+    assert names(waiting.ahead(2)) == ["lost", "short"]
+
+
 def test_only_the_first_failure_demotes_and_fifo_never_does() -> None:
     for order, demotions in ((SHORTEST, 1), (ArrivalOrder(), 0)):
         waiting = filled(queue(order), entry("p"))
@@ -201,11 +215,20 @@ def test_a_parked_pod_is_flushed_after_a_time() -> None:
     assert names(waiting.ahead(9)) == ["a"]
 
 
-def test_when_the_scout_is_deleted_the_others_are_still_flushed() -> None:
+def test_when_the_scout_is_deleted_in_its_backoff_the_others_are_still_flushed() -> None:
+    waiting = parked(queue(), entry("a"), entry("b"))
+    waiting.wake(entry("x").shape, 0.5, urgent=False)
+    waiting.remove("d/a", 0.5)
+    waiting.advance(60.0)
+    assert names(waiting.ahead(9)) == []
+    waiting.advance(65.0)
+    assert names(waiting.ahead(9)) == ["b"]
+
+
+def test_when_the_scout_is_deleted_before_its_turn_the_next_has_it() -> None:
     waiting = parked(queue(), entry("a"), entry("b"))
     waiting.wake(entry("x").shape, 5.0, urgent=True)
     waiting.remove("d/a", 5.0)
-    waiting.advance(65.0)
     assert names(waiting.ahead(9)) == ["b"]
 
 

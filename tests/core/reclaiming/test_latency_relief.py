@@ -7,9 +7,10 @@ one. Jobs are placed while the service has no requests; then 1,000 a second come
 from __future__ import annotations
 
 import pytest
+from engine_objects import running_pod
 from latency_scene import BROKEN, GRATIS, HELD, KNOBS, Law, Scene
 
-from cotide_core.events import PodDeleted
+from cotide_core.events import Event, PodDeleted, PodUpserted, WorkloadDeleted
 from cotide_core.reclaiming.latency_relief import WORTH
 
 
@@ -72,6 +73,20 @@ def test_a_limit_that_holds_again_ends_the_episode() -> None:
     assert scene.measured(126.0, BROKEN) == []
     assert scene.measured(140.0, BROKEN) == []
     assert scene.measured(141.0, BROKEN) == ["job"]
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        WorkloadDeleted("d/web"),
+        PodUpserted(running_pod("web", "n", workload="d/web", ours=False)),  # a label says batch
+    ],
+)
+def test_a_service_whose_promise_ends_while_it_is_over_its_limit_is_left_alone(ended: Event) -> None:
+    scene = Scene().starts("job", 0.0, 1000.0)
+    scene.measured(10.0, BROKEN)
+    scene.measured(24.0, BROKEN)
+    assert scene.handle(25.0, ended) == []
 
 
 def test_who_must_not_be_disrupted_stays() -> None:

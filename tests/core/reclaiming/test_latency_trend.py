@@ -14,7 +14,7 @@ from engine_objects import running_pod
 from latency_scene import GRATIS, KNOBS, NODE, Scene
 
 from cotide_core.classes import WorkloadClass
-from cotide_core.events import NodeUpserted, PodDeleted, PodUpserted, ServiceSampled
+from cotide_core.events import NodeUpserted, PodDeleted, PodUpserted, ServiceSampled, WorkloadDeleted
 from cotide_core.instructions import EvictCause
 from cotide_core.reclaiming.evictions_in_flight import Evictions
 from cotide_core.reclaiming.latency_trend import LEAST_SAMPLES, TrendRelief, crossing_probability
@@ -39,6 +39,12 @@ def test_the_pod_that_helps_leaves_before_the_limit_breaks() -> None:
     assert measured(found, RISING) == [[], [], [], [], ["loud"]]
     assert found.causes == [EvictCause.LATENCY_RISES]
     assert found.reasons[0].startswith("the p95 of d/web on n rises towards its limit, and is above it at the next")
+
+
+def test_a_service_whose_promise_ends_with_its_last_sample_is_left_alone() -> None:
+    found = scene(loud_for=400.0)
+    measured(found, RISING[:-1])
+    assert found.handle(131.0, ServiceSampled("d/web", 1000.0, RISING[-1]), WorkloadDeleted("d/web")) == []
 
 
 @pytest.mark.parametrize("course", [tuple(reversed(RISING)), (9.7,) * 5, (6.0, 9.7, 6.2, 9.5, 6.1)])

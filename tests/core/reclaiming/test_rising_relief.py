@@ -21,6 +21,7 @@ from cotide_core.events import (
     RateForecast,
     RatesForecasted,
     ServiceSampled,
+    WorkloadDeleted,
 )
 from cotide_core.instructions import EvictCause
 from cotide_core.reclaiming.evictions_in_flight import Evictions
@@ -71,6 +72,10 @@ def test_a_service_that_broke_already_is_left_to_the_relief_of_breaks() -> None:
     found = scene()
     found.handle(99.0, ServiceSampled("d/web", 100.0, BROKEN))
     assert found.handle(100.0, rises_to(1000.0)) == []
+
+
+def test_a_service_whose_promise_ends_before_its_rate_rises_is_left_alone() -> None:
+    assert scene().handle(100.0, rises_to(1000.0), WorkloadDeleted("d/web")) == []
 
 
 def test_a_service_that_nobody_measures_is_left_alone() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from cotide_core.errors import ClusterError
 from cotide_core.instructions import Bind
 from cotide_kube.answers import Answer, ApiError
 from cotide_operator.cache.decision_store import DecisionStore
@@ -33,6 +34,7 @@ class Cluster:
         self.patched: list[tuple[str, Any]] = []
         self.bound: list[tuple[str, str]] = []
         self.refuse = 0
+        self.silent = False
         self.version = 0
         self.objects: dict[tuple[Kind, str], dict[str, Any]] = {}
         self.reports: list[Report] = []
@@ -80,6 +82,8 @@ class Cluster:
         kind: Kind = "persistentvolumeclaims" if "claims/" in path else "persistentvolumes"
         known = self.objects[kind, path.rpartition("/")[2]]
         stale = known["metadata"]["resourceVersion"] != patch["metadata"]["resourceVersion"]
+        if self.silent:
+            raise ClusterError("no answer")
         if self.refuse or stale:
             raise ApiError(self.refuse or 409, "Conflict", "it changed")
         annotations = {**known["metadata"].get("annotations", {}), **patch["metadata"]["annotations"]}
@@ -161,8 +165,7 @@ async def test_volumes_that_are_there_are_reserved_one_for_each_claim() -> None:
     cluster = Cluster()
     async with cluster.at_work():
         for name in ("v1", "v2"):
-            spec = {"storageClassName": "local", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}}
-            cluster.put("persistentvolumes", name, spec=spec, status={"phase": "Available"})
+            local_volume(cluster, name)
         for name in ("c", "d"):
             cluster.claim(name, "local")
             cluster.pod(name, name=f"of-{name}")
@@ -172,6 +175,47 @@ async def test_volumes_that_are_there_are_reserved_one_for_each_claim() -> None:
         assert written == {"v1": "c", "v2": "d"}
         cluster.finish("c", "v1")
         assert (await cluster.report()).bound
+
+
+def local_volume(cluster: Cluster, name: str) -> None:
+    spec = {"storageClassName": "local", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}}
+    cluster.put("persistentvolumes", name, spec=spec, status={"phase": "Available"})
+
+
+async def test_a_volume_of_whose_reservation_nothing_was_heard_goes_to_the_next_claim() -> None:
+    cluster = Cluster()
+    async with cluster.at_work():
+        local_volume(cluster, "v")
+        for name in ("c", "d"):
+            cluster.claim(name, "local")
+            cluster.pod(name, name=f"of-{name}")
+        cluster.silent = True
+        cluster.decide("of-c")
+        report = await cluster.report()
+        assert (report.bound, report.retry) == (False, True)
+        cluster.silent = False
+        for kind, key in (("pods", "ns/of-c"), ("persistentvolumeclaims", "ns/c")):
+            cluster.mirror.apply(kind, "DELETED", cluster.mirror.objects(kind)[key])
+        cluster.decide("of-d")
+        await cluster.until(lambda: cluster.patched)
+        assert cluster.patched[0][1]["spec"]["claimRef"]["name"] == "d"
+
+
+async def test_a_volume_that_goes_while_another_is_reserved_sets_no_pod_aside() -> None:
+    cluster = Cluster()
+    async with cluster.at_work():
+        for name in ("v", "w"):
+            local_volume(cluster, name)
+        for name in ("c", "d"):
+            cluster.claim(name, "local")
+        cluster.pod("c", "d")
+        cluster.decide()
+        await cluster.until(lambda: cluster.binder._preparing)
+        await asyncio.sleep(0)  # the first is being written
+        cluster.mirror.apply("persistentvolumes", "DELETED", cluster.mirror.persistentvolumes["w"])
+        report = await cluster.report()
+    assert (report.bound, report.retry, report.answer.reason) == (False, True, REASON)
+    assert not cluster.mirror.quarantine.get("pods", "ns/p")
 
 
 async def test_a_time_out_lets_the_claim_go_and_leaves_the_node_out_for_a_while() -> None:
