@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,10 +23,13 @@ from cotide_core.units import counted
 
 if TYPE_CHECKING:
     from cotide_core.consolidation.removal.drain_plan import DrainPlan
+    from cotide_core.consolidation.removal.what_if import Left
     from cotide_operator.consolidation.picture import Picture
 
 GIB: Final = 2**30
 DEFAULT_PRICE: Final = "default"
+SHOWN_NODES: Final = 50
+"""Nodes that stay in use of which it is said why (chosen: the lightest, which come nearest to being freed)."""
 
 
 @click.command(name="consolidate")
@@ -52,6 +55,10 @@ DEFAULT_PRICE: Final = "default"
     "--exclude-namespace", multiple=True, default=("kube-system",), show_default=True, help="May be given again."
 )
 @click.option("--exclude-node", multiple=True, help="Node that is not to be freed; may be given again.")
+@click.option(
+    "--exclude-pool", multiple=True, metavar="LABEL=VALUE",
+    help="Nodes with this label are not to be freed; may be given again.",
+)  # fmt: skip
 @click.option("--move-local-storage", is_flag=True, help="Move pods with emptyDir or hostPath volumes, too.")
 @click.option("--move-unwilling", is_flag=True, help="Move pods that prefer not to be evicted, too.")
 @click.option("--prices", type=click.Path(path_type=Path), help="YAML: instance type, or 'default', to price an hour.")
@@ -81,8 +88,9 @@ def command(
         from cotide_cli.consolidation.watch import watch
 
         chosen = {**options, "carry": carry, "output": output}
-        return watch(lambda picture: _plan(picture, options), kubeconfig, context, chosen)
-    prices = _prices(options["prices"])
+        pools = _pools(options["exclude_pool"])
+        return watch(lambda picture: _planned(picture, options, pools, 0)[0], kubeconfig, context, chosen)
+    prices, pools = _prices(options["prices"]), _pools(options["exclude_pool"])
     if carry or undo:
         left = asyncio.run(_carrier(kubeconfig, context, options["timeout"]).undo())
         if undo:
@@ -104,8 +112,9 @@ def command(
             "does",
             err=True,
         )
-    plan = _plan(picture, options)
+    plan, not_freed, more = _planned(picture, options, pools, SHOWN_NODES)
     data = _as_data(plan, picture, prices, options["idle_watts"])
+    data |= {"notFreed": [asdict(one) for one in not_freed], "notFreedBeside": more}
     if output == "table":
         _print(plan, data)
     if carry:
@@ -120,11 +129,15 @@ def command(
     return 1 if surprise else 0
 
 
-def _plan(picture: Picture, options: Mapping[str, Any]) -> DrainPlan:
+def _planned(
+    picture: Picture, options: Mapping[str, Any], pools: Mapping[str, set[str]], most: int
+) -> tuple[DrainPlan, tuple[Left, ...], int]:
+    """Return the plan, why it does not free others that are in use, at most so many, and how many more those are."""
     import numpy as np
 
     from cotide_core.consolidation.removal.columns import columns_of
     from cotide_core.consolidation.removal.drain_plan import drain_plan
+    from cotide_core.consolidation.removal.not_freed import in_pools, not_freed
     from cotide_core.consolidation.removal.outlook import outlook_of
     from cotide_core.consolidation.removal.stays import MoveRules
 
@@ -143,8 +156,19 @@ def _plan(picture: Picture, options: Mapping[str, Any]) -> DrainPlan:
     excluded[columns.rows(list(options["exclude_node"]))] = True
     # What somebody has cordoned already is somebody's business.
     for row, node in enumerate(picture.state.columns.nodes):
-        excluded[row] |= node is not None and node.unschedulable
-    return drain_plan(columns, rules, excluded)
+        excluded[row] |= node is not None and (node.unschedulable or in_pools(node, pools))
+    plan = drain_plan(columns, rules, excluded)
+    return plan, *not_freed(columns, rules, plan, excluded, most)
+
+
+def _pools(given: Sequence[str]) -> dict[str, set[str]]:
+    pools: dict[str, set[str]] = {}
+    for one in given:
+        label, sign, value = one.partition("=")
+        if not (label and sign):
+            raise InputError(f"wants LABEL=VALUE, not {one!r}", field="--exclude-pool")
+        pools.setdefault(label, set()).add(value)
+    return pools
 
 
 def _prices(path: Path | None) -> dict[str, float]:
@@ -228,6 +252,11 @@ def _print(plan: DrainPlan, data: Mapping[str, Any]) -> None:
         click.echo(f"cordon {one.node} and wait: empty in {_minutes(one.p50_seconds)}, p90 {_minutes(one.p90_seconds)}")
     if plan.kept:
         print_lines([["stays", "for pod", "since"]] + [[one.node, one.pod, one.why] for one in plan.kept])
+    if data["notFreed"]:
+        lines = [[one["node"], one["pod"] or "-", one["why"]] for one in data["notFreed"]]
+        print_lines([["in use", "for pod", "since"], *lines])
+    if data["notFreedBeside"]:
+        click.echo(f"and {counted(data['notFreedBeside'], 'node')} more in use")
     for risk in data["risks"]:
         click.echo(f"risk: {risk}")
 
