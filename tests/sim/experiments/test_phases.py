@@ -58,6 +58,20 @@ def test_the_bars_of_one_multiple_hide_none_of_the_next() -> None:
         assert [round(sum(bar) / 2) for bar in bars] == [0] * len(RULES) + [1] * len(RULES)
 
 
+def test_some_rules_alone_have_the_figures_that_they_have_among_all() -> None:
+    whole, some = run_experiment([1], multiples=(1,)), run_experiment([1], multiples=(1,), rules=["drf"])
+    for all_rows, rows in ((one.rows, other.rows) for one, other in zip(whole.settings, some.settings, strict=True)):
+        assert rows == tuple(row for row in all_rows if row.rule in ("phases", "drf", "task"))
+    figure = Figure()
+    draw_panels(some, figure)
+    assert [one.get_label() for one in figure.axes[3].lines] == ["phases", "drf", "task"]
+
+
+def test_a_rule_that_there_is_not_is_refused_with_those_there_are() -> None:
+    run = CliRunner().invoke(command, ["--rule", "yarn"], standalone_mode=False)
+    assert "there is no 'yarn'; there are phases, printed, drf" in str(run.exception)
+
+
 @pytest.mark.parametrize("text", ["", "2,x", "0", "101"])
 def test_multiples_that_are_none_are_refused(text: str) -> None:
     run = CliRunner().invoke(command, ["--multiples", text], standalone_mode=False)

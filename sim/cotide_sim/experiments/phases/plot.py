@@ -48,12 +48,13 @@ def draw_panels(report: Report, figure: Figure) -> None:
 
 def _times(axes: Any, settings: list[Setting], title: str) -> None:
     positions = np.arange(len(settings))
-    for number, rule in enumerate(RULES):
+    rules = _rules_of(settings)
+    for number, rule in enumerate(rules):
         rows = [row_of(setting, rule) for setting in settings]
         means = np.array([row.job_time.mean for row in rows])
         ends = np.array([[row.job_time.mean - row.job_time.low, row.job_time.high - row.job_time.mean] for row in rows])
-        beside = BARS * (number + 0.5 - len(RULES) / 2) / len(RULES)
-        axes.bar(positions + beside, means, 0.9 * BARS / len(RULES), yerr=ends.T, label=rule, capsize=2)
+        beside = BARS * (number + 0.5 - len(rules) / 2) / len(rules)
+        axes.bar(positions + beside, means, 0.9 * BARS / len(rules), yerr=ends.T, label=rule, capsize=2)
     task = np.array([row_of(setting, TASK).job_time.mean for setting in settings])
     axes.hlines(BAR * task, positions - BARS / 2, positions + BARS / 2, "k", label="24 % below task level")
     axes.set(title=title, ylabel="mean job time, s", xticks=positions)
@@ -63,7 +64,7 @@ def _times(axes: Any, settings: list[Setting], title: str) -> None:
 
 def _ratios(axes: Any, settings: list[Setting]) -> None:
     for wrong, style in ((0.0, "-"), (max((one.misstated for one in settings), default=0.0), ":")):
-        for rule in RATIOS:
+        for rule in [rule for rule in RATIOS if rule in _rules_of(settings)]:
             chosen = [one for one in settings if one.misstated == wrong]
             axes.plot(
                 [one.multiple for one in chosen],
@@ -78,10 +79,16 @@ def _ratios(axes: Any, settings: list[Setting]) -> None:
 
 
 def _use(axes: Any, settings: list[Setting]) -> None:
-    for rule in RULES:
+    for rule in _rules_of(settings):
         rows = [row_of(one, rule) for one in settings]
         axes.plot(
             [one.multiple for one in settings], [row.utilisation_cpu.mean for row in rows], marker=".", label=rule
         )
     axes.set(title="PUMA-like mix: cpu in use until the last end", xlabel="jobs of each benchmark", ylim=(0, 1))
     axes.legend(fontsize="x-small")
+
+
+def _rules_of(settings: list[Setting]) -> list[str]:
+    """Return the rules that ran, in the order of `RULES`."""
+    ran = {row.rule for setting in settings for row in setting.rows}
+    return [rule for rule in RULES if rule in ran]
