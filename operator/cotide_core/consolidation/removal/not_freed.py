@@ -40,7 +40,7 @@ def not_freed(
     """
     present = columns.stays != Stay.GOES
     loads = np.bincount(columns.row_of[present], minlength=columns.nodes)
-    said = {one.node for one in (*plan.freed, *plan.emptying, *plan.kept)}
+    said = {one.node for one in plan.freed} | {one.node for one in plan.emptying} | {one.node for one in plan.kept}
     rows = [int(row) for row in np.flatnonzero(loads) if columns.names[row] and columns.names[row] not in said]
     board, received = _after(columns, rules, plan)
     rows.sort(key=lambda row: (bool(excluded[row]) or columns.names[row] in received, loads[row], row))
