@@ -297,12 +297,13 @@ class Stage:
             process.end(signal.SIGTERM)
 
     async def _agent_says(self) -> dict[str, float]:
-        """Return the agent's metrics without a label; none where there is no agent, or not yet."""
+        """Return the agent's metrics of its node; none where there is no agent, or not yet."""
         if not self._agent_url:
             return {}
         with contextlib.suppress(aiohttp.ClientError):
             async with aiohttp.ClientSession() as session, session.get(self._agent_url) as answer:
-                lines = re.findall(r"^cotide_node_agent_(\w+) (\S+)$", await answer.text(), re.MULTILINE)
+                of_the_node = r"^cotide_node_agent_(\w+)\{node=\S+\} (\S+)$"
+                lines = re.findall(of_the_node, await answer.text(), re.MULTILINE)
                 return {name: float(value) for name, value in lines}
         return {}
 

@@ -40,6 +40,8 @@ class HierarchicalConfig:
         30 s.
     eviction_retry_seconds : a refused eviction is not asked for again before.
     overload_share, relieved_share : a node is overloaded above the first share and relieved below the second.
+    overload_contended_share : a node also is overloaded while a service on it waits for a cpu for more than this share
+        of its time, and relieved below half of it; 0: nobody looks.
     overload_observation_seconds : for how long a node must be over before anything is done.
     overload_pause_seconds : between two rounds of evictions on a node, so that the first can show its effect.
     overload_evictions : most victims in a round on a node.
@@ -62,6 +64,7 @@ class HierarchicalConfig:
     eviction_retry_seconds: float = 30.0
     overload_share: float = 1.0
     relieved_share: float = 0.9
+    overload_contended_share: float = 0.0
     overload_observation_seconds: float = 15.0
     overload_pause_seconds: float = 15.0
     overload_evictions: int = 5
@@ -96,6 +99,7 @@ class HierarchicalConfig:
         for name, value in (
             ("overloadObservationSeconds", self.overload_observation_seconds),
             ("overloadPauseSeconds", self.overload_pause_seconds),
+            ("overloadContendedShare", self.overload_contended_share),
             ("flapWindowSeconds", self.flap_window_seconds),
             ("cordonSeconds", self.cordon_seconds),
         ):

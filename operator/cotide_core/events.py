@@ -412,6 +412,18 @@ class NodeUsageSampled:
     online_memory_bytes: float
 
 
+@dataclass(frozen=True, slots=True)
+class NodeContended:
+    """How the cpu of a node is fought for, as an agent on it measured; a value that can't be is as good as none."""
+
+    node: str
+    at_seconds: float
+    waiting_share: float | None = None
+    """Of its time for which the service waits for a cpu that waits most; None where nobody tells."""
+    throttled: bool = False
+    """Whether a service on it is held back by a limit of its own."""
+
+
 class PeakAhead(NamedTuple):
     """The highest that the online pods of a node will use from now up to a moment beyond the coming slot."""
 
@@ -582,6 +594,7 @@ Event = (
     | Tick
     | EvictRefused
     | NodeUsageSampled
+    | NodeContended
     | NodeForecasted
     | ForecastScored
     | NamespaceUpserted
@@ -607,6 +620,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     Tick,
     EvictRefused,
     NodeUsageSampled,
+    NodeContended,
     NodeForecasted,
     ForecastScored,
     NamespaceUpserted,

@@ -188,7 +188,8 @@ class Credentials:
             key.touch(mode=0o600)
             key.write_bytes(self.client_key or b"")
             try:
-                context.load_cert_chain(certificate, key)
+                # A password, so that OpenSSL asks nobody at the terminal for that of an encrypted key, but refuses it.
+                context.load_cert_chain(certificate, key, password="")
             except (ssl.SSLError, ValueError) as error:
                 raise InputError(
                     f"client certificate and key are no matching PEM pair ({error})", file=self.origin

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -129,14 +130,14 @@ def read(path: Path, context: str | None = None) -> KubeconfigEntry:
 
 
 def _resolve(name: str, chosen: _Section, cluster: _Section, user: _Section) -> KubeconfigEntry:
-    server = cluster.required("server", "for example https://127.0.0.1:6443").rstrip("/")
-    if not server.startswith(("http://", "https://")):
-        raise cluster.fault(f"must start with http:// or https://, found {server!r}", "server")
+    server = _server(cluster)
     certificate, key = user.data("client-certificate"), user.data("client-key")
     if (certificate is None) != (key is None):
         missing = "client-key-data" if key is None else "client-certificate-data"
         raise user.fault("is missing (a client certificate needs its key)", missing)
     token, token_file = user.text("token"), user.text("tokenFile")
+    if token is not None and not token.isprintable():  # it would be refused as a header, by whoever sends it
+        raise user.fault("holds a line break or another character that no token has", "token")
     plugin: Callable[[], str | None] | None = None
     plugin_token: str | None = None
     if token is None and token_file is None and ("exec" in user.value or "auth-provider" in user.value):
@@ -161,6 +162,21 @@ def _resolve(name: str, chosen: _Section, cluster: _Section, user: _Section) -> 
         plugin=plugin,
         plugin_token=plugin_token,
     )
+
+
+def _server(cluster: _Section) -> str:
+    server = cluster.required("server", "for example https://127.0.0.1:6443").rstrip("/")
+    if not server.startswith(("http://", "https://")):
+        raise cluster.fault(f"must start with http:// or https://, found {server!r}", "server")
+    try:
+        parts = urlsplit(server)
+        _ = parts.port
+        if not parts.hostname:
+            raise ValueError("it names no host")
+        parts.hostname.encode("idna")
+    except ValueError as error:
+        raise cluster.fault(f"is no address: {error}", "server") from error
+    return server
 
 
 def _levels(text: str) -> int:

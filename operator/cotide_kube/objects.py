@@ -220,6 +220,12 @@ class WorkloadReference(ApiStruct, frozen=True):
     pod_group_replica_key: str = ""
 
 
+class SchedulingGroup(ApiStruct, frozen=True):
+    """``spec.schedulingGroup`` of a pod (1.36, in the place of ``workloadRef``): its PodGroup in its namespace."""
+
+    pod_group_name: str = ""
+
+
 class PodSpec(ApiStruct, frozen=True):
     """``spec`` of a pod."""
 
@@ -238,6 +244,7 @@ class PodSpec(ApiStruct, frozen=True):
     volumes: tuple[Volume, ...] = ()
     resource_claims: tuple[PodResourceClaim, ...] = ()
     workload_ref: WorkloadReference | None = None
+    scheduling_group: SchedulingGroup | None = None
     priority: int | None = None
     priority_class_name: str = ""
     preemption_policy: str = ""

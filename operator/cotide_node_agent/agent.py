@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from cotide_node_agent.contention import Contention, ContentionMeter
 from cotide_node_agent.control_law import Claim, LawSettings, LawState, Observation, divide, next_allowance
 from cotide_node_agent.cycles import CycleMeter
-from cotide_node_agent.group_files import GroupFiles, GroupsUnreadable, PodGroup
+from cotide_node_agent.group_files import Change, GroupFiles, GroupsUnreadable, PodGroup
 from cotide_node_agent.undo_journal import UndoJournal
 
 POLL_SECONDS: Final = 1.0
@@ -93,6 +93,8 @@ class NodeAgent:
         self._measured_at = float("-inf")
         self._contention = Contention(None, 0)
         self._quotas: dict[str, float] = {}
+        self._asked: dict[str, list[Change]] = {}
+        """By path what the quota's files were asked to say."""
         self._governed: set[str] = set()
 
     def tick(
@@ -119,6 +121,8 @@ class NodeAgent:
             self._contention = self._meter.look(services, now)
             self._cycles_ratio = self._cycles.look(services)
             self._let_go(pods, governed)
+        # Between two looks as well: whoever is batch for less than a second gets everything back, too.
+        self._governed.update(pod.path for pod in governed)
         # Where pods are held to some cpus, the others are not theirs to use.
         capacity = min(capacity_cpus, self._groups.cpus() or capacity_cpus)
         seen = Observation(capacity, used, published_cpus, self._contention.waiting_share)
@@ -141,6 +145,7 @@ class NodeAgent:
         """Put everything back as it was, begin anew, and return how many files there were."""
         self._usage, self._state = None, LawState()
         self._quotas.clear()
+        self._asked.clear()
         self._governed.clear()
         self._cycles.close()
         return self._journal.undo()
@@ -160,7 +165,8 @@ class NodeAgent:
         claims = [self._claim(pod, batch[pod.uid], rates.get(pod.path, 0.0)) for pod in governed]
         for pod, cpus in zip(governed, divide(allowance, claims), strict=True):
             last = self._quotas.get(pod.path)
-            if last is not None and last <= cpus < last * (1 + RAISE_SHARE):
+            is_held = all(self._journal.stands(*change) for change in self._asked.get(pod.path, ()))
+            if last is not None and last <= cpus < last * (1 + RAISE_SHARE) and is_held:
                 continue
             try:
                 changes = self._groups.quota(pod.path, cpus, self._journal.before)
@@ -168,7 +174,7 @@ class NodeAgent:
                 continue
             taken = [self._journal.change(*change) for change in changes]
             if all(taken):
-                self._quotas[pod.path] = cpus
+                self._quotas[pod.path], self._asked[pod.path] = cpus, changes
 
     def _claim(self, pod: PodGroup, known: BatchPod, rate: float) -> Claim:
         floor = LEAST_CPUS if known.gratis else max(LEAST_CPUS, known.requested_cpus)
@@ -194,6 +200,7 @@ class NodeAgent:
         now, there = {pod.path for pod in governed}, {pod.path for pod in pods}
         for path in self._governed - now:
             self._quotas.pop(path, None)
+            self._asked.pop(path, None)
             if path in there:
                 self._journal.undo_of(path)
             else:

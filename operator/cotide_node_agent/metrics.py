@@ -1,7 +1,8 @@
 """What the agent measures and does, for Prometheus.
 
-From there the operator reads it as it reads any other measurement, by the queries of its configuration: the agent hands
-nothing to it in any other way. Written to by `service`. Invariant: no pod's name becomes a label.
+From there the operator reads it as it reads any other measurement, by the queries of its configuration (the default of
+none is the agent's): the agent hands nothing to it in any other way. Written to by `service`. Invariant: no pod's name
+becomes a label, the node's is the only one.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ TICK_BUCKETS = tuple(0.001 * 2**exponent for exponent in range(10))
 
 
 class AgentMetrics:
-    """All metrics of one agent, in a registry of their own."""
+    """All metrics of the agent of one node, in a registry of their own."""
 
-    def __init__(self) -> None:
+    def __init__(self, node: str) -> None:
+        self._node = node
         self.registry = CollectorRegistry()
         self._services = self._gauge("services_cpu_cores", "Cpu used by services and by the node itself.")
         self._batch = self._gauge("batch_cpu_cores", "Cpu used by batch and gratis pods.")
@@ -40,7 +42,7 @@ class AgentMetrics:
         )
 
     def _gauge(self, name: str, text: str) -> Gauge:
-        return Gauge(f"cotide_node_agent_{name}", text, registry=self.registry)
+        return Gauge(f"cotide_node_agent_{name}", text, ["node"], registry=self.registry).labels(self._node)
 
     def show(self, reading: Reading) -> None:
         """Show one tick."""

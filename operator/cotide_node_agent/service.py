@@ -78,7 +78,7 @@ async def run(options: AgentOptions, stop: asyncio.Event) -> None:
     """
     journal = undo_what_was_left(options.journal)
     agent = NodeAgent(open_group_files(options.mount, options.root), journal, options.processes, options.law)
-    metrics, ticked = AgentMetrics(), [time.monotonic()]
+    metrics, ticked = AgentMetrics(options.node), [time.monotonic()]
     async with KubeClient(load_credentials(options.kubeconfig), read_only=True) as client:
         feed = PodFeed(client, options.node)
         server = await _serve(options, metrics, lambda: time.monotonic() - ticked[0] < ALIVE_SECONDS)

@@ -65,8 +65,24 @@ class UndoJournal:
         return len(self._before)
 
     def before(self, file: Path) -> str | None:
-        """Return what a file said before it was changed; None where it was not."""
-        return self._before.get(str(file))
+        """Return what a file said before it was changed, or what another wrote since; None where it was not changed."""
+        path = str(file)
+        known = self._before.get(path)
+        if known is None or path not in self._written:
+            return known
+        try:
+            said = file.read_text(encoding="ascii").strip()
+        except OSError:  # the pod ended meanwhile
+            return known
+        return known if said == self._written[path][1] else said
+
+    def stands(self, file: Path, text: str) -> bool:
+        """Whether a file says yet what was asked for, or what the kernel made of it; True for one that is gone."""
+        try:
+            said = file.read_text(encoding="ascii").strip()
+        except OSError:
+            return True
+        return said in (text, self._written.get(str(file), ("", text))[1])
 
     def change(self, file: Path, text: str) -> bool:
         """Write a file unless it says so already; whether it is there and took it.

@@ -643,6 +643,7 @@ class Operator:
             now=self.clock.now,
             predictor=settings.run_time_predictor,
             challenger=settings.run_time_challenger,
+            uid_of=self._uid_of_namespace,
         )
 
     def _make_foresight(self) -> Foresight | None:
@@ -671,6 +672,7 @@ class Operator:
                 seed=self.settings.seed,
                 telemetry=self.telemetry,
                 kept=kept,
+                is_there=lambda service: not self.mirror.synced or service in self.mirror.workloads,
             )
 
         return Retraining(
@@ -681,7 +683,12 @@ class Operator:
             learn=learn,
             kept=kept,
             is_there=lambda learner: not self.mirror.is_gone(learner),
+            uid_of=self._uid_of_namespace,
         )
+
+    def _uid_of_namespace(self, name: str) -> str:
+        namespace = self.mirror.namespaces.get(name)
+        return namespace.metadata.uid if namespace is not None else ""
 
     async def _flush(self, ledger: LedgerFile) -> None:
         while True:

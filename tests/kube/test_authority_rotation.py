@@ -1,4 +1,4 @@
-"""The certificate authority of a cluster rotates while we run: its file is followed."""
+"""The certificate authority of a cluster rotates while we run: its file is followed; a key that is locked is none."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
 from aiohttp import web
+from cryptography.hazmat.primitives import serialization
 
-from cotide_core.errors import ClusterError
+from cotide_core.errors import ClusterError, InputError
 from cotide_kube.client import KubeClient
-from cotide_kube.credentials import Credentials
+from cotide_kube.credentials import Credentials, FollowingContext
 
 
 @asynccontextmanager
@@ -69,3 +71,22 @@ async def test_a_file_that_is_broken_for_a_moment_changes_nothing(tmp_path: Path
         file.write_bytes(content)
         async with KubeClient(known) as client:
             assert await client.get("/x") == {}
+
+
+def test_an_encrypted_key_is_refused_and_nobody_asked_for_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = trustme.CA().issue_cert("client")
+    key = serialization.load_pem_private_key(client.private_key_pem.bytes(), password=None)
+    secret = serialization.BestAvailableEncryption(b"secret")
+    encrypted = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, secret)
+    load = ssl.SSLContext.load_cert_chain
+
+    def asked(context: ssl.SSLContext, certificate: Any, key: Any, password: Any = None) -> None:
+        assert password is not None, "without one OpenSSL asks at the terminal, and waits there"
+        load(context, certificate, key, password)
+
+    monkeypatch.setattr(FollowingContext, "load_cert_chain", asked, raising=False)
+    certificate = client.cert_chain_pems[0].bytes()
+    with pytest.raises(InputError, match="no matching PEM pair"):
+        Credentials("https://127.0.0.1:1", client_certificate=certificate, client_key=encrypted).ssl_context()
+    plain = client.private_key_pem.bytes()
+    assert Credentials("https://127.0.0.1:1", client_certificate=certificate, client_key=plain).ssl_context()

@@ -74,6 +74,11 @@ class NodeGroups:
         quota, period = (self._cpu(path) / "cpu.max").read_text().split()
         return None if quota == "max" else int(quota) / int(period)
 
+    def limit(self, path: str, quota: int) -> None:
+        """Set a pod's quota in microseconds, as a kubelet that resizes it does."""
+        file, text = ("cpu.cfs_quota_us", f"{quota}\n") if self.first else ("cpu.max", f"{quota} {PERIOD}\n")
+        (self._cpu(path) / file).write_text(text)
+
     def weight(self, path: str) -> int:
         """The group's weight, in the version's own words."""
         return int((self._cpu(path) / ("cpu.shares" if self.first else "cpu.weight")).read_text())

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,14 +23,21 @@ from cotide_core.errors import ClusterError, InputError
 from cotide_core.units import counted
 
 if TYPE_CHECKING:
+    from cotide_core.consolidation.instance import Booleans
+    from cotide_core.consolidation.removal.columns import RemovalColumns
     from cotide_core.consolidation.removal.drain_plan import DrainPlan
+    from cotide_core.consolidation.removal.stays import MoveRules
     from cotide_core.consolidation.removal.what_if import Left
     from cotide_operator.consolidation.picture import Picture
 
 GIB: Final = 2**30
 DEFAULT_PRICE: Final = "default"
+MOVES_MOST: Final = 1_000_000
+"""Pods that any option may name; chosen: more than a cluster has, and a number that the plan's kernel can hold."""
+NUMBERS: Final = ("interval", "stable", "reserve", "minimum_age", "idle_watts", "timeout")
+"""Options that take any number within bounds, and none of these is kept by what is no number."""
 SHOWN_NODES: Final = 50
-"""Nodes that stay in use of which it is said why (chosen: the lightest, which come nearest to being freed)."""
+"""Nodes that stay in use of which it is said why (chosen)."""
 
 
 @click.command(name="consolidate")
@@ -40,14 +48,20 @@ SHOWN_NODES: Final = 50
 @cluster_options
 @click.option("--interval", type=click.FloatRange(1), default=60.0, show_default=True, help="Seconds between rounds.")
 @click.option("--rounds", type=click.IntRange(0), default=0, show_default=True, help="Of --watch; 0: until Ctrl-C.")
-@click.option("--moves-per-hour", type=click.IntRange(0), default=60, show_default=True, help="Pods of --watch.")
+@click.option(
+    "--moves-per-hour", type=click.IntRange(0, MOVES_MOST), default=60, show_default=True, help="Pods of --watch."
+)
 @click.option(
     "--stable", type=click.FloatRange(0), default=600.0, show_default=True,
     help="Seconds in which each round must have been able to free a node, before --watch does.",
 )  # fmt: skip
 @click.option("--reserve", type=click.FloatRange(0, 0.9), default=0.1, show_default=True, help="Share kept free.")
-@click.option("--most-moves", type=click.IntRange(0), default=1000, show_default=True, help="Pods of the whole plan.")
-@click.option("--moves-per-node", type=click.IntRange(0), default=50, show_default=True, help="Pods for one node.")
+@click.option(
+    "--most-moves", type=click.IntRange(0, MOVES_MOST), default=1000, show_default=True, help="Pods of the whole plan."
+)
+@click.option(
+    "--moves-per-node", type=click.IntRange(0, MOVES_MOST), default=50, show_default=True, help="Pods for one node."
+)
 @click.option(
     "--minimum-age", type=click.FloatRange(0), default=600.0, show_default=True, help="Seconds a pod has run."
 )
@@ -80,17 +94,13 @@ def command(
 
     Every scheduling rule, disruption budgets and what owners say about eviction hold.
     """
-    if carry and (only_plan or ledger is not None):
-        raise InputError("changes a live cluster: neither --plan nor --ledger goes with it", field="--apply")
-    if options["watch"] and (only_plan or undo or ledger is not None):
-        raise InputError("follows a live cluster: neither --plan, --undo nor --ledger goes with it", field="--watch")
+    _check(only_plan, carry, undo, ledger, options)
     if options["watch"]:
         from cotide_cli.consolidation.watch import watch
 
         chosen = {**options, "carry": carry, "output": output}
-        pools = _pools(options["exclude_pool"])
-        return watch(lambda picture: _planned(picture, options, pools, 0)[0], kubeconfig, context, chosen)
-    prices, pools = _prices(options["prices"]), _pools(options["exclude_pool"])
+        return watch(planner(options), kubeconfig, context, chosen)
+    prices = _prices(options["prices"])
     if carry or undo:
         left = asyncio.run(_carrier(kubeconfig, context, options["timeout"]).undo())
         if undo:
@@ -112,9 +122,9 @@ def command(
             "does",
             err=True,
         )
-    plan, not_freed, more = _planned(picture, options, pools, SHOWN_NODES)
+    plan, lines, more = _explained(options, picture)
     data = _as_data(plan, picture, prices, options["idle_watts"])
-    data |= {"notFreed": [asdict(one) for one in not_freed], "notFreedBeside": more}
+    data |= {"notFreed": [asdict(one) for one in lines], "notFreedBeside": more}
     if output == "table":
         _print(plan, data)
     if carry:
@@ -129,36 +139,78 @@ def command(
     return 1 if surprise else 0
 
 
-def _planned(
-    picture: Picture, options: Mapping[str, Any], pools: Mapping[str, set[str]], most: int
-) -> tuple[DrainPlan, tuple[Left, ...], int]:
-    """Return the plan, why it does not free others that are in use, at most so many, and how many more those are."""
-    import numpy as np
+def _check(only_plan: bool, carry: bool, undo: bool, ledger: Path | None, options: Mapping[str, Any]) -> None:
+    for name in NUMBERS:
+        if not isfinite(options[name]):
+            raise InputError(f"{options[name]:g} is no number", field=f"--{name.replace('_', '-')}")
+    if undo and (only_plan or carry or ledger is not None):
+        raise InputError(
+            "changes a live cluster and ends: neither --plan, --apply nor --ledger goes with it", field="--undo"
+        )
+    if carry and (only_plan or ledger is not None):
+        raise InputError("changes a live cluster: neither --plan nor --ledger goes with it", field="--apply")
+    if options["watch"] and (only_plan or undo or ledger is not None):
+        raise InputError("follows a live cluster: neither --plan, --undo nor --ledger goes with it", field="--watch")
 
-    from cotide_core.consolidation.removal.columns import columns_of
+
+def planner(options: Mapping[str, Any]) -> Callable[[Picture], DrainPlan]:
+    """Return what plans a picture after the other.
+
+    A node that is not to be freed must be there the first time; one that is gone later needs no keeping.
+    """
     from cotide_core.consolidation.removal.drain_plan import drain_plan
-    from cotide_core.consolidation.removal.not_freed import in_pools, not_freed
-    from cotide_core.consolidation.removal.outlook import outlook_of
-    from cotide_core.consolidation.removal.stays import MoveRules
 
-    rules = MoveRules(
-        excluded_namespaces=frozenset(options["exclude_namespace"]),
-        minimum_age_seconds=options["minimum_age"],
-        local_storage=options["move_local_storage"],
-        prefer_no_eviction=options["move_unwilling"],
-        reserve_share=options["reserve"],
-        most_moves=options["most_moves"],
-        moves_per_node=options["moves_per_node"],
-    )
-    outlook = outlook_of(picture.state, picture.now, picture.config.qos_risk_threshold)
-    columns = columns_of(picture.state, picture.constraints(rules), picture.now, outlook)
-    excluded = np.zeros(columns.nodes, np.bool_)
-    excluded[columns.rows(list(options["exclude_node"]))] = True
-    # What somebody has cordoned already is somebody's business.
-    for row, node in enumerate(picture.state.columns.nodes):
-        excluded[row] |= node is not None and (node.unschedulable or in_pools(node, pools))
+    laid_out = _layout(options)
+    return lambda picture: drain_plan(*laid_out(picture))
+
+
+def _explained(options: Mapping[str, Any], picture: Picture) -> tuple[DrainPlan, tuple[Left, ...], int]:
+    """Return the plan, why others in use are not freed, of `SHOWN_NODES` at most, and how many more those are."""
+    from cotide_core.consolidation.removal.drain_plan import drain_plan
+    from cotide_core.consolidation.removal.not_freed import not_freed
+
+    columns, rules, excluded = _layout(options)(picture)
     plan = drain_plan(columns, rules, excluded)
-    return plan, *not_freed(columns, rules, plan, excluded, most)
+    return plan, *not_freed(columns, rules, plan, excluded, SHOWN_NODES)
+
+
+def _layout(options: Mapping[str, Any]) -> Callable[[Picture], tuple[RemovalColumns, MoveRules, Booleans]]:
+    """Return what lays out a picture for a plan, and says which nodes are not to be freed."""
+    known: set[str] = set()
+    pools = _pools(options["exclude_pool"])
+
+    def laid_out(picture: Picture) -> tuple[RemovalColumns, MoveRules, Booleans]:
+        import numpy as np
+
+        from cotide_core.consolidation.removal.columns import columns_of
+        from cotide_core.consolidation.removal.not_freed import in_pools
+        from cotide_core.consolidation.removal.outlook import outlook_of
+        from cotide_core.consolidation.removal.stays import MoveRules
+
+        rules = MoveRules(
+            excluded_namespaces=frozenset(options["exclude_namespace"]),
+            minimum_age_seconds=options["minimum_age"],
+            local_storage=options["move_local_storage"],
+            prefer_no_eviction=options["move_unwilling"],
+            reserve_share=options["reserve"],
+            most_moves=options["most_moves"],
+            moves_per_node=options["moves_per_node"],
+        )
+        outlook = outlook_of(picture.state, picture.now, picture.config.qos_risk_threshold)
+        columns = columns_of(picture.state, picture.constraints(rules), picture.now, outlook)
+        excluded = np.zeros(columns.nodes, np.bool_)
+        there = set(columns.names)
+        for name in options["exclude_node"]:
+            if name not in there | known:
+                raise InputError(f"no node is called {name!r}", field="--exclude-node")
+        known.update(options["exclude_node"])
+        excluded[columns.rows([name for name in options["exclude_node"] if name in there])] = True
+        # What somebody has cordoned already is somebody's business.
+        for row, node in enumerate(picture.state.columns.nodes):
+            excluded[row] |= node is not None and (node.unschedulable or in_pools(node, pools))
+        return columns, rules, excluded
+
+    return laid_out
 
 
 def _pools(given: Sequence[str]) -> dict[str, set[str]]:

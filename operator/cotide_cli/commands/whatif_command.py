@@ -53,12 +53,15 @@ def command(
         raise InputError("is asked alone", field="--each-node")
     if not each_node and not any(changes):
         raise InputError("nothing is different: give one of --without-node, --add-node, --policy, --scale-workload")
+    gone = tuple(dict.fromkeys(name.strip() for part in without for name in part.split(",") if name.strip()))
+    if without and not gone:  # of a script's empty variable: "nothing moves" would be an answer about no node
+        raise InputError("names no node", field="--without-node")
     counts = [_count(text) for text in added]
     factors = dict(_factor(text) for text in scaled)
     picture = read_picture(ledger, at, kubeconfig, context)
     if each_node:
         return _print_each(picture, output)
-    answer = _answer(picture, without, counts, policy, factors)
+    answer = _answer(picture, gone, counts, policy, factors)
     if output == "table":
         _print(answer)
     else:
@@ -84,12 +87,11 @@ def _factor(text: str) -> tuple[str, float]:
 
 
 def _answer(
-    picture: Picture, without: tuple[str, ...], counts: list[tuple[str, int]], policy: str | None, scaled: Any
+    picture: Picture, gone: tuple[str, ...], counts: list[tuple[str, int]], policy: str | None, scaled: Any
 ) -> ScenarioAnswer:
     from cotide_core.consolidation.removal.scenario import Scenario, clones, play_scenario
     from cotide_core.forecasting.heuristics import HeuristicCatalogue
 
-    gone = tuple(dict.fromkeys(name.strip() for part in without for name in part.split(",") if name.strip()))
     coming = [node for model, count in counts for node in clones(picture.state, model, count)]
     scenario = Scenario(gone, tuple(coming), scaled, policy)
     return play_scenario(picture.state, scenario, picture.now, picture.config, HeuristicCatalogue(), picture.facts)

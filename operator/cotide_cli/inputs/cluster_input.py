@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -39,11 +40,13 @@ def read_picture(ledger: Path | None, at: float | None, kubeconfig: str | None, 
     Raises
     ------
     InputError
-        When the ledger can't be read, or a time is given without a ledger.
+        When the ledger can't be read, or a time is given without a ledger or is none.
     """
     from cotide_operator.consolidation.official_client import OfficialClient
     from cotide_operator.consolidation.picture import picture_of_ledger
 
+    if at is not None and not isfinite(at):
+        raise InputError(f"{at:g} is no number of seconds", field="--at")
     if ledger is None:
         if at is not None:
             raise InputError("names a time of a ledger, which is not given", field="--at")

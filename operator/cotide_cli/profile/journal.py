@@ -94,7 +94,7 @@ class Journal:
                     plan = Plan.of_document(entry["plan"])
                 else:
                     self.windows.append(_window(entry["window"]))
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
                 raise InputError(f"no entry of a journal: {error!r}", file=str(self.path), line=number) from error
         return plan
 

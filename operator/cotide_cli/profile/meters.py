@@ -112,7 +112,9 @@ class LoadCommand:
             found.append(error)
 
     def _reading(self, stdout: str, seconds: float) -> Reading:
-        last = next((line for line in reversed(stdout.splitlines()) if line.strip()), "")
+        lines = [line for line in stdout.splitlines() if line.strip()] or [""]
+        # Who runs a container may say that it is deleted after it has ended.
+        last = next((line for line in reversed(lines) if line.lstrip().startswith("{")), lines[-1])
         try:
             said = json.loads(last)
             p95 = float(said["p95_ms"])

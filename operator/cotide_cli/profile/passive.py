@@ -63,11 +63,23 @@ class Alternation:
         return bool(self._jobs)
 
     def set(self, *, running: bool) -> None:
-        """Let the Jobs run, or suspend them."""
+        """Let the Jobs run, or suspend them; one that is refused keeps none behind it from being asked for.
+
+        Raises
+        ------
+        ClusterError
+            When one was refused.
+        """
         from cotide_kube.official import ask
 
+        refused: list[ClusterError] = []
         for namespace, name in self._jobs:
-            ask(self._api.patch_namespaced_job, name, namespace, {"spec": {"suspend": not running}})
+            try:
+                ask(self._api.patch_namespaced_job, name, namespace, {"spec": {"suspend": not running}})
+            except ClusterError as error:
+                refused.append(error)
+        if refused:
+            raise refused[0]
 
 
 def mix_of_pods(pods: Sequence[Mapping[str, Any]], kinds: Sequence[JobKind]) -> Mix:

@@ -156,7 +156,7 @@ load_options = option_group(
     "load",
     LoadOptions,
     grouped("--target", help="memcached://HOST:PORT, http://HOST:PORT/PATH or tcp://HOST:PORT: built-in open loop."),
-    grouped("--load-command", help="Your own load, with {rate} and {seconds}; its last line is JSON with p95_ms."),
+    grouped("--load-command", help="Your own load, with {rate} and {seconds}; its last line of JSON has p95_ms."),
     grouped("--request", default=r"PING\r\n", show_default=True, help="What a tcp target is sent; one line answers."),
     grouped("--service-command", help="Starts the service on this machine; default: it runs already."),
     grouped("--rates", callback=numbers, required=True, metavar="N,N,...", help="Requests a second."),

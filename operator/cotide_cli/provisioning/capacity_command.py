@@ -12,13 +12,14 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import numpy as np
 
 from cotide_cli.printing import as_text, output_option, print_lines
 from cotide_core.errors import InputError
+from cotide_core.units import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -79,11 +80,20 @@ def command(
         raise InputError("names no actuator: nothing can be applied", file=str(config), field="provisioning.actuator")
     past = None if history is None else read_history(history)
     asked = None if whole.metrics_source is None else whole.metrics_source.prometheus
-    advice, view, sent = asyncio.run(_run(settings, asked, past, apply_it, dry_run, namespace, kubeconfig, context))
+    found = asyncio.run(_run(settings, asked, past, apply_it, dry_run, namespace, kubeconfig, context))
     if output == "table":
-        _print(settings, advice, view, sent, dry_run)
+        _print(settings, found, dry_run)
     else:
-        click.echo(as_text(_as_data(settings, advice, view, sent, dry_run), output))
+        click.echo(as_text(_as_data(settings, found, dry_run), output))
+
+
+class _Found(NamedTuple):
+    """What was planned, from what, and what was or would be sent; ``hopeless``: pods larger than any machine."""
+
+    advice: Advice
+    view: ClusterView
+    sent: list[str] | None
+    hopeless: int
 
 
 def read_history(path: Path) -> History:
@@ -133,12 +143,12 @@ async def _run(
     namespace: str | None,
     kubeconfig: str | None,
     context: str | None,
-) -> tuple[Advice, ClusterView, list[str] | None]:
+) -> _Found:
     from cotide_kube.client import KubeClient
     from cotide_kube.credentials import load_credentials
-    from cotide_operator.provisioning.advice import Underway, advise
+    from cotide_operator.provisioning.advice import Underway, advise, machine_types
     from cotide_operator.provisioning.carrying import BookStore
-    from cotide_operator.provisioning.cluster_view import view_of
+    from cotide_operator.provisioning.cluster_view import view_of, without_hopeless
 
     credentials = load_credentials(kubeconfig, context)
     async with KubeClient(credentials) as client:
@@ -146,23 +156,27 @@ async def _run(
         now = time.time()
         kinds = [kind.name for kind in settings.machine_types]
         where = namespace or credentials.namespace
-        ours = _freed(nodes)
+        freed = _freed(nodes)
+        ours = set(freed)
         if settings.actuator is not None and not settings.actuator.scales:
             book = await _book(BookStore(client, where), needed=apply_it)
             ours |= {*book.draining, *book.opening}
-        view = view_of(nodes, pods, settings.node_type_label, kinds, now, ours)
+        machines = np.array([kind.capacity for kind in machine_types(settings)])
+        seen = view_of(nodes, pods, settings.node_type_label, kinds, now, ours, freed)
+        view, hopeless = without_hopeless(seen, machines)
         there = Counter((one["metadata"].get("labels") or {}).get(settings.node_type_label) for one in nodes)
         counted = Counter(node.kind for node in view.nodes)
         away = {kind: there[kind] - counted[kind] for kind in kinds}
         price = await _prices(settings, prometheus, now)
         advice = advise(settings, view, history, Underway(away=away), price=price, moves=False)
         if not apply_it or settings.actuator is None:
-            return advice, view, None
+            return _Found(advice, view, None, hopeless)
         if settings.actuator.scales:
-            sent = await _scale(settings.actuator, advice, away, kubeconfig, context, dry_run)
+            opened = await _open(client, advice, view, dry_run)
+            sent = opened + await _scale(settings.actuator, advice, away, kubeconfig, context, dry_run)
         else:
             sent = await _order(client, settings, advice, view, where, now, dry_run)
-        return advice, view, sent
+        return _Found(advice, view, sent, hopeless)
 
 
 async def _book(store: BookStore, *, needed: bool) -> OrderBook:
@@ -230,9 +244,25 @@ async def _order(
             view.nodes,
             now,
             boot_deadline_seconds=settings.boot_deadline_seconds,
+            closed=view.closed,
+            others=view.others,
             dry_run=dry_run,
         )
     return [f"{one.action.value} {one.subject} ({one.kind})" for one in done]
+
+
+async def _open(client: KubeClient, advice: Advice, view: ClusterView, dry_run: bool) -> list[str]:
+    """Open nodes that are wanted and were freed; they count as on, and no replicas are raised for them."""
+    from cotide_operator.provisioning.carrying import open_node
+
+    sent = []
+    for kind, on, wanted in zip(advice.kinds, advice.on, advice.plan.machines[0], strict=True):
+        freed = [node.name for node in view.nodes if node.kind == kind and node.freed and node.cordoned]
+        for name in freed[: max(int(wanted - (on - len(freed))), 0)]:
+            if not dry_run:
+                await open_node(client, name)
+            sent.append(f"uncordon {name} ({kind})")
+    return sent
 
 
 async def _scale(
@@ -259,10 +289,8 @@ async def _scale(
     return sent
 
 
-def _as_data(
-    settings: ProvisioningSettings, advice: Advice, view: ClusterView, sent: list[str] | None, dry_run: bool
-) -> dict[str, Any]:
-    plan = advice.plan
+def _as_data(settings: ProvisioningSettings, found: _Found, dry_run: bool) -> dict[str, Any]:
+    advice, plan = found.advice, found.advice.plan
     steps = [
         {
             "afterSeconds": index * settings.step_seconds,
@@ -280,16 +308,15 @@ def _as_data(
         "steps": steps,
         "cost": plan.cost,
         "worthOfOneMachineMore": dict(zip(advice.kinds, map(float, plan.worth_of_machine), strict=True)),
-        "unknownNodes": list(view.unknown),
-        "sent": sent,
+        "unknownNodes": list(found.view.unknown),
+        "hopelessPods": found.hopeless,
+        "sent": found.sent,
         "dryRun": dry_run,
     }
 
 
-def _print(
-    settings: ProvisioningSettings, advice: Advice, view: ClusterView, sent: list[str] | None, dry_run: bool
-) -> None:
-    plan = advice.plan
+def _print(settings: ProvisioningSettings, found: _Found, dry_run: bool) -> None:
+    advice, plan, sent = found.advice, found.advice.plan, found.sent
     lines = [["in minutes", *advice.kinds, "containers p50", "p95", "p99", "not served"]]
     lines.append(["on now", *(f"{count:.0f}" for count in advice.on), "", "", "", ""])
     for index, row in enumerate(plan.machines):
@@ -304,8 +331,10 @@ def _print(
     for kind, worth in zip(advice.kinds, plan.worth_of_machine, strict=True):
         if worth > 0:
             click.echo(f"  one {kind} more would save {worth:.4f}")
-    if view.unknown:
-        click.echo(f"  left alone, of no known type or cordoned by somebody else: {', '.join(view.unknown)}")
+    if found.view.unknown:
+        click.echo(f"  left alone, of no known type or cordoned by somebody else: {', '.join(found.view.unknown)}")
+    if found.hopeless:
+        click.echo(f"  {counted(found.hopeless, 'pod is', 'pods are')} larger than any machine: nothing is on for them")
     if sent is None:
         click.echo("  advice only: nothing was changed")
     else:

@@ -7,14 +7,17 @@ anything is set; what rises is set before what falls, over all services.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import json
 import math
 import signal
+import stat
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -22,6 +25,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from cotide_core.errors import ClusterError, InputError
+from cotide_core.provisioning.placement_model import LARGEST, STEPS_MOST
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import load_credentials
 from cotide_operator.config.yaml_lines import line_of, load, written
@@ -38,9 +42,13 @@ from cotide_operator.provisioning.placing import (
     scale,
 )
 
+if TYPE_CHECKING:
+    from cotide_sim.traces.rows import Row
+
 Floats = NDArray[np.float64]
 Everything = Mapping[str, Mapping[str, Seen | None]]
 """What was seen, by service and centre."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 CLUSTER_SECONDS = 10.0
 """For one answer of a cluster; chosen: what takes longer is lost."""
 
@@ -77,7 +85,7 @@ class LostClusters:
             names = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise InputError(f"can't be read: {error.strerror}", file=str(path)) from error
-        except ValueError:
+        except (ValueError, RecursionError):
             names = None
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise InputError(
@@ -102,11 +110,30 @@ class LostClusters:
             try:
                 aside.write_text(text, encoding="utf-8")
                 aside.replace(file)
-            except OSError:  # the file alone is mounted, or writable
-                file.write_text(text, encoding="utf-8")
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    aside.unlink(missing_ok=True)
+                if error.errno in NO_ROOM:  # nor would the file itself be written whole
+                    raise
+                file.write_text(text, encoding="utf-8")  # it alone is mounted, or writable
         except OSError as error:
             words = f"can't be written: {error.strerror}; what is not set yet stays as it is"
             raise InputError(words, file=str(self.path), field="--state") from error
+
+
+Writing = tuple[int, int, int]
+"""Which file it is, when it was written last, and how long it is."""
+
+
+def _writing(path: Path) -> Writing | None:
+    """Return None for what is not there: whoever reads it says so."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    if not stat.S_ISREG(found.st_mode):  # a pipe's times change with what is written to it
+        return found.st_ino, 0, 0
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 @dataclass(slots=True)
@@ -114,17 +141,12 @@ class PassedRows:
     """How many rows of a forecast are of the past: a file that stays as it is moves on by a row each step."""
 
     monotonic: Callable[[], float] = time.monotonic
-    _since: dict[Path, tuple[tuple[int, int], float]] = field(default_factory=dict)
+    _since: dict[Path, tuple[Writing, float]] = field(default_factory=dict)
     """By file: which writing of it, and when that was first read."""
 
-    def of(self, path: Path, step_seconds: float) -> int:
-        """Return the rows of a file that have passed since it was first read as it was written last."""
-        try:
-            found = path.stat()
-        except OSError as error:
-            raise InputError(f"can't be read: {error.strerror}", file=str(path)) from error
-        writing, now = (found.st_ino, found.st_mtime_ns), self.monotonic()
-        known = self._since.get(path)
+    def of(self, path: Path, writing: Writing, step_seconds: float) -> int:
+        """Return the rows of a file that have passed since it was first read as it was written then."""
+        now, known = self.monotonic(), self._since.get(path)
         if known is None or known[0] != writing:  # the same rows written anew are rows from now on
             self._since[path] = (writing, now)
             return 0
@@ -236,18 +258,21 @@ def _forecasts(
         for service in settings.services
     }
     every = [name for names in columns.values() for name in names]
-    rates = _columns(files.demand, every)
+    rates, demand_writing = _read(files.demand, every)
     asked = [centre.name for centre in settings.centres if centre.name not in queried_prices]
     given = np.zeros((len(rates), 0))
     if asked:
         if files.prices is None:
             raise InputError(f"is needed for the centres without a priceQuery: {', '.join(asked)}", field="--prices")
-        given = _columns(files.prices, asked, signed=True)
+        given, writing = _read(files.prices, asked, signed=True)
         if len(given) != len(rates):
             raise InputError(f"has {len(given)} rows where the demand has {len(rates)}", file=str(files.prices))
-        given = _left(files.prices, given, passed.of(files.prices, settings.step_seconds))
-    rates = _left(files.demand, rates, passed.of(files.demand, settings.step_seconds))
+        given = _left(files.prices, given, passed.of(files.prices, writing, settings.step_seconds))
+    rates = _left(files.demand, rates, passed.of(files.demand, demand_writing, settings.step_seconds))
     rows = min(len(rates), len(given)) if asked else len(rates)  # one of the files may be the newer
+    if rows > STEPS_MOST:
+        words = f"has {rows} rows from now on, at most {STEPS_MOST} steps are planned for"
+        raise InputError(words, file=str(files.demand))
     of_column = dict(zip(asked, given[:rows].T, strict=True))
     price = np.stack(
         [of_column.get(one.name, np.full(rows, queried_prices.get(one.name, 0.0))) for one in settings.centres], axis=1
@@ -262,13 +287,28 @@ def _left(path: Path, rows: Floats, passed: int) -> Floats:
     return rows[passed:]
 
 
+def _read(path: Path, names: Sequence[str], *, signed: bool = False) -> tuple[Floats, Writing]:
+    """Return the columns of a file that nobody wrote meanwhile, and which writing of it they are."""
+    before = _writing(path)
+    rows = _columns(path, names, signed=signed)
+    if before is None or _writing(path) != before:  # half of 100 is a number, too
+        raise InputError("was written while it was read: replace it by renaming another", file=str(path))
+    return rows, before
+
+
 def _columns(path: Path, names: Sequence[str], *, signed: bool = False) -> Floats:
     """Return (rows, names) numbers of a CSV file; below 0 only where that may be."""
     from cotide_sim.traces.rows import stream_rows
 
     least = -math.inf if signed else 0.0
-    read = stream_rows(path, list(names), what="forecast")
-    rows = [[row.number(name, minimum=least) for name in names] for row in read]
+
+    def number(row: Row, name: str) -> float:
+        value = row.number(name, minimum=least)
+        if abs(value) > LARGEST:
+            raise row.error(name, f"{row.text(name)!r} is beyond {LARGEST:g}")
+        return value
+
+    rows = [[number(row, name) for name in names] for row in stream_rows(path, list(names), what="forecast")]
     if not rows:
         raise InputError("has no rows", file=str(path))
     return np.array(rows)

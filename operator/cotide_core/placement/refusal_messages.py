@@ -6,16 +6,18 @@ numbers of a sentence add up to the number of nodes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 import numpy as np
 
-from cotide_core.instructions import NodeVerdict, WaitReason
+from cotide_core.instructions import Instruction, NodeVerdict, Wait, WaitReason
 from cotide_core.placement.candidates import Candidates
 from cotide_core.placement.feasibility import FITS, Reasons
 from cotide_core.qos.qos_guard import AtRisk
 from cotide_core.state.snapshot import Snapshot
 
+_LIMIT_OF: Final = "latency limit of "
 NAMED_SERVICES = 3
 """Services that a sentence names one by one; the rest are summed (chosen: events are cut at 1 KiB)."""
 
@@ -51,6 +53,23 @@ def risk_verdicts(snapshot: Snapshot, refused: Sequence[AtRisk]) -> list[NodeVer
 def _at_risk(snapshot: Snapshot, nodes: int, probability: float, row: int, words: str) -> NodeVerdict:
     message = f"would break the latency {words} (p={probability:.2f})"
     return NodeVerdict(nodes, message, WaitReason.QOS_AT_RISK, snapshot.name(row), probability)
+
+
+def service_at_risk(message: str) -> str:
+    """Return the Workload for whose sake a message says that nodes were refused; empty where it names none."""
+    return message.partition(_LIMIT_OF)[2].partition(" ")[0]
+
+
+def services_at_risk(instructions: Iterable[Instruction]) -> set[str]:
+    """Return the Workloads for whose sake pods that wait were refused nodes, as far as sentences name them."""
+    messages = {
+        verdict.message
+        for one in instructions
+        if isinstance(one, Wait)
+        for verdict in one.refused
+        if verdict.reason is WaitReason.QOS_AT_RISK
+    }
+    return {service for message in messages if (service := service_at_risk(message))}
 
 
 def sentence(verdicts: Sequence[NodeVerdict], nodes: int) -> str:

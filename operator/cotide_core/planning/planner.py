@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from cotide_core.config import PlansConfig, SchedulerConfig
-from cotide_core.events import Event, NodeForecasted, NodeUsageSampled, PodRefused, ServiceSampled, Tick
+from cotide_core.events import Event, NodeContended, NodeForecasted, NodeUsageSampled, PodRefused, ServiceSampled, Tick
 from cotide_core.forecasting.run_time_cache import RunTimes
 from cotide_core.forecasting.run_time_quantile import PlanQuantile
 from cotide_core.forecasting.slowdown_cache import SlowdownCache
@@ -53,7 +53,7 @@ from cotide_core.state.shapes import Shape
 from cotide_core.state.snapshot import Snapshot
 from cotide_core.units import noun_of
 
-_IRRELEVANT: Final = (ServiceSampled, NodeUsageSampled, NodeForecasted, Tick)
+_IRRELEVANT: Final = (ServiceSampled, NodeUsageSampled, NodeContended, NodeForecasted, Tick)
 ROUNDS: Final = 8
 """Plans of one cycle that the latency guard may refuse a start of, before the rest has to wait for the next cycle
 (chosen: each one learns of all nodes for the shapes that it was refused)."""

@@ -21,9 +21,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from cotide_core.errors import InputError
+
+NO_KIND: Final = "no known type"
+"""Kind of a node whose own is known no more."""
+_NO_OTHERS: Final[Mapping[str, bool]] = {}
 
 
 class Stage(StrEnum):
@@ -69,6 +73,7 @@ class NodeView:
     ----------
     order : id of the order that it came from; None for one that was there.
     pods, online_pods : pods on it besides those of DaemonSets, and those of online services among them.
+    freed : consolidation has emptied and cordoned it, for whoever takes it.
     """
 
     name: str
@@ -77,6 +82,7 @@ class NodeView:
     cordoned: bool = False
     pods: int = 0
     online_pods: int = 0
+    freed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +152,17 @@ class OrderBook:
         *,
         drains: bool = True,
         arrived: Set[str] = frozenset(),
+        closed: Set[str] = frozenset(),
+        others: Mapping[str, bool] = _NO_OTHERS,
     ) -> tuple[OrderBook, tuple[NodeInstruction, ...]]:
         """Return the book and what to do, for what is wanted of each kind; kinds that are not named are left alone.
 
         The book must be written down before anything is done. Without ``drains`` nodes are cordoned and stopped by
         somebody else, who has better reasons: the book only orders, and cancels what has not come. ``arrived``: ids of
-        orders whose nodes are there and not among ``nodes``, since they can't be counted on.
+        orders whose nodes are there and not among ``nodes``, since they can't be counted on. ``closed``: of those whose
+        nodes somebody holds cordoned. These are waited for as long as a boot may take, since one that boots may be
+        opened when it is done; but what has joined is neither late nor to be cancelled. ``others``: nodes of no known
+        kind, and whether each is cordoned: what was being emptied is opened, unless it was told to go.
         """
         came = {node.order for node in nodes if node.order is not None} | arrived
         orders = [
@@ -159,12 +170,18 @@ class OrderBook:
             for one in self.orders
             if one.id not in came
         ]
+        orders = _without_joined(orders, closed)
         by_name = {node.name: node for node in nodes}
         # One that was told to go and is open again somebody has opened: it is no longer ours.
         stopping = {name for name in self.stopping if name in by_name and by_name[name].cordoned} if drains else set()
         taken = set(self.stopping) - stopping
         draining = [name for name in self.draining if name in by_name and name not in taken] if drains else []
         opening = [name for name in self.opening if name in by_name and by_name[name].cordoned] if drains else []
+        # What was freed goes, or is opened, as if we had emptied it.
+        ours = {*draining, *opening, *taken}
+        draining += [node.name for node in nodes if drains and node.freed and node.cordoned and node.name not in ours]
+        left = [name for name in dict.fromkeys((*self.opening, *self.draining)) if others.get(name)] if drains else []
+        gone = [name for name in left if name in self.stopping]
         issued, held = self.issued, set[str]()
         for name in list(draining):
             if by_name[name].online_pods and name not in stopping:
@@ -187,13 +204,16 @@ class OrderBook:
                 orders, surplus = _cancelled(orders, kind, surplus)
                 draining.extend(node.name for node in (_leaving(there, surplus) if drains else ()))
             held |= _held_back(orders, kind, count - len(there))
+        orders = _without_joined(orders, closed)
         opening = [name for name in opening if name not in draining]
-        todo = [NodeInstruction(Action.UNCORDON, name, by_name[name].kind) for name in opening]
+        opening += [name for name in left if name not in gone]
+        kinds = {name: node.kind for name, node in by_name.items()}
+        todo = [NodeInstruction(Action.UNCORDON, name, kinds.get(name, NO_KIND)) for name in opening]
         todo += _sent([one for one in orders if one.id not in held], draining, by_name)
         after = replace(self, issued=issued, orders=tuple(orders))
         if drains:
-            kept = tuple(name for name in self.stopping if name in stopping)
-            after = replace(after, draining=tuple(draining), opening=tuple(opening), stopping=kept)
+            kept = tuple(name for name in self.stopping if name in stopping or name in gone)
+            after = replace(after, draining=(*draining, *gone), opening=tuple(opening), stopping=kept)
         return after, tuple(todo)
 
     def as_data(self) -> dict[str, Any]:
@@ -221,6 +241,11 @@ class OrderBook:
             return cls(str(data["name"]), int(data["issued"]), orders, *cordons)
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"the book of node orders can't be read: {error}", field="orders") from error
+
+
+def _without_joined(orders: Iterable[NodeOrder], closed: Set[str]) -> list[NodeOrder]:
+    """Return the orders without those that are to be cancelled although their nodes have joined."""
+    return [one for one in orders if one.stage is Stage.ASKED or one.id not in closed]
 
 
 def _cancelled(orders: list[NodeOrder], kind: str, surplus: int) -> tuple[list[NodeOrder], int]:

@@ -14,6 +14,8 @@ import numpy as np
 from cotide_core.errors import InputError
 from cotide_core.provisioning.programs import Booleans, Floats
 
+STEPS_MOST: Final = 1000
+"""Steps of a horizon; chosen: six weeks of hours."""
 LARGEST: Final = 1e9
 """More servers, requests per second or money than this is a slip of the pen (chosen)."""
 
@@ -103,8 +105,8 @@ class PlacementModel:
             raise InputError("needs a delay and a service rate above 0", field="level")
         if not (0 <= level.penalty <= LARGEST and 0 <= level.quadratic_penalty <= LARGEST):
             raise InputError(f"penalties must lie in [0, {LARGEST:g}]", field="level.penalty")
-        if not (1 <= self.horizon <= 1000 and 0 < self.step_seconds <= 7 * 86_400):
-            raise InputError("the horizon must be 1 to 1000 steps of at most a week", field="horizon")
+        if not (1 <= self.horizon <= STEPS_MOST and 0 < self.step_seconds <= 7 * 86_400):
+            raise InputError(f"the horizon must be 1 to {STEPS_MOST} steps of at most a week", field="horizon")
         if not self.usable().any():
             raise InputError("no data centre is near enough to any network for the delay asked for", field="delays")
 

@@ -2,9 +2,11 @@
 
 Called by the capacity of a policy that has one, in every cycle, after the events and before any placement. A node's
 load is what its online pods were measured to use plus what batch and gratis pods hold, as in Jiang et al., section I;
-a node without a fresh measurement is never judged. The states of a node::
+a node without a fresh measurement is never judged. Beside that load an agent of the node may tell for how long services
+wait for a cpu (`NodeContended`): above ``overload_contended_share`` the node is over, too, and below half of it calm.
+How much is lacking nobody knows then, so that one pod leaves after the other. The states of a node::
 
-    calm --over the share for the observation time--> overloaded --below the relieved share--> calm
+    calm --over a share for the observation time--> overloaded --below the relieved share--> calm
                                                        |  round of evictions, pause, round, ...
       too many episodes within the window --> cordoned for batch and gratis, for a while
 
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -39,6 +41,18 @@ class _Node:
     next_round: float = -np.inf
     episodes: deque[float] = field(default_factory=deque)
     cordoned_until: float = -np.inf
+
+
+class _Measured(NamedTuple):
+    """(2,) load and allocatable amounts of a node, and the share of its time for which a service waits for a cpu."""
+
+    load: Floats
+    physical: Floats
+    waiting: float
+
+    def waits_above(self, share: float) -> bool:
+        """Whether services wait for longer than a share that is looked at."""
+        return 0 < share < self.waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +134,13 @@ class OverloadMonitor:
                 load[:, record.row] -= _amounts(state, record)
         physical = state.host_load.physical()
         self._forget_gone(state)
+        waiting = np.zeros(size)
+        if self._config.overload_contended_share > 0:
+            waiting = state.contention.waiting(now, self._config.usage_stale_seconds)
         out: list[Evict] = []
-        for row in self._to_judge(state, fresh, load, physical):
-            out.extend(self._judge(state, evictions, lost, now, row, load[:, row], physical[:, row]))
+        for row in self._to_judge(state, fresh, load, physical, waiting):
+            measured = _Measured(load[:, row], physical[:, row], float(waiting[row]))
+            out.extend(self._judge(state, evictions, lost, now, row, measured))
         return out
 
     def keeps_off(self, now: float) -> bool:
@@ -164,33 +182,30 @@ class OverloadMonitor:
                 moments.append(node.over_since + self._config.overload_observation_seconds)
         return min((moment for moment in moments if moment > now), default=float("inf"))
 
-    def _to_judge(self, state: ClusterState, fresh: Booleans, load: Floats, physical: Floats) -> list[int]:
+    def _to_judge(
+        self, state: ClusterState, fresh: Booleans, load: Floats, physical: Floats, waiting: Floats
+    ) -> list[int]:
         """Return the rows that are over now, or were and are not calm again."""
         over = (load > self._config.overload_share * physical).any(axis=0) & fresh
         present = (state.columns.nodes[row] for row in np.flatnonzero(over).tolist())
         self._over = tuple(node.name for node in present if node is not None)
-        rows = set(np.flatnonzero(over).tolist())
+        share = self._config.overload_contended_share
+        rows = set(np.flatnonzero(over | (waiting > share) if share > 0 else over).tolist())
         for name, node in self._nodes.items():
             if node.overloaded or node.over_since is not None:
                 rows.add(state.columns.row_of[name])
         return sorted(row for row in rows if fresh[row])
 
     def _judge(
-        self,
-        state: ClusterState,
-        evictions: Evictions,
-        lost: Lost,
-        now: float,
-        row: int,
-        load: Floats,
-        physical: Floats,
+        self, state: ClusterState, evictions: Evictions, lost: Lost, now: float, row: int, measured: _Measured
     ) -> list[Evict]:
-        config = self._config
+        config, load, physical = self._config, measured.load, measured.physical
         present = state.columns.nodes[row]
         if present is None:
             return []
         node = self._nodes.setdefault(present.name, _Node())
-        over = bool((load > config.overload_share * physical).any())
+        contended = measured.waits_above(config.overload_contended_share)
+        over = contended or bool((load > config.overload_share * physical).any())
         if not node.overloaded:
             if not over:
                 node.over_since = None
@@ -199,15 +214,22 @@ class OverloadMonitor:
             if now < node.over_since + config.overload_observation_seconds:
                 return []
             self._open_episode(node, now)
-        elif not (load > config.relieved_share * physical).any():
+        elif not measured.waits_above(config.overload_contended_share / 2) and not (
+            (load > config.relieved_share * physical).any()
+        ):
             node.overloaded, node.over_since = False, None
             return []
         if now < node.next_round:
             return []
-        chosen = self._victims(state, evictions, lost, now, row, load - config.relieved_share * physical)
+        lacking = load - config.relieved_share * physical
+        if contended and not (lacking > 0).any() and not _anybody_leaves(state, evictions, row):
+            lacking[0] = 1.0  # a millicore: whoever holds any cpu is enough for a round
+        chosen = self._victims(state, evictions, lost, now, row, lacking)
         if chosen:
             node.next_round = now + config.overload_pause_seconds
         why = _why(load, physical)
+        if contended:
+            why = f"a service there waits for a cpu for {measured.waiting:.0%} of its time, {why}"
         out = []
         for one in chosen:
             pod = one.record.pod
@@ -265,6 +287,14 @@ class OverloadMonitor:
 
     def _forget_gone(self, state: ClusterState) -> None:
         self._nodes = {name: node for name, node in self._nodes.items() if name in state.columns.row_of}
+
+
+def _anybody_leaves(state: ClusterState, evictions: Evictions, row: int) -> bool:
+    """Return whether a batch or gratis pod is on its way off a row already."""
+    return any(
+        one.pod.workload_class is not WorkloadClass.ONLINE and (one.pod.terminating or one.pod.key in evictions.asked())
+        for one in state.records_on(row)
+    )
 
 
 def _amounts(state: ClusterState, record: PodRecord) -> Floats:

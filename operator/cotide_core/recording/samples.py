@@ -28,6 +28,8 @@ from cotide_core.state.node_columns import CPU_COLUMN
 
 POOL: Final = ""
 """The learner of the namespaces that an administrator pools; each other namespace is a learner of its own name."""
+CONTENTION_SECONDS: Final = 60.0
+"""For how long it is believed that a service is held back by its own limit (chosen: four readings)."""
 LEAST_MILLISECONDS: Final = 1e-6
 """A lower p95 is no measurement (chosen: a nanosecond). Where no request was found a query says 0: no logarithm."""
 
@@ -180,6 +182,8 @@ class SampleCollector:
         if learner is None or not {self._learner(one.pod) for one in batch_on(state, record.row)} <= {learner, POOL}:
             return
         columns, row = state.columns, record.row
+        if self._now is not None and state.contention.throttled(row, self._now, CONTENTION_SECONDS):
+            return  # a limit of its own made some service here slow, and no mix
         if any(service.requests_per_second is None for service in columns.services[row]):
             return  # what a neighbour does is not known: nothing is to be learned from it
         jobs = tuple(

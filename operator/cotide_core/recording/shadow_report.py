@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from cotide_core.events import Event, ModelsChanged, Pod, PodDeleted, PodPhase, PodUpserted, ServiceSampled
 from cotide_core.forecasts import ModelCatalogue
 from cotide_core.instructions import Bind
+from cotide_core.placement.refusal_messages import service_at_risk
 from cotide_core.policies import build_policy
 from cotide_core.reclaiming.extender_advisor import ExtenderAdvisor
 from cotide_core.recording.ledger import LedgerEntry, read_ledger
@@ -199,8 +200,7 @@ class ShadowAccount:
             kind = answer.verdicts[0].reason.value if answer.verdicts else "NoMatchingNode"
             report.refused[kind] = report.refused.get(kind, 0) + 1
             for why in answer.refused.values():
-                if "latency limit of " in why:
-                    service = why.partition("latency limit of ")[2].partition(" ")[0]
+                if service := service_at_risk(why):
                     report.services[service] = report.services.get(service, 0) + 1
                     self._refused_on.setdefault(node, set()).add(pod.uid)
         if probability is not None:

@@ -26,6 +26,7 @@ from cotide_core.events import (
     NamespaceUpserted,
     Node,
     NodeBackoffRestored,
+    NodeContended,
     NodeDeleted,
     NodeForecasted,
     NodeUpserted,
@@ -43,6 +44,7 @@ from cotide_core.events import (
     WorkloadUpserted,
 )
 from cotide_core.limits import EXACT
+from cotide_core.state.contention import Contention
 from cotide_core.state.host_load import HostLoad
 from cotide_core.state.namespace_use import Demand, NamespaceUse, has_limits, namespace_of
 from cotide_core.state.node_columns import NodeColumns, ServicePod
@@ -86,6 +88,7 @@ class ClusterState:
     ----------
     columns : the arrays; read them through `snapshot.Snapshot`.
     host_load : measured and predicted load of each row.
+    contention : how the cpu of each row is fought for.
     rate_forecasts : predicted request rates of online pods.
     namespaces : limits of namespaces, and what their batch and gratis pods hold of them.
     refusals : nodes that refused a pod lately.
@@ -102,6 +105,7 @@ class ClusterState:
         """Forget everything: a new engine follows, and whoever reads this state goes on reading it."""
         self.columns = NodeColumns()
         self.host_load = HostLoad(self.columns)
+        self.contention = Contention(self.columns)
         self.rate_forecasts = RateForecasts()
         self.namespaces = NamespaceUse()
         self.refusals = NodeRefusals()
@@ -437,6 +441,7 @@ class ClusterState:
             self.matches.hang(gone.attached, (), row)
         self.columns.remove(name)
         self.host_load.forget(row)
+        self.contention.forget(row)
         self.refusals.forget(name)
         self.relieved.discard(row)
         self.eased.discard(row)
@@ -502,6 +507,8 @@ class ClusterState:
             self._assume(event)
         elif isinstance(event, RatesForecasted):
             self._follow_rates(self.rate_forecasts.take(event))
+        elif isinstance(event, NodeContended):
+            self.contention.apply(event)
         elif isinstance(event, NodeBackoffRestored):
             self._restore(event)
         elif isinstance(event, NamespaceUpserted):

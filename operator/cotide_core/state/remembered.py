@@ -41,7 +41,8 @@ class Remembered(Generic[K, V]):
             if found is None:
                 return None
             if not self._full():
-                self.keep(key, *self._old.pop(key))
+                # It may be gone by now: specs of pods are read by the extender's thread, too, and at the same time.
+                self.keep(key, *self._old.pop(key, found))
         return found[0]
 
     def keep(self, key: K, value: V, size: int = 0) -> None:

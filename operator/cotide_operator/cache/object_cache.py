@@ -57,10 +57,12 @@ Kind = Literal[
     "pods",
     "podgroups",
     "gangworkloads",
+    "gangpodgroups",
 ]
-OPTIONAL_KINDS: Final[tuple[Kind, ...]] = ("podgroups", "gangworkloads")
-"""What a server need not serve: PodGroups of coscheduling, and Workloads of ``scheduling.k8s.io`` (1.35, alpha), which
-say how large a gang is. Nobody waits for their first list: until then a pod that names one waits."""
+OPTIONAL_KINDS: Final[tuple[Kind, ...]] = ("podgroups", "gangworkloads", "gangpodgroups")
+"""What a server need not serve: PodGroups of coscheduling, Workloads of ``scheduling.k8s.io`` (1.35, alpha) and its
+PodGroups (1.36 and newer), which say how large a gang is. Nobody waits for their first list: until then a pod that
+names one waits."""
 KINDS: Final[tuple[Kind, ...]] = tuple(kind for kind in get_args(Kind) if kind not in OPTIONAL_KINDS)
 SETTLE_SECONDS: Final = 0.01
 """Of one call of `settle`; chosen: a fifth of what one piece of work may take."""
@@ -109,7 +111,12 @@ PATHS: Final[dict[Kind, str]] = {
     "pods": "/api/v1/pods",
     "podgroups": "/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
     "gangworkloads": "/apis/scheduling.k8s.io/v1alpha1/workloads",
+    "gangpodgroups": "/apis/scheduling.k8s.io/v1beta1/podgroups",
 }
+OLDER_PATHS: Final[dict[Kind, tuple[str, ...]]] = {
+    "gangpodgroups": tuple(f"/apis/scheduling.k8s.io/{version}/podgroups" for version in ("v1alpha3", "v1alpha2"))
+}
+"""Where a server that does not serve the path above has the same, newest first: all that is read of it is alike."""
 KEPT_AS: Final[dict[Kind, Callable[[], Callable[[Any], Any]]]] = {"pods": PodKeeping, "nodes": NodeKeeping}
 """Makers of what turns a decoded object into the one that is kept."""
 TYPES: Final[dict[Kind, type[Any]]] = {
@@ -129,6 +136,7 @@ TYPES: Final[dict[Kind, type[Any]]] = {
     "pods": PodObject,
     "podgroups": CustomObject,
     "gangworkloads": CustomObject,
+    "gangpodgroups": CustomObject,
 }
 
 
@@ -177,7 +185,7 @@ class ObjectCache:
     ----------
     pods, nodes, priorityclasses, poddisruptionbudgets, namespaces, workloads, jobs, persistentvolumeclaims,
     persistentvolumes, storageclasses, csinodes, csidrivers, csistoragecapacities, volumeattachments, podgroups,
-    gangworkloads :
+    gangworkloads, gangpodgroups :
         latest object by ``namespace/name`` (or name): views, which only `apply` changes.
     quarantine :
         what made a part of the operator raise; see its module.
@@ -209,6 +217,7 @@ class ObjectCache:
         self.volumeattachments: Mapping[str, AttachmentObject] = self._views["volumeattachments"]
         self.podgroups: Mapping[str, CustomObject] = self._views["podgroups"]
         self.gangworkloads: Mapping[str, CustomObject] = self._views["gangworkloads"]
+        self.gangpodgroups: Mapping[str, CustomObject] = self._views["gangpodgroups"]
         self.pods_version = ""
         self.quarantine = Quarantine()
         self._synced: set[Kind] = set()

@@ -25,6 +25,7 @@ from cotide_operator.cache import preflight
 from cotide_operator.cache.object_cache import (
     KEPT_AS,
     KINDS,
+    OLDER_PATHS,
     OPTIONAL_KINDS,
     PATHS,
     TYPES,
@@ -108,7 +109,7 @@ class Informers:
             self.reached.set()
             async with TaskSupervisor() as supervisor:
                 for kind in KINDS:
-                    supervisor.start(self._follow(kind), f"reflector of {kind}")
+                    supervisor.start(self._follow(kind, PATHS[kind]), f"reflector of {kind}")
                 for kind in OPTIONAL_KINDS:
                     supervisor.start(self._follow_if_served(kind), f"reflector of {kind}")
                 await supervisor.until(asyncio.get_running_loop().create_future())
@@ -116,20 +117,21 @@ class Informers:
     async def _follow_if_served(self, kind: Kind) -> None:
         """Follow a kind from when the server serves it and lets us read it; it may come later, or never."""
         while True:
-            try:
-                await self._follow(kind)
-            except ApiError as error:
-                if error.status not in NOT_SERVED:
-                    raise
-                _LOG.debug("%s are not followed: %s", kind, error)
+            for path in (PATHS[kind], *OLDER_PATHS.get(kind, ())):
+                try:
+                    await self._follow(kind, path)
+                except ApiError as error:
+                    if error.status not in NOT_SERVED:
+                        raise
+                    _LOG.debug("%s are not followed: %s", path, error)
             await asyncio.sleep(AGAIN_SECONDS)
 
-    async def _follow(self, kind: Kind) -> None:
+    async def _follow(self, kind: Kind, path: str) -> None:
         """Fill the mirror with one kind, for ever."""
         keep = KEPT_AS[kind]() if kind in KEPT_AS else None
         reflector: Reflector[Any] = Reflector(
             self._client,
-            PATHS[kind],
+            path,
             TYPES[kind],
             keep=keep,
             malformed=lambda bad: self._set_aside(kind, bad),

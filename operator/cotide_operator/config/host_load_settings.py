@@ -119,6 +119,9 @@ class OverloadSettings(Section):
     relieves_trend: bool = False
     """Whether pods also leave a node on which the measured p95 of a service rises towards its limit, under a policy
     that relieves latencies."""
+    contended_share: float = Field(default=_ENGINE.overload_contended_share, ge=0, le=1)
+    """Also overloaded is a node on which a service waits for a cpu for more than this share of its time, as node agents
+    measure (``metricsSource.prometheus.nodeWaitingQuery``), and calm below half of it. 0: nobody looks."""
 
     @model_validator(mode="after")
     def _ordered(self) -> OverloadSettings:

@@ -111,10 +111,24 @@ class PrometheusSourceSettings(UrlSource):
     """PromQL for millicores by (namespace, pod); a recorded query's name is the cheapest."""
     pod_memory_query: str = POD_MEMORY_QUERY
     """PromQL for bytes by (namespace, pod)."""
+    node_waiting_query: str | None = None
+    """PromQL for the share of its time for which a service of a node waits for a cpu, by ``node``, such as
+    ``max by (node) (avg_over_time(cotide_node_agent_services_waiting_share[1m]))``; left out, nobody asks."""
+    node_throttled_query: str | None = None
+    """PromQL for how many services of a node are held back by limits of their own, by ``node``, such as
+    ``max by (node) (max_over_time(cotide_node_agent_services_throttled[1m]))``: latencies that are measured there
+    meanwhile teach nothing."""
     bearer_token_file: Path | None = None
     """Read again once a minute, and when Prometheus refuses the token."""
     tls: TlsSettings = TlsSettings()
     workload_queries: WorkloadQueriesSettings = WorkloadQueriesSettings()
+
+    @field_validator("node_waiting_query", "node_throttled_query")
+    @classmethod
+    def _is_no_blank(cls, value: str | None) -> str | None:
+        if value is not None and not value.strip():
+            raise ValueError("must be a PromQL query that keeps the label node; leave it out for none")
+        return None if value is None else value.strip()
 
     @field_validator("pod_cpu_query", "pod_memory_query")
     @classmethod

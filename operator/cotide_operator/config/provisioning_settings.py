@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from cotide_core.errors import InputError
 from cotide_core.limits import CARBON_MOST, PRICE_LEAST, PRICE_MOST, QUERY_CHARACTERS
+from cotide_core.units import resource_amount
 from cotide_operator.config.section import Section
 
 API_PATH: Final = r"^(/api/v1|/apis/[^/\s]+/[^/\s]+)(/namespaces/[^/\s]+)?/[^/\s]+/[^/\s]+$"
@@ -43,6 +45,17 @@ class MachineTypeSettings(Section):
     switch_cost: float = Field(default=0.0, ge=0, le=1e6)
     boot_seconds: float = Field(default=120.0, ge=0, le=86_400)
     minimum_up_seconds: float = Field(default=600.0, ge=0, le=86_400)
+
+    @field_validator("cpu", "memory")
+    @classmethod
+    def _is_amount(cls, text: str, info: ValidationInfo) -> str:
+        try:
+            amount = resource_amount(str(info.field_name), text)
+        except InputError as error:
+            raise ValueError(error.message) from error
+        if amount <= 0:
+            raise ValueError(f"{text!r} is nothing to have: a machine of no size takes no pod")
+        return text
 
     @model_validator(mode="after")
     def _rises(self) -> MachineTypeSettings:

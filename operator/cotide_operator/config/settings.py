@@ -367,12 +367,20 @@ class Settings(Section):
         if self.overload.relieves_rising and self.request_rates.quantile is None:
             raise _disagreement("overload.relievesRising", "needs requestRates.quantile: no rate is forecast to rise")
 
+    def _waiting_is_measured(self) -> None:
+        source = None if self.metrics_source is None else self.metrics_source.prometheus
+        if self.overload.contended_share > 0 and (source is None or source.node_waiting_query is None):
+            raise _disagreement(
+                "overload.contendedShare", "needs metricsSource.prometheus.nodeWaitingQuery: nobody tells who waits"
+            )
+
     @model_validator(mode="after")
     def _sections_agree(self) -> Settings:
         """Refuse what one section asks for and another denies; what was left open follows instead."""
         if self.host_load.enabled and self.metrics_source is None:
             raise _disagreement("hostLoad.enabled", "needs a metricsSource: without usage there is nothing to forecast")
         self._rates_can_be_forecast()
+        self._waiting_is_measured()
         if self.reclaimed.publish and not self.forecasts_host_load:
             raise _disagreement("reclaimed.publish", "needs hostLoad: what is published are its forecasts")
         if self.reclaimed.job_pods and not self.publishes_reclaimed:
@@ -496,6 +504,7 @@ def _hierarchical(settings: Settings) -> HierarchicalConfig:
         eviction_retry_seconds=section.eviction_retry_seconds * wall,
         overload_share=overload.share,
         relieved_share=overload.relieved_share,
+        overload_contended_share=overload.contended_share,
         overload_observation_seconds=overload.observation_seconds,
         overload_pause_seconds=overload.pause_seconds,
         overload_evictions=overload.maximum_evictions,

@@ -29,10 +29,11 @@ from cotide_core.consolidation.removal.drain_plan import Freed
 from cotide_core.errors import ClusterError
 from cotide_core.units import counted
 from cotide_kube.objects import PodObject
+from cotide_operator.apis.names import CONSOLIDATION_MARK
 from cotide_operator.cache.object_cache import controller_of, key_of
 from cotide_operator.consolidation.gang_now import GangNow
 
-MARK: Final = "cotide.dev/consolidation"
+MARK: Final = CONSOLIDATION_MARK
 """Annotation of a node: ``draining`` or ``freed``."""
 DRAINING: Final = "draining"
 FREED: Final = "freed"
@@ -270,7 +271,9 @@ class Carrier:
                 if 200 <= status < 300 or status in GONE:
                     return
                 if status != TOO_MANY_REQUESTS:
-                    raise SurpriseError(f"the API server answered {status} to the eviction of pod {pod.key}")
+                    raise SurpriseError(
+                        f"the API server answered {status or 'nothing'} to the eviction of pod {pod.key}"
+                    )
             if self._now() >= until:
                 who = "a disruption budget" if gang is None or not holds_on else _at_its_minimum(gang)
                 raise SurpriseError(f"{who} let pod {pod.key} not go within {self._timeout:g} s")

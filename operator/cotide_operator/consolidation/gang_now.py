@@ -76,6 +76,6 @@ def _rule(pod: PodObject, cache: ObjectCache) -> Gang | None:
         metadata.annotations,
         owned.job_succeeded,
         owned.gang,
-        pod.spec.workload_ref,
+        pod.spec,
     )
     return rule

@@ -10,17 +10,17 @@ Carrying out needs `patch` on nodes and `create` on pods/eviction as well.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_kube.objects import ApiStruct, NodeObject, PodObject
-from cotide_kube.official import ask, connect
+from cotide_kube.official import TIMEOUT_SECONDS, ask, connect
 from cotide_operator.apis.names import GROUP
-from cotide_operator.cache.object_cache import KINDS, OPTIONAL_KINDS, PATHS, TYPES, Kind, ObjectCache
+from cotide_operator.cache.object_cache import KINDS, OLDER_PATHS, OPTIONAL_KINDS, PATHS, TYPES, Kind, ObjectCache
 from cotide_operator.consolidation.carrier import ENDED, MARK, NodeNow, PodNow, pod_now
 from cotide_operator.consolidation.gang_now import GangNow, gang_now, names_a_gang
 from cotide_operator.consolidation.picture import Picture, picture_of
@@ -34,9 +34,40 @@ class _ListMeta(ApiStruct, frozen=True):
     continues: str = msgspec.field(default="", name="continue")
 
 
-class _Items(ApiStruct, frozen=True):
+class _Items(ApiStruct, frozen=True, kw_only=True):
     metadata: _ListMeta = _ListMeta()
-    items: tuple[msgspec.Raw, ...] = ()
+    items: tuple[msgspec.Raw, ...] | None
+    """Always there: an answer without is somebody else's, and not a cluster without pods."""
+
+
+T = TypeVar("T")
+
+
+def decoded(raw: bytes | msgspec.Raw, kind: type[T], what: str) -> T:
+    """Return an object that an API server sent.
+
+    Raises
+    ------
+    ClusterError
+        When it is none: a load balancer's page with status 200, for example.
+    """
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.DecodeError as error:
+        raise ClusterError(f"the answer about {what} is not what an API server sends: {error}") from error
+
+
+def _first_served(custom: Any, paths: Sequence[str], **pages: Any) -> Any:
+    """List a kind under the first of its paths that the server serves."""
+    from kubernetes.client.exceptions import ApiException
+
+    for path in paths:
+        try:
+            return custom.list_cluster_custom_object(*path.removeprefix("/apis/").split("/"), **pages)
+        except ApiException as error:
+            if error.status != 404 or path == paths[-1]:
+                raise
+    return None
 
 
 class OfficialClient:
@@ -66,8 +97,8 @@ class OfficialClient:
                 GROUP, "v1alpha1", kind, **pages
             )
         for kind in OPTIONAL_KINDS:
-            parts = PATHS[kind].removeprefix("/apis/").split("/")
-            self._lists[kind] = lambda parts=parts, **pages: custom.list_cluster_custom_object(*parts, **pages)
+            paths = (PATHS[kind], *OLDER_PATHS.get(kind, ()))
+            self._lists[kind] = lambda paths=paths, **pages: _first_served(custom, paths, **pages)
 
     def read(self) -> Picture:
         """Read the cluster.
@@ -96,7 +127,7 @@ class OfficialClient:
                 continue  # claims and volumes: pods that have any stay where they are, whatever these say
             try:
                 for raw in self._pages(kind):
-                    cache.apply(kind, "ADDED", msgspec.json.decode(raw, type=TYPES[kind]))
+                    cache.apply(kind, "ADDED", decoded(raw, TYPES[kind], kind))
             except ClusterError as error:
                 if kind in ("pods", "nodes"):
                     raise
@@ -108,8 +139,8 @@ class OfficialClient:
         after = ""
         while True:
             pages = {"limit": PAGE, **({"_continue": after} if after else {})}
-            items = msgspec.json.decode(ask(self._lists[kind], **pages), type=_Items)
-            found += items.items
+            items = decoded(ask(self._lists[kind], **pages), _Items, kind)
+            found += items.items or ()
             after = items.metadata.continues
             if not after:
                 return found
@@ -117,7 +148,7 @@ class OfficialClient:
     async def node(self, name: str) -> NodeNow | None:
         """Return a node as it is now; None when it is gone."""
         try:
-            found = msgspec.json.decode(ask(self._core.read_node, name), type=NodeObject)
+            found = decoded(ask(self._core.read_node, name), NodeObject, f"node {name}")
         except ApiError as error:
             if error.status == 404:
                 return None
@@ -126,7 +157,7 @@ class OfficialClient:
 
     async def marked(self) -> dict[str, str]:
         """Return the nodes that carry our mark."""
-        nodes = [msgspec.json.decode(raw, type=NodeObject) for raw in self._pages("nodes")]
+        nodes = [decoded(raw, NodeObject, "nodes") for raw in self._pages("nodes")]
         return {one.metadata.name: one.metadata.annotations[MARK] for one in nodes if MARK in one.metadata.annotations}
 
     async def mark(self, name: str, mark: str | None, *, cordoned: bool) -> None:
@@ -136,7 +167,7 @@ class OfficialClient:
 
     async def pods(self, *, node: str = "", owner: str = "") -> list[PodNow]:
         """Return the pods that have not ended: those on a node, those of an owner, or all."""
-        pods = [msgspec.json.decode(raw, type=PodObject) for raw in self._pages("pods")]
+        pods = [decoded(raw, PodObject, "pods") for raw in self._pages("pods")]
         found = [pod_now(pod) for pod in pods if pod.status.phase not in ENDED]
         return [one for one in found if (not node or one.node == node) and (not owner or one.owner == owner)]
 
@@ -144,7 +175,7 @@ class OfficialClient:
         """Return how the gang of a pod stands now; None for a pod of none. What is of no gang costs one request."""
         namespace, _, name = key.partition("/")
         try:
-            pod = msgspec.json.decode(ask(self._core.read_namespaced_pod, name, namespace), type=PodObject)
+            pod = decoded(ask(self._core.read_namespaced_pod, name, namespace), PodObject, f"pod {key}")
         except ApiError as error:
             if error.status == 404:
                 return None
@@ -154,8 +185,9 @@ class OfficialClient:
         return gang_now(self._read(("jobs", "workloads", "pods", *OPTIONAL_KINDS))[0], key)
 
     async def evict(self, key: str, uid: str) -> int:
-        """Ask for an eviction of this very pod; returns the HTTP status."""
+        """Ask for an eviction of this very pod; returns the HTTP status, 0 when there is no answer in time."""
         from kubernetes.client.exceptions import ApiException
+        from urllib3.exceptions import HTTPError
 
         namespace, _, name = key.partition("/")
         body = {
@@ -165,7 +197,11 @@ class OfficialClient:
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
         try:
-            answer = self._core.create_namespaced_pod_eviction(name, namespace, body, _preload_content=False)
+            answer = self._core.create_namespaced_pod_eviction(
+                name, namespace, body, _preload_content=False, _request_timeout=TIMEOUT_SECONDS
+            )
         except ApiException as error:
             return int(error.status or 0)
+        except HTTPError:
+            return 0
         return int(answer.status)

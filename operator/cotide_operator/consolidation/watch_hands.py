@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
-
 from cotide_core.consolidation.removal.watching import HOUR_SECONDS, Mark
 from cotide_kube.objects import NodeObject
 from cotide_kube.official import ask
@@ -25,7 +23,7 @@ from cotide_operator.consolidation.node_record import (
     patch_of,
     record_of,
 )
-from cotide_operator.consolidation.official_client import OfficialClient
+from cotide_operator.consolidation.official_client import OfficialClient, decoded
 
 WATCH_RECORD: Final = "cotide.dev/consolidation-watch"
 """Annotation of a node: a `NodeRecord` as JSON."""
@@ -54,7 +52,7 @@ class WatchHands(OfficialClient):
         """Return what is written on the nodes that carry our mark or a record, the operator's among them."""
         found = {}
         for raw in self._pages("nodes"):
-            node = msgspec.json.decode(raw, type=NodeObject)
+            node = decoded(raw, NodeObject, "nodes")
             ours = record_of(node, WATCH_RECORD)
             operators = record_of(node, RECORD)
             mark = node.metadata.annotations.get(MARK, "")

@@ -11,6 +11,7 @@ import asyncio
 import base64
 import binascii
 import shutil
+import threading
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -38,6 +39,8 @@ FRESH: Final = ".fresh"
 """Ends of names, behind a dot, of what a part held until it is replaced and of what it will hold."""
 DIGEST_SAMPLES: Final = 4_000
 """Samples in a ConfigMap (chosen: some 200 KiB with the usual mixes)."""
+READS_MOST: Final = 5
+"""Of a directory that is replaced each time while it is read (chosen: it is replaced once in minutes)."""
 MOST_BYTES: Final = 900_000
 """Of a ConfigMap's data as sent; etcd takes 1.5 MiB, the API server 1 MiB of data."""
 MOST_UNPACKED: Final = 64 * 2**20
@@ -103,6 +106,8 @@ class DirectoryStore:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._writing = threading.Lock()
+        """What is kept at the end may meet a write that is under way in another thread, in the same folders."""
 
     async def learners(self) -> list[str]:
         """Return the learners that have a folder."""
@@ -142,22 +147,31 @@ class DirectoryStore:
         return _learners_of({*names, *halved})
 
     def _load(self, part: str) -> Files | None:
-        for directory in (self._directory / part, self._directory / f".{part}{BEFORE}"):
-            try:
-                return {file.name: file.read_bytes() for file in sorted(directory.iterdir()) if file.is_file()}
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise StoreSilent(f"{directory} can't be read: {error.strerror}") from error
-        return None
+        directories = self._directory / part, self._directory / f".{part}{BEFORE}"
+        for _ in range(READS_MOST):
+            for directory in directories:
+                try:
+                    files = _read_whole(directory)
+                except OSError as error:
+                    raise StoreSilent(f"{directory} can't be read: {error.strerror}") from error
+                if files is not None:
+                    return files
+            # An earlier leader may be writing its last: what was there a moment ago has not gone, it was replaced.
+            if not any(directory.exists() for directory in directories):
+                return None
+        raise StoreSilent(f"{directories[0]} is replaced whenever it is read")
 
     def _save(self, part: str, files: Mapping[str, bytes]) -> None:
+        with self._writing:
+            self._replace(part, files)
+
+    def _replace(self, part: str, files: Mapping[str, bytes]) -> None:
         target, before = self._directory / part, self._directory / f".{part}{BEFORE}"
         fresh = self._directory / f".{part}{FRESH}"
         try:
             # All of it first: on a full disk nothing that is kept may be moved, and deleted at the next try.
             shutil.rmtree(fresh, ignore_errors=True)
-            write_files(fresh, files)
+            write_files(fresh, files, durable=True)
             if target.exists():
                 shutil.rmtree(before, ignore_errors=True)
                 target.rename(before)
@@ -235,6 +249,16 @@ class ConfigMapStore:
             if error.status != 404:
                 raise
             await self._client.create(self._path, body)
+
+
+def _read_whole(directory: Path) -> Files | None:
+    """Return the files of a folder; None where it is not there, or another took its place meanwhile."""
+    try:
+        before = directory.stat().st_ino
+        files = {file.name: file.read_bytes() for file in sorted(directory.iterdir()) if file.is_file()}
+        return files if directory.stat().st_ino == before else None
+    except FileNotFoundError:
+        return None
 
 
 def _name(part: str, learner: str) -> str:

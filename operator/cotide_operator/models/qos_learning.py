@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -61,6 +61,7 @@ class QosLearning:
     threshold : highest probability that the guard accepts.
     slot_seconds : of the operator's clock; a slot is what counts once in a score.
     kept : where samples and trust outlive the pod; None keeps them in memory.
+    is_there : whether a Workload is; what was kept of one that is gone is not taken up.
     renew_with : trains and judges; tests pass their own.
     """
 
@@ -75,6 +76,7 @@ class QosLearning:
         seed: int,
         telemetry: Metrics,
         kept: LearnedStore | None = None,
+        is_there: Callable[[str], bool] = lambda _: True,
         renew_with: Renew = renew_apart,
     ) -> None:
         from cotide_predictors.learning.reservoir import SampleReservoir  # only where it learns
@@ -88,16 +90,23 @@ class QosLearning:
         self._seed = seed
         self._telemetry = telemetry
         self._kept = kept
+        self._is_there = is_there
         self._renew_with = renew_with
         generator = np.random.default_rng(seed)
         self.reservoir = SampleReservoir(settings.capacity_samples, generator=generator)
         self.trust = ServiceTrust(threshold)
-        self._leads = LeadTimes(telemetry)
+        self._leads = LeadTimes(telemetry, slot_seconds)
         self._pending: deque[tuple[float, MeasuredMix]] = deque(maxlen=PENDING)
         self._probation: Probation | None = None
         self._judged = ""
         """Id of the model that trust was earned by, or that a challenge let take over trust."""
         self._restored = False
+        """Whether the store was read: before, it must not be written."""
+        self._restoring = asyncio.Lock()
+        self._gone: set[str] = set()
+        """Workloads that were deleted before the store was read."""
+        self._undeleted = False
+        """Whether the store holds what the tenant before taught, who had the same name."""
         self._unsaved = 0
         self._trusts_others = False
         """Whether other services are trusted than when it was kept last."""
@@ -107,9 +116,15 @@ class QosLearning:
         """Take what was measured in one cycle."""
         self._pending.extend((now, one) for one in fresh)
 
+    def refused(self, services: Iterable[str], now: float) -> None:
+        """Take the services for whose sake pods were refused nodes in one cycle."""
+        self._leads.refused(services, now)
+
     def forget(self, service: str) -> None:
         """Drop what is known of a Workload that was deleted; another of its name has to earn trust of its own."""
         self._pending = deque((one for one in self._pending if one[1].service != service), maxlen=PENDING)
+        if not self._restored:
+            self._gone.add(service)
         samples, was_scored = len(self.reservoir), service in self.trust.services()
         self.reservoir.forget([service])
         if was_scored or len(self.reservoir) != samples:
@@ -119,29 +134,54 @@ class QosLearning:
         self._telemetry.forget_service(service)
         self._decide()
 
-    async def forget_all(self) -> None:
-        """Drop everything, kept or not: the namespace is gone, and another tenant may get its name."""
-        for service in self.trust.services():
+    async def forget_all(self) -> bool:
+        """Drop everything, kept or not: the namespace is gone, and another tenant may get its name.
+
+        Returns whether nothing is kept of it any more. Where that can't be had it is not read either.
+        """
+        waiting = {one.service for _, one in self._pending}
+        for service in waiting.union(self.trust.services(), self.reservoir.all_services()):
             self.forget(service)
         self._store.decide_for(self._learner, ())
-        if self._kept is not None:
+        self._unsaved, self._restored, self._undeleted = 0, True, self._kept is not None
+        return await self._deleted()
+
+    async def _deleted(self) -> bool:
+        """Delete what is kept of a learner whose namespace went, and return whether nothing is."""
+        if self._undeleted and self._kept is not None:
             try:
                 await self._kept.delete(self._learner)
             except CotideError as error:
-                _LOG.warning("what was learned in namespace %s can't be deleted: %s", self._learner, error)
+                if str(error) != self._complaint:
+                    _LOG.warning("what was learned in namespace %s can't be deleted yet: %s", self._learner, error)
+                self._complaint = str(error)
+                return False
+            self._undeleted = False
+        return True
+
+    def put_aside(self) -> None:
+        """Let the heuristic decide: others learn in its place, and nobody scores its forecasts any more."""
+        for service in self.trust.services():
+            self._telemetry.forget_service(service)
+        self._store.decide_for(self._learner, ())
 
     async def restore(self) -> None:
         """Take up what an earlier process or replica kept; once it can be asked for, before anything is kept."""
-        if self._restored:
-            return
-        self._restored = True
+        async with self._restoring:
+            if not self._restored:
+                await self._restore()
+
+    async def _restore(self) -> None:
         if self._kept is None:
+            self._restored = True
             return
         from cotide_predictors.learning import kept_state
 
         try:
             files = await self._kept.load(SAMPLES, self._learner)
             await self._take_up_model(self._kept)
+            # Only now: whoever ends while the store is asked must not write over what it holds.
+            self._restored = True
             if files is None:
                 return
             samples, windows, model_id = kept_state.from_files(files)
@@ -153,10 +193,15 @@ class QosLearning:
                 _LOG.warning("what was learned before is not taken up%s: %s", yet, error)
             self._complaint = str(error)
             return
-        self.reservoir.restore(samples)
+        gone = {one for one in {*windows, *(sample.service for sample in samples)} if not self._is_there(one)}
+        gone |= self._gone
+        self._gone = set()
+        if gone:
+            self._unsaved += 1  # what is kept must not speak of them either
+        self.reservoir.restore([one for one in samples if one.service not in gone])
         in_use = self._model_id()
         if in_use and in_use == model_id:
-            self.trust.restore(windows)
+            self.trust.restore({service: window for service, window in windows.items() if service not in gone})
             self._judged = model_id
             self._decide()
         self._telemetry.learned_store.labels("restored").inc()
@@ -258,8 +303,10 @@ class QosLearning:
 
     async def keep(self) -> None:
         """Write samples, trust and the model in use into the store, if there is news, and once it was read."""
-        if self._kept is None or not self._unsaved or not self._restored:
+        if not await self._deleted() or self._kept is None or not self._unsaved or not self._restored:
             return
+        news, trusts_others = self._unsaved, self._trusts_others
+        self._trusts_others = False
         try:
             await self._write(self._kept)
         except CotideError as error:
@@ -267,8 +314,10 @@ class QosLearning:
             if str(error) != self._complaint:
                 _LOG.warning("what was learned is not kept, and lasts as long as this process: %s", error)
             self._complaint = str(error)
+            self._trusts_others |= trusts_others
             return
-        self._unsaved, self._complaint, self._trusts_others = 0, "", False
+        self._unsaved -= news  # a Workload that was deleted meanwhile is news yet
+        self._complaint = ""
         self._telemetry.learned_store.labels("kept").inc()
 
     async def _write(self, kept: LearnedStore) -> None:
@@ -304,6 +353,8 @@ class QosLearning:
         self._telemetry.model_rollbacks.labels(QOS).inc()
         _LOG.warning("the qos model %s is rolled back: %s", before[:12], why)
         self._decide()
+        self._unsaved += 1  # else the next process would put the one that goes back
+        await self.keep()
 
     def _note_model(self, model_id: str) -> None:
         """Begin anew where a model came that nobody judged, for example from a mounted directory."""

@@ -21,6 +21,8 @@ from cotide_core.errors import CotideError
 from cotide_core.events import Event, WorkloadDeleted
 from cotide_core.forecasting.own_models import namespace_in
 from cotide_core.forecasts import CompletionForecaster, CompletionSamples
+from cotide_core.instructions import Instruction
+from cotide_core.placement.refusal_messages import services_at_risk
 from cotide_core.recording.samples import POOL, SampleCollector
 from cotide_core.state.cluster_state import ClusterState
 from cotide_operator.config.settings import EVERY, RetrainingSettings
@@ -52,6 +54,8 @@ class Retraining:
         Where that outlives the pod.
     is_there : callable
         Whether a namespace is; what the pods of one that is gone taught goes, too.
+    uid_of : callable
+        Of a namespace, empty where it is not known: another one of its name has learned nothing.
     train_with : callable
         Trains run times; tests pass their own.
     """
@@ -66,6 +70,7 @@ class Retraining:
         learn: Callable[[str], QosLearning],
         kept: LearnedStore | None = None,
         is_there: Callable[[str], bool] = lambda _: True,
+        uid_of: Callable[[str], str] = lambda _: "",
         train_with: Train = train_apart,
     ) -> None:
         self._settings = settings
@@ -76,6 +81,8 @@ class Retraining:
         self._learn = learn
         self._kept = kept
         self._learnings: dict[str, QosLearning] = {}
+        self._aside: set[str] = set()
+        """Learners of which something may be kept though they are not among those that learn."""
         self._restored = False
         self._complaint = ""
         self._restoring = asyncio.Lock()
@@ -84,6 +91,9 @@ class Retraining:
         if settings.promotion != "atOnce":
             store.score_only()
         self._is_there = is_there
+        self._uid_of = uid_of
+        self._uids: dict[str, str] = {}
+        """Of namespaces that learn, when it was last looked."""
         self._learners_most = settings.own_models_most
         self.collector = SampleCollector(settings.capacity_samples, self._learner_of, self._learners_most)
         self._used: Counter[tuple[str, str]] = Counter()
@@ -105,6 +115,16 @@ class Retraining:
             if isinstance(event, WorkloadDeleted):
                 for learning in self._learnings.values():
                     learning.forget(event.key)
+
+    def decided(self, instructions: Sequence[Instruction], now: float) -> None:
+        """Take the instructions of one cycle: for whose sake pods were refused is told to whom they teach."""
+        by_learner: dict[str, set[str]] = {}
+        for service in services_at_risk(instructions):
+            learner = self._learner_of(namespace_in(service))
+            if learner is not None and learner in self._learnings:
+                by_learner.setdefault(learner, set()).add(service)
+        for learner, services in by_learner.items():
+            self._learnings[learner].refused(services, now)
 
     async def run(self) -> None:
         """Look for cause until cancelled."""
@@ -132,9 +152,10 @@ class Retraining:
                     _LOG.warning("what was learned before is not taken up: %s", error)
                 self._complaint = str(error)
                 return
-            for learner in learners:
-                if learner == POOL or self._learner_of(learner) == learner:
-                    await self._learning(learner).restore()
+            own = [learner for learner in learners if learner != POOL and self._learner_of(learner) == learner]
+            self._aside.update(learner for learner in learners if learner != POOL)
+            for learner in [POOL] * (POOL in learners) + own[: self._learners_most]:
+                await self._learning(learner).restore()
 
     async def keep(self) -> None:
         """Write what was learned into the store, if there is news."""
@@ -145,6 +166,7 @@ class Retraining:
         found = self._learnings.get(learner)
         if found is None:
             found = self._learnings[learner] = self._learn(learner)
+            self._aside.discard(learner)
         return found
 
     def _trust_of(self, service: str) -> str:
@@ -158,6 +180,7 @@ class Retraining:
         """Train what there is cause to train, one after the other."""
         await self.restore()
         await self._forget_gone()
+        self._put_aside()
         for learner in self.collector.learners():
             await self._learning(learner).look()
             if self._new(COMPLETION, learner):
@@ -182,16 +205,32 @@ class Retraining:
 
     async def _forget_gone(self) -> None:
         """Drop what namespaces taught that are gone: another tenant may get the name."""
-        for learner in {*self.collector.learners(), *self._store.own_namespaces(), *self._learnings} - {POOL}:
-            if not self._is_there(learner):
+        known = {*self.collector.learners(), *self._store.own_namespaces(), *self._learnings, *self._aside}
+        before, self._uids = self._uids, {}
+        for learner in known - {POOL}:
+            is_there = self._is_there(learner)
+            if is_there:
+                was = before.get(learner, "")
+                self._uids[learner] = uid = self._uid_of(learner) or was
+                is_there = was in ("", uid)
+            if not is_there:
                 self.collector.forget(learner)
                 await self._store.forget_own(learner)
-                learning = self._learnings.pop(learner, None)
-                if learning is not None:
-                    await learning.forget_all()
+                # What can't be deleted yet is tried again: whoever gets the name must not find it.
+                if await self._learning(learner).forget_all():
+                    del self._learnings[learner]
         there = set(self.collector.learners())
         self._used = Counter({key: count for key, count in self._used.items() if key[1] in there})
         self._tried_types = {learner: tried for learner, tried in self._tried_types.items() if learner in there}
+
+    def _put_aside(self) -> None:
+        """Drop those that were taught nothing for longest where more have been taught than may learn at once."""
+        taught = self.collector.learners()
+        own = [learner for learner in self._learnings if learner != POOL]
+        own.sort(key=lambda learner: taught.index(learner) if learner in taught else -1)
+        for learner in own[: max(0, len(own) - self._learners_most)]:
+            self._learnings.pop(learner).put_aside()
+            self._aside.add(learner)
 
     def _ever(self, kind: str, learner: str) -> int:
         measured, finished = self.collector.counts(learner)

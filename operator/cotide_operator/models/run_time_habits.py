@@ -52,6 +52,7 @@ class RunTimeHabits:
     kept : where it outlives the pod; None keeps it in memory.
     keep_seconds : wall seconds between two writes of it.
     namespaces : which there are now; what was learned in others goes.
+    uid_of : of a namespace; another one of its name has learned nothing.
     now : the operator's clock, seconds.
     predictor, challenger : names of the forecasters, as configured.
     """
@@ -67,6 +68,7 @@ class RunTimeHabits:
         now: Callable[[], float],
         predictor: RunTimePredictor = "habits",
         challenger: RunTimePredictor | None = None,
+        uid_of: Callable[[str], str] = lambda _: "",
     ) -> None:
         from cotide_predictors.learning.run_time_challenge import RunTimeChallenge
         from cotide_predictors.run_time.habits.live_catalogue import compile_kernels  # only where it learns
@@ -82,12 +84,13 @@ class RunTimeHabits:
         self._kept = kept
         self._keep_seconds = keep_seconds
         self._namespaces = namespaces
+        self._uid_of = uid_of
         self._now = now
-        self._seen: frozenset[str] | None = None
-        """Namespaces when it was last looked which there are."""
+        self._seen: dict[str, str] | None = None
+        """Namespaces when it was last looked which there are, with their uids."""
         self._learned_kept = 0
         self._unread = False
-        """Whether the store gave no answer yet: what it holds must not be overwritten."""
+        """Whether the store gave no answer yet, or is being asked: what it holds must not be overwritten."""
         self._complaint = ""
         self._show()
 
@@ -123,14 +126,15 @@ class RunTimeHabits:
 
         Where the store gives no answer then, `keep` asks again: what was learned meanwhile is little and gives way.
         """
-        self._unread = False
         if self._kept is None:
             return
+        self._unread = True  # until it has answered, also where we end before
         from cotide_predictors.persistence.model_files import unpack
         from cotide_predictors.run_time.habits import kept_habits
 
         try:
             files = await self._kept.load(RUN_TIMES, "")
+            self._unread = False
             if files is None:
                 return
             words = unpack(files)
@@ -145,8 +149,9 @@ class RunTimeHabits:
         self._telemetry.learned_store.labels("restored").inc()
         if challenge is not None:
             self.challenge = challenge
-            if words.get(CHAMPION) == self._configured[1]:
-                self.run_times.promote()
+            champion = self.run_times.contenders[0].name
+            if words.get(CHAMPION) == self._configured[1] and champion == self._configured[0]:
+                self.run_times.promote()  # once, also where the store is asked twice
         self._show()
         _LOG.info("took up the run times of %d series of pods", len(self.run_times.forecaster))
 
@@ -161,9 +166,10 @@ class RunTimeHabits:
         if self._unread:
             await self.restore()
             self._seen = None  # what came may be of namespaces that are gone
-        there = frozenset(self._namespaces())
-        if self._seen is None or self._seen - there:
-            self.run_times.retain(there)
+        there = {name: self._uid_of(name) for name in self._namespaces()}
+        before = there if self._seen is None else self._seen
+        if self._seen is None or any(there.get(name) != uid for name, uid in before.items()):
+            self.run_times.retain([name for name, uid in there.items() if before.get(name, uid) == uid])
         self._seen = there
         if self._kept is None or self._unread or self.run_times.learned == self._learned_kept:
             return

@@ -161,7 +161,7 @@ def _candidates(directory: Path) -> list[tuple[Path, Signature]]:
 def _kind(folder: Path) -> str:
     try:
         document = json.loads((folder / MANIFEST).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):  # whoever loads it says what is wrong
         return ""
     return str(document.get("kind", "")) if isinstance(document, dict) else ""
 

@@ -75,6 +75,9 @@ class ModelStore:
         """By learner, the services for which a QoS model decides; None for all."""
         self.trust_of: Callable[[str], str] | None = None
         """How a service's forecasts stand, where they are scored by service."""
+        self._one_at_a_time = asyncio.Lock()
+        """One look after the other: of two at once the second would find nothing new, and end before the first took
+        up what its caller had saved; and a model that goes would be taken up again by a look that had read it."""
         self.changed: Callable[[], None] = lambda: None
         """Called when other models are in use, or decide for other services: statuses say so."""
 
@@ -133,15 +136,16 @@ class ModelStore:
 
     async def roll_back(self, kind: str, namespace: str = POOL) -> None:
         """Return to the model of a kind that was in use before; what we saved of the present one is deleted."""
-        shelf = self._shelves.get(namespace)
-        gone = None if shelf is None else shelf.roll_back(kind)
-        if shelf is None or gone is None:
-            return
-        self._telemetry.model_info.remove(*_info(gone))
-        if kind in shelf.current:
-            self._telemetry.model_info.labels(*_info(shelf.current[kind])).set(1)
-        await asyncio.to_thread(shutil.rmtree, shelf.directory / gone.model_id, ignore_errors=True)
-        self._tell_engine()
+        async with self._one_at_a_time:
+            shelf = self._shelves.get(namespace)
+            gone = None if shelf is None else shelf.roll_back(kind)
+            if shelf is None or gone is None:
+                return
+            self._telemetry.model_info.remove(*_info(gone))
+            if kind in shelf.current:
+                self._telemetry.model_info.labels(*_info(shelf.current[kind])).set(1)
+            await asyncio.to_thread(shutil.rmtree, shelf.directory / gone.model_id, ignore_errors=True)
+            self._tell_engine()
         await self.look()
 
     def completion(self, model_id: str) -> CompletionForecaster:
@@ -157,9 +161,13 @@ class ModelStore:
 
     async def look(self) -> None:
         """Take up what changed in the directory since the last look; reading and loading happen off the loop."""
-        if self.directory is None:
-            return
-        await asyncio.to_thread(self._find_own, self.directory)
+        if self.directory is not None:
+            async with self._one_at_a_time:
+                await self._look(self.directory)
+
+    async def _look(self, directory: Path) -> None:
+        for path in await asyncio.to_thread(_own_folders, directory):
+            self._shelves.setdefault(path.name, Shelf(path))
         changed = False
         for name, shelf in list(self._shelves.items()):
             loaded, faults = await asyncio.to_thread(shelf.read_changed)
@@ -174,13 +182,14 @@ class ModelStore:
 
     async def forget_own(self, namespace: str) -> None:
         """Delete the models of a namespace that is gone."""
-        shelf = self._shelves.pop(namespace, None)
-        if shelf is None:
-            return
-        try:
-            await asyncio.to_thread(shutil.rmtree, shelf.directory)
-        except OSError as error:
-            _LOG.warning("the models in %s could not be deleted: %s", shelf.directory, error.strerror)
+        async with self._one_at_a_time:
+            shelf = self._shelves.pop(namespace, None)
+            if shelf is None:
+                return
+            try:
+                await asyncio.to_thread(shutil.rmtree, shelf.directory)
+            except OSError as error:
+                _LOG.warning("the models in %s could not be deleted: %s", shelf.directory, error.strerror)
         for one in shelf.current.values():
             self._telemetry.model_info.remove(*_info(one))
         _LOG.info("deleted the models of namespace %s, which is gone", namespace)
@@ -203,19 +212,9 @@ class ModelStore:
         if target.exists():
             return
         try:
-            write_files(target, files)
+            write_files(target, files, durable=True)
         except OSError as error:
             raise ModelError(f"the models directory {self.directory} can't be written: {error.strerror}") from error
-
-    def _find_own(self, directory: Path) -> None:
-        """In a thread: find the folders of namespaces."""
-        try:
-            folders = [path for path in sorted((directory / NAMESPACES).iterdir()) if path.is_dir()]
-        except OSError:
-            return  # none has any, or the directory itself can't be read, which is said of it
-        for path in folders:
-            if not path.name.startswith("."):
-                self._shelves.setdefault(path.name, Shelf(path))
 
     def _use(self, namespace: str, shelf: Shelf, loaded: list[Loaded]) -> bool:
         changed = False
@@ -260,6 +259,15 @@ class ModelStore:
         kept = {one.model_id for shelf in self._shelves.values() for one in shelf.in_use_or_before()}
         self._qos = {model_id: model for model_id, model in self._qos.items() if model_id in kept}
         self._completion = {model_id: model for model_id, model in self._completion.items() if model_id in kept}
+
+
+def _own_folders(directory: Path) -> list[Path]:
+    """In a thread: return the folders of namespaces."""
+    try:
+        folders = [path for path in sorted((directory / NAMESPACES).iterdir()) if path.is_dir()]
+    except OSError:
+        return []  # none has any, or the directory itself can't be read, which is said of it
+    return [path for path in folders if not path.name.startswith(".")]
 
 
 def _info(one: Loaded) -> tuple[str, str, str]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from io import FileIO
@@ -162,8 +163,13 @@ class LedgerFile:
         return LedgerError(f"the ledger in {self.directory} can't be written: {error.strerror}")
 
 
-def write_files(target: Path, files: Mapping[str, bytes]) -> None:
-    """Write a model's files so that a reader sees all of them or none: aside first, then one rename."""
+def write_files(target: Path, files: Mapping[str, bytes], *, durable: bool = False) -> None:
+    """Write a model's files so that a reader sees all of them or none: aside first, then one rename.
+
+    Parameters
+    ----------
+    durable : whether a reader after a machine that lost its power sees so, too; waits for the disk, in a thread only.
+    """
     aside = target.with_name(f".{target.name}.incoming")
     if aside.exists():
         shutil.rmtree(aside)
@@ -171,10 +177,21 @@ def write_files(target: Path, files: Mapping[str, bytes]) -> None:
     try:
         for name, content in files.items():
             (aside / name).write_bytes(content)
+        if durable:  # else the rename may be on the disk before what the files hold
+            for path in (*(aside / name for name in files), aside):
+                _sync(path)
         aside.rename(target)
     except OSError:
         shutil.rmtree(aside, ignore_errors=True)  # half a model would take the space that is missing
         raise
+
+
+def _sync(path: Path) -> None:
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def _set_aside(directory: Path) -> None:

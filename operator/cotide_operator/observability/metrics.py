@@ -495,9 +495,10 @@ class Metrics:
         )
         self.qos_lead = self._histogram(
             "qos_lead_time_seconds",
-            "Clock seconds from the first warning of the model to the measured break; 0 without a warning.",
+            "Clock seconds to the measured break from the first warning of the model, or refusal; 0 without one.",
             (0, 15, 30, 60, 120, 300, 600, 1800, 3600, 14400),
             "workload",
+            "since",
         )
         self.model_rollbacks = self._counter("model_rollbacks_total", "Models taken back after promotion.", "kind")
         self.learned_store = self._counter(
@@ -519,9 +520,12 @@ class Metrics:
 
     def forget_service(self, workload: str) -> None:
         """Remove the series of a Workload that was deleted."""
-        for gauge in (self.qos_precision, self.qos_recall, self.qos_lead):
+        for gauge in (self.qos_precision, self.qos_recall):
             with suppress(KeyError):
                 gauge.remove(workload)
+        for since in ("warning", "refusal"):
+            with suppress(KeyError):
+                self.qos_lead.remove(workload, since)
         for name in ("model", "heuristic"):
             with suppress(KeyError):
                 self.qos_brier.remove(workload, name)

@@ -77,8 +77,9 @@ class CommandActuator:
             process = await asyncio.create_subprocess_exec(
                 *self._command, action.value, subject, kind, stdin=asyncio.subprocess.DEVNULL, stdout=_stderr()
             )
-        except OSError as error:
-            return self._silence.tell(instruction, f"{self._command[0]}: {error.strerror}")
+        except (OSError, ValueError) as error:  # what no program may be called is a ValueError
+            why = getattr(error, "strerror", None) or str(error)
+            return self._silence.tell(instruction, f"{self._command[0]}: {why}")
         try:
             code = await asyncio.wait_for(process.wait(), self._timeout)
         except TimeoutError:
@@ -127,7 +128,7 @@ class WebhookActuator:
                 code = answer.status
         except TimeoutError:
             return self._silence.tell(instruction, f"no answer in {self._timeout.total:g} s")
-        except aiohttp.ClientError as error:
+        except (aiohttp.ClientError, ValueError) as error:  # what no host may be called is a ValueError
             return self._silence.tell(instruction, str(error) or type(error).__name__)
         if 200 <= code < 300:
             return Answer.GONE if action is Action.CANCEL else Answer.ACCEPTED

@@ -173,6 +173,7 @@ def advise(
         free = _park(model, on, replace(underway, barred=frozenset()))
         besides = _would_want(program, solver, free, outlook, planned, underway.barred)
     minimum = np.array([kind.minimum_on for kind in settings.machine_types], dtype=np.float64)
+    minimum = np.minimum(minimum, _to_be_had(model, underway))  # a person may hold one of them: there is none more
     raised = replace(plan, machines=np.maximum(plan.machines, minimum[None]))
     besides = np.maximum(besides - (raised.machines[0] - plan.machines[0]), 0.0)
     names = tuple(kind.name for kind in machines)
@@ -302,7 +303,7 @@ def _park(model: CapacityModel, on: Floats, underway: Underway) -> Park:
     coming = [np.maximum(underway.coming.get(kind.name, ()), 1.0) for kind in model.machines]
     held = [np.asarray(underway.held.get(kind.name, ()), dtype=np.float64) for kind in model.machines]
     powered = on + [len(one) for one in coming]
-    counts = np.array([float(max(kind.count - underway.away.get(kind.name, 0), 0)) for kind in model.machines])
+    counts = _to_be_had(model, underway)
     barred = np.array([kind.name in underway.barred for kind in model.machines])
     return Park(
         powered,
@@ -310,6 +311,11 @@ def _park(model: CapacityModel, on: Floats, underway: Underway) -> Park:
         np.array([[float((one > at).sum()) for at in begins] for one in coming]),
         np.array([[float((one > at).sum()) for at in begins] for one in held]),
     )
+
+
+def _to_be_had(model: CapacityModel, underway: Underway) -> Floats:
+    """Return (M,) machines that are on or could be."""
+    return np.array([float(max(kind.count - underway.away.get(kind.name, 0), 0)) for kind in model.machines])
 
 
 def _standing(

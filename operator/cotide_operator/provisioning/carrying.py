@@ -1,13 +1,14 @@
 """Carries a plan's first step out: one turn of the book of orders, written down before anything is sent.
 
 Called by `cotide capacity --apply`, once a step. Flow: book from its ConfigMap -> `OrderBook.step` -> the new book
-written -> instructions sent -> answers written. Invariant: what was sent stands in the book that the next turn reads,
-whenever this process ends; a book that another has changed meanwhile is refused, and nothing is sent.
+written -> instructions sent -> answers written. Invariants: what was sent stands in the book that the next turn reads,
+whenever this process ends; a book that another has changed meanwhile is refused, and nothing is sent; directly before
+each stop the API server is asked whether the node is cordoned still and empty.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from secrets import token_hex
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from cotide_core.errors import ClusterError, InputError
 from cotide_core.provisioning.node_orders import Action, Answer, NodeInstruction, NodeView, OrderBook
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
+from cotide_operator.apis.names import CONSOLIDATION_MARK
 from cotide_operator.provisioning.actuators import NodeActuator
 from cotide_operator.provisioning.cluster_view import needs_node
 
@@ -96,26 +98,62 @@ async def carry_out(
     now: float,
     *,
     boot_deadline_seconds: float,
+    closed: Set[str] = frozenset(),
+    others: Mapping[str, bool] | None = None,
     dry_run: bool = False,
 ) -> tuple[NodeInstruction, ...]:
-    """Take one turn; return what was, or in a dry run would be, sent."""
-    book, todo = (await store.load()).step(wanted, nodes, now, boot_deadline_seconds)
+    """Take one turn; return what was, or in a dry run would be, sent.
+
+    So many arguments, because a turn looks at nothing by itself but at what it is about to stop: ``wanted`` to
+    ``others`` are as `OrderBook.step` takes them.
+
+    Raises
+    ------
+    InputError, ClusterError
+        When the book can't be read or written, or nodes can't be cordoned or opened; the rest was sent in that case.
+    """
+    before = await store.load()
+    book, todo = before.step(wanted, nodes, now, boot_deadline_seconds, closed=closed, others=others or {})
     if dry_run:
         return todo
     todo = tuple([one for one in todo if one.action is not Action.STOP or await _still_empty(client, one.subject)])
     book = book.going(one.subject for one in todo if one.action is Action.STOP)
     await store.save(book)
+    sent: list[NodeInstruction] = []
+    refused: list[str] = []
     for instruction in todo:
         action, subject, _ = instruction
         if action in (Action.CORDON, Action.UNCORDON):
             cordon = action is Action.CORDON
-            await client.patch(f"/api/v1/nodes/{subject}", {"spec": {"unschedulable": cordon}})
+            try:
+                await (cordon_node if cordon else open_node)(client, subject)
+            except ApiError as error:  # of one node: machines that are wanted come all the same
+                if error.status != 404:  # gone meanwhile, and its cordon with it
+                    refused.append(str(error))
+                    continue
             book = book if cordon else book.opened({subject})
+        elif action is Action.STOP and not await _still_empty(client, subject):  # the answers of others took their time
+            book = book if subject in before.stopping else book.stays(subject)
+            continue
         else:
             answer = await actuator.do(instruction)
             book = book.stays(subject) if (action, answer) == _CAN_NOT_STOP else book.answered(subject, answer)
+        sent.append(instruction)
     await store.save(book)
-    return todo
+    if refused:
+        raise ClusterError(f"{'; '.join(refused)}; the rest was sent")
+    return tuple(sent)
+
+
+async def cordon_node(client: KubeClient, node: str) -> None:
+    """Let no more pods come to a node."""
+    await client.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
+
+
+async def open_node(client: KubeClient, node: str) -> None:
+    """Let pods come to a node again; that somebody had freed it is over with it."""
+    body = {"metadata": {"annotations": {CONSOLIDATION_MARK: None}}, "spec": {"unschedulable": False}}
+    await client.patch(f"/api/v1/nodes/{node}", body)
 
 
 async def _still_empty(client: KubeClient, node: str) -> bool:

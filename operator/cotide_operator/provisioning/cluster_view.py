@@ -8,7 +8,7 @@ type are told of and left alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -44,6 +44,8 @@ class ClusterView:
     online : (n,) whether it is an online service's, which ends for nobody's forecast.
     free : (nodes, 2) millicores and bytes that no pod on a node asks for; NaN where a node does not say what it has.
     takes : (n, types) whether a machine of a type would take the pod; None where sizes alone tell.
+    closed : orders whose nodes are left alone since somebody has cordoned them.
+    others : names of nodes of no known type, and whether each is cordoned.
     """
 
     nodes: tuple[NodeView, ...]
@@ -55,6 +57,8 @@ class ClusterView:
     online: NDArray[np.bool_]
     free: Floats
     takes: NDArray[np.bool_] | None = None
+    closed: frozenset[str] = frozenset()
+    others: Mapping[str, bool] = field(default_factory=dict)
 
 
 def view_of(
@@ -64,29 +68,36 @@ def view_of(
     kinds: Sequence[str],
     now: float,
     ours: Set[str] = frozenset(),
+    freed: Set[str] = frozenset(),
 ) -> ClusterView:
     """Return what nodes and pods, as the API server gives them, show.
 
     ``ours``: nodes that are cordoned to go; another that is cordoned is a person's and left alone, as are its pods.
+    ``freed``: those of them that consolidation has emptied.
     """
     on_node: dict[str, list[Mapping[str, Any]]] = {}
     for pod in pods:
         on_node.setdefault(pod.get("spec", {}).get("nodeName") or "", []).append(pod)
-    views, unknown, free = [], [], []
+    views, unknown, free, closed = [], [], [], set[str]()
+    others: dict[str, bool] = {}
     for node in nodes:
         meta = node["metadata"]
         labels = meta.get("labels") or {}
         kind = labels.get(label, "")
+        cordoned = bool(node.get("spec", {}).get("unschedulable"))
         if kind not in kinds:
             unknown.append(meta["name"])
+            others[meta["name"]] = cordoned
             continue
-        cordoned = bool(node.get("spec", {}).get("unschedulable"))
         if cordoned and meta["name"] not in ours:
             unknown.append(meta["name"])
+            closed.add(labels.get(ORDER_LABEL, ""))
             continue
         there = [pod for pod in on_node.get(meta["name"], []) if needs_node(pod)]
         online = sum(_is_online(pod) for pod in there)
-        views.append(NodeView(meta["name"], kind, labels.get(ORDER_LABEL), cordoned, len(there), online))
+        views.append(
+            NodeView(meta["name"], kind, labels.get(ORDER_LABEL), cordoned, len(there), online, meta["name"] in freed)
+        )
         free.append(_free(node, on_node.get(meta["name"], ())))
     known = {view.name for view in views} | {""}
     rows = [
@@ -102,7 +113,19 @@ def view_of(
         for pod in found
         if needs_node(pod)
     ]
-    return made_view(views, unknown, rows, free)
+    return replace(made_view(views, unknown, rows, free), closed=frozenset(closed - {""}), others=others)
+
+
+def without_hopeless(view: ClusterView, machines: Floats) -> tuple[ClusterView, int]:
+    """Return the view without pods that wait and are larger than any machine, and how many those are.
+
+    No machine would help them, and what they ask for has no bounds. ``machines``: (M, 2) millicores and bytes.
+    """
+    fits = np.any(np.all(view.need[:, None] <= machines[None], axis=2), axis=1)
+    kept = fits | ~view.waiting
+    rows = {name: getattr(view, name)[kept] for name in ("need", "priority", "age", "waiting", "online")}
+    takes = None if view.takes is None else view.takes[kept]
+    return replace(view, **rows, takes=takes), int((~kept).sum())
 
 
 def made_view(

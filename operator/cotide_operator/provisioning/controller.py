@@ -303,13 +303,14 @@ class Provisioner:
         if drains is not None:
             await self._free_or_keep(drains, nodes, wanted, now)
         if self._scales is not None:
+            if self._removal is not None:
+                # First: a new leader learns here which machines no longer count among the replicas.
+                await self._take_away(self._removal, self._scales.paths, nodes)
             replicas = self._replicas(nodes, wanted)
             await asyncio.gather(*(self._raise(self._scales, kind, count) for kind, count in replicas.items()))
-            if self._removal is not None:
-                await self._take_away(self._removal, self._scales.paths, nodes)
         if self._ordering is not None:
             await self._open_left(self._ordering)
-            await self._ordering.turn(wanted, [node.view for node in nodes.counted], now, nodes.lost)
+            await self._ordering.turn(wanted, [node.view for node in nodes.counted], now, nodes.lost, nodes.closed)
             await self._stop(nodes)
 
     async def _free_or_keep(self, drains: Drains, nodes: SortedNodes, wanted: Mapping[str, int], now: float) -> None:

@@ -200,8 +200,8 @@ def _read_file(path: Path) -> PriceTable:
             before = _state_of(file)
             raw = file.read(PRICES_BYTES + 1)
             after = _state_of(file)
-    except OSError as error:
-        raise InputError(f"can't be read: {error.strerror}", file=str(path)) from error
+    except (OSError, ValueError) as error:  # what no file may be called is a ValueError
+        raise InputError(f"can't be read: {getattr(error, 'strerror', error)}", file=str(path)) from error
     if before != after:  # half of 0.064 is a number, too
         raise InputError("was written while it was read: replace it by renaming another", file=str(path))
     if len(raw) > PRICES_BYTES:

@@ -39,7 +39,10 @@ AT_ONCE: Final = 16
 LONGEST_RETRY_SECONDS: Final = 3600.0
 """However often boots of a type fail, it is tried again after so long; chosen."""
 
-_NONE_LOST: Final[Mapping[str, str]] = {}
+DOUBLED_MOST: Final = 12
+"""Doublings of a pause: the shortest one has reached the longest by then, and a power without end is no number."""
+
+_NONE: Final[Mapping[str, str]] = {}
 
 Reporter = Callable[[str, NodeOrder, str], object]
 """Told of ``NodeOrdered``, ``NodeCame``, ``NodeFailed``, ``NodeLate``, ``NodeCancelled``: the order and a sentence."""
@@ -98,9 +101,7 @@ class Ordering:
         """Write down that these are not cordoned any more by what the book says."""
         await self._write(self._known().opened(nodes))
 
-    def coming(
-        self, nodes: Sequence[NodeView], now: float, lost: Mapping[str, str] = _NONE_LOST
-    ) -> dict[str, list[float]]:
+    def coming(self, nodes: Sequence[NodeView], now: float, lost: Mapping[str, str] = _NONE) -> dict[str, list[float]]:
         """Return by type the seconds until each machine should be up that was ordered and has not come."""
         came = {*(node.order for node in nodes), *lost}
         found: dict[str, list[float]] = {}
@@ -115,12 +116,18 @@ class Ordering:
         return frozenset(kind for kind, (_, until) in self._failed.items() if now < until)
 
     async def turn(
-        self, wanted: Mapping[str, int], nodes: Sequence[NodeView], now: float, lost: Mapping[str, str] = _NONE_LOST
+        self,
+        wanted: Mapping[str, int],
+        nodes: Sequence[NodeView],
+        now: float,
+        lost: Mapping[str, str] = _NONE,
+        closed: Mapping[str, str] = _NONE,
     ) -> None:
         """Order what is missing, cancel what is not wanted any more, and ask for both.
 
         ``wanted`` holds the types whose nodes are ordered one by one; of a type that is barred none is added. ``lost``:
-        nodes that came and are not among ``nodes``, by order: they are not waited for.
+        nodes that came and are not among ``nodes``, by order: they are not waited for. ``closed``: the same, of nodes
+        that somebody holds cordoned: see `OrderBook.step`.
 
         Raises
         ------
@@ -139,10 +146,11 @@ class Ordering:
         barred = self.barred(now)
         least = {kind: min(count, there.get(kind, 0)) if kind in barred else count for kind, count in wanted.items()}
         book, todo = before.step(
-            least, nodes, now, self._settings.boot_deadline_seconds, drains=False, arrived=lost.keys()
+            least, nodes, now, self._settings.boot_deadline_seconds,
+            drains=False, arrived=lost.keys(), closed=closed.keys(),
         )  # fmt: skip
         await self._write(book)
-        came = {**lost, **{node.order: node.name for node in nodes if node.order is not None}}
+        came = {**lost, **closed, **{node.order: node.name for node in nodes if node.order is not None}}
         self._tell(before, book, came, now)
         await self._ask(todo, now)
 
@@ -235,8 +243,10 @@ class Ordering:
             return Answer.UNKNOWN
 
     def _count_failure(self, kind: str, now: float) -> None:
-        times = self._failed.get(kind, (0, 0.0))[0]
-        pause = min(self._chosen.retry_seconds * 2.0**times, LONGEST_RETRY_SECONDS)
+        times, until = self._failed.get(kind, (0, float("-inf")))
+        if now < until:  # it was ordered before the type began to rest: the same trouble, not the next
+            return
+        pause = min(self._chosen.retry_seconds * 2.0 ** min(times, DOUBLED_MOST), LONGEST_RETRY_SECONDS)
         self._failed[kind] = (times + 1, now + pause)
 
     @property

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,9 +44,9 @@ class CentreSettings(Section):
     """Replicas that it can hold."""
     on_cost: float = Field(default=0.0, ge=0, le=1e6)
     off_cost: float = Field(default=0.0, ge=0, le=1e6)
-    delays: Mapping[str, float] = Field(default_factory=dict)
+    delays: Mapping[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
     """Network to seconds there and back."""
-    egress: Mapping[str, float] = Field(default_factory=dict)
+    egress: Mapping[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
     """Network to money per request."""
     price_query: str = ""
     """PromQL for the money of a replica's hour; then the file of prices needs no column for it."""
@@ -69,7 +69,7 @@ class ServiceSettings(Section):
     penalty_per_request: float = Field(default=1e-4, ge=0, le=1e6)
     band: float = Field(default=0.08, ge=0, le=1)
     """Changes below this share are left alone, unless requests would wait; chosen as in the placement experiment."""
-    size: float = Field(default=1.0, gt=0, le=1e6)
+    size: float = Field(default=1.0, ge=1e-3, le=1e6)
     """What a replica takes of a centre's ``servers``, and of their price."""
 
     @model_validator(mode="after")
@@ -228,7 +228,7 @@ def _plan_turn(
     held = hold(now, plan.servers[0], np.ceil(plan.exact[0] - 1e-4), service.band)
     wanted = {name: int(count) for name, count in zip(names, held, strict=True) if name not in lost}
     rising = {name for name, count in wanted.items() if _seen(seen, name).replicas < count}
-    unready = {name for name, count in wanted.items() if _seen(seen, name).ready < count}
+    unready = rising | {name for name, count in wanted.items() if _seen(seen, name).ready < count}
     set_now, waiting = {}, []
     for name, count in wanted.items():
         if name in back:

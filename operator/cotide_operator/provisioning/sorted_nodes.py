@@ -25,7 +25,7 @@ class SortedNodes:
     open, freed, freeing : names of counted nodes, by type. stopping : handed over.
     away : by type, machines that exist and can't be counted on: lost, stopping, cordoned by somebody else.
     off : by type, machines that were switched off and whose node objects are there still.
-    lost : names of lost nodes by the order that they came for.
+    lost, closed : names of nodes by the order that they came for: of lost ones, and of those that are held cordoned.
     """
 
     counted: tuple[NodeNow, ...]
@@ -37,6 +37,7 @@ class SortedNodes:
     off: Mapping[str, int]
     unknown: tuple[str, ...]
     lost: Mapping[str, str]
+    closed: Mapping[str, str]
 
     def open_names(self) -> list[str]:
         """Return the names of the open nodes."""
@@ -53,6 +54,7 @@ def sorted_nodes(
     kinds = sorted({node.view.kind for node in nodes})
     sorts: dict[str, dict[str, list[str]]] = {what: {kind: [] for kind in kinds} for what in ("open", "freed", "going")}
     counted, stopping, away, off = [], [], dict.fromkeys(kinds, 0), dict.fromkeys(kinds, 0)
+    closed: dict[str, str] = {}
     for node in nodes:
         name, kind = node.view.name, node.view.kind
         mark = standings[name].mark if name in standings else Mark.NONE
@@ -65,11 +67,13 @@ def sorted_nodes(
             stopping.append(node.view)
         if node.lost or mark is Mark.STOPPING or (node.view.cordoned and mark is Mark.NONE):
             away[kind] += 1
+            if node.view.cordoned and node.view.order is not None:
+                closed[node.view.order] = name
             continue
         counted.append(node)
         sorts["open" if mark is Mark.NONE else "freed" if mark is Mark.FREED else "going"][kind].append(name)
     by = {what: {kind: tuple(names) for kind, names in found.items()} for what, found in sorts.items()}
     lost = {node.view.order: node.view.name for node in nodes if node.lost and node.view.order is not None}
     return SortedNodes(
-        tuple(counted), by["open"], by["freed"], by["going"], tuple(stopping), away, off, tuple(unknown), lost
+        tuple(counted), by["open"], by["freed"], by["going"], tuple(stopping), away, off, tuple(unknown), lost, closed
     )

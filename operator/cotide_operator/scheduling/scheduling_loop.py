@@ -131,6 +131,10 @@ class Watcher(Protocol):
         """Look at the events of one cycle and at the state after them."""
         ...
 
+    def decided(self, instructions: Sequence[Instruction], now: float) -> None:
+        """Take the instructions of that cycle."""
+        ...
+
 
 class Foresight(Protocol):
     """Who forecasts pods as they come, with what the engine's own models say beside it (the habits of owners)."""
@@ -339,6 +343,7 @@ class SchedulingLoop:
             self._record.entry(now, events, instructions)
         if self._watcher is not None:
             self._watcher.feed(self.scheduler.state, events, now)
+            self._watcher.decided(instructions, now)
         if self._foresight is not None:
             self._foresight.decided(instructions)
         self._gang_kernels.follow(self.scheduler)

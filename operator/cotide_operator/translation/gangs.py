@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from cotide_core.events import Gang
 from cotide_core.limits import GANG_MOST, NAME_CHARACTERS, NUMBER_CHARACTERS, SECONDS_MOST
-from cotide_kube.objects import WorkloadReference
+from cotide_kube.objects import PodSpec
 from cotide_operator.translation.pod_groups import POD_GROUP_LABEL, SINGLE, DeclaredGang
 
 GANG_ANNOTATION: Final = "cotide.dev/gang"
@@ -28,18 +28,20 @@ def gang_of(
     annotations: Mapping[str, str],
     succeeded: int = 0,
     said: DeclaredGang | None = None,
-    reference: WorkloadReference | None = None,
+    spec: PodSpec | None = None,
 ) -> tuple[Gang | None, tuple[str, ...]]:
     """Return the gang that a pod names, and the field at fault where it can't be followed.
 
     Parameters
     ----------
     succeeded : members that the status of their Job counts as succeeded.
-    said : what the object says that its label or its ``spec.workloadRef`` names; annotations come before it.
-    reference : its ``spec.workloadRef``.
+    said : what the object says that it names by its label, ``spec.workloadRef`` or ``spec.schedulingGroup``;
+        annotations come before it.
+    spec : its own.
     """
-    name = annotations.get(GANG_ANNOTATION) or (_group(reference) if reference else labels.get(POD_GROUP_LABEL))
-    if not name or (said == SINGLE and GANG_ANNOTATION not in annotations):
+    named, kind = _group(labels, spec or PodSpec())
+    name = annotations.get(GANG_ANNOTATION) or named
+    if name is None or (said == SINGLE and GANG_ANNOTATION not in annotations):
         return None, ()
     if len(name) > NAME_CHARACTERS:
         return None, (f"metadata.annotations[{GANG_ANNOTATION}] of more than {NAME_CHARACTERS} characters",)
@@ -48,19 +50,34 @@ def gang_of(
         lacks = f"without a number from 1 to {GANG_MOST} in annotation {MIN_MEMBER_ANNOTATION}"
         if GANG_ANNOTATION in annotations:
             return None, (f"metadata.annotations[{GANG_ANNOTATION}] {lacks}",)
-        if reference is not None:
-            return None, (f"spec.workloadRef {name} {lacks} or in a gang policy of that Workload",)
-        return None, (f"metadata.labels[{POD_GROUP_LABEL}] {lacks} or in a PodGroup {name}",)
+        return None, (f"{kind.field} {lacks} or in {kind.object}",)
     seconds = _seconds(annotations.get(TIMEOUT_ANNOTATION))
     if said is not None and said.timeout_seconds is not None and TIMEOUT_ANNOTATION not in annotations:
         seconds = said.timeout_seconds
     return Gang(f"{namespace}/{name}", minimum, seconds, succeeded), ()
 
 
-def _group(reference: WorkloadReference) -> str:
-    """Name a group of a Workload, and which of its replicas: each is a gang of its own."""
-    parts = (reference.name, reference.pod_group, reference.pod_group_replica_key)
-    return "/".join(part for part in parts if part)
+class _Source(NamedTuple):
+    """What a pod names its gang by, and where the size is looked for, in words."""
+
+    field: str
+    object: str
+
+
+def _group(labels: Mapping[str, str], spec: PodSpec) -> tuple[str | None, _Source]:
+    """Return the gang that a pod names otherwise than by annotation, None for none.
+
+    Of a Workload that is a group and which of its replicas: each is a gang of its own.
+    """
+    if spec.scheduling_group is not None:
+        name = spec.scheduling_group.pod_group_name
+        return name, _Source(f"spec.schedulingGroup {name}", f"a gang policy of a PodGroup {name}")
+    if spec.workload_ref is not None:
+        reference = spec.workload_ref
+        name = "/".join(filter(None, (reference.name, reference.pod_group, reference.pod_group_replica_key)))
+        return name, _Source(f"spec.workloadRef {name}", "a gang policy of that Workload")
+    name = labels.get(POD_GROUP_LABEL) or ""
+    return name or None, _Source(f"metadata.labels[{POD_GROUP_LABEL}]", f"a PodGroup {name}")
 
 
 def _number(text: str | None) -> int | None:

@@ -1,4 +1,4 @@
-"""What others say of a gang: a PodGroup of coscheduling, or a Workload of ``scheduling.k8s.io`` (1.35, alpha).
+"""What others say of a gang: a PodGroup of coscheduling, or a Workload (1.35) or PodGroup of ``scheduling.k8s.io``.
 
 Called by `pods_and_nodes` for the rule of one pod, and by `event_source`, which tells it of pods and asks whom a change
 of such an object concerns. Invariant: nobody but the pods that name an object is looked at for its sake.
@@ -36,9 +36,11 @@ SINGLE: Final = DeclaredGang(None)
 
 def named_by(pod: PodObject) -> tuple[Kind, str] | None:
     """Return kind and key of the object that says how large a pod's gang is, None for a pod that names none."""
-    reference, namespace = pod.spec.workload_ref, pod.metadata.namespace
-    if reference is not None:
-        return "gangworkloads", f"{namespace}/{reference.name}"
+    spec, namespace = pod.spec, pod.metadata.namespace
+    if spec.scheduling_group is not None:
+        return "gangpodgroups", f"{namespace}/{spec.scheduling_group.pod_group_name}"
+    if spec.workload_ref is not None:
+        return "gangworkloads", f"{namespace}/{spec.workload_ref.name}"
     group = pod.metadata.labels.get(POD_GROUP_LABEL)
     return ("podgroups", f"{namespace}/{group}") if group else None
 
@@ -51,13 +53,9 @@ def declared(pod: PodObject, mirror: ObjectCache) -> DeclaredGang | None:
     found: CustomObject | None = mirror.objects(named[0]).get(named[1])
     if found is None:
         return UNKNOWN
-    if pod.spec.workload_ref is None:
-        return DeclaredGang(_size(found.spec.get("minMember")), _seconds(found.spec.get("scheduleTimeoutSeconds")))
-    groups = found.spec.get("podGroups")
-    for group in groups if isinstance(groups, list) else ():
-        if isinstance(group, dict) and group.get("name") == pod.spec.workload_ref.pod_group:
-            return _by_policy(group.get("policy"))
-    return UNKNOWN
+    kind, spec = named[0], pod.spec
+    group = spec.workload_ref.pod_group if kind == "gangworkloads" and spec.workload_ref is not None else ""
+    return next((said for name, said in said_by(kind, found) if name == group), UNKNOWN)
 
 
 def _by_policy(policy: Any) -> DeclaredGang:
@@ -83,6 +81,8 @@ def said_by(kind: Kind, found: CustomObject | None) -> tuple[tuple[str, Declared
     if kind == "podgroups":
         spec = found.spec
         return (("", DeclaredGang(_size(spec.get("minMember")), _seconds(spec.get("scheduleTimeoutSeconds")))),)
+    if kind == "gangpodgroups":
+        return (("", _by_policy(found.spec.get("schedulingPolicy"))),)
     groups = found.spec.get("podGroups")
     named = [one for one in groups if isinstance(one, dict)] if isinstance(groups, list) else []
     return tuple((str(one.get("name")), _by_policy(one.get("policy"))) for one in named)

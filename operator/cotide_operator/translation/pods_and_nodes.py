@@ -230,7 +230,7 @@ def translate_pod(
     claims = facts.claims if volumes is None else ()
     held = volumes or NO_VOLUMES
     gang, lacks = gang_of(
-        metadata.namespace, metadata.labels, annotations, ownership.job_succeeded, ownership.gang, spec.workload_ref
+        metadata.namespace, metadata.labels, annotations, ownership.job_succeeded, ownership.gang, spec
     )
     return Pod(
         key=key_of(metadata),

@@ -88,6 +88,8 @@ class PhaseLearning:
         self._restored: dict[str, float] = {}
         """By learner the monotonic second at which the store is asked again; infinite once it has answered."""
         self._unsaved: set[str] = set()
+        self._delete_at: dict[str, float] = {}
+        """The monotonic second at which the deletion of a learner that is gone is tried again."""
         mirror.subscribe(self._changed)
 
     async def run(self, usage_of: UsageOf) -> None:
@@ -119,7 +121,8 @@ class PhaseLearning:
             del self._followed[key]
         # Of one that taught nothing since the start, too: what is kept of it is not for the next tenant of the name.
         for learner in [one for one in self._restored if one != POOL and self._mirror.is_gone(one)]:
-            await self._forget(learner)
+            if self._delete_at.get(learner, 0.0) <= time.monotonic():
+                await self._forget(learner)
 
     def phases_for(self, job: CustomObject, spec: JobSpec) -> Phases:
         """Return what the next pod of a Job should have of cpu and memory, in order; none to leave it as it is."""
@@ -140,13 +143,13 @@ class PhaseLearning:
             self._unsaved.clear()
             return
         for learner in sorted(one for one in self._unsaved if math.isinf(self._restored.get(one, 0.0))):
+            self._unsaved.discard(learner)  # whatever is taught while it is written is news yet
             data = {name: one.as_json() for (whose, name), one in self._profiles.items() if whose == learner}
             try:
                 await self._kept.save(PHASES, learner, {FILE: json.dumps(data).encode()})
             except CotideError as error:
+                self._unsaved.add(learner)
                 _LOG.warning("phases that were learned%s are not kept: %s", _whose(learner), error)
-                continue
-            self._unsaved.discard(learner)
 
     def _learner_of(self, namespace: str) -> str:
         pooled = self._settings.pooled_namespaces
@@ -222,8 +225,8 @@ class PhaseLearning:
     async def _restore(self, learner: str) -> None:
         from cotide_predictors.phases.learned_phases import LearnedPhases
 
-        self._restored[learner] = math.inf
         if self._kept is None:
+            self._restored[learner] = math.inf
             return
         try:
             files = await self._kept.load(PHASES, learner) or {}
@@ -232,8 +235,10 @@ class PhaseLearning:
             _LOG.warning("phases that were learned%s before are not taken up yet: %s", _whose(learner), error)
             return
         except CotideError as error:
+            self._restored[learner] = math.inf
             _LOG.warning("phases that were learned%s before can't be read: %s", _whose(learner), error)
             return
+        self._restored[learner] = math.inf  # only now: at the end, what is asked for yet must not be written over
         try:
             data = json.loads(files.get(FILE, b"{}"))
             if not isinstance(data, dict):
@@ -251,14 +256,21 @@ class PhaseLearning:
     async def _forget(self, learner: str) -> None:
         """Drop what a namespace taught that is gone: another tenant may get the name."""
         self._profiles = {name: one for name, one in self._profiles.items() if name[0] != learner}
-        self._restored.pop(learner, None)
         self._unsaved.discard(learner)
         self._show()
         if self._kept is not None:
             try:
                 await self._kept.delete(learner)
             except CotideError as error:
-                _LOG.warning("phases that were learned%s can't be deleted: %s", _whose(learner), error)
+                # Not read for whoever gets the name meanwhile, and written over by what that one teaches, or nothing.
+                self._restored[learner] = math.inf
+                self._unsaved.add(learner)
+                if learner not in self._delete_at:
+                    _LOG.warning("phases that were learned%s can't be deleted yet: %s", _whose(learner), error)
+                self._delete_at[learner] = time.monotonic() + self._settings.keep_seconds
+                return
+        self._restored.pop(learner, None)
+        self._delete_at.pop(learner, None)
 
 
 def _largest_of(spec: JobSpec) -> tuple[int, int] | None:

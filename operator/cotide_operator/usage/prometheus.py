@@ -25,7 +25,17 @@ from cotide_operator.usage.measurement_faults import MeasurementFaults
 from cotide_operator.usage.prometheus_client import AnswerTooLarge, Limits, PrometheusClient
 from cotide_operator.usage.query_turns import QueryTurns
 from cotide_operator.usage.service_readings import QueryFault, Reason
-from cotide_operator.usage.sources import CPU, MEMORY, Measured, Reading, SourceDown, UsageReading, merge, usable
+from cotide_operator.usage.sources import (
+    CPU,
+    MEMORY,
+    Measured,
+    NodeReading,
+    Reading,
+    SourceDown,
+    UsageReading,
+    merge,
+    usable,
+)
 from cotide_operator.usage.workload_queries import WorkloadQueries, WorkloadQuery, is_plain_selector
 
 _RANGE: Final = re.compile(r"\[((?:\d+(?:ms|[smhdwy]))+)")
@@ -134,6 +144,9 @@ class PrometheusSource:
         self._outcomes: dict[WorkloadQuery, tuple[float, _Outcome]] = {}
         """The last of each query and when it was, in seconds of the monotonic clock."""
         texts = {"podCpuQuery": settings.pod_cpu_query, "podMemoryQuery": settings.pod_memory_query}
+        self._mirror = mirror
+        asked = {"nodeWaitingQuery": settings.node_waiting_query, "nodeThrottledQuery": settings.node_throttled_query}
+        self._node_queries = [_UsageQuery(field, text) for field, text in asked.items() if text is not None]
         self._needs_usage = needs_usage
         self._usage = [_UsageQuery(field, text) for field, text in texts.items()]
         self.settling_seconds = max((longest_range(text) for text in texts.values()), default=0.0)
@@ -153,9 +166,11 @@ class PrometheusSource:
         if probed.get("status") != "success":
             raise SourceDown(f"Prometheus refuses the simplest of queries: {_reason(probed)}")
         refused: dict[str, str] = {}
-        usage, services = await asyncio.gather(self._read_usage(refused), self._read_workloads(refused))
+        usage, services, nodes = await asyncio.gather(
+            self._read_usage(refused), self._read_workloads(refused), self._read_nodes(refused)
+        )
         self.refused = refused
-        return Measured(services, usage, self._faults())
+        return Measured(services, usage, self._faults(), nodes)
 
     async def usage_range(self, resource: int, start: float, end: float, step: float) -> list[Series]:
         """Return what pods used from ``start`` to ``end`` (epoch seconds, both included), every ``step`` seconds.
@@ -181,25 +196,46 @@ class PrometheusSource:
                 found += [UsageReading(pod, _USAGE_FIELDS[one.field], value, wall) for pod, value, wall in answer]
         return found
 
+    async def _read_nodes(self, refused: dict[str, str]) -> list[NodeReading]:
+        """Return how the cpu of nodes that are there is fought for, as far as queries ask."""
+        answers: dict[str, dict[str, _Value]] = {}
+        for one in self._node_queries:
+            answers[one.field] = {}
+            try:
+                for series in await self._vector(one.text, {}, USAGE_LIMITS):
+                    found = _value(_node(series), series)
+                    if found is not None and found.value is not None and found.pod in self._mirror.nodes:
+                        answers[one.field][found.pod] = found
+            except (SourceDown, _QueryFailedError) as error:
+                refused[one.name] = str(error)
+            except Exception as error:  # noqa: BLE001 - one answer that trips us must not take the others with it
+                refused[one.name] = self._tripped(one.name, error)
+        waiting, throttled = answers.get("nodeWaitingQuery", {}), answers.get("nodeThrottledQuery", {})
+        read = []
+        for node in waiting.keys() | throttled.keys():
+            values = [one[node] for one in (waiting, throttled) if node in one]
+            share = waiting[node].value if node in waiting else None
+            held_back = node in throttled and bool(throttled[node].value)
+            read.append(NodeReading(node, share, held_back, min(one.wall_seconds for one in values)))
+        return read
+
     async def _ask_usage(self, one: _UsageQuery) -> list[_Value] | str:
         """Return what every pod uses, or why that is not known."""
         try:
             series = await self._vector(one.text, {}, USAGE_LIMITS)
             if not series:
                 return "no series: does this Prometheus scrape the kubelets' cAdvisor?"
-            values = [value for value in (_value(_pod(each), each) for each in series) if value is not None]
+            values = await asyncio.to_thread(_values_of, series)
             if not values:
                 return "none of its series has a label pod (write: sum by (namespace, pod) (...))"
             if not is_plain_selector(one.text):
                 return values
-            times: dict[str, float] = {}
-            for each in await self._vector(f"timestamp({one.text})", {}, USAGE_LIMITS):
-                _note_time(times, _value(_pod(each), each))
+            stamps = await asyncio.to_thread(_values_of, await self._vector(f"timestamp({one.text})", {}, USAGE_LIMITS))
+            return await asyncio.to_thread(_dated, values, stamps)
         except (SourceDown, _QueryFailedError) as error:
             return str(error)
         except Exception as error:  # noqa: BLE001 - one answer that trips us must not take the others with it
             return self._tripped(one.name, error)
-        return [_Value(pod, value, min(wall, times.get(pod, wall))) for pod, value, wall in values]
 
     async def _read_workloads(self, refused: dict[str, str]) -> list[Reading]:
         """Ask the queries of Workloads in fair turns; fill in what was refused."""
@@ -345,6 +381,19 @@ def _value(pod: str, series: object) -> _Value | None:
     return _Value(pod, usable(sample[1]), usable(sample[0]) or 0.0)
 
 
+def _values_of(series: list[object]) -> list[_Value]:
+    """In a thread: take the answer of a recorded query apart, which has a series for every pod of the cluster."""
+    return [value for value in (_value(_pod(each), each) for each in series) if value is not None]
+
+
+def _dated(values: list[_Value], stamps: list[_Value]) -> list[_Value]:
+    """In a thread: return values with the times of their own samples, where these are known."""
+    times: dict[str, float] = {}
+    for stamp in stamps:
+        _note_time(times, stamp)
+    return [_Value(pod, value, min(wall, times.get(pod, wall))) for pod, value, wall in values]
+
+
 def _pod(series: object) -> str:
     """Return the pod that a series of the configuration's own queries speaks of."""
     labels = series.get("metric") if isinstance(series, dict) else None
@@ -352,6 +401,13 @@ def _pod(series: object) -> str:
         return ""
     namespace, pod = labels.get("namespace", "default"), labels.get("pod")
     return f"{namespace}/{pod}" if isinstance(namespace, str) and isinstance(pod, str) else ""
+
+
+def _node(series: object) -> str:
+    """Return the node that a series speaks of."""
+    labels = series.get("metric") if isinstance(series, dict) else None
+    node = labels.get("node") if isinstance(labels, dict) else None
+    return node if isinstance(node, str) else ""
 
 
 def _matrix(query: _UsageQuery, answer: dict[str, Any]) -> list[Series]:

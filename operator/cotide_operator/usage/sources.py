@@ -29,11 +29,12 @@ RPS_NAME: Final = "cotide_sim_service_requests_per_second"
 LATENCY_NAME: Final = "cotide_sim_service_latency_p95_milliseconds"
 CPU_NAME: Final = "cotide_sim_pod_cpu_usage_millicores"
 MEMORY_NAME: Final = "cotide_sim_pod_memory_usage_bytes"
-_REST_OF_LINE: Final = r"\{([^}]*)\}\s+(\S+)(?:\s+(-?\d{1,18}))?\s*$"
-"""A stamp has at most 18 digits, as many as an int64 holds: a line with more is none of an exposition."""
+_REST_OF_LINE: Final = r"\{([^}\n]*)\}[ \t]+(\S+)(?:[ \t]+(-?\d{1,18}))?[ \t\r]*$"
+"""A stamp has at most 18 digits, as many as an int64 holds: a line with more is none of an exposition. Of the same line
+in every part: a brace that is never closed must not have the whole rest looked through, for each line anew."""
 _SERVICE_LINE: Final = re.compile(rf"^({RPS_NAME}|{LATENCY_NAME}){_REST_OF_LINE}", re.MULTILINE)
 _USAGE_LINE: Final = re.compile(rf"^({CPU_NAME}|{MEMORY_NAME}){_REST_OF_LINE}", re.MULTILINE)
-_LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_LABEL: Final = re.compile(r'(?<!\w)(\w+)="((?:[^"\\]|\\.)*)"')
 THREAD_ABOVE_BYTES: Final = 200_000
 """Longer answers are taken apart in a thread: a few milliseconds of the event loop otherwise (chosen)."""
 
@@ -83,6 +84,23 @@ class UsageReading(NamedTuple):
     wall_seconds: float
 
 
+class NodeReading(NamedTuple):
+    """What a source says of how the cpu of one node is fought for.
+
+    Attributes
+    ----------
+    node : its name.
+    waiting_share : of its time, for which the service waits for a cpu that waits most; None where nobody tells.
+    throttled : whether a service there is held back by a limit of its own.
+    wall_seconds : epoch second at which it was so.
+    """
+
+    node: str
+    waiting_share: float | None
+    throttled: bool
+    wall_seconds: float
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """One reading of a source."""
@@ -91,6 +109,7 @@ class Measured:
     usage: list[UsageReading] = field(default_factory=list)
     faults: dict[str, QueryFault] = field(default_factory=dict)
     """What is wrong with a Workload's queries, by its key."""
+    nodes: list[NodeReading] = field(default_factory=list)
 
 
 class Source(Protocol):

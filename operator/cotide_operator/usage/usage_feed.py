@@ -13,13 +13,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from cotide_core.classes import WorkloadClass
-from cotide_core.events import Event, Pod, ServiceSampled
+from cotide_core.events import Event, NodeContended, Pod, ServiceSampled
 from cotide_core.phases.progress import Usage
+from cotide_kube.turns import in_turns
 from cotide_operator.clock import Clock
 from cotide_operator.config.settings import MetricsSourceSettings
 from cotide_operator.models.forecast_scores import ForecastScores
@@ -27,7 +28,7 @@ from cotide_operator.observability.metrics import Metrics
 from cotide_operator.usage.decaying_peak import RecentPeak
 from cotide_operator.usage.measurement_faults import MeasurementFaults, described
 from cotide_operator.usage.service_readings import QueryFault, ServiceReading
-from cotide_operator.usage.sources import Reading, Source, SourceDown, UsageReading
+from cotide_operator.usage.sources import NodeReading, Reading, Source, SourceDown, UsageReading
 
 _LOG = logging.getLogger(__name__)
 
@@ -107,6 +108,8 @@ class UsageFeed:
         self._latest: dict[str, dict[str, _Latest]] = {}
         """By Workload and pod."""
         self.faults: Mapping[str, QueryFault] | None = None
+        self._fought_for: set[str] = set()
+        """Nodes of which the last that was told is not that nobody waits."""
         self._up: bool | None = None
         self._refused: dict[str, str] = {}
 
@@ -131,11 +134,9 @@ class UsageFeed:
         self._state(up=True)
         self._tell_refusals(self._source.refused)
         self.faults = measured.faults
-        for reading in measured.services:
-            try:
-                self._take(reading)
-            except Exception as error:  # noqa: BLE001 - one reading that trips us must not spoil those of all others
-                self._left_out.leave_out("service reading", str(reading.pod), error)
+        # In turns: fifty thousand of them would hold up decisions for a third of a second.
+        await in_turns(self._take_guarded, measured.services)
+        self._tell_contention(measured.nodes)
         self._assume_peaks()
         await self._hand_over(measured.usage)
         horizon = time.monotonic() - 10 * self._settings.stale_after_seconds
@@ -149,7 +150,9 @@ class UsageFeed:
         """Return the latest of a Workload from its pods' fresh samples; None when there is none."""
         now = time.monotonic()
         fresh = [one for one in self._latest.get(workload_key, {}).values() if one.fresh_until >= now]
-        rates = [one.requests_per_second for one in fresh if one.requests_per_second is not None]
+        rates = [
+            one.requests_per_second for one in fresh if one.requests_per_second is not None and one.rate_until >= now
+        ]
         latencies = [one.latency_p95_milliseconds for one in fresh if one.latency_p95_milliseconds is not None]
         violations = self._calibration.violations.get(workload_key, 0)
         if not (rates or latencies or violations):
@@ -177,6 +180,12 @@ class UsageFeed:
             await self._usage.take(readings)
         except Exception as error:  # noqa: BLE001 - host load falls back to requests; rates and latencies go on
             self._left_out.leave_out("usage", f"{len(readings)} readings", error)
+
+    def _take_guarded(self, reading: Reading) -> None:
+        try:
+            self._take(reading)
+        except Exception as error:  # noqa: BLE001 - one reading that trips us must not spoil those of all others
+            self._left_out.leave_out("service reading", str(reading.pod), error)
 
     def _take(self, reading: Reading) -> None:
         pod = self._pod_of(reading.pod)
@@ -211,6 +220,17 @@ class UsageFeed:
         is_news = before[0] is not pod or (latest.rate, latest.latency_p95_milliseconds) != before[1:]
         if latest.rate is not None and is_news:
             self._tell(ServiceSampled(pod.key, latest.rate, latest.latency_p95_milliseconds))
+
+    def _tell_contention(self, readings: Sequence[NodeReading]) -> None:
+        """Tell of nodes whose cpu is fought for, and once of each where that is over: most are quiet, always."""
+        oldest = time.time() - self._settings.stale_after_seconds
+        for reading in readings:
+            is_quiet = not reading.waiting_share and not reading.throttled
+            if reading.wall_seconds < oldest or (is_quiet and reading.node not in self._fought_for):
+                continue
+            at = self._clock.from_wall(reading.wall_seconds)
+            self._tell(NodeContended(reading.node, at, reading.waiting_share, reading.throttled))
+            (self._fought_for.discard if is_quiet else self._fought_for.add)(reading.node)
 
     def _assume_peaks(self) -> None:
         """Tell the recent peak of each service whose rate has just stopped coming.

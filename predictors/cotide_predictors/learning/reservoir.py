@@ -28,6 +28,9 @@ RECENT: Final = 1_000
 """Latest samples of each service that are kept as they came (chosen: a service with one pod, sampled each 15 s, fills
 it in four hours)."""
 
+HEAP_LEAST: Final = 64
+"""Entries of the heap beside two for each cell before it is made anew (chosen)."""
+
 Cell = tuple[str, int, tuple[tuple[str, int], ...]]
 
 
@@ -58,6 +61,10 @@ class SampleReservoir:
     def services(self) -> tuple[str, ...]:
         """Services that were seen lately, sorted."""
         return tuple(sorted(self._latest))
+
+    def all_services(self) -> set[str]:
+        """Return the services of which anything is kept."""
+        return {*self._latest, *(cell[0] for cell in self._cells)}
 
     def add(self, measured: Iterable[MeasuredMix]) -> None:
         """Take samples in order of time."""
@@ -119,6 +126,10 @@ class SampleReservoir:
         heapq.heappush(self._largest, (-len(samples), cell))
         while self._size > self.capacity:
             self._drop_one()
+        if len(self._largest) > HEAP_LEAST + 2 * len(self._cells):
+            # What is stale below the top never comes up: it would grow by one with each sample, for ever.
+            self._largest = [(-len(kept), cell) for cell, kept in self._cells.items()]
+            heapq.heapify(self._largest)
 
     def _drop_one(self) -> None:
         while True:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import gzip
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,7 +95,7 @@ def read_table(
                     strings.append(row[indices[name]].strip() if name in indices else "")
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror or error}", file=file) from error
-    except (UnicodeDecodeError, EOFError, csv.Error) as error:
+    except (UnicodeDecodeError, EOFError, zlib.error, csv.Error) as error:
         raise InputError(f"is no CSV text: {error}", file=file) from error
     if not lines:
         raise InputError("has a header and no rows", file=file, line=1)
@@ -108,8 +109,8 @@ def read_table(
 
 def _open(path: Path) -> TextIO:
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", newline="")
-    return path.open(encoding="utf-8", newline="")
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+    return path.open(encoding="utf-8-sig", newline="")  # a spreadsheet begins its file with a byte order mark
 
 
 def _indices(header: list[str], wanted: Sequence[str], file: str) -> dict[str, int]:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import csv
 import gzip
 import math
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
 from cotide_core.errors import InputError
+from cotide_core.limits import EXACT
 from cotide_core.units import counted
 
 
@@ -32,7 +34,7 @@ class Row:
         return self._cells[self._indices[column]].strip()
 
     def number(self, column: str, *, minimum: float = 0.0) -> float:
-        """Return a finite number that is not below ``minimum``.
+        """Return a finite number that is not below ``minimum``, and not beyond 2^53.
 
         Raises
         ------
@@ -47,6 +49,8 @@ class Row:
         if not math.isfinite(value) or value < minimum:
             bound = "a finite number" if minimum == -math.inf else f"a finite number >= {minimum:g}"
             raise self.error(column, f"{cell!r} is not {bound}")
+        if abs(value) > EXACT:  # nothing that is counted or timed; and a product of two of them is finite yet
+            raise self.error(column, f"{cell!r} is beyond 2^53")
         return value
 
     def optional_number(self, column: str) -> float | None:
@@ -96,11 +100,11 @@ def stream_rows(path: Path, columns: Sequence[str], *, what: str) -> Iterator[Ro
         raise InputError(f"no such file, where the file of {what} was expected", file=file) from None
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror or error}", file=file) from error
-    except (UnicodeDecodeError, EOFError, csv.Error) as error:
+    except (UnicodeDecodeError, EOFError, zlib.error, csv.Error) as error:
         raise InputError(f"is no CSV text: {error}", file=file) from error
 
 
 def _open(path: Path) -> TextIO:
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", newline="")
-    return path.open(encoding="utf-8", newline="")
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+    return path.open(encoding="utf-8-sig", newline="")  # a spreadsheet begins its file with a byte order mark

@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import kubernetes
 import pytest
 from click.testing import CliRunner, Result
 
 from cotide_cli.commands import consolidate_command
 from cotide_core.errors import ClusterError, InputError
+from cotide_operator.consolidation.official_client import OfficialClient
 from cotide_sim.apiserver.testing import ThreadedServer, server_in_thread
 
 
@@ -152,35 +154,50 @@ def test_constraints_of_running_pods_and_local_storage_hold(server: ThreadedServ
     assert [(one["node"], one["moves"][0]["target"]) for one in data["freed"]] == [("n2", "n1")]
 
 
-def serve_pod_groups(core: Any) -> Any:
-    """Serve the kind of coscheduling, as far as it is read; returns a client of custom objects."""
+COSCHEDULING = ("scheduling.x-k8s.io", "v1alpha1")
+OF_THE_SERVER = ("scheduling.k8s.io", "v1alpha2")
+"""As Kubernetes 1.36 serves its own."""
+
+
+def serve_pod_groups(core: Any, group: str, version: str) -> Any:
+    """Serve PodGroups of either sort, as far as they are read; returns a client of custom objects."""
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     spec = {
-        "group": "scheduling.x-k8s.io",
+        "group": group,
         "names": {"plural": "podgroups", "singular": "podgroup", "kind": "PodGroup"},
         "scope": "Namespaced",
-        "versions": [{"name": "v1alpha1", "served": True, "storage": True, "schema": schema}],
+        "versions": [{"name": version, "served": True, "storage": True, "schema": schema}],
     }
-    body = {"metadata": {"name": "podgroups.scheduling.x-k8s.io"}, "spec": spec}
+    body = {"metadata": {"name": f"podgroups.{group}"}, "spec": spec}
     kubernetes.client.ApiextensionsV1Api(core.api_client).create_custom_resource_definition(body)
     return kubernetes.client.CustomObjectsApi(core.api_client)
 
 
-def test_pod_groups_are_read_and_a_gang_is_not_broken_up(server: ThreadedServer, core: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("served", [COSCHEDULING, OF_THE_SERVER])
+def test_pod_groups_are_read_and_a_gang_is_not_broken_up(
+    server: ThreadedServer, core: Any, tmp_path: Path, served: tuple[str, str]
+) -> None:
     """Without the PodGroup nobody knows how large the gang is; one of two may go where one is enough."""
-    custom = serve_pod_groups(core)
-    for name, node, cpu in (("train-0", "n0", "100m"), ("train-1", "n1", "600m"), ("own-1", "n2", "900m")):
-        run_pod(core, name, node, cpu)
-    for name in ("train-0", "train-1"):
-        core.patch_namespaced_pod(name, "default", {"metadata": {"labels": {"scheduling.x-k8s.io/pod-group": "g"}}})
+    custom = serve_pod_groups(core, *served)
+    label = {"metadata": {"labels": {"scheduling.x-k8s.io/pod-group": "g"}}}
+    spec = {"schedulingGroup": {"podGroupName": "g"}} if served == OF_THE_SERVER else {}
+    for name, node, cpu in (("train-0", "n0", "100m"), ("train-1", "n1", "600m")):
+        run_pod(core, name, node, cpu, **spec)
+        if served == COSCHEDULING:
+            core.patch_namespaced_pod(name, "default", label)
+    run_pod(core, "own-1", "n2", "900m")
     kept = {one["node"]: one["why"] for one in json.loads(consolidate(server, tmp_path, "-o", "json").stdout)["kept"]}
     assert kept["n0"] == "it has a constraint that Cotide does not support"
-    group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "g"}}
-    where = ("scheduling.x-k8s.io", "v1alpha1", "default", "podgroups")
-    custom.create_namespaced_custom_object(*where, {**group, "spec": {"minMember": 2}})
+    group = {"apiVersion": "/".join(served), "kind": "PodGroup", "metadata": {"name": "g"}}
+    where = (*served, "default", "podgroups")
+
+    def asks_for(size: int) -> dict[str, Any]:
+        return {"minMember": size} if served == COSCHEDULING else {"schedulingPolicy": {"gang": {"minCount": size}}}
+
+    custom.create_namespaced_custom_object(*where, {**group, "spec": asks_for(2)})
     kept = {one["node"]: one["why"] for one in json.loads(consolidate(server, tmp_path, "-o", "json").stdout)["kept"]}
     assert kept["n0"] == "its gang would be below its minimum without it"
-    custom.patch_namespaced_custom_object(*where, "g", {"spec": {"minMember": 1}})
+    custom.patch_namespaced_custom_object(*where, "g", {"spec": asks_for(1)})
     freed = json.loads(consolidate(server, tmp_path, "-o", "json").stdout)["freed"]
     assert [(one["pod"], one["target"]) for one in freed[0]["moves"]] == [("default/train-0", "n1")]
 
@@ -328,6 +345,47 @@ def test_ctrl_c_uncordons_what_is_being_drained(server: ThreadedServer, core: An
     assert running.returncode == 0, stderr
     assert "n0: uncordoned again" in stderr.decode()
     assert not cordoned(core, "n0")
+
+
+@pytest.mark.parametrize("option", ["interval", "stable", "reserve", "minimum-age", "idle-watts", "timeout"])
+def test_what_is_no_number_is_refused(option: str, tmp_path: Path) -> None:
+    asked = [f"--{option}", "nan", "--kubeconfig", str(tmp_path / "kubeconfig")]
+    result = CliRunner().invoke(consolidate_command.command, asked, standalone_mode=False)
+    assert str(result.exception) == f"--{option}: nan is no number"
+
+
+@pytest.mark.parametrize("option", ["most-moves", "moves-per-node", "moves-per-hour"])
+def test_more_moves_than_there_are_pods_anywhere_are_refused(option: str) -> None:
+    asked = [f"--{option}", "99999999999999999999"]
+    result = CliRunner().invoke(consolidate_command.command, asked, standalone_mode=False)
+    assert isinstance(result.exception, click.UsageError)
+
+
+@pytest.mark.parametrize("other", [["--plan"], ["--apply"], ["--ledger", "ledger.jsonl"]])
+def test_undoing_goes_with_nothing_else(server: ThreadedServer, core: Any, tmp_path: Path, other: list[str]) -> None:
+    """Who asks for a plan, or for a ledger's, wants nothing changed."""
+    hold(core, "n0", "draining")
+    error = consolidate(server, tmp_path, "--undo", *other).exception
+    assert str(error).startswith("--undo: ")
+    assert cordoned(core, "n0")
+
+
+def test_a_node_that_is_not_to_be_freed_and_is_gone_ends_no_watch(
+    server: ThreadedServer, core: Any, tmp_path: Path
+) -> None:
+    run_pod(core, "web-1", "n0", "100m")
+    run_pod(core, "api-1", "n1", "600m")
+    path = str(server.write_kubeconfig(tmp_path / "kubeconfig"))
+    options = {
+        "exclude_namespace": (), "exclude_node": ("n0",), "exclude_pool": (), "minimum_age": 0.0, "reserve": 0.1,
+        "most_moves": 10, "moves_per_node": 10, "move_local_storage": False, "move_unwilling": False,
+    }  # fmt: skip
+    plan = consolidate_command.planner(options)
+    assert [one.node for one in plan(OfficialClient(path).read()).freed] == ["n2", "n1"], "n0 stays"
+    core.delete_node("n0")
+    assert [one.node for one in plan(OfficialClient(path).read()).freed] == ["n2"], "n1 has nowhere to go"
+    error = consolidate(server, tmp_path, "--watch", "--rounds", "1", "--exclude-node", "n0").exception
+    assert str(error) == "--exclude-node: no node is called 'n0'", "one that never was is a slip"
 
 
 def test_apply_on_a_ledger_is_refused(tmp_path: Path) -> None:

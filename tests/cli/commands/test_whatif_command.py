@@ -77,6 +77,14 @@ def test_a_workload_grows_and_shrinks(tmp_path: Path) -> None:
     assert whatif(tmp_path, "--scale-workload", "d/j=0.3x")["removed"] == ["d/1", "d/0"][::-1]
 
 
+def test_a_slip_of_three_zeros_is_one_sentence_and_no_full_memory(tmp_path: Path) -> None:
+    """A workload of 200 pods, a thousand times: 199,800 more."""
+    ledger_of(tmp_path, *nodes("a"), *[pod(str(number), "a", 1, job="d/j") for number in range(200)])
+    asked = ["--ledger", str(tmp_path), "--scale-workload", "d/j=1000x"]
+    error = CliRunner().invoke(whatif_command.command, asked, standalone_mode=False).exception
+    assert str(error) == "--scale-workload: 199800 pods more for 'd/j', of all workloads at most 100000 are played"
+
+
 def test_each_node_alone_is_answered_at_once(tmp_path: Path) -> None:
     ledger_of(tmp_path, *nodes("a", "b"), pod("1", "a", 300), pod("2", "b", 900))
     assert whatif(tmp_path, "--each-node") == [
@@ -95,6 +103,9 @@ def test_each_node_alone_is_answered_at_once(tmp_path: Path) -> None:
         (["--scale-workload", "d/w=2x"], "no Workload and no Job with pods"),
         (["--policy", "nonsense"], "nonsense"),
         ([], "nothing is different"),
+        (["--without-node", ""], "--without-node: names no node"),
+        (["--without-node", " , "], "--without-node: names no node"),
+        (["--each-node", "--at", "nan"], "--at: nan is no number of seconds"),
         (["--each-node", "--policy", "fifo"], "is asked alone"),
         (["--without-node", "a", "--at", "1"], "nothing was recorded up to this time"),
     ],

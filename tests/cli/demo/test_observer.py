@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from manifests import pod_object
 
 from cotide_cli.demo.facts import RunFacts
 from cotide_cli.demo.observer import Observer
 from cotide_kube.objects import PodObject
 from cotide_kube.reflector import Change
+from cotide_operator.cache.decision_store import Decision
+from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, encode
 from cotide_sim.cluster.scorecard import Scorecard
 
 GIB = 1 << 30
@@ -106,3 +109,25 @@ def test_a_job_whose_pods_were_never_made_was_late_to_the_end() -> None:
     seen, facts = observer(StoppedClock(), Scorecard())
     seen.count_unseen(100.0)
     assert facts.late_seconds == 90.0
+
+
+def decided(text: str, scheduler: str) -> Change[PodObject]:
+    """The watch's news of a pod that carries a note of a decision, of whichever scheduler's."""
+    spec = {"schedulerName": scheduler, "nodeName": "n1", "containers": [{"name": "c", "image": "i"}]}
+    notes = {DECISION_ANNOTATION: text}
+    made = pod_object("sort-0", cls="batch", namespace="demo", uid="sort-0", spec=spec, annotations=notes)
+    return Change("MODIFIED", made)
+
+
+@pytest.mark.parametrize("scheduler", ["cotide", "cotide-assisted"])
+def test_a_decision_is_shown_once_whether_we_bound_the_pod_or_kube_scheduler_asked_us(scheduler: str) -> None:
+    clock = StoppedClock()
+    seen, facts = observer(clock, Scorecard())
+    first = encode(Decision("demo/sort-0", "sort-0", 1.0, None, "QosAtRisk", "0/40 nodes are available"))
+    then = encode(Decision("demo/sort-0", "sort-0", 5.0, "n1", "Scheduled", "kube-scheduler put it on n1"))
+    for clock.seconds, text in ((1.0, first), (2.0, first), (3.0, "no decision"), (5.0, then)):
+        seen._take(decided(text, scheduler))
+    assert [(one.at_seconds, one.node, one.text) for one in facts.decisions] == [
+        (1.0, None, "0/40 nodes are available"),
+        (5.0, "n1", "n1: kube-scheduler put it on n1"),
+    ]

@@ -107,7 +107,7 @@ def test_a_torn_line_is_a_window_less(tmp_path: Path) -> None:
     assert len(Journal(tmp_path, None).windows) == 7
 
 
-@pytest.mark.parametrize("line", ["{}", "nonsense", '{"window": {"cell": {"rate": 1, "mix": []}}}'])
+@pytest.mark.parametrize("line", ["{}", "nonsense", '{"window": {"cell": {"rate": 1, "mix": []}}}', "[" * 100_000])
 def test_a_broken_line_is_named(tmp_path: Path, line: str) -> None:
     run(Journal(tmp_path, plan()), Machine(), Meter())
     path = tmp_path / NAME
@@ -162,6 +162,12 @@ def test_a_users_load_command_is_told_what_to_do_and_read_by_its_last_line() -> 
         100, 1, 2, math.inf, 0
     )
     assert (found.p95_milliseconds, found.achieved_rate, found.seconds) == (3.5, 99.0, 2.0)
+
+
+def test_what_the_runner_of_a_container_says_after_it_is_passed_over() -> None:
+    """As ``kubectl run --rm`` does."""
+    command = """echo '{"p95_ms": 3.5}'; echo 'pod "load" deleted' # {rate}"""
+    assert LoadCommand(command).measure(100, 1, 2, math.inf, 0).p95_milliseconds == 3.5
 
 
 @pytest.mark.parametrize(

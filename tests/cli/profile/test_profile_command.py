@@ -7,11 +7,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from aiohttp import web
 from click.testing import CliRunner, Result
+from kubernetes.client.exceptions import ApiException
 from programs import free_port
 from prometheus_stand_in import query_of, stand_in, vector
 
@@ -324,6 +325,31 @@ async def test_watching_alternates_jobs_and_leaves_them_running(tmp_path: Path) 
     assert {(one.cell.rate, one.achieved_rate, one.p95_milliseconds) for one in journal.windows} == {
         (1200.0, 1234.0, 4.0)
     }
+
+
+async def test_a_job_that_can_not_be_resumed_keeps_no_other_suspended(tmp_path: Path) -> None:
+    """One of them may have been deleted meanwhile, or its API server may have been away for a moment."""
+
+    class Refusing(Switch):
+        running_of: ClassVar[dict[str, bool]] = {"gone": True, "job": True}
+
+        def patch_namespaced_job(self, name: str, namespace: str, body: dict[str, Any], **more: object) -> Any:
+            if name == "gone" and not body["spec"]["suspend"] and not self.running_of["gone"]:
+                raise ApiException(status=404, reason="Not Found")
+            self.running_of[name] = not body["spec"]["suspend"]
+            return super().patch_namespaced_job(name, namespace, body, **more)
+
+    journal, switch = Journal(tmp_path, passive_plan()), Refusing()
+    async with stand_in(answer) as url:
+        with pytest.raises(ClusterError):
+            await watch(
+                journal,
+                Watch(url, "rate", "latency", 0.02, 0.6),
+                lambda: (),
+                Alternation(switch, [("default", "gone"), ("default", "job")]),
+                lambda what, share: None,
+            )
+    assert switch.running_of["job"]
 
 
 async def test_an_interval_in_which_jobs_changed_is_left_out(tmp_path: Path) -> None:

@@ -127,6 +127,84 @@ def test_a_plan_leaves_out_what_a_person_has_cordoned_as_acting_does(scene, tmp_
     assert plans[0]["steps"] == plans[1]["steps"]
 
 
+def test_the_order_of_a_machine_that_came_and_was_cordoned_is_not_cancelled(scene, tmp_path):
+    run, put, config = scene
+    log = tmp_path / "log"
+    late = "  bootDeadlineSeconds: 0.001\n"
+    config.write_text(CONFIG + late + actuator(log))
+    put("/api/v1/namespaces/default/pods", pod_manifest("p", "1", "20Gi", labels={}))
+    run("--apply")
+    (order,) = [line.split()[1] for line in log.read_text().splitlines()]
+    made = node("persons", "wide")
+    made["metadata"]["labels"]["cotide.dev/node-order"] = order
+    made["spec"] = {"unschedulable": True}
+    put("/api/v1/nodes", made)
+    run("--apply")
+    assert f"cancel {order} wide" not in log.read_text().splitlines()
+
+
+def test_a_node_that_was_being_emptied_is_opened_when_its_type_is_configured_no_more(scene, tmp_path):
+    run, put, config = scene
+    config.write_text(CONFIG + actuator(tmp_path / "log"))
+    put("/api/v1/nodes", node("open", "small"))
+    put("/api/v1/nodes", node("idle", "wide"))
+    put("/api/v1/namespaces/default/pods", pod_manifest("one", "1", "1Gi", labels={}, spec={"nodeName": "open"}))
+    assert json.loads(run("--apply", "-o", "json").stdout)["sent"] == ["cordon idle (wide)"]
+    config.write_text("\n".join(line for line in config.read_text().splitlines() if "name: wide" not in line))
+    assert json.loads(run("--apply", "-o", "json").stdout)["sent"] == ["uncordon idle (no known type)"]
+    assert json.loads(run("--apply", "-o", "json").stdout)["sent"] == []
+
+
+def freed_beside_a_full_one(put, **records):
+    """One machine is full, and the other one of two consolidation has freed; a pod waits that it would hold."""
+    put("/api/v1/nodes", node("full", "small"))
+    made = node("freed", "small")
+    made["spec"] = {"unschedulable": True}
+    made["metadata"]["annotations"] = {MARK: FREED, **records}
+    put("/api/v1/nodes", made)
+    put("/api/v1/namespaces/default/pods", pod_manifest("one", "4", "7Gi", labels={}, spec={"nodeName": "full"}))
+    put("/api/v1/namespaces/default/pods", pod_manifest("two", "3", "7Gi", labels={}))
+
+
+TWO_SMALL = CONFIG.replace("count: 10", "count: 2").replace("count: 4", "count: 0")
+
+
+@pytest.mark.parametrize("records", [{}, {"cotide.dev/consolidation-watch": "{}"}])
+def test_a_node_that_consolidation_freed_is_opened_when_it_is_wanted(scene, tmp_path, records):
+    """Nobody else would: whoever ran `cotide consolidate --apply` has gone."""
+    run, put, config = scene
+    config.write_text(TWO_SMALL + actuator(tmp_path / "log"))
+    freed_beside_a_full_one(put, **records)
+    assert json.loads(run("--apply", "-o", "json").stdout)["sent"] == ["uncordon freed (small)"]
+    assert json.loads(run("--apply", "-o", "json").stdout)["sent"] == []
+    assert json.loads(run("-o", "json").stdout)["unknownNodes"] == [], "it is open, and nobody's any more"
+    assert not (tmp_path / "log").exists()
+
+
+def test_a_freed_node_is_opened_before_replicas_are_raised(scene):
+    run, put, config = scene
+    config.write_text(f"{TWO_SMALL}  actuator: {{scales: {{small: /apis/apps/v1/namespaces/d/deployments/small}}}}\n")
+    freed_beside_a_full_one(put)
+    for _ in range(2):
+        dry = json.loads(run("--apply", "--dry-run", "-o", "json").stdout)["sent"]
+        assert dry == ["uncordon freed (small)"], "nothing was done in a dry run"
+    assert json.loads(run("--apply", "-o", "json").stdout)["sent"] == ["uncordon freed (small)"]
+    assert json.loads(run("--apply", "-o", "json").stdout)["sent"] == []
+
+
+def test_a_pod_that_no_machine_can_hold_keeps_nobody_from_a_plan(scene):
+    """Whoever may make a pod may ask for anything: an exa of cores is no reason to plan for nobody."""
+    run, put, _ = scene
+    put("/api/v1/namespaces/default/pods", pod_manifest("endless", "10E", "1Gi", labels={}))
+    put("/api/v1/namespaces/default/pods", pod_manifest("large", "1", "65Gi", labels={}))
+    for number in range(6):
+        put("/api/v1/namespaces/default/pods", pod_manifest(f"wide-{number}", "1", "20Gi", labels={}))
+    document = json.loads(run("-o", "json").stdout)
+    assert document["steps"][-1]["machines"]["wide"] >= 2
+    assert document["hopelessPods"] == 2
+    assert "2 pods are larger than any machine" in run().stdout
+
+
 def test_replicas_count_the_machine_that_a_person_has_cordoned(scene):
     run, put, config = scene
     config.write_text(f"{CONFIG}  actuator: {{scales: {{small: /apis/apps/v1/namespaces/d/deployments/small}}}}\n")
@@ -207,7 +285,8 @@ def test_a_history_that_can_not_be_is_told_in_one_line(scene, tmp_path, rows, wo
 def test_a_history_may_hold_priorities_below_zero(tmp_path):
     history = tmp_path / "tasks.csv"
     history.write_text(
-        "arrival_seconds,run_seconds,cpu_millicores,memory_bytes,priority\n5,600,1000,1,-10\n6,600,1,1,0.0\n"
+        "arrival_seconds,run_seconds,cpu_millicores,memory_bytes,priority\n5,600,1000,1,-10\n6,600,1,1,0.0\n",
+        encoding="utf-8-sig",  # as a spreadsheet saves it
     )
     assert read_history(history).priority.tolist() == [-10.0, 0.0]
 
@@ -239,6 +318,18 @@ def test_mistakes_are_told_in_one_line(scene, extra, arguments, words):
     assert isinstance(mistake, InputError)
     assert words in str(mistake)
     assert "\n" not in str(mistake)
+
+
+@pytest.mark.parametrize("size", ["x", "", "-4", "0", "1e400", "9" * 50])
+def test_a_machine_of_no_size_is_told_with_its_line(scene, size):
+    """The operator reads the same file: it would end when it leads, and not when it starts."""
+    run, _, config = scene
+    config.write_text(CONFIG.replace('name: wide, cpu: "4"', f'name: wide, cpu: "{size}"'))
+    mistake = run().exception
+    assert isinstance(mistake, InputError)
+    assert str(mistake).startswith(f"{config}:6: provisioning.machineTypes[1].cpu: ")
+    config.write_text(CONFIG.replace("memory: 8Gi", f'memory: "{size}"'))
+    assert str(run().exception).startswith(f"{config}:5: provisioning.machineTypes[0].memory: ")
 
 
 def test_a_configuration_without_the_section_is_told(scene):

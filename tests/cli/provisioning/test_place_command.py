@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
 from urllib.parse import parse_qs, urlsplit
@@ -63,6 +66,14 @@ def test_a_lost_clusters_demand_goes_to_the_others_and_it_is_only_read_when_it_i
     assert scene.replicas() == [4, 0]
 
 
+ONE_CENTRE = """deployment: web
+delaySeconds: 0.1
+serviceRate: 50
+centres:
+  - {name: east, context: east, servers: 10, delays: {all: 0.08}, egress: {all: 0.0}}
+"""
+
+
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
@@ -71,9 +82,19 @@ def test_a_lost_clusters_demand_goes_to_the_others_and_it_is_only_read_when_it_i
         ("prices.csv", "east,west\n1,nan\n2,2\n", "is not"),
         ("prices.csv", "east,west\n1,1\n", "has 1 rows"),
         ("prices.csv", "east,west,west\n1,1,9\n1,1,9\n", "prices.csv:1: west: the header names this column more"),
+        ("demand.csv", "all\n1\n1e12\n", "demand.csv:3: all: '1e12' is beyond"),
+        ("prices.csv", "east,west\n1,1\n1,-1e12\n", "prices.csv:3: west: '-1e12' is beyond"),
+        ("place.yaml", ONE_CENTRE + "size: 1.0e-300\n", "place.yaml:6: size: "),
+        ("place.yaml", ONE_CENTRE.replace("0.08", "-1"), "place.yaml:5: centres[0].delays.all: "),
+        (
+            "place.yaml",
+            ONE_CENTRE.replace("egress: {all: 0", "egress: {all: -1"),
+            "place.yaml:5: centres[0].egress.all: ",
+        ),
         ("state", "", "state: --state: is no JSON list of lost clusters"),
         ("state", '["east"', "state: --state: is no JSON list of lost clusters"),
         ("state", '{"east": 1}', "state: --state: is no JSON list of lost clusters"),
+        ("state", "[" * 100_000, "state: --state: is no JSON list of lost clusters"),
         ("place.yaml", "deployment: web\n", "centres"),
         ("place.yaml", "[", "place.yaml:1: is not YAML"),
     ],
@@ -110,6 +131,36 @@ def test_a_state_that_can_not_be_written_is_told_before_anything_is_set(scene):
     mistake = scene.run("--apply", "--state", scene.directory / "missing" / "state").exception
     assert isinstance(mistake, InputError)
     assert "can't be written" in str(mistake)
+    assert scene.replicas() == [0, 0]
+
+
+def test_more_rows_than_are_planned_for_are_told_with_their_file(scene):
+    (scene.directory / "demand.csv").write_text("all\n" + "1\n" * 1001)
+    (scene.directory / "prices.csv").write_text("east,west\n" + "1,1\n" * 1001)
+    assert "demand.csv: has 1001 rows from now on, at most 1000" in str(scene.run().exception)
+
+
+def test_a_table_that_a_spreadsheet_saved_begins_with_a_mark_and_is_read(scene):
+    for name in ("demand.csv", "prices.csv"):
+        file = scene.directory / name
+        file.write_text(file.read_text(), encoding="utf-8-sig")
+    assert scene.turn()["wanted"] == {"east": 4, "west": 0}
+
+
+def test_a_full_disk_leaves_the_state_as_it_was(scene, monkeypatch):
+    state = scene.directory / "state"
+    state.write_text('["west"]')
+    whole = Path.write_text
+
+    def full(path, text, **how):
+        whole(path, text[:1], **how)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    mistake = scene.run("--apply").exception
+    assert "state: --state: can't be written: No space left on device" in str(mistake)
+    assert state.read_text() == '["west"]'
+    assert sorted(one.name for one in scene.directory.iterdir() if "state" in one.name) == ["state"]
     assert scene.replicas() == [0, 0]
 
 

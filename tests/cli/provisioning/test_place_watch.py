@@ -6,9 +6,11 @@ import asyncio
 import json
 import os
 import signal
+import threading
 
 import pytest
 
+from cotide_cli.provisioning import place_turns
 from cotide_cli.provisioning.place_turns import LostClusters, PlacementFiles, follow
 from cotide_core.errors import InputError
 
@@ -98,6 +100,36 @@ def test_when_all_rows_have_passed_it_says_so_and_goes_on_once_they_are_written_
     said = capsys.readouterr().err
     assert said.count("goes on with the next turn") == 1
     assert "has 1 rows, which have all passed: write it anew" in said
+
+
+def test_a_file_that_is_written_while_it_is_read_is_left_for_the_next_turn(scene, capsys, monkeypatch):
+    """Half of it may be there: one request a second in place of a hundred would let replicas fall."""
+    rates(scene, *[100] * 4)
+    read = place_turns._columns
+    begun = []
+
+    def written_meanwhile(path, *rest, **how):
+        found = read(path, *rest, **how)
+        if path.name == "demand.csv":
+            begun.append(path)
+            if len(begun) == 2:
+                path.write_text("all\n50\n25\n25\n25\n")
+        return found
+
+    monkeypatch.setattr(place_turns, "_columns", written_meanwhile)
+    shown, _ = followed(scene, 3)
+    assert [one[""]["east"] for one in shown] == [4, 2], "the file that was written anew begins with its first row"
+    assert "demand.csv: was written while it was read" in capsys.readouterr().err
+
+
+def test_a_pipe_is_read_although_its_times_change_with_what_is_written_to_it(scene):
+    pipe = scene.directory / "pipe"
+    os.mkfifo(pipe)
+    text = (scene.directory / "demand.csv").read_text()
+    writer = threading.Thread(target=pipe.write_text, args=(text,))
+    writer.start()
+    assert scene.turn("--demand", pipe)["wanted"] == {"east": 4, "west": 0}
+    writer.join()
 
 
 def test_a_first_turn_that_fails_ends_it(scene):

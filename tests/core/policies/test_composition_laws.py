@@ -19,6 +19,7 @@ from cotide_core.events import (
     Event,
     ModelsChanged,
     Node,
+    NodeContended,
     NodeDeleted,
     NodeForecasted,
     NodeUpserted,
@@ -51,6 +52,7 @@ NODES = ("a", "b")
 ONLINE, BATCH, GRATIS = WorkloadClass.ONLINE, WorkloadClass.BATCH, WorkloadClass.GRATIS
 KNOBS = HierarchicalConfig(
     capacity_share=1.0,
+    overload_contended_share=0.2,
     overload_observation_seconds=1.0,
     overload_pause_seconds=1.0,
     flap_episodes=2,
@@ -275,6 +277,7 @@ def drive(cluster: Cluster, steps: list[tuple[object, ...]]) -> None:
                 cluster.add_node(name)
             case ("usage", str(name), float(cpu)):
                 cluster.events.append(NodeUsageSampled(name, cluster.now, cpu, 100.0))
+                cluster.events.append(NodeContended(name, cluster.now, cpu / 2000))
             case ("forecast", str(name), float(cpu), float(batch)):
                 cluster.events.append(NodeForecasted(name, cluster.now + 30.0, cpu, 100.0, batch, 100.0))
             case ("cycle", float(seconds)):
@@ -355,10 +358,8 @@ def test_a_node_with_enough_slack_that_would_break_a_limit_is_refused_and_said_t
     cluster.submit(3, BATCH, 200, 0.0)
     (wait,) = instructions(cluster)
     assert wait.reason == "QosAtRisk"
-    assert [(one.nodes, one.reason, one.probability) for one in wait.refused] == [
-        (1, "QosAtRisk", 0.4),
-        (1, "InsufficientSlack", None),
-    ]
+    refused = [(one.nodes, one.reason, one.probability) for one in wait.refused]
+    assert refused == [(1, "QosAtRisk", 0.4), (1, "InsufficientSlack", None)]
 
 
 @pytest.mark.parametrize(("rate", "evicted"), [(100.0, ["d/4"]), (400.0, [])])
@@ -389,9 +390,7 @@ def test_by_requests_a_monitor_relieves_overloaded_nodes_and_keeps_jobs_off_cord
     on(cluster, 4, GRATIS, 500, "b")
     on(cluster, 2, ONLINE, 100, "b")
     cluster.submit(3, BATCH, 200, 0.0)
-    assert [one.node for one in instructions(cluster) if isinstance(one, Bind)] == ["b"], (
-        "a has more room, and is cordoned"
-    )
+    assert [one.node for one in instructions(cluster) if isinstance(one, Bind)] == ["b"], "a has room, and is cordoned"
     evicted = []
     for second in (1.0, 2.5):  # 900m of use and 500m + 200m held, on 1000m, for longer than 1 s
         cluster.now = second

@@ -102,10 +102,33 @@ def test_a_node_whose_machine_was_told_to_go_is_not_taken_back_and_one_that_some
     assert (opened.draining, opened.stopping, todo) == ((), (), ())
 
 
+def test_a_cordon_of_ours_is_not_forgotten_when_its_type_is_configured_no_more():
+    book = OrderBook(draining=("half", "told"), opening=("back",), stopping=("told",))
+    others = {"half": True, "told": True, "back": True, "persons": True}
+    for _ in range(2):  # the first process ends between its book and the API server
+        book, todo = OrderBook.from_data(book.as_data()).step({"b": 0}, [], 60.0, DEADLINE, others=others)
+        assert actions(todo) == [(Action.UNCORDON, "back"), (Action.UNCORDON, "half")]
+        assert (book.draining, book.stopping) == (("told",), ("told",)), "its machine may be off at any moment"
+    book, todo = book.step({"b": 0}, [], 90.0, DEADLINE, others=dict.fromkeys(others, False))
+    assert (book.draining, book.opening, book.stopping, todo) == ((), (), (), ())
+
+
 def test_an_order_whose_node_is_there_and_can_not_be_counted_on_is_fulfilled_and_replaced():
     book, _ = OrderBook().step({"a": 1}, [], 0.0, DEADLINE)
     book, todo = book.step({"a": 1}, [], DEADLINE + 1, DEADLINE, arrived={"capacity-a-1"})
     assert actions(todo) == [(Action.START, "capacity-a-2")]
+
+
+def test_an_order_whose_node_somebody_holds_cordoned_is_never_cancelled():
+    """It joined: an actuator that takes a cancel at its word would switch off what he works on."""
+    book, _ = OrderBook().step({"a": 1}, [], 0.0, DEADLINE)
+    book = book.answered("capacity-a-1", Answer.ACCEPTED)
+    held, todo = book.step({"a": 1}, [], DEADLINE, DEADLINE, closed={"capacity-a-1"})
+    assert (held.orders, todo) == (book.orders, ()), "it may be opened when it has booted"
+    _, todo = book.step({"a": 1}, [], DEADLINE + 1, DEADLINE, closed={"capacity-a-1"})
+    assert actions(todo) == [(Action.START, "capacity-a-2")]
+    after, todo = book.step({"a": 0}, [], 60.0, DEADLINE, closed={"capacity-a-1"})
+    assert (after.orders, todo) == ((), ())
 
 
 def test_the_book_survives_being_written_down_and_a_broken_one_is_no_empty_one():

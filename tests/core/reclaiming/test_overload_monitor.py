@@ -14,6 +14,8 @@ from cotide_core.events import (
     Event,
     EvictRefused,
     Node,
+    NodeContended,
+    NodeDeleted,
     NodeUpserted,
     NodeUsageSampled,
     Pod,
@@ -177,3 +179,54 @@ def test_an_administrator_may_override_what_owners_of_gratis_pods_wrote_before_b
         "a gratis pod with 0 core s done; an administrator's setting overrides its do-not-disrupt",
     )
     assert sentences["d/gratis"] == (True, "a gratis pod with 0 core s done"), "a budget would be overridden, too"
+
+
+def waits(share: float | None, when: float, node: str = "a") -> NodeContended:
+    return NodeContended(node, when, share)
+
+
+def test_a_node_whose_services_wait_for_a_cpu_is_relieved_by_one_pod_after_the_other() -> None:
+    pods = [runs("young", GRATIS, 100, since=-5.0), runs("old", GRATIS, 100, since=-90.0), runs("b", BATCH, 100)]
+    scheduler = engine(*pods, overload_contended_share=0.2)
+    assert evicted(scheduler.handle([uses(200, 0.0), waits(0.2, 0.0)], 0.0)) == []
+    out = scheduler.handle([waits(0.3, 1.0)], 1.0)  # 500 of 1000 in use: by load it is far from full
+    assert evicted(out) == ["young"]
+    (evict,) = [one for one in out if isinstance(one, Evict)]
+    why = "a service there waits for a cpu for 30% of its time, cpu at 50 % of what is allocatable"
+    assert evict.reason == f"a is overloaded ({why}); a gratis pod with 1 core s done"
+    assert evicted(scheduler.handle([waits(0.3, 2.0)], 2.0)) == [], "it is on its way out"
+    assert evicted(scheduler.handle([gone("young"), waits(0.3, 3.0)], 3.0)) == ["old"]
+    assert evicted(scheduler.handle([gone("old"), waits(0.15, 4.0)], 4.0)) == [], "not calm, and not above it"
+    assert evicted(scheduler.handle([waits(0.3, 5.0)], 5.0)) == ["b"]
+    assert evicted(scheduler.handle([gone("b"), waits(0.05, 6.0)], 6.0)) == []
+
+
+def test_a_short_contention_is_waited_out() -> None:
+    scheduler = engine(
+        runs("g", GRATIS, 100), uses(200, 0.0), overload_contended_share=0.2, overload_observation_seconds=30.0
+    )
+    for second, share, out in ((0.0, 0.5, []), (20.0, 0.1, []), (40.0, 0.5, []), (69.0, 0.5, []), (70.0, 0.5, ["g"])):
+        assert evicted(scheduler.handle([uses(200, second), waits(share, second)], second)) == out
+
+
+@pytest.mark.parametrize(
+    "event", [waits(math.nan, 1.0), waits(math.inf, 1.0), waits(-1.0, 1.0), waits(None, 1.0), waits(0.9, 1.0, "b")]
+)
+def test_nobody_is_evicted_for_a_contention_that_can_not_be(event: NodeContended) -> None:
+    scheduler = engine(runs("g", GRATIS, 100), uses(200, 0.0), overload_contended_share=0.2)
+    assert evicted(scheduler.handle([event], 1.0)) == []
+
+
+def test_nobody_is_evicted_for_a_contention_of_long_ago_or_where_nobody_looks() -> None:
+    scheduler = engine(runs("g", GRATIS, 100), uses(200, 0.0), overload_contended_share=0.2)
+    assert evicted(scheduler.handle([uses(200, 100.0), waits(0.9, 1.0)], 100.0)) == []
+    assert evicted(engine(runs("g", GRATIS, 100)).handle([uses(200, 0.0), waits(0.9, 0.0)], 0.0)) == []
+
+
+def test_what_was_told_of_a_node_that_is_gone_is_not_said_of_the_next_one() -> None:
+    scheduler = engine(runs("g", GRATIS, 100), uses(200, 0.0), waits(0.9, 0.0), overload_observation_seconds=30.0)
+    state = scheduler.state
+    assert state.contention.waiting(0.0, 60.0).tolist() == [0.9]
+    state.apply(NodeDeleted("a"))
+    state.apply(NodeUpserted(Node("c", (("cpu", 1000),))))
+    assert state.contention.waiting(0.0, 60.0).tolist() == [0.0]

@@ -9,6 +9,7 @@ from cotide_core.cycle import Scheduler, SchedulerConfig
 from cotide_core.events import (
     Event,
     Node,
+    NodeContended,
     NodeUpserted,
     Pod,
     PodDeleted,
@@ -65,6 +66,17 @@ def test_a_sample_without_latency_or_promise_teaches_nothing() -> None:
     tape = Tape()
     tape(1.0, ServiceSampled("d/web", 500.0), ServiceSampled("d/nobody", 5.0, 5.0))
     assert len(tape.collector.qos().mixes) == 0
+
+
+def test_a_latency_beside_a_service_that_its_own_limit_holds_back_teaches_nothing() -> None:
+    """No mix made it slow; a minute later nobody knows."""
+    tape = Tape()
+    tape(1.0, NodeContended("a", 1.0, throttled=True), ServiceSampled("d/web", 500.0, 30.0))
+    assert len(tape.collector.qos().mixes) == 0
+    tape(10.0, NodeContended("a", 10.0, 0.5), ServiceSampled("d/web", 500.0, 4.0))
+    tape(11.0, NodeContended("a", 11.0, throttled=True))
+    tape(90.0, ServiceSampled("d/web", 500.0, 5.0))
+    assert tape.collector.qos().latency_milliseconds.tolist() == [4.0, 5.0]
 
 
 def test_a_latency_of_zero_teaches_nothing() -> None:

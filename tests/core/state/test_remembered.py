@@ -64,3 +64,19 @@ def test_cleared_is_empty() -> None:
     ask(cache, 1, size=3)
     cache.clear()
     assert (len(cache), cache.get(1)) == (0, None)
+
+
+def test_an_answer_that_another_thread_takes_meanwhile_is_given_all_the_same() -> None:
+    class Raced(dict[str, tuple[int, int]]):
+        """What is got is gone a moment later."""
+
+        def get(self, key: str) -> tuple[int, int] | None:  # type: ignore[override]
+            return self.pop(key, None)
+
+    kept: Remembered[str, int] = Remembered(2)
+    for key in "ab":
+        kept.make_room()
+        kept.keep(key, ord(key))
+    kept.make_room()
+    kept._old = Raced(kept._old)
+    assert kept.get("a") == ord("a")

@@ -64,6 +64,16 @@ def test_a_group_that_others_define_has_its_minimum() -> None:
     assert gang_now(found, "d/a") == GangNow("d/group", 3, 3)
 
 
+def test_so_has_a_group_of_the_servers_own() -> None:
+    pods = [member(name, annotations={}) for name in ("a", "b")]
+    for pod in pods:
+        pod["spec"]["schedulingGroup"] = {"podGroupName": "group"}
+    found = cache(*pods)
+    body = {"metadata": {"name": "group", "namespace": "d"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}
+    found.apply("gangpodgroups", "ADDED", msgspec.convert(body, CustomObject))
+    assert gang_now(found, "d/a") == GangNow("d/group", 2, 2)
+
+
 def test_a_gang_of_the_same_name_in_another_namespace_is_another() -> None:
     other = member("x")
     other["metadata"]["namespace"] = "e"

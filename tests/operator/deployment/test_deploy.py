@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,13 +51,29 @@ def test_every_manifest_parses_and_names_its_kind(path: Path) -> None:
 @pytest.mark.parametrize("path", KUSTOMIZATIONS, ids=short)
 def test_every_kustomization_names_files_that_exist(path: Path) -> None:
     body = next(documents(path))
-    names = [*body.get("resources", ())]
+    names = [*body.get("resources", ()), *body.get("components", ())]
     names += [patch["path"] for patch in body.get("patches", ())]
     names += [name for generator in body.get("configMapGenerator", ()) for name in generator["files"]]
-    assert names
+    assert names or body["kind"] == "Component"
     for name in names:
         target = path.parent / name
         assert target.is_file() or (target / "kustomization.yaml").is_file(), name
+
+
+def test_the_image_is_named_in_one_place_by_the_version_of_the_project() -> None:
+    """An overlay of one's own may name another; that for kind has what was built a moment ago."""
+    named = {
+        (short(path.parent), one["name"], one.get("newTag"))
+        for path in KUSTOMIZATIONS
+        for one in next(documents(path)).get("images", ())
+    }
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert named == {("deploy/image", "cotide", version), ("deploy/overlays/kind", "cotide", "dev")}
+    using = {short(path.parent) for path in KUSTOMIZATIONS if "../image" in next(documents(path)).get("components", ())}
+    workloads = {
+        short(path.parent) for path in MANIFESTS if re.search(r"image: cotide$", path.read_text(), flags=re.MULTILINE)
+    }
+    assert using == workloads
 
 
 def test_every_file_of_a_kustomized_folder_is_used() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import errno
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -165,3 +167,67 @@ async def test_a_disk_that_is_full_for_long_costs_nothing_of_what_was_kept(
     await store.save(SAMPLES, POOL, {**FILES, "more": b"news"})
     assert await store.load(SAMPLES, POOL) == {**FILES, "more": b"news"}
     assert [path.name for path in tmp_path.iterdir()] == [SAMPLES]
+
+
+@pytest.mark.parametrize("before", ["a", "b"])
+async def test_what_is_replaced_while_it_is_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    """The leader before may write its last while the next one reads: neither nothing nor half of each is there."""
+    earlier, store, read = DirectoryStore(tmp_path), DirectoryStore(tmp_path), Path.read_bytes
+    await earlier.save(SAMPLES, POOL, {"a": b"old", "b": b"old"})
+    replaced: list[str] = []
+
+    def replacing(path: Path) -> bytes:
+        if path.name == before and not replaced:
+            replaced.append(before)
+            earlier._save(SAMPLES, {"a": b"new", "b": b"new"})
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", replacing)
+    assert await store.load(SAMPLES, POOL) == {"a": b"new", "b": b"new"}
+
+
+async def test_of_two_writes_at_once_none_takes_the_other_s_folder_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, written = DirectoryStore(tmp_path), Path.write_bytes
+    begun, rest = threading.Event(), threading.Event()
+
+    def slowly(path: Path, data: bytes) -> int:
+        if data == b"first":
+            begun.set()
+            assert rest.wait(20.0)
+        return written(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", slowly)
+    first = asyncio.ensure_future(store.save(SAMPLES, POOL, {"a": b"first"}))
+    assert await asyncio.to_thread(begun.wait, 20.0)
+    second = asyncio.ensure_future(store.save(SAMPLES, POOL, {"a": b"second"}))
+    await asyncio.wait({second}, timeout=0.2)  # it could have ended by now, were it not to wait
+    rest.set()
+    await asyncio.gather(first, second)
+    assert await store.load(SAMPLES, POOL) == {"a": b"second"}
+
+
+async def test_what_replaces_another_is_on_the_disk_before_the_other_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that loses its power must not come back with names and nothing in them."""
+    store, done = DirectoryStore(tmp_path), list[str]()
+    await store.save(SAMPLES, POOL, FILES)
+    fsync, rename = os.fsync, Path.rename
+
+    def syncing(opened: int) -> None:
+        done.append(Path(f"/proc/self/fd/{opened}").readlink().name)
+        fsync(opened)
+
+    def renaming(path: Path, target: Path) -> Path:
+        done.append(f"{path.name} to {target.name}")
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    monkeypatch.setattr(Path, "rename", renaming)
+    await store.save(SAMPLES, POOL, FILES)
+    first = done.index(f"{SAMPLES} to .{SAMPLES}.before")
+    assert set(FILES) <= set(done[:first])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -268,3 +269,93 @@ async def test_another_workload_of_the_same_name_is_not_decided_for_also_after_a
     await after.store.look()
     await after.learning.restore()
     assert after.store.decides_for == others
+
+
+async def test_a_workload_that_is_deleted_while_the_rest_is_kept_does_not_come_back_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    class Slow(DirectoryStore):
+        async def save(self, part: str, learner: str, files: Mapping[str, bytes]) -> None:
+            await super().save(part, learner, files)
+            if part == SAMPLES:
+                cluster.learning.forget(DATABASE)
+
+    cluster = await learned(tmp_path)
+    cluster.learning._kept = Slow(tmp_path / ".learned")
+    await cluster.learning.keep()
+    cluster.learning._kept = DirectoryStore(tmp_path / ".learned")
+    await cluster.learning.keep()
+    after = Cluster(tmp_path, seed=1, kept=DirectoryStore(tmp_path / ".learned"))
+    await after.store.look()
+    await after.learning.restore()
+    assert DATABASE not in after.learning.trust.services()
+
+
+async def test_a_workload_that_was_deleted_while_nobody_led_does_not_come_back(tmp_path: Path) -> None:
+    before = await learned(tmp_path)
+    await before.learning.keep()
+    after = Cluster(tmp_path, seed=1, kept=DirectoryStore(tmp_path / ".learned"))
+    after.learning._is_there = lambda service: service != DATABASE
+    await after.store.look()
+    await after.learning.restore()
+    assert after.store.decides_for == tuple(service for service in SERVICES if service != DATABASE)
+    assert {one.service for one in after.learning.reservoir.older()} == set(SERVICES) - {DATABASE}
+
+
+async def test_a_workload_that_is_deleted_before_the_store_answers_does_not_come_back(tmp_path: Path) -> None:
+    before = await learned(tmp_path)
+    await before.learning.keep()
+    store = Silent(tmp_path / ".learned")
+    after = Cluster(tmp_path, seed=1, kept=store)
+    await after.store.look()
+    await after.learning.look()
+    after.learning.forget(DATABASE)
+    store.silent = False
+    await after.learning.look()
+    assert DATABASE not in after.learning.trust.services()
+
+
+async def test_an_operator_that_ends_while_the_store_is_asked_does_not_overwrite_it(tmp_path: Path) -> None:
+    """At the end everything is kept, beside whatever look is under way."""
+
+    class Hanging(DirectoryStore):
+        async def load(self, part: str, learner: str) -> Files | None:
+            asked.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    before = await learned(tmp_path)
+    await before.learning.keep()
+    asked = asyncio.Event()
+    after = Cluster(tmp_path, seed=1, kept=Hanging(tmp_path / ".learned"))
+    after.campaign(1)
+    after.learning.score()
+    under_way = asyncio.ensure_future(after.learning.look())
+    await asked.wait()
+    await after.learning.keep()
+    under_way.cancel()
+    files = await DirectoryStore(tmp_path / ".learned").load(SAMPLES, POOL)
+    assert files is not None
+    assert len(kept_state.from_files(files)[0]) == len(before.learning.reservoir)
+
+
+async def test_a_model_that_was_rolled_back_does_not_come_back_from_the_store(tmp_path: Path) -> None:
+    cluster = await learned(tmp_path)
+    champion = cluster.store.current[QOS].model_id
+    worst = train_qos(measured(300, 7), random_state=0)
+
+    async def renewed_badly(*_: object) -> Renewal:
+        return Renewal(serialisation.to_files(worst))
+
+    cluster.learning._renew_with = renewed_badly
+    await cluster.learning.renew()
+    store = DirectoryStore(tmp_path / ".learned")
+    kept = await store.load(MODEL, POOL)
+    assert kept is not None
+    assert serialisation.model_id(kept) == serialisation.model_id(serialisation.to_files(worst))
+    assert cluster.learning._probation is not None
+    cluster.learning._probation.why_back = lambda: "live scores are worse"  # type: ignore[method-assign]
+    await cluster.learning.look()
+    kept = await store.load(MODEL, POOL)
+    assert kept is not None
+    assert serialisation.model_id(kept) == champion

@@ -7,15 +7,30 @@ import multiprocessing
 import threading
 from pathlib import Path
 
+import latency_scene
 import numpy as np
 import pytest
+from engine_objects import pod, running_pod
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.errors import ModelError
-from cotide_core.events import Event, ModelsChanged, Node, NodeUpserted, Pod, PodPhase, PodUpserted
+from cotide_core.events import (
+    Event,
+    ModelsChanged,
+    Node,
+    NodeUpserted,
+    Pod,
+    PodPhase,
+    PodUpserted,
+    ServiceSampled,
+    Workload,
+    WorkloadUpserted,
+)
 from cotide_core.forecasts import CompletionSamples, QosSamples
+from cotide_core.recording.samples import MeasuredMix
 from cotide_core.state.cluster_state import ClusterState
 from cotide_operator.config.settings import RetrainingSettings
+from cotide_operator.models.learned_store import SAMPLES, DirectoryStore, LearnedStore
 from cotide_operator.models.qos_learning import QosLearning
 from cotide_operator.models.retraining import Retraining
 from cotide_operator.models.shelf import COMPLETION
@@ -23,6 +38,7 @@ from cotide_operator.models.store import ModelStore
 from cotide_operator.models.training_process import Files, train, train_apart
 from cotide_operator.observability.metrics import Metrics
 from cotide_predictors import serialisation
+from cotide_predictors.learning import kept_state
 
 SETTINGS = RetrainingSettings(
     enabled=True, minimum_samples=20, new_samples=40, unseen_type_samples=5, pooled_namespaces=("*",)
@@ -32,7 +48,10 @@ SETTINGS = RetrainingSettings(
 class Scene:
     """A node on which jobs run one after the other, and a trainer that the test watches."""
 
-    def __init__(self, directory: Path, settings: RetrainingSettings = SETTINGS) -> None:
+    def __init__(
+        self, directory: Path, settings: RetrainingSettings = SETTINGS, kept: LearnedStore | None = None
+    ) -> None:
+        self.kept = kept
         self.published: list[Event] = []
         self.telemetry = Metrics()
         self.store = ModelStore(directory, tell=self.published.append, telemetry=self.telemetry)
@@ -47,6 +66,7 @@ class Scene:
             seed=0,
             telemetry=self.telemetry,
             learn=self.learn,
+            kept=kept,
             train_with=self.train_in_thread,
         )
         self.state = ClusterState()
@@ -63,6 +83,7 @@ class Scene:
             slot_seconds=300.0,
             seed=0,
             telemetry=self.telemetry,
+            kept=self.kept,
         )
 
     async def train_in_thread(self, samples: QosSamples | CompletionSamples, seed: int) -> Files:
@@ -222,6 +243,24 @@ async def test_a_namespace_that_is_not_pooled_teaches_the_forecasts_of_its_own_a
     assert (pooled.knows("sort"), pooled.knows("grep")) == (False, True)
 
 
+def test_whoever_learns_of_a_service_is_told_when_pods_are_kept_away_from_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals: list[tuple[str, list[str], float]] = []
+    monkeypatch.setattr(
+        QosLearning, "refused", lambda self, services, now: refusals.append((self._learner, sorted(services), now))
+    )
+    world = latency_scene.Scene("qpsm")
+    world.handle(1.0, ServiceSampled("d/web", 500.0, latency_scene.HELD))
+    waits = world.scheduler.handle([PodUpserted(pod("loud", type="loud", requested_seconds=60.0))], 2.0)  # p = .4
+    scene.retraining.decided(waits, 2.0)
+    assert refusals == [], "nobody learns of it yet"
+    web = running_pod("web", "n", cls=WorkloadClass.ONLINE, workload="d/web", ours=False)
+    scene.feed(WorkloadUpserted(Workload("d/web", 10.0)), PodUpserted(web), ServiceSampled(web.key, 500.0, 5.0))
+    scene.retraining.decided(waits, 2.0)
+    assert refusals == [("", ["d/web"], 2.0)]
+
+
 async def test_what_a_namespace_taught_goes_with_it(tmp_path: Path) -> None:
     scene = Scene(tmp_path, SETTINGS.model_copy(update={"pooled_namespaces": ()}))
     scene.run_jobs(20, "sort", "team")
@@ -232,3 +271,93 @@ async def test_what_a_namespace_taught_goes_with_it(tmp_path: Path) -> None:
     assert scene.published[-1] == ModelsChanged()
     assert scene.retraining.collector.learners() == []
     assert not (tmp_path / "namespaces" / "team").exists(), "another tenant may get the name"
+
+
+class Undeletable(DirectoryStore):
+    """A store that can't be written for a while."""
+
+    stuck = True
+
+    async def delete(self, learner: str) -> None:
+        if self.stuck:
+            raise ModelError("it can't be deleted")
+        await super().delete(learner)
+
+
+async def test_what_could_not_be_deleted_of_a_namespace_is_not_for_the_next_of_its_name(tmp_path: Path) -> None:
+    settings = SETTINGS.model_copy(update={"pooled_namespaces": ()})
+    store = Undeletable(tmp_path / ".learned")
+    mix = MeasuredMix("team/db", 100.0, 0.0, 10.0, 0.5, (), 5.0)
+    await store.save(SAMPLES, "team", kept_state.to_files([mix], {}, ""))
+    scene = Scene(tmp_path, settings, kept=store)
+    await scene.retraining.restore()
+    assert len(scene.retraining._learning("team").reservoir) == 1
+    scene.retraining._is_there = lambda name: name != "team"
+    await scene.retraining.look()
+    scene.retraining._is_there = lambda _: True
+    scene.run_jobs(1, "sort", "team")
+    await scene.retraining.look()
+    assert len(scene.retraining._learning("team").reservoir) == 0, "of the tenant before"
+    store.stuck = False
+    await scene.retraining.keep()
+    assert await store.learners() == []
+
+
+async def test_the_store_of_a_namespace_is_deleted_once_it_can_be(tmp_path: Path) -> None:
+    settings = SETTINGS.model_copy(update={"pooled_namespaces": ()})
+    store = Undeletable(tmp_path / ".learned")
+    mix = MeasuredMix("team/db", 100.0, 0.0, 10.0, 0.5, (), 5.0)
+    await store.save(SAMPLES, "team", kept_state.to_files([mix], {}, ""))
+    scene = Scene(tmp_path, settings, kept=store)
+    await scene.retraining.restore()
+    scene.retraining._is_there = lambda _: False
+    await scene.retraining.look()
+    assert await store.learners() == ["team"]
+    store.stuck = False
+    await scene.retraining.look()
+    assert await store.learners() == []
+
+
+async def test_of_many_namespaces_only_so_many_are_held_in_memory_as_may_learn(tmp_path: Path) -> None:
+    settings = SETTINGS.model_copy(update={"pooled_namespaces": (), "own_models_most": 2})
+    store = DirectoryStore(tmp_path / ".learned")
+    scene = Scene(tmp_path, settings, kept=store)
+    mix = MeasuredMix("team/db", 100.0, 0.0, 10.0, 0.5, (), 5.0)
+    for number in range(5):
+        await store.save(SAMPLES, f"kept-{number}", kept_state.to_files([mix], {}, ""))
+    await scene.retraining.restore()
+    assert len(scene.retraining._learnings) == 2
+    for number in range(5):
+        name = f"team-{number}"
+        scene.retraining._learning(name).feed([mix], 0.0)
+        scene.run_jobs(1, "sort", name)
+    await scene.retraining.look()
+    assert sorted(scene.retraining._learnings) == ["team-3", "team-4"], "those that were taught last"
+    scene.retraining._is_there = lambda name: name.startswith("team")
+    await scene.retraining.look()
+    assert await store.learners() == [], "whoever is not held in memory goes with its namespace, too"
+
+
+async def test_what_a_namespace_taught_is_not_for_another_that_has_its_name_before_anybody_looked(
+    tmp_path: Path,
+) -> None:
+    """Deleted and made anew within half a minute, by another tenant maybe."""
+    scene, uids = Scene(tmp_path, SETTINGS.model_copy(update={"pooled_namespaces": ()})), {"team": ""}
+    scene.retraining._uid_of = lambda name: uids[name]
+    scene.run_jobs(20, "sort", "team")
+    for uid in ("", "first", "", "first"):  # not listed yet, or not again
+        uids["team"] = uid
+        await scene.retraining.look()
+    assert scene.store.own_namespaces() == ["team"]
+    uids["team"] = "second"
+    await scene.retraining.look()
+    assert scene.store.own_namespaces() == []
+    assert scene.retraining.collector.learners() == []
+    scene.run_jobs(20, "grep", "team")
+    await scene.retraining.look()
+    await scene.retraining.look()
+    event = scene.published[-1]
+    assert isinstance(event, ModelsChanged)
+    (own,) = event.own
+    model = scene.store.completion(own.completion)
+    assert (model.knows("grep"), model.knows("sort")) == (True, False)

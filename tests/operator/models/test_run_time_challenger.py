@@ -128,6 +128,17 @@ def test_a_restart_goes_on_with_the_challenge_and_with_whoever_is_in_force(tmp_p
     assert after.run(53) == pytest.approx(2000.0, rel=0.1)
 
 
+def test_who_is_in_force_stays_so_where_the_store_is_asked_twice(tmp_path: Path) -> None:
+    """It is asked again where it did not answer at the start, and at the end where it is still being asked."""
+    before = Replica(DirectoryStore(tmp_path))
+    for number in range(52):
+        before.run(number)
+    asyncio.run(before.habits.keep())
+    after = Replica(DirectoryStore(tmp_path))
+    asyncio.run(after.habits.restore())
+    assert after.champion == "habits"
+
+
 def test_another_configuration_begins_with_its_own_champion_and_keeps_what_each_learned(tmp_path: Path) -> None:
     before = Replica(DirectoryStore(tmp_path))
     for number in range(52):

@@ -134,3 +134,49 @@ def test_a_pod_that_trips_it_is_left_to_the_completion_model(
     assert replica.run(1, 300.0) == []
     assert "left to the completion model" in caplog.text
     assert replica.value("measurement_faults_total", place="run times") == 1.0
+
+
+def test_an_operator_that_ends_while_the_store_is_asked_does_not_overwrite_it(tmp_path: Path) -> None:
+    """At the end everything is kept, beside whatever is under way: here, asking once more a store that was silent."""
+
+    class Slow(DirectoryStore):
+        async def load(self, part: str, learner: str) -> Files | None:
+            asked.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    before = Replica(DirectoryStore(tmp_path))
+    for number in range(12):
+        before.run(number, 300.0)
+    asyncio.run(before.habits.keep())
+    after = Replica(None)
+    after.run(50, 100.0)
+    asked = asyncio.Event()
+
+    async def end() -> None:
+        after.habits._kept = Slow(tmp_path)
+        restoring = asyncio.ensure_future(after.habits.restore())
+        await asked.wait()
+        restoring.cancel()
+        await asyncio.gather(restoring, return_exceptions=True)
+        keeping = asyncio.ensure_future(after.habits.keep())
+        await asyncio.wait({keeping}, timeout=0.2)  # it asks once more
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+
+    asyncio.run(end())
+    (forecast,) = Replica(DirectoryStore(tmp_path)).run(60, 300.0)
+    assert forecast.forecasts[0].seconds_p50 == pytest.approx(300.0, abs=2)
+
+
+def test_a_namespace_of_the_same_name_that_was_made_anew_begins_anew() -> None:
+    replica, uids = Replica(None), {"shop": "first"}
+    replica.habits._uid_of = lambda name: uids[name]
+    for number in range(12):
+        replica.run(number, 300.0)
+    asyncio.run(replica.habits.keep())
+    asyncio.run(replica.habits.keep())
+    assert replica.run(50, 300.0)
+    uids["shop"] = "second"
+    asyncio.run(replica.habits.keep())
+    assert replica.run(60, 300.0) == []

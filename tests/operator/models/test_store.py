@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from cotide_core.errors import ModelError
 from cotide_core.events import Event, ModelsChanged
 from cotide_core.forecasts import CompletionSamples
 from cotide_operator.models import shelf
-from cotide_operator.models.shelf import Loaded
+from cotide_operator.models.shelf import COMPLETION, Loaded, Shelf
 from cotide_operator.models.store import ModelStore
 from cotide_operator.observability.ledger_file import write_files
 from cotide_operator.observability.metrics import Metrics
@@ -227,3 +229,53 @@ async def test_without_a_limit_no_model_is_deleted(tmp_path: Path) -> None:
         put(tmp_path, serialisation.model_id(files), files, age_seconds=100 - seed)
         await store.look()
     assert len(list(tmp_path.iterdir())) == 4
+
+
+async def test_a_look_while_another_reads_ends_with_what_is_there_in_use(
+    tmp_path: Path, models: list[dict[str, bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene, reading, rest = Scene(tmp_path), threading.Event(), threading.Event()
+    load = shelf._load
+
+    def slowly(folder: Path) -> Loaded:
+        reading.set()
+        assert rest.wait(20.0)
+        return load(folder)
+
+    monkeypatch.setattr(shelf, "_load", slowly)
+    scene.store.save(models[0])
+    watching = asyncio.ensure_future(scene.store.look())
+    assert await asyncio.to_thread(reading.wait, 20.0)
+    # Whoever saved a model looks, and goes by what is in use then.
+    own = asyncio.ensure_future(scene.store.look())
+    done, _ = await asyncio.wait({own}, timeout=0.2)
+    rest.set()
+    await asyncio.gather(watching, own)
+    assert not done
+    assert scene.store.current[COMPLETION].model_id == serialisation.model_id(models[0])
+
+
+async def test_a_manifest_that_is_nested_too_deep_is_refused_like_any_other(
+    tmp_path: Path, models: list[dict[str, bytes]]
+) -> None:
+    scene = Scene(tmp_path)
+    put(tmp_path, "first", models[0], age_seconds=100)
+    put(tmp_path, "second", {"manifest.json": b"[" * 100_000})
+    await scene.store.look()
+    assert (scene.reloads("taken"), scene.reloads("refused")) == (1, 1)
+
+
+async def test_folders_of_namespaces_are_found_aside_and_taken_up_between_two_steps_of_the_loop(tmp_path: Path) -> None:
+    """Whoever goes through them in the loop meanwhile must not find them changed half-way."""
+    scene = Scene(tmp_path)
+    (tmp_path / "namespaces" / "team-a").mkdir(parents=True)
+    loop = threading.get_ident()
+
+    class Watched(dict[str, Shelf]):
+        def setdefault(self, name: str, shelf: Shelf) -> Shelf:  # type: ignore[override]
+            assert threading.get_ident() == loop
+            return super().setdefault(name, shelf)
+
+    scene.store._shelves = Watched(scene.store._shelves)
+    await scene.store.look()
+    assert scene.store.own_namespaces() == ["team-a"]

@@ -179,3 +179,47 @@ def test_a_container_of_version_1_never_has_more_than_its_pod(tmp_path: Path) ->
             assert now[1] <= now[0], (held, now)
             held = now
         assert held == (min(2.0, cpus), min(2.0, cpus))  # and never more than its own
+
+
+def test_a_pod_that_is_batch_between_two_looks_only_gets_back_what_it_had(tree: NodeGroups, tmp_path: Path) -> None:
+    """A look is a second; the operator sets a class right that claims too much as soon as it sees it."""
+    tree.add("b1"), tree.add("web", "burstable")
+    before = tree.texts()
+    run = Run(tree, tmp_path / "journal")
+    for _ in range(6):
+        run.tick(podweb=3.0)
+    run.batch["b1"] = BATCH
+    run.tick(podb1=2.0, podweb=3.0)
+    assert tree.texts() != before
+    run.batch.clear()
+    for _ in range(6):
+        run.tick(podb1=2.0, podweb=3.0)
+    assert tree.texts() == before
+
+
+@pytest.mark.parametrize(("resized", "services"), [(50_000, 2.1), (50_000, 2.0), (300_000, 2.0)])
+def test_a_limit_that_a_kubelet_changes_holds_at_once_and_batch_gets_no_more(
+    tree: NodeGroups, tmp_path: Path, resized: int, services: float
+) -> None:
+    """Services use 2 cpus, so that batch may use 1.8, and as long as they do nothing else asks for another quota."""
+    path, _ = tree.add("b1", quota=200_000), tree.add("web", "burstable")
+    run = Run(tree, tmp_path / "journal", BATCH)
+    for _ in range(6):
+        run.tick(podb1=3.0, podweb=2.0)
+    assert tree.quota_cpus(path) == pytest.approx(1.8, abs=0.01)
+    tree.limit(path, resized)
+    run.tick(podb1=3.0, podweb=services)
+    assert tree.quota_cpus(path) == pytest.approx(min(3.8 - services, resized / 100_000), abs=0.01)
+    run.agent.undo()
+    assert tree.quota_cpus(path) == resized / 100_000
+
+
+def test_a_limit_below_what_batch_may_use_is_noticed_when_it_rises(tree: NodeGroups, tmp_path: Path) -> None:
+    path, _ = tree.add("b1", quota=100_000), tree.add("web", "burstable")
+    run = Run(tree, tmp_path / "journal", BATCH)
+    for _ in range(6):
+        run.tick(podb1=3.0, podweb=2.0)
+    assert tree.quota_cpus(path) == 1.0
+    tree.limit(path, 300_000)
+    run.tick(podb1=3.0, podweb=2.0)
+    assert tree.quota_cpus(path) == pytest.approx(1.8, abs=0.01)

@@ -13,6 +13,7 @@ from manifests import pod_manifest
 
 from cotide_core.errors import ClusterError, InputError
 from cotide_core.provisioning.node_orders import Action, Answer, NodeInstruction, NodeView, OrderBook
+from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
 from cotide_operator.provisioning.actuators import CommandActuator, DryRun, WebhookActuator
@@ -64,6 +65,13 @@ async def test_why_there_is_no_answer_is_told_once_a_minute(tmp_path, caplog):
     assert said[0].endswith(f"start capacity-a-1, which is asked again: {tmp_path}/nothing: No such file or directory")
     assert said[1].endswith("ended with exit code 1")
     assert "127.0.0.1:1" in said[2]
+
+
+async def test_a_command_or_address_that_no_system_takes_is_no_answer(caplog):
+    assert await CommandActuator(("switch\0node",), 1.0).do(START) is Answer.UNKNOWN
+    async with aiohttp.ClientSession() as session:
+        assert await WebhookActuator(session, f"http://{'h' * 64}/", 1.0).do(START) is Answer.UNKNOWN
+    assert ["embedded null byte" in caplog.text, "idna" in caplog.text] == [True, True]
 
 
 async def test_a_webhook_gets_the_order_as_its_key_and_answers_by_status():
@@ -200,3 +208,57 @@ async def test_no_node_is_stopped_that_got_a_pod_or_was_uncordoned_while_the_pla
     seen = [NodeView(name, "a", cordoned=True) for name in book.draining]
     assert await turn(client, spy, {"a": 0}, seen) == ()
     assert spy.done == []
+
+
+async def test_a_node_that_somebody_opens_while_others_are_asked_for_is_not_stopped(cluster):
+    """An order may take as long as its timeout to be answered; by then a service's pod is on the node."""
+    _, client = cluster
+    await client.create(
+        "/api/v1/nodes",
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": {"unschedulable": True}},
+    )
+    store = BookStore(client, "default", lambda: "x")
+    await store.load()
+    await store.save(OrderBook("capacity-x", draining=("n",)))
+
+    class Slow(Spy):
+        async def do(self, instruction: NodeInstruction) -> Answer:
+            if instruction.action is Action.START:
+                await self.client.patch("/api/v1/nodes/n", {"spec": {"unschedulable": None}})
+                await self.client.create("/api/v1/namespaces/default/pods", pod_manifest("p", spec={"nodeName": "n"}))
+            return await super().do(instruction)
+
+    slow = Slow(client, Answer.ACCEPTED)
+    sent = await turn(client, slow, {"a": 0, "b": 1}, [NodeView("n", "a", cordoned=True)])
+    assert [one.action for one in slow.done] == [Action.START]
+    assert [one.action for one in sent] == [Action.START]
+    assert (await BookStore(client, "default").load()).stopping == (), "nobody told its machine to go"
+
+
+async def test_a_node_that_is_gone_or_refused_keeps_no_machine_from_being_ordered(cluster, monkeypatch):
+    _, client = cluster
+    for name in ("fine", "refused"):
+        await client.create(
+            "/api/v1/nodes",
+            {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {"unschedulable": True}},
+        )
+    patch = client.patch
+
+    async def refuses_one(path: str, body: object) -> object:
+        if path.endswith("/refused"):
+            raise ApiError(403, "Forbidden", "not that one", f"PATCH {path}")
+        return await patch(path, body)
+
+    monkeypatch.setattr(client, "patch", refuses_one)
+    book = OrderBook("capacity-x", opening=("gone", "refused", "fine"))
+    store = BookStore(client, "default", lambda: "x")
+    await store.load()
+    await store.save(book)
+    spy = Spy(client, Answer.ACCEPTED)
+    seen = [NodeView(name, "a", cordoned=True) for name in book.opening]
+    with pytest.raises(ClusterError, match=r"refused.*not that one.*the rest was sent"):
+        await turn(client, spy, {"a": 3, "b": 1}, seen)
+    assert [one.action for one in spy.done] == [Action.START]
+    written = await BookStore(client, "default").load()
+    assert written.opening == ("refused",), "it is asked for in the next turn"
+    assert [one.accepted for one in written.orders] == [True]

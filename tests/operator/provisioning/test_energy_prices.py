@@ -13,9 +13,10 @@ from aiohttp import web
 from prometheus_stand_in import query_of, stand_in, vector
 from pydantic import ValidationError
 
+from cotide_core.errors import InputError
 from cotide_core.limits import PRICES_BYTES, PRICES_MOST
 from cotide_operator.config.metric_settings import PrometheusSourceSettings
-from cotide_operator.config.provisioning_settings import ProvisioningSettings
+from cotide_operator.config.provisioning_settings import EnergyPriceSettings, ProvisioningSettings
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.provisioning import energy_prices
 from cotide_operator.provisioning.energy_prices import EnergyPrices
@@ -261,3 +262,9 @@ async def test_prices_are_read_again_after_each_interval_whatever_went_wrong(
     assert slept == [60.0, 60.0, 60.0]
     assert len(scene.said) == 1, "there was no file at first"
     assert scene.at(0) == [(0.2, 400)]
+
+
+async def test_a_name_that_no_file_can_have_is_one_sentence() -> None:
+    asked = EnergyPriceSettings(file=Path("prices\0.csv"))
+    with pytest.raises(InputError, match="can't be read: embedded null byte"):
+        await energy_prices.read_prices(asked, None, 0.0)

@@ -133,6 +133,30 @@ async def test_after_boots_that_fail_a_type_rests_twice_as_long_each_time() -> N
     assert [reason for reason, _ in scene.reports[:4]] == ["NodeOrdered", "NodeFailed"] * 2
 
 
+async def test_machines_that_fail_together_are_one_failure() -> None:
+    """Five that are refused at once, or come late at once, say no more of the next one than one does."""
+    scene = Scene()
+    scene.hand.answer = Answer.FAILED
+    await scene.turn(5)
+    assert scene.ordering.barred(59.0) == {"a"}
+    assert scene.ordering.barred(60.0) == frozenset()
+    scene.hand.answer = Answer.ACCEPTED
+    await scene.turn(5, after=60.0)
+    scene.hand.answer = Answer.UNKNOWN
+    await scene.turn(5, after=501.0)
+    assert scene.ordering.barred(scene.now + 119.0) == {"a"}
+    assert scene.ordering.barred(scene.now + 120.0) == frozenset(), "the second time in a row: two minutes"
+
+
+async def test_a_type_that_fails_for_ever_is_tried_for_ever() -> None:
+    scene = Scene()
+    scene.hand.answer = Answer.FAILED
+    for _ in range(1100):
+        await scene.turn(1, after=LONGEST_RETRY_SECONDS)
+    assert scene.shelf.book.orders == ()
+    assert await scene.turn(1, after=LONGEST_RETRY_SECONDS) != []
+
+
 async def test_a_node_that_comes_ends_the_rest() -> None:
     scene = Scene()
     scene.hand.answer = Answer.FAILED

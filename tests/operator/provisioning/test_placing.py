@@ -57,6 +57,14 @@ def test_a_cluster_that_answers_for_one_service_only_is_lost_for_all() -> None:
     assert turns["web"].wanted == {"west": 4}
 
 
+def test_replicas_that_are_asked_for_are_not_ready_whatever_an_old_status_says() -> None:
+    """Somebody set the east to nothing and its pods go; the west falls once those that are asked for are ready."""
+    web, api = {"east": Seen(0, 4), "west": Seen(4, 4)}, {"east": NOTHING, "west": NOTHING}
+    turn = planned(two(10, 10), {"web": web, "api": api})["web"]
+    assert turn.wanted == {"east": 4, "west": 0}
+    assert (turn.set_now, turn.waiting) == ({"east": 4}, ("west",))
+
+
 @pytest.mark.parametrize(
     ("service", "path"),
     [

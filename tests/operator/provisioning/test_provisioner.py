@@ -126,6 +126,15 @@ async def test_what_is_always_on_stays_on() -> None:
     assert dict(scene.provisioner.allowed().left) == {"a": 1}
 
 
+async def test_no_more_machines_are_ordered_than_there_are_for_what_is_always_on() -> None:
+    """Of two that are to be on a person holds one: there is no third."""
+    scene = Scene(count=2, minimumOn=2)
+    scene.has("n", persons=Mark.NONE)
+    scene.runs(1)
+    await scene.look(2)
+    assert scene.asks() == []
+
+
 async def test_where_a_plan_fails_the_last_good_one_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene()
     scene.has("n")

@@ -96,6 +96,24 @@ async def test_a_node_that_is_lost_ends_its_order_and_is_replaced() -> None:
     assert scene.asks()[1:] == [(Action.START, "capacity-a-2")]
 
 
+async def test_a_machine_that_came_and_that_somebody_has_cordoned_is_no_late_one() -> None:
+    """It is his: its order is over, nobody is told to cancel it, and others of its type are ordered all the same."""
+    scene = Scene()
+    scene.runs(1)
+    scene.pods |= {key: one._replace(node=None) for key, one in scene.pods.items()}
+    await scene.look(2)
+    made = node_manifest("came", "4", memory="64Gi")
+    made["metadata"] |= {"labels": {LABEL: "a", ORDER_LABEL: "capacity-a-1"}, "creationTimestamp": CAME}
+    made["spec"] = {"unschedulable": True}
+    scene.mirror.apply("nodes", "ADDED", msgspec.convert(made, NodeObject))
+    await scene.look(2)
+    assert scene.asks() == [(Action.START, "capacity-a-1")], "what boots may be opened when that is done"
+    scene.clock.wall += scene.settings.boot_deadline_seconds + 60.0
+    await scene.look(2)
+    assert scene.asks()[1:] == [(Action.START, "capacity-a-2")]
+    assert "NodeLate" not in scene.instructions
+
+
 def not_ready(scene: Scene, name: str) -> None:
     """Let a node's kubelet fall silent, a long time ago."""
     made = node_manifest(name, "4", memory="64Gi")

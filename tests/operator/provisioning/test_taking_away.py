@@ -130,3 +130,14 @@ async def test_a_machine_that_is_being_deleted_is_not_made_again(
     scene.runs(6)
     await scene.look(4)
     assert machines.raised[-1] == replicas
+
+
+async def test_a_new_leader_asks_which_machines_go_before_it_raises_replicas(scene: Scene) -> None:
+    """The one before has lowered them for the machine that goes: counted among them, it would be made again."""
+    machines = machines_of(scene)
+    machines.answer = Removal(frozenset({"gone"}))
+    scene.has("n", gone=Mark.STOPPING)
+    scene.runs(6)
+    await scene.look(4)
+    assert machines.raised
+    assert set(machines.raised) == {2}

@@ -18,6 +18,7 @@ from cotide_core.events import Event, NodeBackoffRestored, PodUpserted, Tick
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.forecasts import CompletionForecaster
 from cotide_core.instructions import Bind, Instruction
+from cotide_core.state.cluster_state import ClusterState
 from cotide_kube import turns
 from cotide_kube.objects import NodeObject, PodObject
 from cotide_operator.cache.object_cache import KINDS, ObjectCache
@@ -53,13 +54,27 @@ class Heard:
         return lambda *_: None
 
 
+class Learner:
+    """Writes down what was decided, of what it had seen."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+        self.bound: list[tuple[str, int]] = []
+
+    def feed(self, _state: ClusterState, events: Sequence[Event], _now: float) -> None:
+        self.seen += len(events)
+
+    def decided(self, instructions: Sequence[Instruction], _now: float) -> None:
+        self.bound += [(one.key, self.seen) for one in instructions if isinstance(one, Bind)]
+
+
 def pod(name: str, version: str = "1", priority: int = 0) -> PodObject:
     """A pod of a version and a priority."""
     return pod_object(name, namespace="shop", resourceVersion=version, spec={"priority": priority})
 
 
 def operator() -> SimpleNamespace:
-    mirror, clock, heard = ObjectCache(), ScaledClock(), Heard()
+    mirror, clock, heard, learner = ObjectCache(), ScaledClock(), Heard(), Learner()
     node = {"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "110"}}}
     mirror.apply("nodes", "ADDED", msgspec.convert(node, NodeObject))
     for kind in KINDS:
@@ -77,13 +92,14 @@ def operator() -> SimpleNamespace:
         outcomes=heard,
         clock=clock,
         record=heard,  # type: ignore[arg-type]  # answers everything
+        watcher=learner,
         remake=remake,
     )
 
     def cycle() -> None:
         asyncio.run(loop._cycle(heard))  # type: ignore[arg-type]  # as above
 
-    return SimpleNamespace(mirror=mirror, loop=loop, heard=heard, cycle=cycle)
+    return SimpleNamespace(mirror=mirror, loop=loop, heard=heard, learner=learner, cycle=cycle)
 
 
 def test_all_other_pods_are_bound_and_the_one_at_fault_is_once_it_changes() -> None:
@@ -99,6 +115,13 @@ def test_all_other_pods_are_bound_and_the_one_at_fault_is_once_it_changes() -> N
     found.mirror.apply("pods", "MODIFIED", pod("bad", "2", priority=1))
     found.cycle()
     assert found.heard.bound[2:] == ["shop/bad"]
+
+
+def test_whoever_learns_hears_what_was_decided_behind_what_happened() -> None:
+    found = operator()
+    found.mirror.apply("pods", "ADDED", pod("a"))
+    found.cycle()
+    assert found.learner.bound == [("shop/a", 2)]  # the node and the pod
 
 
 def test_whoever_reads_the_state_reads_that_of_the_new_engine() -> None:

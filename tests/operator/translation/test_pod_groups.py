@@ -1,4 +1,4 @@
-"""Gangs whose size others say: PodGroups of coscheduling, and Workloads of the server's own."""
+"""Gangs whose size others say: PodGroups of coscheduling, and Workloads and PodGroups of the server's own."""
 
 from __future__ import annotations
 
@@ -37,6 +37,15 @@ class Scene:
         return {one.pod.key: one.pod for one in self.events.collect() if isinstance(one, PodUpserted)}
 
 
+def gang_policy(size: Any) -> dict[str, Any]:
+    """What a PodGroup of the server's own says (Kubernetes 1.36 and newer)."""
+    return {"schedulingPolicy": {"gang": {"minCount": size}}}
+
+
+def in_group(name: str) -> dict[str, Any]:
+    return {"schedulingGroup": {"podGroupName": name}}
+
+
 def test_a_pod_group_says_how_large_the_gang_of_its_label_is_and_for_how_long_it_may_be_partial() -> None:
     scene = Scene()
     scene.says("podgroups", "mpi", {"minMember": 3, "scheduleTimeoutSeconds": 20})
@@ -54,16 +63,19 @@ def test_a_pod_group_says_how_large_the_gang_of_its_label_is_and_for_how_long_it
             {"podGroups": [{"name": "w", "policy": {"gang": {"minCount": 3}}}]},
             {"podGroups": [{"name": "w", "policy": {"gang": {"minCount": 4}}}]},
         ),
+        ("gangpodgroups", gang_policy(3), gang_policy(4)),
     ],
 )
 def test_an_update_that_says_nothing_new_has_no_pod_looked_at(kind: Kind, said: Any, other: Any) -> None:
     """Ten thousand pods may name it, and whoever writes it may do so a hundred times a second."""
     scene = Scene()
     scene.says(kind, "mpi", said)
-    scene.pod(
-        labels={LABEL: "mpi"} if kind == "podgroups" else {},
-        spec={} if kind == "podgroups" else {"workloadRef": {"name": "mpi", "podGroup": "w"}},
-    )
+    names: dict[str, Any] = {
+        "podgroups": {"labels": {LABEL: "mpi"}},
+        "gangworkloads": {"spec": {"workloadRef": {"name": "mpi", "podGroup": "w"}}},
+        "gangpodgroups": {"spec": in_group("mpi")},
+    }
+    scene.pod(**names[kind])
     scene.events.collect()
     scene.says(kind, "mpi", {**said, "more": "x"}, "MODIFIED")
     assert not scene.events.waiting
@@ -138,6 +150,39 @@ def test_a_reference_that_leads_nowhere_keeps_its_pod_waiting(spec: dict[str, An
     pod = scene.told()["ns/p"]
     assert pod.gang is None
     assert "spec.workloadRef train/workers" in pod.unsupported[0]
+
+
+def test_a_pod_group_of_the_server_says_how_large_the_gang_of_the_pods_that_name_it_is() -> None:
+    scene = Scene()
+    scene.says("gangpodgroups", "train", gang_policy(4))
+    scene.says("gangpodgroups", "ui", {"schedulingPolicy": {"basic": {}}})
+    scene.pod("a", spec=in_group("train"))
+    scene.pod("b", spec=in_group("ui"))
+    translated = scene.told()
+    assert {key: pod.gang for key, pod in translated.items()} == {"ns/a": Gang("ns/train", 4, 300.0), "ns/b": None}
+    assert not any(pod.unsupported for pod in translated.values())
+
+
+@pytest.mark.parametrize("spec", [None, {}, {"schedulingPolicy": "x"}, {"schedulingPolicy": {}}, gang_policy("3")])
+def test_a_pod_whose_group_of_the_server_says_no_size_waits_for_one_that_does(spec: dict[str, Any] | None) -> None:
+    """Before, nothing read the field: each of its pods started alone."""
+    scene = Scene()
+    if spec is not None:
+        scene.says("gangpodgroups", "train", spec)
+    scene.pod(spec=in_group("train"))
+    pod = scene.told()["ns/p"]
+    assert pod.gang is None
+    assert pod.unsupported[0].startswith("spec.schedulingGroup train without a number")
+    scene.says("gangpodgroups", "train", gang_policy(2), "MODIFIED" if spec is not None else "ADDED")
+    assert scene.told()["ns/p"].gang == Gang("ns/train", 2, 300.0)
+
+
+@pytest.mark.parametrize("spec", [{"schedulingGroup": {}}, {"workloadRef": {}}])
+def test_a_reference_without_a_name_lets_nobody_start_alone(spec: dict[str, Any]) -> None:
+    scene = Scene()
+    scene.pod(spec=spec)
+    pod = scene.told()["ns/p"]
+    assert (pod.gang, len(pod.unsupported)) == (None, 1)
 
 
 def test_nothing_waits_for_kinds_that_a_server_need_not_serve() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from typing import Any
 
 import msgspec
@@ -15,7 +17,7 @@ from cotide_operator.apis.types import JobSpec, read_job
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache
 from cotide_operator.config.phase_settings import PhaseSettings
 from cotide_operator.config.settings import parse_settings
-from cotide_operator.models.learned_store import StoreSilent
+from cotide_operator.models.learned_store import PHASES, StoreSilent
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.translation.pod_phases import Phases, learned_for, written
 from cotide_operator.usage.phase_learning import PhaseLearning
@@ -286,3 +288,67 @@ async def test_types_are_bounded() -> None:
 def test_a_configuration_that_can_not_learn_is_refused_by_its_field(text: str, field: str) -> None:
     with pytest.raises(InputError, match=field.replace(".", r"\.")):
         parse_settings(HEAD + text)
+
+
+async def test_a_run_that_ends_while_others_are_written_is_written_next_time() -> None:
+    scene = await taught(Scene())
+    save = scene.store.save
+
+    async def slowly(part: str, learner: str, files: Any) -> None:
+        await save(part, learner, files)
+        if not ended:
+            ended.append(True)
+            scene.see("a", "Succeeded")
+
+    ended: list[bool] = []
+    scene.runs += 1
+    scene.see("a", "Running")
+    for _ in range(0, RUN_SECONDS, EVERY_SECONDS):
+        scene.clock.wall += EVERY_SECONDS
+        await scene.learning.look(scene.usage_of)
+    scene.store.save = slowly  # type: ignore[method-assign]
+    await scene.learning.keep()
+    await scene.learning.keep()
+    kept = json.loads(scene.store.files[PHASES, "a"]["phases.json"])
+    assert len(kept["sort"]["runs"]) == 7
+
+
+async def test_an_operator_that_ends_while_the_store_is_asked_does_not_overwrite_it() -> None:
+    before = await taught(Scene())
+    await before.learning.keep()
+    kept = dict(before.store.files)
+    after, asked = Scene(before.store), asyncio.Event()
+    after.store.fails = True
+    after.job("a")
+    await after.run("a")
+    after.store.fails = False
+
+    async def hangs(part: str, learner: str) -> dict[str, bytes] | None:
+        del part, learner
+        asked.set()
+        await asyncio.Event().wait()
+        return None
+
+    after.store.load = hangs  # type: ignore[method-assign]
+    under_way = asyncio.ensure_future(after.learning.look(after.usage_of))
+    await asked.wait()
+    await after.learning.keep()
+    under_way.cancel()
+    assert after.store.files == kept
+
+
+async def test_runs_that_could_not_be_deleted_are_not_for_the_next_of_the_name() -> None:
+    scene = await taught(Scene())
+    await scene.learning.keep()
+    scene.mirror.apply("namespaces", "DELETED", scene.mirror.namespaces["a"])
+    scene.store.fails = True
+    await scene.learning.look(scene.usage_of)
+    scene.store.fails = False
+    scene.job("a")  # of another tenant
+    await scene.learning.look(scene.usage_of)
+    assert scene.phases("a") == ()
+    await scene.learning.keep()
+    after = Scene(scene.store)
+    after.job("a")
+    await after.learning.look(after.usage_of)
+    assert after.phases("a") == ()

@@ -22,7 +22,7 @@ from cotide_operator.observability.metrics import Metrics
 from cotide_operator.usage.measurement_faults import LINE_SECONDS, MeasurementFaults
 from cotide_operator.usage.metrics_api import MetricsApiSource
 from cotide_operator.usage.prometheus import PrometheusSource
-from cotide_operator.usage.sources import CPU, MEMORY, Measured, Reading, UsageReading, parse_text
+from cotide_operator.usage.sources import CPU, MEMORY, RPS_NAME, Measured, Reading, UsageReading, parse_text
 from cotide_operator.usage.usage_feed import UsageFeed
 
 NOT_A_POD: Any = ["a list is no key of a pod"]
@@ -233,3 +233,20 @@ def test_many_faults_of_one_place_are_one_line_and_a_count(caplog: pytest.LogCap
     now[0] = LINE_SECONDS
     faults.leave_out("service reading", "x", ValueError("y"))
     assert "and 999 more" in caplog.records[1].getMessage()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n".join(f"{RPS_NAME}{{" for _ in range(40_000)),
+        f"{RPS_NAME}{{{'a' * 200_000}}} 1",
+        f'{RPS_NAME}{{pod="p"}} {" " * 200_000}x y',
+        f'{RPS_NAME}{{pod="{chr(92) * 200_001}"}} 1',
+    ],
+    ids=["braces that are never closed", "a label without a value", "blanks", "backslashes"],
+)
+def test_an_exposition_takes_linear_time(text: str) -> None:
+    """A second is fifty times what it takes; what looks anew from each line or letter takes minutes."""
+    started = time.perf_counter()
+    assert list(parse_text(text, 0.0)) == []
+    assert time.perf_counter() - started < 1.0

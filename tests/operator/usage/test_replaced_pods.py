@@ -1,4 +1,4 @@
-"""A pod that comes under the name of another, or before a new engine, is told of anew."""
+"""A pod that comes under the name of another, or before a new engine, is told of anew; what is over is not shown."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from cotide_operator.clock import ScaledClock
 from cotide_operator.config.metric_settings import MetricsSourceSettings, UrlSource
 from cotide_operator.models.forecast_scores import ForecastScores
 from cotide_operator.observability.metrics import Metrics
+from cotide_operator.usage import usage_feed
 from cotide_operator.usage.sources import Measured, Reading
 from cotide_operator.usage.usage_feed import UsageFeed
 
@@ -68,3 +69,17 @@ async def test_what_is_translated_anew_for_a_new_engine_is_told_of_again() -> No
     await scene.told(0.0, None)
     scene.pod = scene.pod._replace()
     assert await scene.told(0.0, None) == [ServiceSampled("ns/a", 0.0)]
+
+
+async def test_a_rate_that_stopped_coming_is_not_shown_for_as_long_as_latencies_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene, moment = Scene(), [1000.0]
+    monkeypatch.setattr(usage_feed.time, "monotonic", lambda: moment[0])
+    await scene.told(900.0, 4.0)
+    for _ in range(3):
+        moment[0] += 30.0
+        await scene.told(None, 5.0)
+    found = scene.feed.get("ns/web")
+    assert found is not None
+    assert (found.requests_per_second, found.latency_p95_milliseconds) == (None, 5.0)

@@ -73,3 +73,13 @@ def test_a_service_that_is_gone_takes_its_samples_along() -> None:
     kept.forget(["d/web"])
     assert kept.services == ("d/db",)
     assert {one.service for one in kept.older()} == {"d/db"}
+
+
+def test_what_is_remembered_to_find_the_largest_cell_does_not_grow_with_what_was_ever_seen() -> None:
+    kept = reservoir(capacity=100, recent=1)
+    for number in range(5_000):
+        kept.add([mix(rate=float(10 ** (number % 5)))])
+    assert len(kept.older()) == 100
+    assert len(kept._largest) < 200
+    sizes = sorted(len(cell) for cell in kept._cells.values())
+    assert sizes == [20] * 5, "the largest cell is the one that gives, as ever"

@@ -17,6 +17,7 @@ from cotide_core.events import Node, NodeUpserted, PodDeleted, PodPhase
 from cotide_core.recording.ledger import LedgerWriter
 from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU
 from cotide_sim.traces.jobs.any_log import format_of, read_any_log
+from cotide_sim.traces.jobs.machines import read_machines
 from cotide_sim.traces.jobs.pool import Pool
 from cotide_sim.traces.jobs.swf import Field
 from cotide_sim.traces.jobs.swf_cleaning import Cleaning, clean
@@ -248,3 +249,46 @@ def test_what_was_written_as_swf_reads_back_as_the_same_jobs(tmp_path):
 def test_real_traces_are_known_by_their_content_and_read_to_the_last_row(file, form, rows, jobs):
     trace = read_any_log(DATA / file)
     assert (trace.format, len(trace.log.table), len(clean(trace.log)[0])) == (form, rows, jobs)
+
+
+@pytest.mark.parametrize("large", ["1e308", "1e300", "1e17"])
+@pytest.mark.parametrize(
+    ("header", "cells", "column"),
+    [
+        (GOOGLE, GOOGLE_ROW, 2),
+        (GOOGLE, GOOGLE_ROW, 8),
+        (GOOGLE, GOOGLE_ROW, 9),
+        (OPENB, OPENB_ROW, 1),
+        (OPENB, OPENB_ROW, 4),
+        (ALIBABA, ALIBABA_ROW, 4),
+        (ALIBABA, ALIBABA_ROW, 6),
+        (ALIBABA, ALIBABA_ROW, 7),
+    ],
+)
+def test_a_number_that_nothing_is_counted_by_is_named_and_not_overflowed(tmp_path, header, cells, column, large):
+    row = cells.strip().split(",")
+    row[column] = large
+    path = write(tmp_path, header + ",".join(row) + "\n")
+    with pytest.raises(InputError, match="is beyond 2"):
+        read_any_log(path)
+
+
+def test_amounts_that_are_too_large_together_are_named(tmp_path):
+    many = OPENB_ROW.replace(",1,1000,,", ",1e15,1e15,,")
+    with pytest.raises(InputError, match="gpu_milli: 1e15 GPUs of 1e15 are beyond"):
+        read_any_log(write(tmp_path, OPENB + many))
+    with pytest.raises(InputError, match="more than is counted"):
+        read_any_log(write(tmp_path, ALIBABA + ALIBABA_ROW.replace("0.01", "1e15")))
+
+
+@pytest.mark.parametrize("large", ["1e308", "1e300", "1e17", "9e15"])
+def test_a_machine_beyond_all_others_is_refused_with_its_file(tmp_path, large):
+    path = write(tmp_path, f"sn,cpu_milli,memory_mib,gpu,model\nn,100,100,{large},m\n")
+    with pytest.raises(InputError, match=r"trace\.csv.*(beyond 2|more than is counted)"):
+        read_machines("openb", path)
+
+
+def test_a_column_that_stands_twice_in_the_header_is_named(tmp_path):
+    path = write(tmp_path, OPENB.replace("cpu_milli,", "cpu_milli,cpu_milli,") + OPENB_ROW.replace("12000", "1,12000"))
+    with pytest.raises(InputError, match=r"trace.csv:1: cpu_milli: the header names this column more than once"):
+        read_any_log(path)

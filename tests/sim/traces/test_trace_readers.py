@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cotide_core.errors import InputError
+from cotide_sim.traces.columns import read_table
+from cotide_sim.traces.economy import hourly
 from cotide_sim.traces.jobs import alibaba2017, google2011
-from cotide_sim.traces.load import worldcup98
+from cotide_sim.traces.load import any_load, nasa_http, vm_load, worldcup98
+from cotide_sim.traces.rows import stream_rows
 
 ALIBABA_HEADER = (
     "task_create_time, task_end_time, job_id, task_id, number_of_instances, status, "
@@ -108,3 +112,39 @@ def test_a_file_that_is_cut_off_or_no_gzip_gets_one_line(tmp_path):
     path.write_bytes(b"plain text")
     with pytest.raises(InputError, match="can't be read"):
         list(google2011.read_google_jobs(tmp_path))
+
+
+def damaged(path: Path) -> Path:
+    """A compressed file of many rows, with bytes in the middle that are none of its own."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = "".join(f"{number},{number * number},{number % 7}\n" for number in range(20_000))
+    packed = bytearray(gzip.compress(("series,slot,load\n" + rows).encode(), mtime=0))
+    packed[60:80] = bytes(20)
+    path.write_bytes(packed)
+    return path
+
+
+def test_a_compressed_file_that_is_damaged_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    path = damaged(tmp_path / "own.csv.gz")
+    (tmp_path / nasa_http.FILE).parent.mkdir(parents=True)
+    damaged(tmp_path / nasa_http.FILE)
+    readers: list[Callable[[], object]] = [
+        lambda: read_table(path, texts=("series",), numbers=("slot",)),
+        lambda: list(stream_rows(path, ("series", "slot"), what="own")),
+        lambda: any_load.read_load_series(path),
+        lambda: vm_load.read_planetlab_cpu(path),
+        lambda: nasa_http.read_nasa_http(tmp_path),
+    ]
+    for read in readers:
+        with pytest.raises(InputError):
+            read()
+
+
+def test_a_moment_beyond_all_others_is_refused_and_asks_for_no_memory(tmp_path: Path) -> None:
+    write(tmp_path, worldcup98.FILE, "period,count", "1998-05-08 03:20:00,1", "9998-05-08 03:20:00,2")
+    with pytest.raises(InputError, match=r":3: .*more than 5000000 minutes"):
+        worldcup98.read_worldcup98(tmp_path)
+    carbon = hourly.CARBON.format(country="DE")
+    write(tmp_path, carbon, "timestamp,carbon_intensity", "0001-01-02 00:00,1", "9998-05-08 03:20:00,2")
+    with pytest.raises(InputError, match="more than 1000000 hours"):
+        hourly.read_carbon(tmp_path, "DE")

@@ -38,6 +38,8 @@ from cotide_core.state.cluster_state import ClusterState, PodRecord
 
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 HOSTNAME: Final = "kubernetes.io/hostname"
+MOST_ADDED: Final = 100_000
+"""Pods that workloads may grow by; chosen: as many as a large cluster has."""
 MOST_CYCLES: Final = 10_000
 """Cycles after which a scenario is taken as it is (chosen: five million placements)."""
 COPY: Final = "whatif"
@@ -234,7 +236,11 @@ def _scaled(records: list[PodRecord], scaled: Mapping[str, float]) -> tuple[list
         wanted = ceil(len(members) * factor - 1e-9)
         newest = sorted(members, key=lambda pod: (-pod.created_seconds, pod.key))
         removed.update(pod.key for pod in newest[: max(0, len(members) - wanted)])
-        for number in range(wanted - len(members)):
+        more = wanted - len(members)
+        if len(added) + more > MOST_ADDED:
+            words = f"{more} pods more for {name!r}, of all workloads at most {MOST_ADDED} are played"
+            raise InputError(words, field="--scale-workload")
+        for number in range(more):
             like = newest[number % len(newest)]
             key = f"{like.key}-{COPY}-{number}"
             added.append(like._replace(key=key, uid=f"{like.uid}-{COPY}-{number}"))

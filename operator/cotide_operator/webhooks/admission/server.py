@@ -61,6 +61,9 @@ class AdmissionServer(HttpsServer):
             return web.Response(status=408, text=f"a review comes within {READ_SECONDS:g} s\n")
         except web.HTTPRequestEntityTooLarge:
             return self._too_large()
+        except web.HTTPUnsupportedMediaType as error:
+            self._telemetry.admission_reviews.labels("malformed").inc()
+            return web.Response(status=error.status, text=error.text)
         except InputError as error:
             self._telemetry.admission_reviews.labels("malformed").inc()
             _LOG.warning("a review could not be read: %s", error)

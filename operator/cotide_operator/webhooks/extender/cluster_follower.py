@@ -8,17 +8,21 @@ happens in `catch_up`::
     engine's binds, samples, forecasts --tell-------'
 
 A state of its own costs memory and a second translation of each pod, and buys that an answer never waits for a decision
-cycle, and that a replica which does not lead answers, too. Invariant: what was noted or told before a request came is
-known to its answer.
+cycle, and that a replica which does not lead answers, too. Invariants: what was noted or told before a request came is
+known to its answer; before anybody can ask, no more is kept than the cluster has: there may be no certificate for days.
 """
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from cotide_core.config import SchedulerConfig
+from cotide_core.errors import InputError
 from cotide_core.events import (
     BindRefused,
     Event,
@@ -41,8 +45,14 @@ from cotide_operator.translation.event_source import EventSource
 from cotide_operator.translation.pod_times import PodTimes
 from cotide_operator.translation.pods_and_nodes import affiliation_of_new, translate_pod
 
+_LOG = logging.getLogger(__name__)
+
 _EVENTS: Final = (ServiceSampled, NodeUsageSampled, NodeForecasted, BindRefused)
 """What the engine is told of and the cache does not show."""
+COMPLAINT_SECONDS: Final = 60.0
+"""Wall seconds between two lines about events that are left out; chosen."""
+PENDING_BEFORE: Final = 10_000
+"""Events that wait before anybody can ask; of more, the last of each pod and node is kept (chosen: some MB)."""
 
 
 class ClusterFollower:
@@ -66,17 +76,23 @@ class ClusterFollower:
         self._assume_seconds = assume_seconds
         self._noted: deque[tuple[Kind, str]] = deque()
         self._pending: deque[Event | QosForecaster] = deque()
+        self._most_pending = PENDING_BEFORE
+        self._complained = float("-inf")
+        self._begun = False
+        self._beginning = threading.Lock()
+        """Held where what waits is thinned out, and where it begins to be taken."""
         self._source: EventSource | None = None
         self.advisor: ExtenderAdvisor
         """There once `begin` was called."""
         self._qos: QosForecaster = HeuristicQos()
-        mirror.subscribe(lambda kind, key: self._noted.append((kind, key)))
+        mirror.subscribe(self._note)
 
     # ---- called from the operator's own thread
 
     def tell(self, news: Event | QosForecaster) -> None:
         """Hand over an event of the engine, or another forecaster of latency risks, which is then only ours."""
         self._pending.append(news)
+        self._thin_out()
 
     def entry(self, now: float, events: Sequence[Event], instructions: Sequence[Instruction]) -> None:
         """Take over what the engine heard and decided in one cycle."""
@@ -84,9 +100,40 @@ class ClusterFollower:
         self._pending.extend(
             PodAssumed(one.key, one.uid, one.node, now) for one in instructions if isinstance(one, Bind)
         )
+        self._thin_out()
 
     def renew(self) -> None:
         """Do nothing: what an engine that failed had decided is decided again, or refused by the binder."""
+
+    def _note(self, kind: Kind, key: str) -> None:
+        if self._begun:  # before, all that is there is listed when it begins
+            self._noted.append((kind, key))
+
+    def _thin_out(self) -> None:
+        """Keep the last that waits of each pod and node that is there, as long as nobody takes it."""
+        if len(self._pending) <= self._most_pending:
+            return
+        with self._beginning:
+            if self._begun:
+                return
+            last: dict[object, Event | QosForecaster] = {}
+            for news in self._pending:
+                what = self._subject(news)
+                last.pop(what, None)
+                if what is not None:
+                    last[what] = news
+            self._pending = deque(last.values())
+            self._most_pending = max(PENDING_BEFORE, 2 * len(last))
+
+    def _subject(self, news: Event | QosForecaster) -> object:
+        """Return what a later event would speak of to make this one void; None of a pod or node that is gone."""
+        if isinstance(news, PodAssumed | BindRefused):
+            return ("place", news.key) if news.key in self._mirror.pods else None
+        if isinstance(news, ServiceSampled):
+            return ("service", news.pod) if news.pod in self._mirror.pods else None
+        if isinstance(news, NodeUsageSampled | NodeForecasted):
+            return (type(news), news.node) if news.node in self._mirror.nodes else None
+        return "forecaster"
 
     # ---- called from the extender's thread
 
@@ -99,7 +146,9 @@ class ClusterFollower:
             ClusterState(),
             timeout_seconds=self._assume_seconds,
         )
-        self._noted.clear()  # before the source lists what is there: what comes after is noted again
+        with self._beginning:
+            self._begun = True  # before the source lists what is there: what comes after is noted
+            self._noted.clear()
         self._source = EventSource(
             self._mirror, self._clock, self._scheduler_name, subscribe=False, set_aside=_left_to_the_engine
         )
@@ -114,15 +163,26 @@ class ClusterFollower:
         while self._noted:
             source.mark(*self._noted.popleft())
         if source.waiting:
-            self.advisor.take(source.collect())
+            self._take(source.collect())
+            source.take_arrivals()  # nobody here welcomes them, and they would be kept for ever
         while self._pending:
             news = self._pending.popleft()
             if isinstance(news, QosForecaster):
                 self._qos = news
                 self.advisor.use(news)
             else:
-                self.advisor.take((news,))
+                self._take((news,))
         return self._clock.now()
+
+    def _take(self, events: Iterable[Event]) -> None:
+        """Take in events one by one: what trips us must not cost those behind it, which nobody tells again."""
+        for event in events:
+            try:
+                self.advisor.take((event,))
+            except Exception:  # noqa: BLE001 - the engine trips over it, too, and sets the object aside for all
+                if time.monotonic() - self._complained >= COMPLAINT_SECONDS:
+                    self._complained = time.monotonic()
+                    _LOG.exception("the extender leaves an event out: %.200r", event)
 
     def pod(self, key: str, uid: str) -> Pod | None:
         """Return a pod as the watch told of it; None where it did not yet, or of another one of this name."""
@@ -130,9 +190,18 @@ class ClusterFollower:
         return found if found is not None and found.uid == uid else None
 
     def translated(self, pod: PodObject, now: float) -> Pod:
-        """Return a pod that the watch did not tell of yet, as it was sent."""
+        """Return a pod that the watch did not tell of yet, as it was sent.
+
+        Raises
+        ------
+        InputError
+            When it trips us: no API server need ever have seen it, and whoever reaches the port may have sent it.
+        """
         seen = PodTimes(pod.metadata.uid, now)
-        return translate_pod(pod, affiliation_of_new(pod, self._mirror), seen, self._scheduler_name)
+        try:
+            return translate_pod(pod, affiliation_of_new(pod, self._mirror), seen, self._scheduler_name)
+        except Exception as error:
+            raise InputError(f"can't be judged: {error!s:.200}", field="Pod") from error
 
 
 def _left_to_the_engine(kind: Kind, key: str, part: str, error: Exception) -> None:

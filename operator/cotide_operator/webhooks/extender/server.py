@@ -21,7 +21,7 @@ from cotide_core.limits import EXTENDER_AT_ONCE, EXTENDER_BYTES
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.webhooks.extender.verbs import Reply, Verbs
 from cotide_operator.webhooks.serving.https_server import HttpsServer
-from cotide_operator.webhooks.serving.request_bodies import RequestBodies
+from cotide_operator.webhooks.serving.request_bodies import COMPRESSED, RequestBodies
 
 _LOG = logging.getLogger(__name__)
 
@@ -98,6 +98,8 @@ class ExtenderServer(HttpsServer):
             return self._refused(name, 413, f"a request has at most {EXTENDER_BYTES} bytes")
         except web.HTTPRequestTimeout:
             return self._refused(name, 408, f"a request comes within {READ_SECONDS:g} s")
+        except web.HTTPUnsupportedMediaType:
+            return self._refused(name, 415, COMPRESSED.strip())
         except InputError as error:
             return self._refused(name, 400, str(error))
         self._telemetry.extender_requests.labels(name, reply.outcome).inc()

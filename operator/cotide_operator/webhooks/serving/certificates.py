@@ -52,7 +52,7 @@ def read_certificates(pem: bytes) -> list[x509.Certificate]:
     """
     try:
         return x509.load_pem_x509_certificates(pem)
-    except ValueError as error:
+    except (ValueError, x509.InvalidVersion) as error:
         raise InputError(f"holds no certificate that can be read: {error}") from None
 
 
@@ -93,6 +93,11 @@ def signed_by(pem: bytes, authorities_pem: bytes) -> bool:
             continue
         return True
     return False
+
+
+def belongs_to(key_pem: bytes, pem: bytes) -> bool:
+    """Whether a key of ours is that of the first certificate of a PEM text; raises InputError."""
+    return read_key(key_pem).public_key() == read_certificates(pem)[0].public_key()
 
 
 def make_authority(now: datetime, life: timedelta = AUTHORITY_LIFE) -> Pair:

@@ -1,7 +1,8 @@
 """An HTTPS server in a thread with an event loop of its own, so that the deciding loop never waits for it.
 
-Used by the admission webhook and by the extender. Invariant: after `stop` the thread has ended, or is left behind and
-said so; a port that can't be opened is one sentence that names the setting.
+Used by the admission webhook and by the extender. Invariants: after `stop` the thread has ended, or is left behind and
+said so; a port that can't be opened is one sentence that names the setting; clients hold no more than so many
+connections, whatever they send or don't, and whoever opens many of them keeps nobody else out.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import errno
 import logging
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
 import uvloop
@@ -24,6 +25,14 @@ _LOG = logging.getLogger(__name__)
 
 LEFT_BEHIND_SECONDS: Final = 5.0
 """Wall seconds after which the thread is left behind; chosen."""
+CONNECTIONS_MOST: Final = 512
+"""Open at once, with their handshakes done: of more the one without a request that came first is closed. Chosen: API
+servers and kube-scheduler keep a few dozen; each costs some 100 kB, and a descriptor that the deciding loop lacks."""
+IDLE_SECONDS: Final = 120.0
+"""Wall seconds that a connection stays open without a request. Chosen above the 90 s after which Go's clients close
+theirs (net/http, DefaultTransport.IdleConnTimeout), so that a server's end does not meet a client's next request."""
+HANDSHAKE_SECONDS: Final = 5.0
+"""Wall seconds for a handshake; chosen: beyond the webhook's timeout and as long as the extender's."""
 
 
 class HttpsServer:
@@ -100,16 +109,56 @@ class HttpsServer:
         self, host: str, port: int, context: ssl.SSLContext, listening: concurrent.futures.Future[int]
     ) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        runner = web.AppRunner(self._make(), access_log=None, shutdown_timeout=self._stop_seconds)
+        app, busy = self._make(), set[web.RequestHandler]()
+
+        @web.middleware
+        async def note(
+            request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+        ) -> web.StreamResponse:
+            connection = request.protocol
+            busy.add(connection)
+            try:
+                return await handler(request)
+            finally:
+                busy.discard(connection)
+
+        app.middlewares.append(note)
+        runner = web.AppRunner(
+            app,
+            access_log=None,
+            shutdown_timeout=self._stop_seconds,
+            keepalive_timeout=IDLE_SECONDS,
+            auto_decompress=False,  # see `request_bodies`
+        )
         await runner.setup()
+        listener: asyncio.Server | None = None
         try:
             try:
-                await web.TCPSite(runner, host, port, ssl_context=context).start()
+                listener = await self._loop.create_server(
+                    lambda: _connection(runner, busy),
+                    host,
+                    port,
+                    ssl=context,
+                    ssl_handshake_timeout=HANDSHAKE_SECONDS,
+                    backlog=128,
+                )
             except OSError as error:
                 why = "is in use" if error.errno == errno.EADDRINUSE else f"can't be opened ({error.strerror})"
                 field = f"{self._name}.port"
                 raise InputError(f"port {port} on {host} {why}; choose another one", field=field) from error
-            listening.set_result(int(runner.addresses[0][1]))
+            listening.set_result(int(listener.sockets[0].getsockname()[1]))
             await self._stopping.wait()
         finally:
+            if listener is not None:
+                listener.close()
             await runner.cleanup()
+
+
+def _connection(runner: web.AppRunner, busy: Collection[web.RequestHandler]) -> web.RequestHandler:
+    """Return what serves a new connection; where too many are open, the oldest without a request makes room."""
+    server = runner.server
+    assert server is not None  # noqa: S101 - there since the runner was set up; for the type checker
+    opened = [one for one in server.connections if one.transport is not None]  # others are closed already
+    if len(opened) >= CONNECTIONS_MOST:
+        next((one for one in opened if one not in busy), opened[0]).force_close()
+    return server()

@@ -16,6 +16,7 @@ from aiohttp import web
 
 SMALL_BODY: Final = 2**16
 """So much of a body a connection holds anyway: it takes no turn. Source: aiohttp's ``read_bufsize``."""
+COMPRESSED: Final = "a body that is compressed is not read\n"
 
 
 class RequestBodies:
@@ -42,7 +43,12 @@ class RequestBodies:
             When it is larger than may be; it is not read then.
         web.HTTPRequestTimeout
             When it does not come in time.
+        web.HTTPUnsupportedMediaType
+            When it is compressed: a few bytes on the wire could stand for any number in memory. API servers and
+            kube-scheduler compress none.
         """
+        if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+            raise web.HTTPUnsupportedMediaType(text=COMPRESSED)
         length = request.content_length
         if length is not None and length > self._most_bytes:
             raise web.HTTPRequestEntityTooLarge(self._most_bytes, length)

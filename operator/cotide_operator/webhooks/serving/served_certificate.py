@@ -73,7 +73,7 @@ class ServedCertificate:
         self._now = now
         self._trust = trust
         self._context = ServingContext(client_authority)
-        self._complaint = ""
+        self._complaint = self._unstarted = ""
 
     @property
     def listening(self) -> bool:
@@ -92,11 +92,24 @@ class ServedCertificate:
             while True:
                 await self.look()
                 if not self.listening and self._context.pair is not None:
-                    await self._server.start(host, port, self._context.listening)
-                    _LOG.info("%s on https://%s:%d", self._what, host, self._server.port)
+                    await self._start(host, port)
                 await asyncio.sleep(POLL_SECONDS if self.listening else RETRY_SECONDS)
         finally:
             await self._server.stop()
+
+    async def _start(self, host: str, port: int) -> None:
+        try:
+            await self._server.start(host, port, self._context.listening)
+        except InputError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it serves trips over the cluster: it alone is not there
+            complaint = f"{type(error).__name__}: {error}"
+            if complaint != self._unstarted:
+                _LOG.exception("%s can't be started, and is tried again", self._what)
+            self._unstarted = complaint
+            return
+        self._unstarted = ""
+        _LOG.info("%s on https://%s:%d", self._what, host, self._server.port)
 
     async def look(self) -> None:
         """Take over the certificate as it is now, renew it if that is ours to do, and tell who must trust it."""

@@ -30,13 +30,13 @@ from cotide_operator.webhooks.serving.certificates import (
     SERVING_LIFE,
     Pair,
     begins,
+    belongs_to,
     due,
     expires,
     make_authority,
     make_serving,
     names_in,
     read_certificates,
-    read_key,
     signed_by,
 )
 
@@ -94,9 +94,14 @@ def renewed(
         authority = make_authority(now, lives.authority)
         serving = make_serving(authority, names, now, lives.serving)
         return StoredCertificate(authority.certificate_pem, authority.key_pem, serving.certificate_pem, serving.key_pem)
-    read_key(kept.authority_key_pem)
-    read_key(kept.key_pem)
-    lost = not _is_good(kept.certificate_pem, now) or not signed_by(kept.certificate_pem, kept.bundle_pem)
+    if not belongs_to(kept.authority_key_pem, kept.bundle_pem):
+        # Whatever it signed nobody would trust, and it would be signed anew at each look.
+        raise InputError("has an authority with the key of another")
+    lost = (
+        not belongs_to(kept.key_pem, kept.certificate_pem)
+        or not _is_good(kept.certificate_pem, now)
+        or not signed_by(kept.certificate_pem, kept.bundle_pem)
+    )
     if due(kept.bundle_pem, now) and not lost:
         authority = make_authority(now, lives.authority)
         bundle = authority.certificate_pem + _living(kept.bundle_pem, now)

@@ -32,6 +32,8 @@ class ServingContext:
 
     def __init__(self, client_authority: Path | None = None) -> None:
         self._client_authority = client_authority
+        self._clients_pem: bytes | None = None
+        """What that file held when it was loaded: it is replaced in place when the authority of clients is renewed."""
         self.pair: Pair | None = None
         self._current: ssl.SSLContext | None = None
         self._listening: ssl.SSLContext | None = None
@@ -44,14 +46,15 @@ class ServingContext:
         return self._listening
 
     def use(self, pair: Pair, now: datetime) -> bool:
-        """Serve with a certificate from now on; whether it is another one than before.
+        """Serve with a certificate from now on, and with the clients' authorities as they are now; whether any changed.
 
         Raises
         ------
         InputError
             When it can't be used (unreadable, expired, not of this key); what was in use stays in use.
         """
-        if pair == self.pair:
+        clients_pem = self._read_clients()
+        if pair == self.pair and clients_pem == self._clients_pem:
             return False
         end = expires(pair.certificate_pem)
         if now >= end:
@@ -61,8 +64,16 @@ class ServingContext:
             self._listening = self._context(pair)
             # Called in each handshake, whether the client names a server or not.
             self._listening.sni_callback = self._choose
-        self.pair = pair
+        self.pair, self._clients_pem = pair, clients_pem
         return True
+
+    def _read_clients(self) -> bytes | None:
+        if self._client_authority is None:
+            return None
+        try:
+            return self._client_authority.read_bytes()
+        except OSError as error:
+            raise InputError(f"can't be read: {error.strerror}", file=str(self._client_authority)) from None
 
     def _choose(self, connection: ssl.SSLObject | ssl.SSLSocket, name: str | None, context: ssl.SSLContext) -> None:
         del name, context

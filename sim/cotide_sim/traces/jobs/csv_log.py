@@ -103,6 +103,8 @@ class CsvTrace:
                 for name in self.columns:
                     if name not in names:
                         raise InputError(f"the header lacks column {name!r} of the {self.what}", file=file, line=1)
+                    if names.count(name) > 1:
+                        raise InputError("the header names this column more than once", file=file, line=1, field=name)
                 indices = {name: names.index(name) for name in self.columns}
                 for cells in reader:
                     line = reader.line_num

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from cotide_core.limits import EXACT
 from cotide_sim.traces.jobs.csv_log import UNKNOWN, CsvTrace
 from cotide_sim.traces.jobs.machines import Asked
 from cotide_sim.traces.jobs.pool import Demand, Pool
@@ -51,6 +52,8 @@ def read_openb_log(path: Path, on_bad: OnBad, demand: Demand) -> tuple[SwfLog, s
         deleted = row.optional_number("deletion_time")
         gpus = row.number("num_gpu") * row.number("gpu_milli")
         asked = {"cpu": row.number("cpu_milli"), "memory": row.number("memory_mib"), "GPUs": gpus}
+        if gpus > EXACT:
+            raise row.error("gpu_milli", f"{row.text('num_gpu')} GPUs of {row.text('gpu_milli')} are beyond 2^53")
         ran = scheduled is not None and deleted is not None
         models = tuple(name for name in row.text("gpu_spec").split("|") if name)
         vectors.append(Asked(1, tuple(math.ceil(asked[name]) for name in ("cpu", "memory", "GPUs")), models))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import zlib
 from pathlib import Path
 
 from cotide_core.errors import InputError
@@ -54,5 +55,5 @@ def _first_row(path: Path) -> list[str]:
             return [cell.strip() for cell in next(csv.reader(stream), [])] or [""]
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror or error}", file=str(path)) from error
-    except (UnicodeDecodeError, EOFError, csv.Error) as error:
+    except (UnicodeDecodeError, EOFError, zlib.error, csv.Error) as error:
         raise InputError(f"is no CSV text: {error}", file=str(path)) from error

@@ -7,6 +7,7 @@ follows a gap that the file does not hold.
 from __future__ import annotations
 
 import gzip
+import zlib
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +41,6 @@ def read_nasa_http(directory: Path) -> NDArray[np.float64]:
                 counts.append(float(line))
     except FileNotFoundError:
         raise InputError("no such file, where the NASA web requests were expected", file=str(path)) from None
-    except (OSError, UnicodeDecodeError, EOFError) as error:
+    except (OSError, UnicodeDecodeError, EOFError, zlib.error) as error:
         raise InputError(f"can't be read: {error}", file=str(path)) from error
     return np.array(counts)

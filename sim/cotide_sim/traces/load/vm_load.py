@@ -8,6 +8,7 @@ divided by 100.
 from __future__ import annotations
 
 import csv
+import zlib
 from pathlib import Path
 from typing import Final, Literal
 
@@ -64,7 +65,7 @@ def _rows(path: Path) -> list[list[str]]:
             return [cells for cells in csv.reader(stream) if cells]
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror or error}", file=str(path)) from error
-    except (UnicodeDecodeError, EOFError, csv.Error) as error:
+    except (UnicodeDecodeError, EOFError, zlib.error, csv.Error) as error:
         raise InputError(f"is no CSV text: {error}", file=str(path)) from error
 
 

@@ -19,6 +19,9 @@ from cotide_sim.traces.rows import Row, stream_rows
 
 FILE: Final = "http/worldcup98_requests_per_minute.csv.gz"
 WHAT: Final = "WorldCup98 requests per minute"
+MINUTE: Final = 60.0
+MINUTES_MOST: Final = 5_000_000
+"""Nearly ten years: a later one is a time stamp gone wrong, and would ask for all memory (chosen)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,11 +57,13 @@ def read_worldcup98(directory: Path) -> RequestTrace:
         at = _minute(row)
         if times and at <= times[-1]:
             raise row.error("period", "is not later than the row before")
+        if times and at - times[0] > MINUTES_MOST * MINUTE:
+            raise row.error("period", f"is more than {MINUTES_MOST} minutes after the first row")
         times.append(at)
         counts.append(row.number("count"))
     if not times:
         raise InputError("has no rows", file=str(path))
-    minutes = np.arange(times[0], times[-1] + 1.0, 60.0)
+    minutes = np.arange(times[0], times[-1] + 1.0, MINUTE)
     return RequestTrace(times[0], np.interp(minutes, times, counts))
 
 

@@ -34,7 +34,8 @@ from cotide_operator.webhooks.serving.certificates import (
     read_certificates,
     signed_by,
 )
-from cotide_operator.webhooks.serving.shared_certificate import Lives, StoredCertificate, renewed
+from cotide_operator.webhooks.serving.shared_certificate import FIELDS, Lives, StoredCertificate, renewed
+from cotide_operator.webhooks.serving.tls import ServingContext
 from cotide_sim.apiserver.http.faults import Fault
 
 
@@ -194,3 +195,21 @@ async def test_a_secret_that_cant_be_used_is_made_anew(field: str, broken: str) 
 def test_what_is_kept_reads_back_as_it_was_written() -> None:
     kept = renewed(None, NAMES, NOW)
     assert StoredCertificate(kept.bundle_pem, kept.authority_key_pem, kept.certificate_pem, kept.key_pem) == kept
+
+
+@pytest.mark.parametrize("field", ["authority_key_pem", "key_pem"])
+async def test_a_secret_with_the_key_of_another_is_made_anew_once(field: str) -> None:
+    """A half that somebody restored from a backup: each half can be read, and nobody could use both."""
+    async with cluster() as (_, client):
+        clock = Clock()
+        keeper = shared(client, clock)
+        first = await keeper.look()
+        other = base64.b64encode(getattr(renewed(None, NAMES, NOW), field)).decode()
+        await client.patch(SECRET, {"data": {FIELDS[field]: other}})
+        for _ in range(2):
+            second = await keeper.look()
+            assert second != first
+            assert signed_by(second.certificate_pem, second.bundle_pem)
+            assert ServingContext().use(second.serving, clock.now)
+            assert await keeper.look() == second
+            clock.now += 61 * DAY  # what its authority signs then is trusted, too

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import ssl
 import tempfile
@@ -25,7 +26,7 @@ from admission_scene import (
     served_to,
     trusted,
 )
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
 
 from cotide_core.errors import InputError
 from cotide_operator.cache.object_cache import ObjectCache
@@ -204,3 +205,70 @@ async def test_a_server_that_refuses_the_secret_costs_one_line_and_no_crash(capl
         (line,) = [record.getMessage() for record in caplog.records]
         assert "403" in line
         assert "deploy/rbac" in line
+
+
+async def test_clients_of_a_renewed_authority_are_let_in_without_a_restart_and_those_of_the_old_one_no_more(
+    tmp_path: Path,
+) -> None:
+    now = datetime.now(UTC)
+    old, new, ours = (make_authority(now) for _ in range(3))
+    file = tmp_path / "clients.crt"
+    file.write_bytes(old.certificate_pem)
+    context, pair = ServingContext(file), make_serving(ours, NAMES, now)
+    assert context.use(pair, now)
+    server = await asyncio.start_server(answering, "127.0.0.1", 0, ssl=context.listening)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        assert await is_let_in(port, ours, old, tmp_path)
+        assert not await is_let_in(port, ours, new, tmp_path)
+        assert not context.use(pair, now)
+        file.write_bytes(new.certificate_pem)
+        assert context.use(pair, now)
+        assert await is_let_in(port, ours, new, tmp_path)
+        assert not await is_let_in(port, ours, old, tmp_path)
+        file.unlink()
+        with pytest.raises(InputError, match=r"clients.crt: can't be read: No such file"):
+            context.use(pair, now)
+        assert await is_let_in(port, ours, new, tmp_path), "what was in use stays in use"
+    finally:
+        server.close()
+
+
+async def answering(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    del reader
+    writer.write(b"welcome")
+    writer.close()
+
+
+async def is_let_in(port: int, ours: Pair, clients: Pair, directory: Path) -> bool:
+    """Whether a client with a certificate of an authority is answered."""
+    from cryptography import x509
+
+    now = datetime.now(UTC)
+    key = serialization.load_pem_private_key(clients.key_pem, password=None)
+    issuer = read_certificates(clients.certificate_pem)[0]
+    builder = x509.CertificateBuilder().subject_name(x509.Name([])).issuer_name(issuer.subject)
+    builder = builder.public_key(key.public_key()).serial_number(x509.random_serial_number())
+    builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+    certificate = builder.sign(key, hashes.SHA256())  # type: ignore[arg-type]  # a key of ours
+    (directory / "client.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    (directory / "client.key").write_bytes(clients.key_pem)
+    tls = ssl.create_default_context(cadata=ours.certificate_pem.decode())
+    tls.load_cert_chain(directory / "client.crt", directory / "client.key")
+    try:
+        reader, writer = await asyncio.open_connection("localhost", port, ssl=tls)
+        answer = await reader.read()
+        writer.close()
+    except (ssl.SSLError, ConnectionError):
+        return False
+    return answer == b"welcome"
+
+
+def test_a_certificate_of_a_version_that_is_none_is_refused_in_a_sentence() -> None:
+    good = make_serving(make_authority(NOW), NAMES, NOW)
+    der = read_certificates(good.certificate_pem)[0].public_bytes(serialization.Encoding.DER)
+    version = bytes.fromhex("a003020102")  # 3
+    assert der.count(version) == 1
+    broken = ssl.DER_cert_to_PEM_cert(der.replace(version, bytes.fromhex("a003020109"))).encode()
+    with pytest.raises(InputError, match="holds no certificate that can be read"):
+        ServingContext().use(Pair(broken, good.key_pem), NOW)

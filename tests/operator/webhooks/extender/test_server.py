@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -17,7 +19,10 @@ from cotide_operator.observability.metrics import Metrics
 from cotide_operator.webhooks.extender import server
 from cotide_operator.webhooks.extender.server import ExtenderServer
 from cotide_operator.webhooks.extender.verbs import Reply
+from cotide_operator.webhooks.serving import https_server, served_certificate
 from cotide_operator.webhooks.serving.certificates import make_authority, make_serving
+from cotide_operator.webhooks.serving.request_bodies import SMALL_BODY
+from cotide_operator.webhooks.serving.served_certificate import ServedCertificate
 from cotide_operator.webhooks.serving.tls import ServingContext
 
 MEBIBYTE = 2**20
@@ -107,3 +112,89 @@ async def test_bodies_that_do_not_come_in_time_leave_their_turns_to_large_ones(m
         assert counted == EXTENDER_AT_ONCE
         async with session.post("/filter", data=b" " * MEBIBYTE) as answer:
             assert (answer.status, await answer.text()) == (200, str(MEBIBYTE))
+
+
+async def test_whoever_opens_connections_and_asks_nothing_keeps_nobody_out_and_holds_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(https_server, "CONNECTIONS_MOST", 4, raising=False)
+    async with serving() as (session, _), asyncio.timeout(20.0):
+        url, trusting = session._base_url, session.connector._ssl  # type: ignore[union-attr]
+        assert url is not None
+        idle = [await asyncio.open_connection(url.host, url.port, ssl=trusting) for _ in range(7)]
+        async with session.post("/filter", data=b"{}") as answer:
+            assert answer.status == 200
+        for reader, _ in idle[:4]:  # those that came first made room: for three others, and for the request
+            assert await reader.read() == b""
+        for _, writer in idle:
+            writer.close()
+
+
+async def test_a_request_under_way_is_not_what_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(https_server, "CONNECTIONS_MOST", 2, raising=False)
+    begun, rest = asyncio.Event(), asyncio.Event()
+
+    async def in_two_parts() -> AsyncIterator[bytes]:
+        yield b"{"
+        begun.set()
+        await rest.wait()
+        yield b"}"
+
+    async with serving() as (session, _), asyncio.timeout(20.0):
+        url, trusting = session._base_url, session.connector._ssl  # type: ignore[union-attr]
+        assert url is not None
+        first = asyncio.ensure_future(session.post("/filter", data=in_two_parts()))
+        await begun.wait()
+        async with session.post("/filter", data=b"{}") as answer:  # whoever is answered was opened behind the first
+            assert answer.status == 200
+        idle = [await asyncio.open_connection(url.host, url.port, ssl=trusting) for _ in range(3)]
+        rest.set()
+        assert await (await first).text() == "2"
+        for _, writer in idle:
+            writer.close()
+
+
+async def test_a_compressed_body_is_not_unpacked() -> None:
+    bomb = gzip.compress(b" " * MEBIBYTE)
+    assert len(bomb) < SMALL_BODY  # it would take no turn
+    async with serving() as (session, telemetry), asyncio.timeout(20.0):
+        async with session.post("/filter", data=bomb, headers={"Content-Encoding": "gzip"}) as answer:
+            assert (answer.status, await answer.text()) == (415, "a body that is compressed is not read\n")
+        malformed = {"verb": "filter", "outcome": "malformed"}
+        assert telemetry.registry.get_sample_value("cotide_extender_requests_total", malformed) == 1
+
+
+async def test_a_server_that_trips_over_the_cluster_ends_nothing_and_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    now, tries = datetime.now(UTC), [0]
+    pair = make_serving(make_authority(now), ["localhost"], now)
+    (tmp_path / "tls.crt").write_bytes(pair.certificate_pem)
+    (tmp_path / "tls.key").write_bytes(pair.key_pem)
+
+    @asynccontextmanager
+    async def tripping() -> AsyncIterator[Any]:
+        tries[0] += 1
+        if tries[0] < 3:
+            raise OverflowError("too large for a column")
+        yield Reading()
+
+    monkeypatch.setattr(served_certificate, "RETRY_SECONDS", 0.0)
+    telemetry = Metrics()
+    extender = ExtenderServer(tripping, telemetry)
+    served = ServedCertificate(
+        "extender",
+        extender,
+        directory=tmp_path,
+        shared=None,  # type: ignore[arg-type]  # it is not looked at where a directory is given
+        expiry=telemetry.extender_certificate_expiry,
+        now=lambda: now,
+    )
+    running = asyncio.ensure_future(served.run("127.0.0.1", 0))
+    async with asyncio.timeout(20.0):
+        while not served.listening and not running.done():
+            await asyncio.sleep(0.01)
+    assert served.listening
+    assert len([one for one in caplog.records if "is tried again" in one.message]) == 1
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

@@ -11,16 +11,24 @@ from manifests import node_object, pod_manifest
 
 from cotide_core.config import SchedulerConfig
 from cotide_core.errors import InputError
-from cotide_core.events import BindRefused, PodAssumed
+from cotide_core.events import (
+    BindRefused,
+    Event,
+    NodeUpserted,
+    NodeUsageSampled,
+    PodAssumed,
+    ServiceSampled,
+)
 from cotide_core.instructions import Bind
 from cotide_core.limits import NODES_ASKED_MOST
+from cotide_core.state.cluster_state import ClusterState
 from cotide_kube.answers import Answer
 from cotide_kube.objects import PodObject
 from cotide_operator.cache.decision_store import Decision
 from cotide_operator.cache.object_cache import KINDS, ObjectCache
 from cotide_operator.clock import ScaledClock
 from cotide_operator.reporting.tenant_view import TenantView
-from cotide_operator.webhooks.extender import verbs, wire
+from cotide_operator.webhooks.extender import cluster_follower, verbs, wire
 from cotide_operator.webhooks.extender.cluster_follower import ClusterFollower
 from cotide_operator.webhooks.extender.verbs import Decided, Verbs
 
@@ -154,3 +162,67 @@ def test_more_nodes_than_any_cluster_has_are_not_looked_at() -> None:
         wire.node_names(args)
     with pytest.raises(InputError, match="at most 253 characters"):
         wire.node_names(wire.NodeArgs(msgspec.Raw(b"{}"), ["n" * 254]))
+
+
+@pytest.mark.parametrize("at_first", [True, False])
+def test_an_event_that_trips_the_state_costs_none_behind_it(monkeypatch: pytest.MonkeyPatch, at_first: bool) -> None:
+    mirror = ObjectCache()
+    follower = ClusterFollower(SchedulerConfig(), mirror, ScaledClock(), "cotide", 30.0)
+    apply = ClusterState.apply
+
+    def trips(state: ClusterState, event: Event) -> None:
+        if isinstance(event, NodeUpserted) and event.node.name == "bad":
+            raise OverflowError("too large for a column")
+        apply(state, event)
+
+    monkeypatch.setattr(ClusterState, "apply", trips)
+    if not at_first:
+        follower.begin()
+    for name in ("a", "bad", "c"):
+        mirror.apply("nodes", "ADDED", node_object(name, "4"))
+    if at_first:
+        follower.begin()
+    follower.catch_up()
+    assert set(follower.advisor.state.columns.row_of) == {"a", "c"}
+
+
+def test_pods_that_came_and_went_leave_nothing_behind() -> None:
+    mirror = ObjectCache()
+    follower = ClusterFollower(SchedulerConfig(), mirror, ScaledClock(), "cotide", 30.0)
+    follower.begin()
+    for number in range(3):
+        own = msgspec.convert(pod(f"p{number}", scheduler="cotide"), PodObject)
+        for change in ("ADDED", "DELETED"):
+            mirror.apply("pods", change, own)
+            follower.catch_up()
+    assert follower._source is not None
+    assert follower._source.take_arrivals() == []
+
+
+def test_while_nobody_can_ask_no_more_waits_than_the_cluster_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a certificate nobody can, and there may be none for days."""
+    monkeypatch.setattr(cluster_follower, "PENDING_BEFORE", 20, raising=False)
+    scene = Scene()
+    follower = ClusterFollower(SchedulerConfig(), scene.mirror, ScaledClock(), "cotide", 30.0)
+    scene.see(pod())
+    for number in range(500):
+        scene.mirror.apply("nodes", "MODIFIED", node_object("a", "4"))
+        for node in ("a", "b", "gone"):
+            follower.tell(NodeUsageSampled(node, float(number), 1000.0 + number, 2.0**30))
+        follower.tell(ServiceSampled(f"d/gone-{number}", 1.0, None))
+    assert len(follower._noted) == 0
+    assert len(follower._pending) <= 40
+    follower.begin()
+    used, fresh = follower.advisor.state.host_load.used(500.0, 60.0)
+    rows = [follower.advisor.state.columns.row_of[name] for name in ("a", "b")]
+    assert used[0, rows].tolist() == [1499.0, 1499.0], "the last of each node is not lost"
+    assert fresh[rows].all()
+
+
+async def test_a_pod_that_nobody_told_of_and_that_trips_us_is_malformed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No API server lets such a number pass; whoever reaches the port may send it."""
+    monkeypatch.setattr(verbs, "UNSEEN_SECONDS", 0.0)
+    body = pod("invented")
+    body["spec"]["topologySpreadConstraints"] = [{"maxSkew": 2**70, "topologyKey": "zone"}]
+    with pytest.raises(InputError, match=r"Pod: .*can't be judged"):
+        await Scene().filter(body, "a")

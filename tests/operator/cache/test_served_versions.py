@@ -1,0 +1,55 @@
+"""Kinds that a server need not serve, and of which an older server has an older version."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from operator_world import ALONE, World
+from servers import emulated
+
+from cotide_kube.client import KubeClient
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+SIZE = 3
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    """On the emulator only: kube-apiserver drops ``spec.schedulingGroup`` before 1.36."""
+    async with emulated(tmp_path) as server, KubeClient(server.credentials) as client:
+        yield World(server, client)
+
+
+async def serve_pod_groups(client: KubeClient, version: str) -> str:
+    """Serve the server's own PodGroups, as far as they are read; returns their path."""
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    names = {"plural": "podgroups", "singular": "podgroup", "kind": "PodGroup"}
+    versions: list[dict[str, Any]] = [{"name": version, "served": True, "storage": True, "schema": schema}]
+    spec = {"group": "scheduling.k8s.io", "names": names, "scope": "Namespaced", "versions": versions}
+    await client.create(DEFINITIONS, {"metadata": {"name": "podgroups.scheduling.k8s.io"}, "spec": spec})
+    return f"/apis/scheduling.k8s.io/{version}/namespaces/default/podgroups"
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1alpha3", "v1alpha2"])
+async def test_pods_of_a_group_of_the_servers_own_start_together_whichever_version_it_serves(
+    world: World, version: str
+) -> None:
+    path = await serve_pod_groups(world.client, version)
+    group = {"metadata": {"name": "train"}, "spec": {"schedulingPolicy": {"gang": {"minCount": SIZE}}}}
+    await world.client.create(path, group)
+    await world.nodes(2)
+    member = {"schedulingGroup": {"podGroupName": "train"}}
+    async with world.operator(ALONE):
+        await world.pods(SIZE - 1, prefix="first", **member)
+
+        async def told() -> bool:
+            events = await world.client.list("/api/v1/namespaces/default/events")
+            return any(f"2 of {SIZE} are there and can start" in one.get("message", "") for one in events)
+
+        await world.until("two of three wait for the third", told)
+        assert await world.placed() == {}
+        await world.pods(1, prefix="last", **member)
+        await world.until_placed(SIZE)
