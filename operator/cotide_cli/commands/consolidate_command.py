@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
@@ -23,7 +23,11 @@ from cotide_core.errors import ClusterError, InputError
 from cotide_core.units import counted
 
 if TYPE_CHECKING:
+    from cotide_core.consolidation.instance import Booleans
+    from cotide_core.consolidation.removal.columns import RemovalColumns
     from cotide_core.consolidation.removal.drain_plan import DrainPlan
+    from cotide_core.consolidation.removal.stays import MoveRules
+    from cotide_core.consolidation.removal.what_if import Left
     from cotide_operator.consolidation.picture import Picture
 
 GIB: Final = 2**30
@@ -32,6 +36,8 @@ MOVES_MOST: Final = 1_000_000
 """Pods that any option may name; chosen: more than a cluster has, and a number that the plan's kernel can hold."""
 NUMBERS: Final = ("interval", "stable", "reserve", "minimum_age", "idle_watts", "timeout")
 """Options that take any number within bounds, and none of these is kept by what is no number."""
+SHOWN_NODES: Final = 50
+"""Nodes that stay in use of which it is said why (chosen)."""
 
 
 @click.command(name="consolidate")
@@ -63,6 +69,10 @@ NUMBERS: Final = ("interval", "stable", "reserve", "minimum_age", "idle_watts", 
     "--exclude-namespace", multiple=True, default=("kube-system",), show_default=True, help="May be given again."
 )
 @click.option("--exclude-node", multiple=True, help="Node that is not to be freed; may be given again.")
+@click.option(
+    "--exclude-pool", multiple=True, metavar="LABEL=VALUE",
+    help="Nodes with this label are not to be freed; may be given again.",
+)  # fmt: skip
 @click.option("--move-local-storage", is_flag=True, help="Move pods with emptyDir or hostPath volumes, too.")
 @click.option("--move-unwilling", is_flag=True, help="Move pods that prefer not to be evicted, too.")
 @click.option("--prices", type=click.Path(path_type=Path), help="YAML: instance type, or 'default', to price an hour.")
@@ -112,8 +122,9 @@ def command(
             "does",
             err=True,
         )
-    plan = planner(options)(picture)
+    plan, lines, more = _explained(options, picture)
     data = _as_data(plan, picture, prices, options["idle_watts"])
+    data |= {"notFreed": [asdict(one) for one in lines], "notFreedBeside": more}
     if output == "table":
         _print(plan, data)
     if carry:
@@ -147,13 +158,32 @@ def planner(options: Mapping[str, Any]) -> Callable[[Picture], DrainPlan]:
 
     A node that is not to be freed must be there the first time; one that is gone later needs no keeping.
     """
-    known: set[str] = set()
+    from cotide_core.consolidation.removal.drain_plan import drain_plan
 
-    def plan(picture: Picture) -> DrainPlan:
+    laid_out = _layout(options)
+    return lambda picture: drain_plan(*laid_out(picture))
+
+
+def _explained(options: Mapping[str, Any], picture: Picture) -> tuple[DrainPlan, tuple[Left, ...], int]:
+    """Return the plan, why others in use are not freed, of `SHOWN_NODES` at most, and how many more those are."""
+    from cotide_core.consolidation.removal.drain_plan import drain_plan
+    from cotide_core.consolidation.removal.not_freed import not_freed
+
+    columns, rules, excluded = _layout(options)(picture)
+    plan = drain_plan(columns, rules, excluded)
+    return plan, *not_freed(columns, rules, plan, excluded, SHOWN_NODES)
+
+
+def _layout(options: Mapping[str, Any]) -> Callable[[Picture], tuple[RemovalColumns, MoveRules, Booleans]]:
+    """Return what lays out a picture for a plan, and says which nodes are not to be freed."""
+    known: set[str] = set()
+    pools = _pools(options["exclude_pool"])
+
+    def laid_out(picture: Picture) -> tuple[RemovalColumns, MoveRules, Booleans]:
         import numpy as np
 
         from cotide_core.consolidation.removal.columns import columns_of
-        from cotide_core.consolidation.removal.drain_plan import drain_plan
+        from cotide_core.consolidation.removal.not_freed import in_pools
         from cotide_core.consolidation.removal.outlook import outlook_of
         from cotide_core.consolidation.removal.stays import MoveRules
 
@@ -177,10 +207,20 @@ def planner(options: Mapping[str, Any]) -> Callable[[Picture], DrainPlan]:
         excluded[columns.rows([name for name in options["exclude_node"] if name in there])] = True
         # What somebody has cordoned already is somebody's business.
         for row, node in enumerate(picture.state.columns.nodes):
-            excluded[row] |= node is not None and node.unschedulable
-        return drain_plan(columns, rules, excluded)
+            excluded[row] |= node is not None and (node.unschedulable or in_pools(node, pools))
+        return columns, rules, excluded
 
-    return plan
+    return laid_out
+
+
+def _pools(given: Sequence[str]) -> dict[str, set[str]]:
+    pools: dict[str, set[str]] = {}
+    for one in given:
+        label, sign, value = one.partition("=")
+        if not (label and sign):
+            raise InputError(f"wants LABEL=VALUE, not {one!r}", field="--exclude-pool")
+        pools.setdefault(label, set()).add(value)
+    return pools
 
 
 def _prices(path: Path | None) -> dict[str, float]:
@@ -264,6 +304,11 @@ def _print(plan: DrainPlan, data: Mapping[str, Any]) -> None:
         click.echo(f"cordon {one.node} and wait: empty in {_minutes(one.p50_seconds)}, p90 {_minutes(one.p90_seconds)}")
     if plan.kept:
         print_lines([["stays", "for pod", "since"]] + [[one.node, one.pod, one.why] for one in plan.kept])
+    if data["notFreed"]:
+        lines = [[one["node"], one["pod"] or "-", one["why"]] for one in data["notFreed"]]
+        print_lines([["in use", "for pod", "since"], *lines])
+    if data["notFreedBeside"]:
+        click.echo(f"and {counted(data['notFreedBeside'], 'node')} more in use")
     for risk in data["risks"]:
         click.echo(f"risk: {risk}")
 

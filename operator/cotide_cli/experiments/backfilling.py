@@ -216,16 +216,23 @@ def _print_platform(report: platform.Report) -> None:
 
 
 def _print_classes(log: platform.LogResult) -> None:
-    """Print who pays for the mean: waits by class of job, ours beside EASY's and shortest-job backfill's."""
-    lines = [["  wait h: mean, p99, longest", "jobs", "hybrid", "easy", "easy-sjbf, learned"]]
+    """Print who pays for the mean: waits and slowdowns by class of job, ours beside those of two rivals."""
     rows = {(row.policy, row.source): row for row in log.rows}
     shown = (rows["hybrid", "learned"], rows["easy", "request"], rows["easy-sjbf", "learned"])
-    for name, tail in shown[0].classes.items():
-        tails = [row.classes[name] for row in shown]
-        cells = [" / ".join(f"{s / 3600:,.1f}" for s in (t.wait_mean, t.wait_p99, t.wait_longest)) for t in tails]
-        lines.append([f"  {name}", f"{tail.jobs:,}", *cells])
-    print_lines(lines)
+    for figure, of in (("wait h: mean, p99, longest", _waits), ("slowdown: mean, p99, largest", _slowdowns)):
+        lines = [[f"  {figure}", "jobs", "hybrid", "easy", "easy-sjbf, learned"]]
+        for name, tail in shown[0].classes.items():
+            lines.append([f"  {name}", f"{tail.jobs:,}", *(of(row.classes[name]) for row in shown)])
+        print_lines(lines)
     click.echo()
+
+
+def _waits(tail: platform.Tail) -> str:
+    return " / ".join(f"{one / 3600:,.1f}" for one in (tail.wait_mean, tail.wait_p99, tail.wait_longest))
+
+
+def _slowdowns(tail: platform.Tail) -> str:
+    return " / ".join(f"{one:,.1f}" for one in (tail.slowdown_mean, tail.slowdown_p99, tail.slowdown_largest))
 
 
 def _print_sensitivity(report: sensitivity.Report) -> None:

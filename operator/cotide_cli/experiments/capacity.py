@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 )
 @seed_options
 @click.option("--hours", type=click.FloatRange(0.5, 72), help="Hours that count, at most; for a first look.")
+@click.option(
+    "--service-level", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.25, show_default=True,
+    help="Of our plans: share of the demand's distribution that is worth serving before it comes.",
+)  # fmt: skip
 @run_options
 def command(
     data: Path | None,
@@ -33,6 +37,7 @@ def command(
     seed: int,
     seeds: int,
     hours: float | None,
+    service_level: float,
     workers: int,
     output: str,
     plot: Path | None,
@@ -55,6 +60,7 @@ def command(
             data=data,
             workers=workers,
             score_hours=hours,
+            service_level=service_level,
             progress=progress,
         )
     if plot is not None:
@@ -85,7 +91,10 @@ def _print(report: Report) -> None:
         f" ({gap.rounded_low:.3f} to {gap.rounded_high:.3f});"
         f" in fractions the plan costs {gap.fractions_mean:.3f} of it"
     )
-    click.echo(f"means over {len(report.seeds)} seed(s), in brackets the least and the most")
+    click.echo(
+        f"means over {len(report.seeds)} seed(s), in brackets the least and the most; our service level"
+        f" {report.service_level:g}"
+    )
     click.echo("every stated bar was reached" if not report.missed else "\n".join(["missed:", *report.missed]))
 
 

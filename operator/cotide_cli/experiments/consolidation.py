@@ -7,17 +7,22 @@ Invariant: same options, same numbers; exit code 3 where a stated bar is missed.
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from cotide_cli.experiments.options import check_paths, plot_option
 from cotide_cli.printing import as_text, output_option, print_lines, progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cotide_sim.experiments.consolidation.hierarchy import HierarchyRow
-    from cotide_sim.experiments.consolidation.tables import Cell
+    from cotide_sim.experiments.consolidation.tables import Cell, CurvePoint
+
+EACH = 4
+"""Of the points of a curve, one is printed (chosen: five lines a curve)."""
 
 
 @click.command("consolidation")
@@ -28,8 +33,10 @@ if TYPE_CHECKING:
 )
 @click.option("--quick", is_flag=True, help="Few instances and 1,024 nodes: seconds instead of minutes.")
 @output_option
-def command(seed: int, seeds: int, instances: int, quick: bool, output: str) -> int:
+@plot_option
+def command(seed: int, seeds: int, instances: int, quick: bool, output: str, plot: Path | None) -> int:
     """Consolidate generated nodes with KMNS, DMNS, DMAS, BFD, FFD, HSA and our plan."""
+    check_paths(None, plot)
     from cotide_sim.experiments.consolidation import hierarchy, tables
     from cotide_solvers.highs_once import Highs
 
@@ -41,8 +48,13 @@ def command(seed: int, seeds: int, instances: int, quick: bool, output: str) -> 
     missed = [
         *tables.missed_in_tables(cells), *tables.missed_in_curves(curves), *hierarchy.missed_in_hierarchy(rows),
     ]  # fmt: skip
+    if plot is not None:
+        from cotide_sim.experiments.consolidation.plot import draw
+
+        draw(cells, curves, rows, plot)
     if output == "table":
         _print_cells(cells)
+        _print_curves(curves)
         _print_rows(rows)
         click.echo("every stated bar was reached" if not missed else "\n".join(["missed:", *missed]))
     else:
@@ -79,6 +91,16 @@ def _print_cells(cells: Sequence[Cell]) -> None:
         )
     print_lines(lines)
     click.echo("above the least: transfer over the lower bound for as few nodes; fewest: instances with as few as any")
+
+
+def _print_curves(curves: Sequence[CurvePoint]) -> None:
+    click.echo(f"Figs. 5 and 7: KMNS by K, each {EACH}th of the points that are in the JSON")
+    lines = [["N", "K", "RoNU", "RoDT", "RoDTE", "fewest / N"]]
+    for size in sorted({point.nodes_given for point in curves}):
+        for point in [point for point in curves if point.nodes_given == size][::EACH]:
+            shares = (point.ronu, point.rodt, point.rodte, point.fewest)
+            lines.append([str(size), str(point.drained), *(f"{share:.3f}" for share in shares)])
+    print_lines(lines)
 
 
 def _print_rows(rows: Sequence[HierarchyRow]) -> None:

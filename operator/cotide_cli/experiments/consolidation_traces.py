@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cotide_cli.experiments.options import check_paths, plot_option
 from cotide_cli.printing import as_text, output_option, print_lines, progress_bar
-from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,13 +35,13 @@ SETS = ("planetlab", "azure", "openb", "alibaba2017")
     help="Days or weeks, each with the seed after.",
 )
 @output_option
-def command(data: Path, sets: tuple[str, ...], seed: int, seeds: int, output: str) -> int:
+@plot_option
+def command(data: Path, sets: tuple[str, ...], seed: int, seeds: int, output: str, plot: Path | None) -> int:
     """Count hosts, moves and overloads of consolidation rules on recorded loads."""
     from cotide_sim.experiments.consolidation.recorded_loads import read_recorded
     from cotide_sim.experiments.consolidation.traces import missed_in_traces, run_traces
 
-    if not data.is_dir():
-        raise InputError("no such directory", file=str(data), field="--data")
+    check_paths(data, plot)
     rows: list[TraceRow] = []
     missed: list[str] = []
     notes: dict[str, list[str]] = {}
@@ -52,6 +52,10 @@ def command(data: Path, sets: tuple[str, ...], seed: int, seeds: int, output: st
             found = run_traces(loads, progress)
             rows += found
             missed += missed_in_traces(found)
+    if plot is not None:
+        from cotide_sim.experiments.consolidation.plot import draw_traces
+
+        draw_traces(rows, plot)
     if output == "table":
         _print(rows, notes)
         click.echo("every stated bar was reached" if not missed else "\n".join(["missed:", *missed]))

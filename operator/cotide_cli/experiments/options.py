@@ -24,6 +24,8 @@ journal_option = click.option(
     help="Keeps each run that ended; the same command goes on there. Begin another one after a change of the code.",
 )
 """Of every experiment with such a journal, as `journal`."""
+plot_option = click.option("--plot", type=click.Path(path_type=Path), help="Write a plot, as .png or .svg.")
+"""Of every experiment with figures, as `plot`."""
 
 
 def seed_options(command: Command) -> Command:
@@ -38,8 +40,7 @@ def seed_options(command: Command) -> Command:
 def run_options(command: Command) -> Command:
     """Add ``--workers``, ``--output`` and ``--plot``."""
     workers = click.option("--workers", type=click.IntRange(min=1), default=os.cpu_count() or 1, help="Processes.")
-    plot = click.option("--plot", type=click.Path(path_type=Path), help="Write a plot, as .png or .svg.")
-    return workers(output_option(plot(command)))
+    return workers(output_option(plot_option(command)))
 
 
 def check_paths(data: Path | None, plot: Path | None) -> None:

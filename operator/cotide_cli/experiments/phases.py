@@ -25,10 +25,21 @@ if TYPE_CHECKING:
 @click.option("--seeds", type=click.IntRange(1, 100), default=5, show_default=True, help="How many seeds from it on.")
 @click.option("--multiples", default="2,4,6,8,10", show_default=True, help="Jobs of each benchmark, by commas.")
 @click.option("--hours", type=click.FloatRange(0.1, 24), help="Hours of the logs; for a first look.")
+@click.option(
+    "--rule", "rules", multiple=True, metavar="NAME",
+    help="Only these, beside phases and task, which always run; may be given again.",
+)  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
 @click.option("--plot", type=click.Path(path_type=Path), help="Write a plot, as .png or .svg.")
 def command(
-    data: Path | None, seed: int, seeds: int, multiples: str, hours: float | None, output: str, plot: Path | None
+    data: Path | None,
+    seed: int,
+    seeds: int,
+    multiples: str,
+    hours: float | None,
+    rules: tuple[str, ...],
+    output: str,
+    plot: Path | None,
 ) -> int:
     """Schedule jobs by the phases of their tasks, and by what other schedulers see of them.
 
@@ -44,7 +55,12 @@ def command(
         raise InputError("no such directory", file=str(data), field="--data")
     with progress_bar() as progress:
         report = run_experiment(
-            range(seed, seed + seeds), multiples=_multiples(multiples), data=data, hours=hours, progress=progress
+            range(seed, seed + seeds),
+            multiples=_multiples(multiples),
+            data=data,
+            hours=hours,
+            rules=_rules(rules),
+            progress=progress,
         )
     if plot is not None:
         phases_plot.draw(report, plot)
@@ -56,6 +72,15 @@ def _multiples(text: str) -> tuple[int, ...]:
     if not all(part.isascii() and part.isdigit() and 1 <= int(part) <= 100 for part in parts):
         raise InputError("holds whole numbers from 1 to 100, by commas", field="--multiples")
     return tuple(sorted({int(part) for part in parts}))
+
+
+def _rules(named: tuple[str, ...]) -> tuple[str, ...]:
+    from cotide_sim.phases.rules import RULES
+
+    unknown = [rule for rule in named if rule not in RULES]
+    if unknown:
+        raise InputError(f"there is no {unknown[0]!r}; there are {', '.join(RULES)}", field="--rule")
+    return named or RULES
 
 
 def _print(report: Report) -> None:

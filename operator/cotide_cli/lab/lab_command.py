@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 TASKS = ("run-time", "usage-path", "host-peak", "service-rate")
 SHOWN_FIGURES = 8
 """Columns of a table on a terminal; JSON and the page hold all (chosen)."""
+COSTS = {
+    "fit_seconds": ("s to fit", ".3g"),
+    "seconds_per_1000": ("s a 1,000", ".3g"),
+    "forecast_seconds_per_1000": ("s, nothing new", ".3g"),
+    "bytes_per_series": ("bytes a series", ",.0f"),
+}
+"""Costs, what heads their columns, and how they are written."""
 
 
 @click.group("lab")
@@ -199,13 +206,18 @@ def report(journal: Path, page: Path | None, claims: bool, output: str) -> int:
 
 
 def _print(tables: list[Table], ranks: list[Ranks]) -> None:
+    from cotide_sim.lab.cells import horizon_of
+
     for table in tables:
         click.echo(f"{table.task}: {table.data} ({table.settings}), {table.count:,} forecasts scored")
-        names = list(dict.fromkeys(name for row in table.rows for name in row.figures))[:SHOWN_FIGURES]
-        lines = [["predictor", *names, "s a 1,000"]]
+        found = dict.fromkeys(name for row in table.rows for name in row.figures)
+        names = [name for name in found if horizon_of(name) is None][:SHOWN_FIGURES]
+        costs = [name for name in COSTS if any(name in row.costs for row in table.rows)]
+        lines = [["predictor", *names, *(COSTS[name][0] for name in costs)]]
         for row in table.rows:
             cells = [f"{row.figures[name]:.4g}" if name in row.figures else "-" for name in names]
-            lines.append([row.predictor, *cells, f"{row.costs.get('seconds_per_1000', 0.0):.3g}"])
+            cells += [f"{row.costs[name]:{COSTS[name][1]}}" if name in row.costs else "-" for name in costs]
+            lines.append([row.predictor, *cells])
         print_lines(lines)
         for name, why in table.missing:
             click.echo(f"  {name}: {why}")

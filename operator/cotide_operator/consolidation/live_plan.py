@@ -14,6 +14,7 @@ import numpy as np
 from cotide_core.consolidation.instance import Floats
 from cotide_core.consolidation.removal.columns import Outlook, RemovalColumns, columns_of
 from cotide_core.consolidation.removal.drain_plan import DrainPlan, drain_plan
+from cotide_core.consolidation.removal.not_freed import in_pools
 from cotide_core.consolidation.removal.outlook import STALE_SECONDS, ServiceGuard
 from cotide_core.consolidation.removal.stays import Stay
 from cotide_core.events import Node, Pod, ServiceSampled
@@ -100,7 +101,8 @@ def plan_of(
         state.apply(ServiceSampled(key, rate))
     guard = ServiceGuard(engine_view.threshold, engine_view.forecaster) if state.columns.service_counts.any() else None
     nodes = state.columns.nodes
-    excluded = np.array([node is None or node.unschedulable or _left_out(node, settings) for node in nodes], np.bool_)
+    pools = settings.excluded_nodes
+    excluded = np.array([node is None or node.unschedulable or in_pools(node, pools) for node in nodes], np.bool_)
     columns = columns_of(state, picture.constraints(rules), now, Outlook(_room(engine_view, nodes), guard))
     excluded = excluded[: columns.nodes]
     plan = drain_plan(columns, rules, excluded)
@@ -116,11 +118,6 @@ def plan_of(
         for pod in np.flatnonzero(columns.stays == Stay.ENDS_SOON)
     }
     return LivePlan(plan, uids, goes, ending, refused, picture.warnings)
-
-
-def _left_out(node: Node, settings: ConsolidationSettings) -> bool:
-    labels = dict(node.labels)
-    return any(labels.get(label) in values for label, values in settings.excluded_nodes.items())
 
 
 def _room(engine_view: EngineView, nodes: list[Node | None]) -> Floats | None:

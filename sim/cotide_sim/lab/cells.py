@@ -85,8 +85,9 @@ class LabOutcome:
     figures : by name; the first figure of a task is what its table is ordered by.
     blocks : for each figure that has an interval, the sum and the count of each block of time (a week of jobs, a day
         of slots), by which intervals and differences of predictors are drawn.
-    costs : ``fit_seconds`` and ``seconds_per_1000`` forecasts, of processor time; not results, they differ from run
-        to run.
+    costs : ``fit_seconds``, and ``seconds_per_1000`` forecasts with what is learned between them, of processor time;
+        of series also ``forecast_seconds_per_1000`` where nothing is new, and ``bytes_per_series`` that a forecaster
+        keeps. Not results: they differ from run to run.
     """
 
     cell: LabCell
@@ -99,3 +100,16 @@ class LabOutcome:
 
 HIGHER_IS_BETTER: Final = frozenset({"accuracy", "log_density", "slack_at_violations", "within_90"})
 """Figures of which more is better; of all others less is."""
+HORIZON: Final = "_at_"
+"""Between a figure of paths and its horizon in slots: ``pinball_90_at_3``."""
+
+
+def at_horizon(figure: str, slots: int) -> str:
+    """Return the name of a figure of paths at one horizon, 1 for the next slot."""
+    return f"{figure}{HORIZON}{slots}"
+
+
+def horizon_of(name: str) -> tuple[str, int] | None:
+    """Return figure and slots of a name that `at_horizon` made; None for any other, ``nodes_at_overload`` for one."""
+    figure, sign, slots = name.rpartition(HORIZON)
+    return (figure, int(slots)) if sign and slots.isdigit() else None

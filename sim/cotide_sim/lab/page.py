@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import html
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cotide_core.errors import InputError
 from cotide_core.units import counted
+from cotide_sim.lab.cells import at_horizon, horizon_of
 from cotide_sim.lab.report import FIRST_FIGURE, Ranks, Table
 from cotide_sim.pages.page import Made, page
 from cotide_sim.pages.page import table as table_of
@@ -67,13 +68,31 @@ def _plot(table: Table) -> str:
 
 
 def _rows(table: Table) -> str:
-    names = list(dict.fromkeys(name for row in table.rows for name in row.figures))
+    names = list(dict.fromkeys(name for row in table.rows for name in row.figures if horizon_of(name) is None))
+    costs = list(dict.fromkeys(name for row in table.rows for name in row.costs))
     rows = [
-        [html.escape(row.predictor), *(f"{row.figures[name]:.4g}" if name in row.figures else "-" for name in names)]
+        [html.escape(row.predictor), *_cells(row.figures, names), *_cells(row.costs, costs, "{:.3g}")]
         for row in table.rows
     ]
     missing = "".join(f"<p>{html.escape(f'{name}: {why}')}</p>" for name, why in table.missing)
-    return table_of(["predictor", *names], rows) + missing
+    return table_of(["predictor", *names, *costs], rows) + _horizons(table) + missing
+
+
+def _horizons(table: Table) -> str:
+    """Return a table of each figure by horizon, folded away; nothing where there is none."""
+    found: dict[str, list[int]] = {}
+    for figure, slots in sorted({at for row in table.rows for name in row.figures if (at := horizon_of(name))}):
+        found.setdefault(figure, []).append(slots)
+    parts = []
+    for figure, horizons in found.items():
+        names = [at_horizon(figure, slots) for slots in horizons]
+        rows = [[html.escape(row.predictor), *_cells(row.figures, names)] for row in table.rows]
+        parts.append(table_of([f"{figure} by slots ahead", *map(str, horizons)], rows))
+    return f"<details><summary>By horizon</summary>{''.join(parts)}</details>" if parts else ""
+
+
+def _cells(values: Mapping[str, float], names: Sequence[str], form: str = "{:.4g}") -> list[str]:
+    return [form.format(values[name]) if name in values else "-" for name in names]
 
 
 def _ranks(rank: Ranks) -> str:

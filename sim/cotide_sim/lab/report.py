@@ -18,7 +18,10 @@ FIRST_FIGURE: Final[dict[Task, str]] = {
 }  # fmt: skip
 """What a task's table is ordered by."""
 DECISIONS: Final[dict[Task, tuple[str, ...]]] = {
-    "run-time": ("easy_slowdown", "easy_sjbf_slowdown", "hybrid_slowdown"),
+    "run-time": (
+        "easy_slowdown", "easy_sjbf_slowdown", "hybrid_slowdown",
+        "easy_wait_seconds", "easy_sjbf_wait_seconds", "hybrid_wait_seconds",
+    ),
     "usage-path": ("nodes_at_overload", "capacity_at_shortfall"),
     "host-peak": ("slack_at_violations",), "service-rate": ("capacity_at_shortfall",),
 }  # fmt: skip

@@ -114,8 +114,27 @@ def test_a_plan_says_what_moves_where_and_changes_nothing(server: ThreadedServer
     assert data["saves"]["priceAnHour"] == 0.25
     assert data["risks"] == ["pod default/web-1 is its controller's only one: it is away while it moves"]
     assert not cordoned(core, "n0")
+    stays = {one["node"]: one["why"] for one in data["notFreed"]}
+    assert stays["n1"] == "it takes pods of nodes that are freed"
+    assert "Insufficient cpu" in stays["n2"]
     shown = consolidate(server, tmp_path)
     assert "3 of 3 nodes in use -> 2 (at least 2 by volume), 1 pod moves" in shown.stdout
+    assert ["n1", "-", "it", "takes"] in [line.split()[:4] for line in shown.stdout.splitlines()]
+
+
+def test_a_pool_that_is_left_out_keeps_its_nodes(server: ThreadedServer, core: Any, tmp_path: Path) -> None:
+    run_pod(core, "web-1", "n0", "100m")
+    run_pod(core, "api-1", "n1", "200m")
+    core.patch_node("n0", {"metadata": {"labels": {"pool": "gpu"}}})
+    freed = json.loads(consolidate(server, tmp_path, "-o", "json").stdout)["freed"]
+    assert [one["node"] for one in freed if one["moves"]] == ["n0"]
+    without = ("--exclude-pool", "pool=ingress", "--exclude-pool", "pool=gpu")
+    data = json.loads(consolidate(server, tmp_path, "-o", "json", *without).stdout)
+    assert [one["node"] for one in data["freed"] if one["moves"]] == ["n1"]
+    assert {one["node"]: one["why"] for one in data["notFreed"]}["n0"].startswith("it is left out")
+    mistaken = consolidate(server, tmp_path, "--exclude-pool", "gpu").exception
+    assert isinstance(mistaken, InputError)
+    assert "wants LABEL=VALUE, not 'gpu'" in str(mistaken)
 
 
 def test_a_mistake_in_the_prices_is_told_with_its_line(server: ThreadedServer, tmp_path: Path) -> None:
@@ -358,8 +377,8 @@ def test_a_node_that_is_not_to_be_freed_and_is_gone_ends_no_watch(
     run_pod(core, "api-1", "n1", "600m")
     path = str(server.write_kubeconfig(tmp_path / "kubeconfig"))
     options = {
-        "exclude_namespace": (), "exclude_node": ("n0",), "minimum_age": 0.0, "reserve": 0.1, "most_moves": 10,
-        "moves_per_node": 10, "move_local_storage": False, "move_unwilling": False,
+        "exclude_namespace": (), "exclude_node": ("n0",), "exclude_pool": (), "minimum_age": 0.0, "reserve": 0.1,
+        "most_moves": 10, "moves_per_node": 10, "move_local_storage": False, "move_unwilling": False,
     }  # fmt: skip
     plan = consolidate_command.planner(options)
     assert [one.node for one in plan(OfficialClient(path).read()).freed] == ["n2", "n1"], "n0 stays"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,17 @@ def test_the_platform_is_shown_beside_its_rivals_and_a_missed_bar_is_exit_code_3
     assert document["logs"][0]["trace"] == "small.swf"
     assert document["paper"]["table_4_3"]["SDSC"]["platform"] == 25.0
     assert bool(document["missed"]) == (again.return_value == 3)
+
+
+def test_waits_and_slowdowns_are_told_by_class_of_user_and_width(log):
+    shown = [re.split(r"\s{2,}", line.strip()) for line in run("reliable-share", log).stdout.splitlines()]
+    rows = json.loads(run("reliable-share", log, "-o", "json").stdout)["logs"][0]["rows"]
+    (ours,) = (row["classes"] for row in rows if (row["policy"], row["source"]) == ("hybrid", "learned"))
+    for name, tail in ours.items():
+        waits, slowdowns = (line for line in shown if line[0] == name)
+        hours = [tail[f"wait_{one}"] / 3600 for one in ("mean", "p99", "longest")]
+        assert waits[2] == " / ".join(f"{one:,.1f}" for one in hours)
+        assert slowdowns[2] == " / ".join(f"{tail[f'slowdown_{one}']:,.1f}" for one in ("mean", "p99", "largest"))
 
 
 def test_sensitivity_prints_a_column_for_each_accuracy(log, tmp_path):

@@ -37,6 +37,18 @@ def test_no_policy_of_capacity_uses_more_energy_than_all_machines_do(capacity):
     assert all(value <= energy[("always on", 1.0)] * 1.001 for value in energy.values())
 
 
+def test_a_higher_service_level_keeps_more_of_our_machines_on_and_changes_no_rival(capacity):
+    """As the page of capacity compares: ours at 0.25, the default, and at 0.75; rivals keep their own level."""
+    low = json.loads(capacity[0].stdout)
+    asked = ("capacity", "--seeds", 1, "--hours", 1, "--workers", 1, "-o", "json")
+    high = json.loads(run(*asked, "--service-level", 0.75).stdout)
+    assert (low["service_level"], high["service_level"]) == (0.25, 0.75)
+    machines = [{row["policy"]: row["machines"]["mean"] for row in one["traces"][0]["rows"]} for one in (low, high)]
+    assert machines[0].pop("cbp") < machines[1].pop("cbp")
+    assert machines[0].pop("cbp, factor 1.2") <= machines[1].pop("cbp, factor 1.2")
+    assert machines[0] == machines[1]
+
+
 def test_rounding_up_is_never_better_than_the_integral_optimum(capacity):
     gap = json.loads(capacity[0].stdout)["integral"]
     assert gap["instances"] > 0

@@ -78,6 +78,21 @@ def test_a_legend_names_labels_that_its_query_keeps(panel: dict[str, Any]) -> No
         assert named <= (grouped or TARGET_LABELS)
 
 
+def test_every_row_of_the_dashboard_and_every_metric_that_a_page_names_is_there() -> None:
+    """Fake nodes and the node agent have metrics of their own, which are not the operator's."""
+    text = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+    section = text.partition("## Dashboard")[2].partition("\n## ")[0].lower()
+    rows = [str(panel["title"]).lower() for panel in DASHBOARD["panels"] if panel["type"] == "row"]
+    assert [row for row in rows if row not in section] == []
+    families = {re.sub(r"_(bucket|sum|count|total)$", "", name) for name in exposed()}
+    for page in (ROOT / "docs").glob("*.md"):
+        for name in re.findall(r"`(cotide_[a-z0-9_]+)[`{]", page.read_text(encoding="utf-8")):
+            family = re.sub(r"_(bucket|sum|count|total)$", "", name)
+            package = any((ROOT / root / name).is_dir() for root in ("operator", "predictors", "sim"))
+            if not package and not name.startswith(("cotide_sim_", "cotide_node_agent_")):
+                assert family in families, f"{page.name}: {name}"
+
+
 def test_panels_have_ids_of_their_own_and_do_not_overlap() -> None:
     ids = [panel["id"] for panel in DASHBOARD["panels"]]
     assert len(ids) == len(set(ids))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from matplotlib.figure import Figure
 
 from cotide_cli.experiments.phases import command
 from cotide_sim.experiments.phases.experiment import interval, row_of, run_experiment
+from cotide_sim.experiments.phases.plot import draw_panels
 from cotide_sim.phases.rules import RULES
 
 
@@ -42,6 +45,31 @@ def test_the_command_prints_json_draws_and_says_what_was_missed(tmp_path: Path) 
     assert run.return_value == (3 if document["missed"] else 0)
     assert document["seeds"] == [0]
     assert plot.read_text().startswith("<?xml")
+
+
+def test_the_bars_of_one_multiple_hide_none_of_the_next() -> None:
+    figure = Figure()
+    draw_panels(run_experiment([1], multiples=(1, 2)), figure)
+    for axes in figure.axes[:2]:
+        bars = sorted((bar.get_x(), bar.get_x() + bar.get_width()) for bar in axes.patches)
+        assert len(bars) == 2 * len(RULES)
+        assert all(before[1] < after[0] for before, after in pairwise(bars))
+        # Each stands nearer to its own multiple, at 0 or 1, than to the other.
+        assert [round(sum(bar) / 2) for bar in bars] == [0] * len(RULES) + [1] * len(RULES)
+
+
+def test_some_rules_alone_have_the_figures_that_they_have_among_all() -> None:
+    whole, some = run_experiment([1], multiples=(1,)), run_experiment([1], multiples=(1,), rules=["drf"])
+    for all_rows, rows in ((one.rows, other.rows) for one, other in zip(whole.settings, some.settings, strict=True)):
+        assert rows == tuple(row for row in all_rows if row.rule in ("phases", "drf", "task"))
+    figure = Figure()
+    draw_panels(some, figure)
+    assert [one.get_label() for one in figure.axes[3].lines] == ["phases", "drf", "task"]
+
+
+def test_a_rule_that_there_is_not_is_refused_with_those_there_are() -> None:
+    run = CliRunner().invoke(command, ["--rule", "yarn"], standalone_mode=False)
+    assert "there is no 'yarn'; there are phases, printed, drf" in str(run.exception)
 
 
 @pytest.mark.parametrize("text", ["", "2,x", "0", "101"])

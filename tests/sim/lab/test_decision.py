@@ -6,6 +6,7 @@ import numpy as np
 from run_logs import small_log
 
 from cotide_sim.lab.plan import source_of
+from cotide_sim.lab.report import DECISIONS
 from cotide_sim.lab.run_times.decision import decided, given_forecasts, learned_from, relied_upon
 from cotide_sim.lab.run_times.entries import RunTimeForecasts
 from cotide_sim.trace_replay.policies import policy_of
@@ -49,3 +50,9 @@ def test_better_forecasts_wait_less_under_shortest_first() -> None:
         source, lambda log, _: RunTimeForecasts(log.jobs.requested_seconds, log.jobs.requested_seconds), 0
     )
     assert truth["easy_sjbf_slowdown"] < request["easy_sjbf_slowdown"]
+
+
+def test_waits_and_slowdowns_of_all_policies_are_ranked() -> None:
+    source = source_of(None, limit=200)
+    found, blocks = decided(source, lambda log, _: RunTimeForecasts(log.run_seconds, log.run_seconds), 0)
+    assert set(DECISIONS["run-time"]) == set(found) == set(blocks)

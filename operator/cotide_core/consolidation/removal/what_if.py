@@ -6,16 +6,26 @@ asked changes the columns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
-from cotide_core.consolidation.instance import Integers
+from cotide_core.consolidation.instance import Booleans, Integers
 from cotide_core.consolidation.removal.columns import EXTRA, RemovalColumns
 from cotide_core.consolidation.removal.gangs import whole_or_none
 from cotide_core.consolidation.removal.replacing import Board, board_of, each_alone, replace_pods
 from cotide_core.consolidation.removal.stays import WORDS, Stay
+
+BESIDE: Final = (
+    "Insufficient physical cpu",
+    "Insufficient physical memory",
+    "Insufficient forecast cpu",
+    "Insufficient forecast memory",
+    "node(s) run a service that bears no further pod",
+)
+"""What a node lacks in each of the `EXTRA` columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,27 +101,28 @@ def node_by_node(columns: RemovalColumns, rows: Integers) -> tuple[Integers, Int
 def why_not(columns: RemovalColumns, board: Board, shape: int) -> str:
     """Return why no node takes a pod of a shape, in kube-scheduler's words where it has them."""
     counts: dict[str, int] = {}
-    alive = [row for row, name in enumerate(columns.names) if name]
-    for row in alive:
-        counts_for = _refusal(columns, board, shape, row)
-        counts[counts_for] = counts.get(counts_for, 0) + 1
+    alive = np.array([bool(name) for name in columns.names], np.bool_)
+    left = alive.copy()
+    for words, refused in _refusals(columns, board, shape):
+        count = int(np.count_nonzero(left & refused))
+        if count:
+            counts[words] = counts.get(words, 0) + count
+            left &= ~refused
     parts = ", ".join(f"{count} {words}" for words, count in sorted(counts.items(), key=lambda one: (-one[1], one[0])))
-    return f"0/{len(alive)} nodes are available: {parts}."
+    return f"0/{np.count_nonzero(alive)} nodes are available: {parts}."
 
 
-def _refusal(columns: RemovalColumns, board: Board, shape: int, row: int) -> str:
-    if board.closed[row]:
-        return "node(s) are removed"
-    if not board.allowed[shape, row]:
-        return "node(s) didn't match the pod's constraints or a latency limit"
+def _refusals(columns: RemovalColumns, board: Board, shape: int) -> Iterator[tuple[str, Booleans]]:
+    """Yield each reason and the rows that it holds for; of a row the first one counts."""
+    yield "node(s) are removed", board.closed
+    yield "node(s) didn't match the pod's constraints or a latency limit", ~board.allowed[shape]
     names: Sequence[str] = columns.resources
     for column in np.flatnonzero(columns.wants[shape]).tolist():
-        if board.free[column, row] - board.reserve[column, row] < columns.wants[shape, column]:
-            if column < len(names):
-                return "Too many pods" if names[column] == "pods" else f"Insufficient {names[column]}"
-            if column < len(names) + EXTRA:
-                return ("Insufficient physical cpu", "Insufficient physical memory", "Insufficient forecast cpu",
-                        "Insufficient forecast memory", "node(s) run a service that bears no further pod"
-                        )[column - len(names)]  # fmt: skip
-            return "node(s) didn't have free ports for the requested pod ports"
-    return "node(s) run another online service, and one of the two is exclusive"
+        short = board.free[column] - board.reserve[column] < columns.wants[shape, column]
+        if column < len(names):
+            yield "Too many pods" if names[column] == "pods" else f"Insufficient {names[column]}", short
+        elif column < len(names) + EXTRA:
+            yield BESIDE[column - len(names)], short
+        else:
+            yield "node(s) didn't have free ports for the requested pod ports", short
+    yield "node(s) run another online service, and one of the two is exclusive", np.ones(columns.nodes, np.bool_)

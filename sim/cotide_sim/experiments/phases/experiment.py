@@ -103,12 +103,14 @@ def run_experiment(
     multiples: Sequence[int] = MULTIPLES,
     data: Path | None = None,
     hours: float | None = None,
+    rules: Sequence[str] = RULES,
     progress: ProgressReport = lambda _what, _share: None,
 ) -> Report:
-    """Run all rules on all workloads.
+    """Run the rules on all workloads.
 
     Parameters
     ----------
+    rules : of `RULES`; ours and task level, which all are measured against, run in any case.
     data : directory of SWIM's logs; without it only the mixes run.
     hours : of the logs, from their start.
 
@@ -117,6 +119,7 @@ def run_experiment(
     InputError
         When a log is missing or broken.
     """
+    rules = [rule for rule in RULES if rule in {*rules, PHASES, TASK}]
     logs = [] if data is None else [read_swim(_found(data, file), name) for name, file in FILES.items()]
     kinds: list[tuple[str, int, float]] = [
         (family, multiple, wrong)
@@ -136,7 +139,7 @@ def run_experiment(
                 workload = workload.misstated(wrong, seed) if wrong else workload
             else:
                 workload = facebook_day(next(log for log in logs if log.name == family), seed, hours=hours)
-            outcomes.append({rule: run(workload, rule) for rule in RULES})
+            outcomes.append({rule: run(workload, rule) for rule in rules})
             least.append(bound(workload))
             size = (len(workload.submitted), workload.tasks, len(workload.capacity))
             done += 1
@@ -150,7 +153,7 @@ def run_experiment(
                 jobs=size[0],
                 tasks=size[1],
                 nodes=size[2],
-                rows=tuple(_row(rule, outcomes) for rule in RULES),
+                rows=tuple(_row(rule, outcomes) for rule in rules),
                 bound=interval(least),
             )
         )

@@ -7,7 +7,7 @@ less than task level) is drawn as a line. Invariant: shows what was measured; th
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -15,7 +15,14 @@ from cotide_sim.experiments.figure_file import figure_file
 from cotide_sim.experiments.phases.experiment import BAR, Report, Setting, row_of
 from cotide_sim.phases.rules import RULES, TASK
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 TITLES: Final = {"puma": "Fig. 7: PUMA-like mix", "gridmix": "Fig. 8: Gridmix-like mix"}
+BARS: Final = 0.8
+"""Width of the bars of one multiple together, where multiples stand 1 apart: room is left between them."""
+RATIOS: Final = ("phases", "drf", "fifo")
+"""Rules whose ratio to task level is drawn: what holds what a phase needs, in three orders."""
 
 
 def draw(report: Report, path: Path) -> None:
@@ -27,22 +34,29 @@ def draw(report: Report, path: Path) -> None:
         When the name ends otherwise or the file can't be written.
     """
     with figure_file(path, (14, 8)) as figure:
-        panels = figure.subplots(2, 2)
-        for axes, family in zip(panels[0], TITLES, strict=True):
-            _times(axes, [one for one in report.settings if one.family == family and not one.misstated], TITLES[family])
-        _ratios(panels[1][0], [one for one in report.settings if one.family == "puma"])
-        _use(panels[1][1], [one for one in report.settings if one.family == "puma" and not one.misstated])
+        draw_panels(report, figure)
+
+
+def draw_panels(report: Report, figure: Figure) -> None:
+    """Draw job times of both families, their ratio to task level, and cpu in use, on an empty figure."""
+    panels = figure.subplots(2, 2)
+    for axes, family in zip(panels[0], TITLES, strict=True):
+        _times(axes, [one for one in report.settings if one.family == family and not one.misstated], TITLES[family])
+    _ratios(panels[1][0], [one for one in report.settings if one.family == "puma"])
+    _use(panels[1][1], [one for one in report.settings if one.family == "puma" and not one.misstated])
 
 
 def _times(axes: Any, settings: list[Setting], title: str) -> None:
     positions = np.arange(len(settings))
-    for number, rule in enumerate(RULES):
+    rules = _rules_of(settings)
+    for number, rule in enumerate(rules):
         rows = [row_of(setting, rule) for setting in settings]
         means = np.array([row.job_time.mean for row in rows])
         ends = np.array([[row.job_time.mean - row.job_time.low, row.job_time.high - row.job_time.mean] for row in rows])
-        axes.bar(positions + 0.16 * (number - 2), means, 0.15, yerr=ends.T, label=rule, capsize=2)
+        beside = BARS * (number + 0.5 - len(rules) / 2) / len(rules)
+        axes.bar(positions + beside, means, 0.9 * BARS / len(rules), yerr=ends.T, label=rule, capsize=2)
     task = np.array([row_of(setting, TASK).job_time.mean for setting in settings])
-    axes.plot(positions, BAR * task, "k_", markersize=30, label="24 % below task level")
+    axes.hlines(BAR * task, positions - BARS / 2, positions + BARS / 2, "k", label="24 % below task level")
     axes.set(title=title, ylabel="mean job time, s", xticks=positions)
     axes.set_xticklabels([f"{setting.multiple}x" for setting in settings])
     axes.legend(fontsize="x-small")
@@ -50,7 +64,7 @@ def _times(axes: Any, settings: list[Setting], title: str) -> None:
 
 def _ratios(axes: Any, settings: list[Setting]) -> None:
     for wrong, style in ((0.0, "-"), (max((one.misstated for one in settings), default=0.0), ":")):
-        for rule in ("phases", "drf"):
+        for rule in [rule for rule in RATIOS if rule in _rules_of(settings)]:
             chosen = [one for one in settings if one.misstated == wrong]
             axes.plot(
                 [one.multiple for one in chosen],
@@ -65,10 +79,16 @@ def _ratios(axes: Any, settings: list[Setting]) -> None:
 
 
 def _use(axes: Any, settings: list[Setting]) -> None:
-    for rule in RULES:
+    for rule in _rules_of(settings):
         rows = [row_of(one, rule) for one in settings]
         axes.plot(
             [one.multiple for one in settings], [row.utilisation_cpu.mean for row in rows], marker=".", label=rule
         )
     axes.set(title="PUMA-like mix: cpu in use until the last end", xlabel="jobs of each benchmark", ylim=(0, 1))
     axes.legend(fontsize="x-small")
+
+
+def _rules_of(settings: list[Setting]) -> list[str]:
+    """Return the rules that ran, in the order of `RULES`."""
+    ran = {row.rule for setting in settings for row in setting.rows}
+    return [rule for rule in RULES if rule in ran]
