@@ -15,7 +15,9 @@ block is left, every process that it started has ended (see `processes`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import secrets
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -269,10 +271,16 @@ def control_plane(binaries: Binaries, folder: Path, *, fsync: bool = False) -> I
 
 
 def free_port() -> int:
-    """Return a port of the loopback address that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+    """Return a port of the loopback address that nobody listens on now.
+
+    Below those that Linux gives to connections as their own end (from 32,768): one of these may be taken again before
+    whoever asked for it listens there.
+    """
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((LOOPBACK, port))
+            return port
 
 
 def _flags(flags: dict[str, str]) -> list[str]:

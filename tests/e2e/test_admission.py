@@ -11,8 +11,9 @@ from typing import Any, Final
 
 import pytest
 import yaml
+from control_plane import free_port
 from manifests import container, our_pod_manifest
-from programs import HEAD, Running, free_port, running
+from programs import HEAD, Running, running
 from repository import ROOT
 from servers import Server
 

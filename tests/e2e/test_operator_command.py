@@ -6,7 +6,8 @@ import signal
 import socket
 from pathlib import Path
 
-from programs import HEAD, ended, free_port, running
+from control_plane import free_port
+from programs import HEAD, ended, running
 from servers import Server
 
 from cotide_kube.client import KubeClient

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import trustme
+from control_plane import free_port
 
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
@@ -125,15 +126,6 @@ class Running:
         assert self._running is not None
         self._running.cancel()
         await asyncio.gather(self._running, return_exceptions=True)
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 async def trusted(client: KubeClient) -> bytes:

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import pytest
 from aiohttp import web
 from click.testing import CliRunner, Result
+from control_plane import free_port
 from kubernetes.client.exceptions import ApiException
-from programs import free_port
 from prometheus_stand_in import query_of, stand_in, vector
 
 from cotide_cli.inputs.training_data import completion_from_csv, qos_from_csv

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -17,18 +16,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
+from control_plane import free_port
 from servers import Server
 
 HEAD: Final = "apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\n"
 END_SECONDS: Final = 120.0
 """Chosen: how long a program may take to end by itself on a machine that does other things as well."""
-
-
-def free_port() -> int:
-    """Return a port of the loopback address that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _command(*arguments: str) -> list[str]:
