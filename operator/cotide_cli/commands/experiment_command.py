@@ -32,6 +32,11 @@ EXPERIMENTS: Final = {
         "first_share_experiment",
         "With which share of the processors the hybrid platform begins.",
     ),
+    "known-run-times": (
+        "backfilling",
+        "known_run_times_experiment",
+        "What the hybrid platform loses by not knowing run times, in its order and in its lengths.",
+    ),
     "forecast-accuracy": (
         "backfilling",
         "forecast_accuracy_experiment",

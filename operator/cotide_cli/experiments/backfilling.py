@@ -1,5 +1,5 @@
-"""`cotide experiment reliable-share`, `platform-settings`, `first-share` and `forecast-accuracy`: the hybrid platform
-beside its rivals, how its settings were chosen, and why it is hybrid.
+"""`cotide experiment reliable-share`, `platform-settings`, `first-share`, `known-run-times` and `forecast-accuracy`:
+the hybrid platform beside its rivals, how its settings were chosen, what it loses by not knowing, and why it is hybrid.
 
 Called by `experiment_command`. Reads logs, hands over to `cotide_sim.experiments` and prints. Invariant: same logs and
 seed, same figures, but for the seconds that replays took; what was missed is said and is exit code 3.
@@ -126,6 +126,34 @@ def first_share_experiment(logs: tuple[Path, ...], workers: int | None, output: 
         waits = [f"{one.wait_seconds[share]:,.0f}" + ("*" if share == one.best else "") for share in shares]
         lines.append([one.trace, *waits, f"{one.spread:+.1%}"])
     print_lines(lines)
+    return 0
+
+
+@click.command("known-run-times")
+@_LOGS
+@_WORKERS
+@output_option
+def known_run_times_experiment(logs: tuple[Path, ...], workers: int | None, output: str) -> int:
+    """Replay SWF logs under the hybrid platform with its order, its planned lengths, both or neither known."""
+    from cotide_sim.experiments.backfilling.known_run_times import run
+
+    with progress_bar() as progress:
+        results = run(_read(logs), workers=workers or os.cpu_count() or 1, progress=progress)
+    if output != "table":
+        click.echo(as_text([asdict(one) for one in results], output))
+        return 0
+    lines = [["log", "known", "wait s", "wait p99 h", "longest wait h", "bounded slowdown", "gap closed"]]
+    for one in results:
+        for row in one.rows:
+            waits = [f"{row.wait_seconds:,.0f}", f"{row.wait_p99 / 3600:,.1f}", f"{row.wait_longest / 3600:,.0f}"]
+            closed = "-" if row.gap_closed is None else f"{row.gap_closed:.0%}"
+            lines.append([one.trace, row.known, *waits, f"{row.bounded_slowdown:,.2f}", closed])
+    print_lines(lines)
+    for one in results:
+        click.echo(
+            f"{one.trace}: the gap is from easy's {one.easy_slowdown:,.2f} to {one.plan_slowdown:,.2f}"
+            " of the better plan that knows all run times"
+        )
     return 0
 
 

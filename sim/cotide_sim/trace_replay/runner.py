@@ -77,6 +77,7 @@ class Schedule:
     wall_seconds : what the replay took, without compilation.
     reliability : what a platform tells the predictable by; None where nothing does.
     rebuilds : times that trees were grown.
+    upper : (n,) seconds that few runs outlive, as forecast at submission; None where nothing says.
     """
 
     policy: str
@@ -88,6 +89,7 @@ class Schedule:
     wall_seconds: float
     reliability: Reliability | None = None
     rebuilds: int = 0
+    upper: Integers | None = None
 
     @property
     def source(self) -> str:
@@ -276,7 +278,16 @@ def _run(
         rounds = int(kernel(columns, past, mode, int(one_by_one), progress, kept, rule))
     wall = time.perf_counter() - begin
     return Schedule(
-        policy.name, believed.runtime, start, forecast, promise, rounds, wall, believed.reliability, refitter.rebuilds
+        policy.name,
+        believed.runtime,
+        start,
+        forecast,
+        promise,
+        rounds,
+        wall,
+        believed.reliability,
+        refitter.rebuilds,
+        past.upper if mode >= LEARNED else None,
     )
 
 

@@ -275,13 +275,13 @@ def _result(jobs: BatchJobs, rows: list[Row]) -> LogResult:
         lower=lower,
         wins=all(share > 0 for shares in lower.values() for share in shares.values()),
         gap=(easy - clairvoyant) / easy,
-        gap_closed=_closed(easy, clairvoyant, platform.bounded_slowdown),
-        plan_gap_closed=_closed(easy, plan, platform.bounded_slowdown) if easy >= LEAST_SLOWDOWN else None,
+        gap_closed=closed_share(easy, clairvoyant, platform.bounded_slowdown),
+        plan_gap_closed=closed_share(easy, plan, platform.bounded_slowdown) if easy >= LEAST_SLOWDOWN else None,
         same_forecasts={name: _lower_on_learned(name, rows) for name in (PLATFORM, PRINTED)},
     )
 
 
-def _closed(easy: float, best: float, ours: float) -> float | None:
+def closed_share(easy: float, best: float, ours: float) -> float | None:
     """Return the share of a gap in bounded slowdown that is closed; None where there is none to close."""
     return (easy - ours) / (easy - best) if (easy - best) / easy >= LEAST_GAP else None
 
