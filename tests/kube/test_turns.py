@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Generator
 
 import msgspec
@@ -76,6 +77,28 @@ async def test_a_turn_ends_when_its_time_is_over_and_begins_anew_after_the_pause
     assert passed == [12.0]
     assert not turn.is_over
     await other
+
+
+def test_a_turn_by_what_its_thread_has_worked_asks_for_that_only_once_so_much_time_has_gone_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wall, worked, asked = [100.0], [5.0], [0]
+
+    def thread_time() -> float:
+        asked[0] += 1
+        return worked[0]
+
+    monkeypatch.setattr(time, "perf_counter", lambda: wall[0])
+    monkeypatch.setattr(time, "thread_time", thread_time)
+    turn = Turn(2.0, time.thread_time)
+    begun = asked[0]
+    wall[0] = 101.9
+    assert not turn.is_over
+    assert asked[0] == begun
+    wall[0], worked[0] = 150.0, 6.9  # it had to wait for a processor
+    assert not turn.is_over
+    worked[0] = 7.0
+    assert turn.is_over
 
 
 @pytest.mark.parametrize(("most", "piece"), [(1, 1), (1, 2), (1, 3), (1, 7), (decoding.PAGE_BYTES_AT_ONCE, 1)])

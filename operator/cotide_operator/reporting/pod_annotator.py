@@ -131,7 +131,8 @@ class PodAnnotator:
 
     def _rests(self, key: str) -> bool:
         """Whether a pod was not written a moment ago, and is to be left alone for now."""
-        return time.monotonic() < self._failures.get(key, (0, 0.0))[1]
+        failure = self._failures.get(key)
+        return failure is not None and time.monotonic() < failure[1]
 
     def _is_tried_again(self, key: str, fault: ClusterError | None) -> bool:
         """Note how a write ended; return whether it failed and there is a point in another."""
