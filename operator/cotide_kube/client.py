@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
 from types import NoneType, TracebackType
 from typing import Any, Final, Literal
 
@@ -188,10 +187,10 @@ class KubeClient:
             metadata["annotations"] = dict(annotations)
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
-        answer, uncertain = await self._answer(f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body)
-        if answer.code == 409 and uncertain and f'already assigned to node "{node}"' in answer.message:
+        answer = await self._answer(f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body)
+        if answer.code == 409 and answer.uncertain and f'already assigned to node "{node}"' in answer.message:
             return Answer(201)
-        return replace(answer, uncertain=uncertain)
+        return answer
 
     async def evict(self, namespace: str, name: str, uid: str = "", grace_seconds: int | None = None) -> Answer:
         """Evict a pod; 429 means that a disruption budget does not allow it now."""
@@ -203,13 +202,12 @@ class KubeClient:
         metadata = {"name": name, "namespace": namespace}
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
-        answer, _ = await self._answer(path, body, may_repeat=bool(uid), throttle_is_answer=True)
-        return answer
+        return await self._answer(path, body, may_repeat=bool(uid), throttle_is_answer=True)
 
     async def _answer(
         self, path: str, body: Object, *, may_repeat: bool = True, throttle_is_answer: bool = False
-    ) -> tuple[Answer, bool]:
-        """POST, and turn whatever comes into a value; also whether an earlier try may have been carried out."""
+    ) -> Answer:
+        """POST, and turn whatever comes into a value."""
         raw = orjson.dumps(body)
         try:
             outcome = await self._transport.send(
@@ -219,11 +217,11 @@ class KubeClient:
                 fence=self._fence,
             )
         except ClusterError as error:
-            return Answer(0, "Unreachable", str(error)), True
+            return Answer(0, "Unreachable", str(error), uncertain=True)
         if outcome.code < 300:
-            return Answer(outcome.code), outcome.uncertain
+            return Answer(outcome.code, uncertain=outcome.uncertain)
         reason, message = read_status(outcome.code, outcome.body)
-        return Answer(outcome.code, reason, message, outcome.retry_after_seconds), outcome.uncertain
+        return Answer(outcome.code, reason, message, outcome.retry_after_seconds, outcome.uncertain)
 
     async def list(self, path: str, params: Mapping[str, str] | None = None, chunk: int = 500) -> Objects:
         """Return all objects of a collection, fetched in chunks.

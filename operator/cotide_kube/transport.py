@@ -112,6 +112,7 @@ class Transport:
         self._max_connections = max_connections
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         self._backoff, self._rng = backoff, rng
+        self._server = URL(credentials.server, encoded=True)
         self._session: aiohttp.ClientSession | None = None
         self._watch_session: aiohttp.ClientSession | None = None
 
@@ -243,6 +244,8 @@ class Transport:
 
     def _url(self, path: str, params: Mapping[str, str] | None) -> URL:
         # Paths are built from names of the API, which need no quoting; only the query does.
+        if not params and "?" not in path:  # as of bindings: a third of the time of parsing it whole
+            return self._server.with_path(f"{self._server.raw_path.rstrip('/')}{path}", encoded=True)
         query = f"{'&' if '?' in path else '?'}{urlencode(params)}" if params else ""
         return URL(f"{self.credentials.server}{path}{query}", encoded=True)
 

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final
 
 from prometheus_client import Counter, Histogram
@@ -91,6 +92,7 @@ class DecisionReporter:
         self._said: dict[int, tuple[float, int]] = {}
         self._counters: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
         """Attempts and their durations by result and class: looking a metric up by its labels takes longest."""
+        self._sli_duration = cache(sinks.telemetry.sli_duration.labels)
 
     def annotate(self, key: str) -> None:
         """Write the decision about a pod of another scheduler onto it, some time."""
@@ -234,7 +236,7 @@ class DecisionReporter:
         if pod is None or pod.uid != bind.uid:  # gone before the answer came: nobody would tell when to forget it
             return
         waited = max(0.0, now - pod.created_seconds)
-        self._telemetry.sli_duration.labels(attempts_label(bind.attempts)).observe(waited)
+        self._sli_duration(attempts_label(bind.attempts)).observe(waited)
         self._board.publish(note.decision if note is not None else _of_bind(bind, now))
         self._calibration.bound(bind)
         self._recorder.scheduled(bind.key, bind.uid, bind.node)

@@ -12,7 +12,9 @@ import logging
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from cotide_core.errors import ClusterError
 from cotide_kube.client import KubeClient
@@ -33,7 +35,7 @@ REMEMBERED: Final = 4096
 """Last events that are remembered for aggregation, as in client-go (`maxLruCacheEntries`): about 2 MB."""
 
 
-class _About(NamedTuple):
+class _About(msgspec.Struct, frozen=True, gc=False):
     """What an event is about; made for each binding, and read when the event is written."""
 
     kind: str

@@ -110,8 +110,8 @@ class ApiDispatcher:
 
     def take_back(self, key: Hashable) -> None:
         """Forget what waits under a key, if anything does: it would say nothing any more."""
-        self._waiting.pop(key, None)
-        self._turns.drop(key)
+        if self._waiting.pop(key, None) is not None:
+            self._turns.drop(key)
 
     def rate(self) -> float:
         """Writes per second that may be sent now; 0 while what waits had better go on waiting."""

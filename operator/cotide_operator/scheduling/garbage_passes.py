@@ -21,8 +21,6 @@ THRESHOLDS: Final = (5_000, 1_000_000, 1_000_000)
 """New objects between two collections of the youngest, how many of those before one of the younger, and of these before
 a full one in the midst of whatever runs: never. Chosen: a pass takes .4 us for each object, up to 1 us on a busy
 machine, and most of what outlives the first is there to stay, so that a pass over the younger is one for nothing."""
-COUNTED_EACH: Final = 2
-"""Collections of the youngest between two counts of what outlived them. Chosen: a count takes .1 ms."""
 FULL_OBJECTS: Final = 25_000
 """That outlived the collections of the youngest, before a full pass over them. Chosen: 10 to 45 ms, with what is made
 until the turn that it has for itself."""
@@ -45,12 +43,20 @@ async def full_passes() -> None:
     """Make full passes when they are due, each in a turn of the running loop for itself, until cancelled."""
     loop = asyncio.get_running_loop()
     due = asyncio.Event()
+    uncounted = 0
 
     def count(phase: str, info: dict[str, int]) -> None:
+        nonlocal uncounted
         if phase != "stop" or info["generation"] or gc.get_threshold() != THRESHOLDS or loop.is_closed():
             return
+        # A count takes up to 1 ms. No collection leaves more than it looked at, so that many need none.
+        uncounted -= 1
+        if uncounted > 0:
+            return
         # Most of what is made dies young: a pass for each so many that were made would be one for nothing.
-        if gc.get_count()[1] % COUNTED_EACH == 0 and len(gc.get_objects(generation=1)) >= FULL_OBJECTS:
+        lasted = len(gc.get_objects(generation=1))
+        uncounted = -(-(FULL_OBJECTS - lasted) // THRESHOLDS[0])
+        if lasted >= FULL_OBJECTS:
             loop.call_soon_threadsafe(due.set)  # any thread may have made the objects
 
     gc.callbacks.append(count)

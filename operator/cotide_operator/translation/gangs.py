@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from cotide_core.events import Gang
 from cotide_core.limits import GANG_MOST, NAME_CHARACTERS, NUMBER_CHARACTERS, SECONDS_MOST
@@ -39,8 +39,7 @@ def gang_of(
         annotations come before it.
     spec : its own.
     """
-    named, kind = _group(labels, spec or PodSpec())
-    name = annotations.get(GANG_ANNOTATION) or named
+    name = annotations.get(GANG_ANNOTATION) or _named(labels, spec)
     if name is None or (said == SINGLE and GANG_ANNOTATION not in annotations):
         return None, ()
     if len(name) > NAME_CHARACTERS:
@@ -50,34 +49,33 @@ def gang_of(
         lacks = f"without a number from 1 to {GANG_MOST} in annotation {MIN_MEMBER_ANNOTATION}"
         if GANG_ANNOTATION in annotations:
             return None, (f"metadata.annotations[{GANG_ANNOTATION}] {lacks}",)
-        return None, (f"{kind.field} {lacks} or in {kind.object}",)
+        return None, (_lacking(spec, name, lacks),)
     seconds = _seconds(annotations.get(TIMEOUT_ANNOTATION))
     if said is not None and said.timeout_seconds is not None and TIMEOUT_ANNOTATION not in annotations:
         seconds = said.timeout_seconds
     return Gang(f"{namespace}/{name}", minimum, seconds, succeeded), ()
 
 
-class _Source(NamedTuple):
-    """What a pod names its gang by, and where the size is looked for, in words."""
-
-    field: str
-    object: str
-
-
-def _group(labels: Mapping[str, str], spec: PodSpec) -> tuple[str | None, _Source]:
+def _named(labels: Mapping[str, str], spec: PodSpec | None) -> str | None:
     """Return the gang that a pod names otherwise than by annotation, None for none.
 
     Of a Workload that is a group and which of its replicas: each is a gang of its own.
     """
-    if spec.scheduling_group is not None:
-        name = spec.scheduling_group.pod_group_name
-        return name, _Source(f"spec.schedulingGroup {name}", f"a gang policy of a PodGroup {name}")
-    if spec.workload_ref is not None:
+    if spec is not None and spec.scheduling_group is not None:
+        return spec.scheduling_group.pod_group_name
+    if spec is not None and spec.workload_ref is not None:
         reference = spec.workload_ref
-        name = "/".join(filter(None, (reference.name, reference.pod_group, reference.pod_group_replica_key)))
-        return name, _Source(f"spec.workloadRef {name}", "a gang policy of that Workload")
-    name = labels.get(POD_GROUP_LABEL) or ""
-    return name or None, _Source(f"metadata.labels[{POD_GROUP_LABEL}]", f"a PodGroup {name}")
+        return "/".join(filter(None, (reference.name, reference.pod_group, reference.pod_group_replica_key)))
+    return labels.get(POD_GROUP_LABEL) or None
+
+
+def _lacking(spec: PodSpec | None, name: str, lacks: str) -> str:
+    """Return by which field a pod names its gang, and where a size was looked for."""
+    if spec is not None and spec.scheduling_group is not None:
+        return f"spec.schedulingGroup {name} {lacks} or in a gang policy of a PodGroup {name}"
+    if spec is not None and spec.workload_ref is not None:
+        return f"spec.workloadRef {name} {lacks} or in a gang policy of that Workload"
+    return f"metadata.labels[{POD_GROUP_LABEL}] {lacks} or in a PodGroup {name}"
 
 
 def _number(text: str | None) -> int | None:

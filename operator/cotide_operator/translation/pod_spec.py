@@ -15,6 +15,7 @@ import msgspec
 from cotide_core.events import HostPort, NodeTerm, PodRules, Toleration
 from cotide_core.limits import FIELDS_NAMED, HOST_PORTS_MOST
 from cotide_core.state.remembered import Remembered
+from cotide_core.units import RECLAIMED_CPU, RECLAIMED_MEMORY
 from cotide_kube.objects import PodSpec, PodStatus, Volume
 from cotide_operator.translation.constraints import (
     asked_images,
@@ -50,6 +51,8 @@ class SpecFacts:
     claims: tuple[str, ...] = ()
     """Paths of its claims, which say nothing by themselves: see `volumes`."""
     images: tuple[str, ...] = ()
+    reclaims: bool = False
+    """Whether it asks for reclaimed capacity, which decides on its class where nothing else does."""
 
 
 class SpecReader:
@@ -75,6 +78,15 @@ class SpecReader:
                 self._known.make_room()
                 self._known.keep(key, known, len(key))
         return known
+
+
+def reclaims(spec: PodSpec) -> bool:
+    """Return whether a pod asks for reclaimed capacity."""
+    return any(
+        name in (RECLAIMED_CPU, RECLAIMED_MEMORY)
+        for container in (*spec.containers, *spec.init_containers)
+        for name in (*container.resources.requests, *container.resources.limits)
+    )
 
 
 def _resize_key(status: PodStatus) -> bytes:
@@ -124,6 +136,7 @@ def _facts(spec: PodSpec, status: PodStatus | None) -> SpecFacts:
             unsupported=unsupported,
             rules=rules,
             claims=claim_fields(spec),
+            reclaims=reclaims(spec),
         )
     return SpecFacts(
         requests=requests.amounts,
@@ -135,4 +148,5 @@ def _facts(spec: PodSpec, status: PodStatus | None) -> SpecFacts:
         rules=pod_rules(spec),
         claims=claim_fields(spec),
         images=asked_images(spec),
+        reclaims=reclaims(spec),
     )

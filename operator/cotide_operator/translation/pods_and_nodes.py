@@ -44,7 +44,7 @@ from cotide_core.units import (
     bounded_amount,
     resource_amount,
 )
-from cotide_kube.objects import Metadata, NodeImageObject, NodeObject, PodObject, PodSpec, Quantity
+from cotide_kube.objects import Metadata, NodeImageObject, NodeObject, PodObject, Quantity
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache, controller_of, key_of, owned_key
 from cotide_operator.translation.eviction_annotations import is_mirror, preferences_of
@@ -52,7 +52,7 @@ from cotide_operator.translation.gangs import gang_of
 from cotide_operator.translation.kubelet_refusals import pressures
 from cotide_operator.translation.namespace_limits import max_priorities
 from cotide_operator.translation.pod_groups import DeclaredGang, declared
-from cotide_operator.translation.pod_spec import SpecReader
+from cotide_operator.translation.pod_spec import SpecReader, reclaims
 from cotide_operator.translation.pod_times import PodTimes
 from cotide_operator.translation.volumes.claims import VolumeFacts
 
@@ -163,6 +163,10 @@ def _owner_kind(metadata: Metadata) -> str | None:
 
 def class_of(pod: PodObject, ownership: PodOwnership) -> WorkloadClass:
     """Return the class of a pod as it is now; a static pod is online whatever it says, since nobody can evict it."""
+    return _class_of(pod, ownership, reclaims(pod.spec))
+
+
+def _class_of(pod: PodObject, ownership: PodOwnership, reclaiming: bool) -> WorkloadClass:
     if pod.spec.node_name and is_mirror(pod.metadata.annotations):
         return WorkloadClass.ONLINE
     return _class(
@@ -171,15 +175,7 @@ def class_of(pod: PodObject, ownership: PodOwnership) -> WorkloadClass:
         ownership.priority_class_value,
         ownership.owner_kind,
         ownership.max_class,
-        _reclaims(pod.spec),
-    )
-
-
-def _reclaims(spec: PodSpec) -> bool:
-    return any(
-        name in (RECLAIMED_CPU, RECLAIMED_MEMORY)
-        for container in (*spec.containers, *spec.init_containers)
-        for name in (*container.resources.requests, *container.resources.limits)
+        reclaiming,
     )
 
 
@@ -235,7 +231,7 @@ def translate_pod(
     return Pod(
         key=key_of(metadata),
         uid=metadata.uid,
-        workload_class=class_of(pod, ownership),
+        workload_class=_class_of(pod, ownership, facts.reclaims),
         requests=facts.requests,
         created_seconds=seen.created_seconds,
         phase=_PHASES.get(pod.status.phase, PodPhase.PENDING),
