@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -61,6 +60,8 @@ class EventRecorder:
         self._lane = lane
         self._telemetry = telemetry
         self._written: dict[tuple[str, str], _Written] = {}
+        self._write_one = self._write
+        """Bound once: two objects fewer for each pod, which live until its event is written."""
 
     def scheduled(self, key: str, uid: str, node: str) -> None:
         """Say that a pod was bound."""
@@ -116,8 +117,8 @@ class EventRecorder:
         if before is not None and time.monotonic() - before.wall_seconds < REPEAT_SECONDS:
             return
         text = message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."
-        work = partial(self._write, said, about, kind, reason, text, time.time())
-        if not self._lane.submit(("event", *said), work, namespace_of_key(about.key)):
+        key, namespace = ("event", *said), namespace_of_key(about.key)
+        if not self._lane.submit(key, self._write_one, namespace, said, about, kind, reason, text, time.time()):
             self._telemetry.events_dropped.inc()
 
     async def _write(

@@ -8,7 +8,6 @@ as a whole: by its last pod. Invariant: without pods of Kueue's queues nothing i
 from __future__ import annotations
 
 import logging
-from functools import partial
 from typing import Final
 
 from cotide_core.errors import ClusterError
@@ -73,7 +72,7 @@ class KueueReporter:
             oldest = next(iter(self._members))
             del self._members[oldest]
             self._workloads.pop(oldest, None)
-        self._lane.submit(("kueue", *name), partial(self._tell, name, group), pod.metadata.namespace)
+        self._lane.submit(("kueue", *name), self._tell, pod.metadata.namespace, name, group)
 
     async def _tell(self, name: tuple[str, str], group: str) -> None:
         """Say what is expected of a Workload by now."""

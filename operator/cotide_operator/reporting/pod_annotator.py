@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Generator
-from functools import partial
 from typing import Any, Final
 
 from cotide_core.classes import CLASS_LABEL, CLASSES
@@ -65,6 +64,8 @@ class PodAnnotator:
         """By pod: writes that failed in a row, and the monotonic second before which none is tried again."""
         self._later: dict[str, None] = {}
         self._unlabelled: dict[str, None] = {}
+        self._label_one = self._label
+        """Bound once: two objects fewer for each pod, which live until its label is written."""
 
     def bound(self, key: str) -> None:
         """Say no more why a pod waits; write the class on one that carries none, some time."""
@@ -126,7 +127,7 @@ class PodAnnotator:
         return decided is not None and CLASSES[decided].rank < CLASSES[label].rank
 
     def _submit_label(self, key: str) -> None:
-        if self._rests(key) or not self._submit("label", key, self._label):
+        if self._rests(key) or not self._submit("label", key, self._label_one):
             self._unlabelled[key] = None
 
     def _rests(self, key: str) -> bool:
@@ -146,7 +147,7 @@ class PodAnnotator:
         return True
 
     def _submit(self, what: str, key: str, write: Callable[[str], Awaitable[None]]) -> bool:
-        return self._lane.submit((what, key), partial(write, key), namespace_of_key(key))
+        return self._lane.submit((what, key), write, namespace_of_key(key), key)
 
     async def _label(self, key: str) -> None:
         pod, decided = self._mirror.pods.get(key), self._class_of(key)

@@ -21,7 +21,9 @@ import logging
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Final, NamedTuple
+from typing import Any, Final, TypeVarTuple
+
+import msgspec
 
 from cotide_core.errors import CotideError
 from cotide_operator.cache.namespace_turns import NamespaceTurns
@@ -42,12 +44,15 @@ POLL_SECONDS: Final = 0.1
 """Between two looks whether it is calm by now; chosen."""
 MOST_WAITING: Final = 40_000
 """Keys of all namespaces; chosen: one alone may have half of that, 20,000 pods or their events, and 20 MB in all."""
-Work = Callable[[], Awaitable[None]]
+Arguments = TypeVarTuple("Arguments")
 
 
-class _Waiting(NamedTuple):
+class _Waiting(msgspec.Struct, frozen=True, gc=False):
+    """A write that waits; two for each pod that is bound, so that the collector need not look at them."""
+
     since: float
-    work: Work
+    work: Callable[..., Awaitable[None]]
+    arguments: tuple[Any, ...]
 
 
 class ApiDispatcher:
@@ -92,18 +97,21 @@ class ApiDispatcher:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def submit(self, key: Hashable, work: Work, namespace: str) -> bool:
+    def submit(
+        self, key: Hashable, work: Callable[[*Arguments], Awaitable[None]], namespace: str, *arguments: *Arguments
+    ) -> bool:
         """Queue a write, or replace the one that waits under this key; False when there is no room.
 
-        ``namespace`` is that of the object that the write is about; empty for the cluster's own.
+        ``namespace`` is that of the object that the write is about; empty for the cluster's own. ``work`` is called
+        with the arguments.
         """
         before = self._waiting.get(key)
         if before is not None:
-            self._waiting[key] = _Waiting(before.since, work)
+            self._waiting[key] = _Waiting(before.since, work, arguments)
             return True
         if self._turns.count(namespace) >= self._bound - len(self._waiting):
             return False
-        self._waiting[key] = _Waiting(self._now(), work)
+        self._waiting[key] = _Waiting(self._now(), work, arguments)
         self._turns.add(key, namespace)
         self._wake.set()
         return True
@@ -140,10 +148,10 @@ class ApiDispatcher:
             # Bindings may have been asked for meanwhile, and another worker may have taken the last key.
             found = self._next()
             if found is not None:
-                namespace, key, work = found
+                namespace, key, waiting = found
                 self._in_flight[namespace] += 1
                 try:
-                    await work()
+                    await waiting.work(*waiting.arguments)
                 except CotideError as error:
                     _LOG.debug("%s was not written: %s", key, error)
                 except Exception:  # noqa: BLE001 - one write that trips us must not stop all others
@@ -167,13 +175,13 @@ class ApiDispatcher:
     def _has_few(self, namespace: str) -> bool:
         return self._turns.count(namespace) <= FEW and self._has_room(namespace)
 
-    def _next(self) -> tuple[str, Hashable, Work] | None:
+    def _next(self) -> tuple[str, Hashable, _Waiting] | None:
         """Take the oldest key of the namespace whose turn it is; while a crowd has to wait, of those that have few."""
         namespace = self._turns.turn(self._has_few if self._waiting and self._holds() else self._has_room)
         if namespace is None:
             return None
         key = self._turns.take(namespace)
-        return namespace, key, self._waiting.pop(key).work
+        return namespace, key, self._waiting.pop(key)
 
     async def _pace(self, rate: float) -> None:
         """Take the next free instant of the rate; re-considered when bindings end or begin."""

@@ -6,10 +6,10 @@ scheduler put the pod. Invariant: nothing here reaches the API server; the clien
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 
 from cotide_core.instructions import Bind, Evict, Instruction
-from cotide_operator.scheduling.api_dispatcher import ApiDispatcher, Work
+from cotide_operator.scheduling.api_dispatcher import ApiDispatcher, Arguments
 from cotide_operator.scheduling.binder import Binder, BindNote
 
 
@@ -28,7 +28,9 @@ class ShadowBinder(Binder):
 class ShadowDispatcher(ApiDispatcher):
     """Takes writes that can wait and drops them."""
 
-    def submit(self, key: Hashable, work: Work, namespace: str) -> bool:
+    def submit(
+        self, key: Hashable, work: Callable[[*Arguments], Awaitable[None]], namespace: str, *arguments: *Arguments
+    ) -> bool:
         """Do nothing, as if it were done."""
-        del key, work, namespace
+        del key, work, namespace, arguments
         return True

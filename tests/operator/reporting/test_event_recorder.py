@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,9 +27,9 @@ class Scene:
         stand_in: Any = self  # for the client and for the lane: the recorder calls create, patch and submit only
         self.recorder = EventRecorder(stand_in, stand_in, self.telemetry)
 
-    def submit(self, key: Hashable, work: Callable[[], Awaitable[None]], namespace: str) -> bool:
+    def submit(self, key: Hashable, work: Callable[..., Awaitable[None]], namespace: str, *arguments: object) -> bool:
         if not self.full:
-            self.work[key] = work
+            self.work[key] = partial(work, *arguments)
         return not self.full
 
     async def create(self, path: str, body: dict[str, Any]) -> None:

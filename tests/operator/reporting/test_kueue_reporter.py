@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
 from typing import Any
 
 from manifests import pod_object
@@ -33,8 +34,8 @@ class Scene:
         clock.to_wall = lambda seconds: seconds  # type: ignore[method-assign]  # times in messages are then the test's
         KueueReporter(stand_in, stand_in, stand_in, self.mirror, self.board, clock)
 
-    def submit(self, key: Hashable, work: Callable[[], Awaitable[None]], namespace: str) -> bool:
-        self.work[key] = work
+    def submit(self, key: Hashable, work: Callable[..., Awaitable[None]], namespace: str, *arguments: object) -> bool:
+        self.work[key] = partial(work, *arguments)
         return True
 
     async def list(self, path: str, query: dict[str, str]) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -38,8 +39,8 @@ class Scene:
     def node(self, *event: str) -> None:
         self.events.append(event)
 
-    def submit(self, key: Hashable, work: Callable[[], Awaitable[None]], namespace: str) -> bool:
-        self.work.append(work)
+    def submit(self, key: Hashable, work: Callable[..., Awaitable[None]], namespace: str, *arguments: object) -> bool:
+        self.work.append(partial(work, *arguments))
         return True
 
     async def patch(self, path: str, body: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -26,10 +27,10 @@ class Lane:
         self.work: dict[Hashable, Callable[[], Awaitable[None]]] = {}
         self.full = False
 
-    def submit(self, key: Hashable, work: Callable[[], Awaitable[None]], namespace: str) -> bool:
+    def submit(self, key: Hashable, work: Callable[..., Awaitable[None]], namespace: str, *arguments: object) -> bool:
         if self.full:
             return False
-        self.work[key] = work
+        self.work[key] = partial(work, *arguments)
         return True
 
     def take_back(self, key: Hashable) -> None:
