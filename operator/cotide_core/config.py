@@ -193,6 +193,8 @@ class SchedulerConfig:
         moved off one must not open the next.
     gang_reserve_seconds : after how long a gang that waits for room has room kept for it, under policies without a plan
         (see `planning.gang_reservation`); None for never, for ever, so that older ledgers replay.
+    effort_per_decision : how much of `Placer.effort` takes as long as a placement attempt that asks nobody, and counts
+        as one more in ``max_decisions_per_cycle``; None for none, for ever, so that older ledgers replay.
     """
 
     policy: str = "qpsm"
@@ -212,6 +214,7 @@ class SchedulerConfig:
     packs: bool = False
     fair_half_life_seconds: float | None = None
     gang_reserve_seconds: float | None = None
+    effort_per_decision: int | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.qos_risk_threshold <= 1.0:
@@ -228,6 +231,7 @@ class SchedulerConfig:
             ("maxQueue", self.max_queue),
             ("fairHalfLifeSeconds", self.fair_half_life_seconds or FAIR_HALF_LIFE_SECONDS),
             ("gangReserveSeconds", 1.0 if self.gang_reserve_seconds is None else self.gang_reserve_seconds),
+            ("effortPerDecision", 1 if self.effort_per_decision is None else self.effort_per_decision),
         ):
             if not value > 0:
                 raise InputError("must be above 0", field=name)

@@ -531,8 +531,8 @@ class Scheduler:
     def _decide(self, snapshot: Snapshot, now: float) -> list[DecidedBind]:
         binds: list[DecidedBind] = []
         columns = self.state.columns
-        left = self.config.max_decisions_per_cycle
-        while left > 0 and (entry := self._queue.pop()) is not None:
+        left, effort = self.config.max_decisions_per_cycle, self._placer.effort
+        while left > self._attempts_worth(effort) and (entry := self._queue.pop()) is not None:
             shape = entry.shape
             self._handling = entry.pod
             if shape.fit.peers is not None and not self.state.matches.ready(shape.fit.peers):
@@ -569,9 +569,14 @@ class Scheduler:
             else:
                 binds.append(self._assumptions.assume(entry, placement, snapshot, now))
         self._handling = None
-        binds += self._planner.plan(snapshot, now, left, self._qos)
+        binds += self._planner.plan(snapshot, now, left - self._attempts_worth(effort), self._qos)
         self._out.extend(self._planner.waits(snapshot))
         return binds
+
+    def _attempts_worth(self, before: int) -> int:
+        """Return as how many attempts the effort counts that placing took since then."""
+        each = self.config.effort_per_decision
+        return 0 if each is None else (self._placer.effort - before) // each
 
     def _try_gang(self, entry: QueuedPod, snapshot: Snapshot, now: float, binds: list[DecidedBind]) -> int:
         """Try the gang of a popped pod; returns what it took of the cycle, 0 where the pod may go alone."""

@@ -214,16 +214,6 @@ def test_a_full_queue_says_so_and_loses_nobody() -> None:
     assert [one.key for one in out if isinstance(one, Bind)] == ["d/one", "d/two"]
 
 
-def test_a_cycle_stops_at_its_bound_and_goes_on_in_the_next() -> None:
-    scheduler = engine(node_upserted(cpu=9000), max_decisions_per_cycle=2)
-    pods = [pod_upserted(f"p{number}", created_seconds=float(number)) for number in range(5)]
-    assert [one.key for one in scheduler.handle(pods, 9.0)] == ["d/p0", "d/p1"]
-    assert scheduler.next_wakeup(9.0) == 9.0
-    assert [one.key for one in scheduler.handle([], 9.0)] == ["d/p2", "d/p3"]
-    assert [one.key for one in scheduler.handle([], 9.0)] == ["d/p4"]
-    assert scheduler.next_wakeup(9.0) == 9.0 + 30, "only the assumptions are left to watch"
-
-
 def test_a_smaller_pod_passes_one_that_does_not_fit() -> None:
     scheduler = engine(node_upserted(cpu=500))
     out = scheduler.handle([pod_upserted("big", 1000), pod_upserted("small", 500, created_seconds=1.0)], 1.0)

@@ -70,6 +70,7 @@ class LedgerWriter:
             "packs",
             "fair_half_life_seconds",
             "gang_reserve_seconds",
+            "effort_per_decision",
         ):
             if not config[knobs]:
                 # Headers of other policies stay as they were before these existed.

@@ -446,6 +446,11 @@ answers for each one, however long an outage lasts, and room that is given away 
 a last resort, for a fault of ours. Chosen."""
 
 
+EFFORT_PER_DECISION: Final = 40
+"""Pairs of a pod and a node to be asked about that take as long as an attempt which asks nobody (0.1 ms of a cycle that
+may have 512 of them): chosen, so that a cycle of pods no two of which are alike holds up the loop no longer."""
+
+
 def engine_config(settings: Settings) -> SchedulerConfig:
     """Return the engine's configuration for these settings."""
     return SchedulerConfig(
@@ -464,6 +469,7 @@ def engine_config(settings: Settings) -> SchedulerConfig:
         hierarchical=_hierarchical(settings) if by_slack(settings.policy) else None,
         plans=_plans(settings),
         gang_reserve_seconds=settings.gangs.reserve_after_seconds or None,
+        effort_per_decision=EFFORT_PER_DECISION,
         exploration=_exploration(settings.models.retraining),
         packs=settings.consolidation.enabled and settings.consolidation.packs,
     )
