@@ -13,11 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from cotide_core.classes import WorkloadClass
 from cotide_core.events import Pod
 from cotide_core.phases.progress import Usage
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.usage.measurement_faults import MeasurementFaults
-from cotide_operator.usage.sources import CPU, MEMORY, UsageReading
+from cotide_operator.usage.sources import UsageReading
 
 READINGS_AT_A_TIME: Final = 5_000
 """Looked at before the loop gets its turn: some 15 ms (chosen)."""
@@ -27,10 +28,12 @@ _NEVER: Final = -math.inf
 
 
 class _Latest:
-    __slots__ = ("uid", "values", "walls")
+    __slots__ = ("taken", "uid", "values", "walls")
 
     def __init__(self, uid: str) -> None:
         self.uid = uid
+        self.taken = [0, 0]
+        """Which reading of the source each value is of."""
         self.values = [math.nan, math.nan]
         self.walls = [_NEVER, _NEVER]
 
@@ -50,6 +53,8 @@ class PodUsages:
         self._telemetry = telemetry
         self._left_out = MeasurementFaults(telemetry)
         self._latest: dict[str, _Latest] = {}
+        self._taken = 0
+        """Readings of the source so far."""
         self._kept = FORGET_ABOVE
         self._shown: dict[tuple[str, int], float] = {}
         """Sums of classes among the metrics, and the wall second of each."""
@@ -57,35 +62,37 @@ class PodUsages:
     async def take(self, readings: Sequence[UsageReading], wall_now: float) -> int:
         """Keep what is usable of one reading of the source; return how many values were."""
         outcomes: Counter[str] = Counter()
-        by_class: dict[str, list[float | None]] = {}
-        seen: set[tuple[str, int]] = set()
+        by_class: dict[WorkloadClass, list[float | None]] = {}
+        self._taken += 1
+        number, pod_of = self._taken, self._pod_of
         for start in range(0, len(readings), READINGS_AT_A_TIME):
             if start:
                 await asyncio.sleep(0)
             for reading in readings[start : start + READINGS_AT_A_TIME]:
                 try:
-                    pod = self._pod_of(reading.pod)
+                    pod = pod_of(reading.pod)
                     if pod is None:
                         continue
-                    twice = (reading.pod, reading.resource) in seen
-                    seen.add((reading.pod, reading.resource))
-                    outcome = self._keep(pod, reading, wall_now, twice=twice)
+                    outcome = self._keep(pod, reading, wall_now, number)
                 except Exception as error:  # noqa: BLE001 - one reading that trips us must not spoil those of all others
                     self._left_out.leave_out("usage reading", str(reading.pod), error)
                     continue
                 outcomes[outcome] += 1
                 if outcome == "taken" and reading.value is not None:
-                    sums = by_class.setdefault(pod.workload_class.value, [None, None])
+                    sums = by_class.get(pod.workload_class)
+                    if sums is None:
+                        sums = by_class[pod.workload_class] = [None, None]
                     sums[reading.resource] = (sums[reading.resource] or 0.0) + reading.value
         self._show(outcomes, by_class, wall_now)
         self._forget_old(wall_now)
         return outcomes["taken"]
 
-    def _show(self, outcomes: Counter[str], by_class: dict[str, list[float | None]], wall_now: float) -> None:
+    def _show(self, outcomes: Counter[str], by_class: dict[WorkloadClass, list[float | None]], wall_now: float) -> None:
         for outcome, count in outcomes.items():
             self._telemetry.usage_readings.labels(outcome).inc(count)
         gauges = (self._telemetry.usage_cpu, self._telemetry.usage_memory)
-        for name, sums in by_class.items():
+        for workload_class, sums in by_class.items():
+            name = workload_class.value
             for resource, value in enumerate(sums):
                 if value is not None:
                     gauges[resource].labels(name).set(value)
@@ -100,12 +107,14 @@ class PodUsages:
         latest = self._latest.get(pod.key)
         if latest is None or latest.uid != pod.uid:
             return math.nan, math.nan, math.inf
-        values = [
-            value if self._holds(wall, wall_now) else math.nan
-            for value, wall in zip(latest.values, latest.walls, strict=True)
-        ]
-        walls = [wall for value, wall in zip(values, latest.walls, strict=True) if not math.isnan(value)]
-        return values[CPU], values[MEMORY], min(walls, default=math.inf)
+        cpu, memory = latest.values
+        cpu_wall, memory_wall = latest.walls
+        # Written out: 50,000 pods are asked about each time.
+        if math.isnan(cpu) or abs(wall_now - cpu_wall) > self._stale_after_seconds:
+            cpu, cpu_wall = math.nan, math.inf
+        if math.isnan(memory) or abs(wall_now - memory_wall) > self._stale_after_seconds:
+            memory, memory_wall = math.nan, math.inf
+        return cpu, memory, min(cpu_wall, memory_wall)
 
     def usage_of(self, pod_key: str, wall_now: float, from_wall: Callable[[float], float]) -> Usage | None:
         """Return what is fresh of a pod, nan where one of the two is not; None where nothing is."""
@@ -115,8 +124,9 @@ class PodUsages:
         millicores, memory_bytes, wall = self.fresh(pod, wall_now)
         return Usage(millicores, memory_bytes, from_wall(wall)) if math.isfinite(wall) else None
 
-    def _keep(self, pod: Pod, reading: UsageReading, wall_now: float, *, twice: bool) -> str:
-        if reading.value is None:
+    def _keep(self, pod: Pod, reading: UsageReading, wall_now: float, number: int) -> str:
+        value, resource = reading.value, reading.resource
+        if value is None:
             return "invalid"
         if reading.wall_seconds + self._stale_after_seconds < wall_now:
             return "stale"
@@ -125,15 +135,15 @@ class PodUsages:
         latest = self._latest.get(pod.key)
         if latest is None or latest.uid != pod.uid:
             latest = self._latest[pod.key] = _Latest(pod.uid)
-        resource = reading.resource
-        if twice:
-            latest.values[resource] = max(latest.values[resource], reading.value)
+        if latest.taken[resource] == number:
+            latest.values[resource] = max(latest.values[resource], value)
             return "duplicate"
         # After a step back of the machine's clock what was kept lies in the future: it must not block what is new.
         if self._holds(latest.walls[resource], wall_now) and reading.wall_seconds < latest.walls[resource]:
             return "late"
-        latest.values[resource] = reading.value
+        latest.values[resource] = value
         latest.walls[resource] = reading.wall_seconds
+        latest.taken[resource] = number
         return "taken"
 
     def _holds(self, wall: float, wall_now: float) -> bool:

@@ -103,6 +103,13 @@ async def test_of_duplicates_the_higher_counts() -> None:
     assert scene.count("usage_readings", "duplicate") == 4
 
 
+@pytest.mark.parametrize("first", [{"millicores": None}, {"millicores": 900, "age": 61.0}])
+async def test_a_value_that_is_none_leaves_the_next_one_of_the_same_pod_as_it_is(first: dict[str, float]) -> None:
+    scene = await one_node(online("web"))
+    published = await scene.read(*scene.use("web", **first), *scene.use("web", 300))
+    assert samples(published) == [("a", 300.0, float(GIB))]
+
+
 async def test_a_reading_older_than_the_last_changes_nothing() -> None:
     scene = await one_node(online("web"))
     await scene.read(*scene.use("web", 250))
