@@ -156,13 +156,14 @@ def format_amount(resource: str, amount: int) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Write a duration in the two largest units that matter (``2h 5m``, ``45s``, ``1d 3h``)."""
+    """Write a duration in its largest unit and the next one (``2h 5m``, ``45s``, ``1d 3h``, ``17h`` and 51 s)."""
     whole = round(max(0.0, seconds))
     days, rest = divmod(whole, 86_400)
     hours, rest = divmod(rest, 3600)
     minutes, secs = divmod(rest, 60)
     parts = [(days, "d"), (hours, "h"), (minutes, "m"), (secs, "s")]
-    shown = [f"{value}{unit}" for value, unit in parts if value][:2]
+    first = next((index for index, (value, _) in enumerate(parts) if value), len(parts) - 1)
+    shown = [f"{value}{unit}" for value, unit in parts[first : first + 2] if value]
     return " ".join(shown) or "0s"
 
 
