@@ -3,7 +3,8 @@
 Called by the operator, whose stores keep the files (a directory, or a ConfigMap). Names are not in it, only digests.
 Read as untrusted: whoever can write the store can write anything. Invariant: what can't be read in full is refused with
 one sentence, and nothing of it is used. Each forecaster has a file of its own name; what another configuration kept of
-a forecaster is taken up by whoever has that forecaster now.
+a forecaster is taken up by whoever has that forecaster now. Of a mixture that was kept with one set of weights for all
+namespaces, as it once was, the past runs are taken up, and each namespace begins with the first weights.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from numpy.typing import NDArray
 from cotide_core.errors import ModelError
 from cotide_predictors.persistence import model_files
 from cotide_predictors.persistence.model_files import write_arrays
+from cotide_predictors.run_time.habits import namespace_weights
 from cotide_predictors.run_time.habits.keyed_states import KeyedStates
 from cotide_predictors.run_time.habits.likeness import KEY_BYTES, NAMESPACE_BYTES
 from cotide_predictors.run_time.habits.live_forecaster import TabledForecaster
 from cotide_predictors.run_time.habits.live_mixture import LONGEST, MOST_KEYS, MixtureState, RunTimeMixture
+from cotide_predictors.run_time.habits.namespace_weights import Learned
 from cotide_predictors.run_time.habits.pod_run_times import (
     MOST_NAMESPACES,
     REMEMBERED_RUNS,
@@ -28,13 +31,15 @@ from cotide_predictors.run_time.habits.pod_run_times import (
     Contender,
     PodRunTimes,
 )
-from cotide_predictors.run_time.kernels.run_habits import CASES, CELLS, COMPONENTS, KEYS, LAGS, LEVELS_TAKEN
+from cotide_predictors.run_time.kernels.run_habits import KEYS, LAGS
 
 KIND: Final = "run-time-habits"
 RATIO_MOST: Final = 1e9
 """Largest share of a forecast that a run is read to be (chosen: beyond any two times that the bins hold)."""
 DIGEST_BYTES: Final = 120_000
 """Of a table in a digest (chosen: two forecasters' tables fit into a ConfigMap)."""
+SHARED_WEIGHTS: Final = "weights"
+"""An array of mixtures that were kept with one set of weights for all namespaces."""
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -49,7 +54,8 @@ def arrays_of(contender: Contender, most_keys: int | None = None) -> dict[str, N
 
     Parameters
     ----------
-    most_keys : of the mixture of each kind, those learned last; of tables `DIGEST_BYTES`; None for all.
+    most_keys : of the mixture of each kind, those learned last; of tables, and of weights, `DIGEST_BYTES`; None for
+        all.
     """
     accuracies = list(contender.accuracies.values())
     arrays: dict[str, NDArray[Any]] = {
@@ -106,10 +112,11 @@ def _taking_up(contender: Contender, arrays: Arrays) -> Callable[[], None]:
     accuracies = _accuracies(arrays)
     forecaster = contender.forecaster
     if isinstance(forecaster, RunTimeMixture):
-        state = _state(arrays)
+        state, weights = _state(arrays), _weights(arrays)
 
         def take_up() -> None:
             forecaster.restore(state)
+            forecaster.weights.replace(weights)
             contender.accuracies = accuracies
 
         return take_up
@@ -131,11 +138,8 @@ def _tables(contender: Contender) -> dict[str, KeyedStates]:
 def _mixture_arrays(mixture: RunTimeMixture, most_keys: int | None) -> dict[str, NDArray[Any]]:
     state = mixture.state(most_keys)
     arrays: dict[str, NDArray[Any]] = {
-        "ratios": state.ratios.astype(np.float32),
-        "weights": state.weights,
-        "counts": state.counts,
-        "level": state.level,
-        "outcomes": state.outcomes,
+        "ratios": state.ratios if most_keys is None else state.ratios.astype(np.float32),
+        **mixture.weights.arrays(None if most_keys is None else DIGEST_BYTES),
     }
     for kind in range(KEYS):
         arrays[f"keys{kind}"] = _bytes(state.keys[kind], KEY_BYTES)
@@ -148,24 +152,14 @@ def _state(arrays: Arrays) -> MixtureState:
     runs = tuple(
         _checked(arrays[f"runs{kind}"], (len(keys[kind]), LAGS), LONGEST).astype(np.int64) for kind in range(KEYS)
     )
-    weights = _checked(arrays["weights"], (CASES, 2, COMPONENTS), 1.0)
-    if not np.allclose(weights.sum(axis=(1, 2)), 1.0, atol=1e-6):
-        raise ValueError("weights do not add up to 1")
-    level = _checked(arrays["level"], (1,), LEVELS_TAKEN[1])
-    if level[0] < LEVELS_TAKEN[0]:
-        raise ValueError("level is too low")
-    outcomes = _checked(arrays["outcomes"], (2, CELLS), 2.0**53)
-    if (outcomes[1] > outcomes[0] + 1e-6).any():
-        raise ValueError("an accuracy is above 1")
-    return MixtureState(
-        keys=keys,
-        runs=runs,
-        ratios=_checked(arrays["ratios"], (len(keys[-1]), LAGS), RATIO_MOST),
-        weights=weights,
-        counts=_checked(arrays["counts"], (CASES,), 2.0**53).astype(np.int64),
-        level=level,
-        outcomes=outcomes,
-    )
+    return MixtureState(keys, runs, _checked(arrays["ratios"], (len(keys[-1]), LAGS), RATIO_MOST))
+
+
+def _weights(arrays: Arrays) -> dict[bytes, Learned]:
+    if SHARED_WEIGHTS in arrays:
+        return {}
+    learners = _keys(arrays["learners"], NAMESPACE_BYTES, namespace_weights.MOST_NAMESPACES)
+    return namespace_weights.read(arrays, learners)
 
 
 def _accuracies(arrays: Arrays) -> dict[bytes, Accuracies]:
