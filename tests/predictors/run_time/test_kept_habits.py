@@ -112,6 +112,20 @@ def test_a_digest_of_weights_fits_its_bytes_and_is_of_the_namespaces_that_learne
     ]
 
 
+def test_of_a_digest_half_is_half_as_large() -> None:
+    run_times = PodRunTimes("habits", "fmkf")
+    for number in range(400):
+        one = pod(f"n{number}/etl", job=f"n{number}/etl", requested_seconds=60.0)
+        over = one._replace(phase=PodPhase.SUCCEEDED, started_seconds=0.0, finished_seconds=100.0 + number)
+        run_times.arrived([PodUpserted(one), PodUpserted(one)], HeuristicCompletion())
+        run_times.arrived([PodUpserted(over)], HeuristicCompletion())
+    whole, half = (
+        sum(array.nbytes for arrays in kept(run_times, 400, halvings).values() for array in arrays.values())
+        for halvings in range(2)
+    )
+    assert half < 0.6 * whole
+
+
 def test_of_too_many_namespaces_the_one_that_learned_last_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(namespace_weights, "MOST_NAMESPACES", 2)
     weights = NamespaceWeights()

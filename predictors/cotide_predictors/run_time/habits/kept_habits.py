@@ -49,31 +49,41 @@ def file_of(name: str) -> str:
     return f"{name}.npz"
 
 
-def arrays_of(contender: Contender, most_keys: int | None = None) -> dict[str, NDArray[Any]]:
+def arrays_of(
+    contender: Contender, most_keys: int | None = None, most_bytes: int | None = None
+) -> dict[str, NDArray[Any]]:
     """Return a forecaster's state and its accuracies by namespace as they are now.
 
     Parameters
     ----------
-    most_keys : of the mixture of each kind, those learned last; of tables, and of weights, `DIGEST_BYTES`; None for
-        all.
+    most_keys : of the mixture of each kind, and of namespaces with accuracies, those learned last; None for all.
+    most_bytes : of each table, and of the mixture's weights; None for all.
     """
-    accuracies = list(contender.accuracies.values())
+    scored = list(contender.accuracies.items())
+    scored = scored if most_keys is None else scored[-most_keys:]
     arrays: dict[str, NDArray[Any]] = {
-        "namespaces": _bytes(tuple(contender.accuracies), NAMESPACE_BYTES),
-        "accuracies": np.array(accuracies, np.float64).reshape(-1, len(Accuracies._fields)),
+        "namespaces": _bytes(tuple(name for name, _ in scored), NAMESPACE_BYTES),
+        "accuracies": np.array([one for _, one in scored], np.float64).reshape(-1, len(Accuracies._fields)),
     }
     if isinstance(contender.forecaster, RunTimeMixture):
-        return arrays | _mixture_arrays(contender.forecaster, most_keys)
+        return arrays | _mixture_arrays(contender.forecaster, most_keys, most_bytes)
     for name, table in _tables(contender).items():
-        keys, rows = table.arrays(None if most_keys is None else DIGEST_BYTES)
+        keys, rows = table.arrays(most_bytes)
         arrays |= {f"{name}_keys": keys, f"{name}_rows": rows}
     return arrays
 
 
-def kept(run_times: PodRunTimes, most_keys: int | None = None) -> dict[str, Arrays]:
-    """Return the arrays of all forecasters by file; a digest is shared by them."""
-    share = None if most_keys is None else most_keys // len(run_times.contenders)
-    return {file_of(one.name): arrays_of(one, share) for one in run_times.contenders}
+def kept(run_times: PodRunTimes, most_keys: int | None = None, halvings: int = 0) -> dict[str, Arrays]:
+    """Return the arrays of all forecasters by file; a digest is shared by them.
+
+    Parameters
+    ----------
+    most_keys : of a digest; None for all that was learned. halvings : times that a digest is made half as large.
+    """
+    if most_keys is None:
+        return {file_of(one.name): arrays_of(one) for one in run_times.contenders}
+    share, most_bytes = most_keys // len(run_times.contenders) >> halvings, DIGEST_BYTES >> halvings
+    return {file_of(one.name): arrays_of(one, max(1, share), most_bytes) for one in run_times.contenders}
 
 
 def to_files(arrays: Mapping[str, Arrays], words: Mapping[str, object] | None = None) -> dict[str, bytes]:
@@ -135,11 +145,11 @@ def _tables(contender: Contender) -> dict[str, KeyedStates]:
     return cast(TabledForecaster, contender.forecaster).tables
 
 
-def _mixture_arrays(mixture: RunTimeMixture, most_keys: int | None) -> dict[str, NDArray[Any]]:
+def _mixture_arrays(mixture: RunTimeMixture, most_keys: int | None, most_bytes: int | None) -> dict[str, NDArray[Any]]:
     state = mixture.state(most_keys)
     arrays: dict[str, NDArray[Any]] = {
         "ratios": state.ratios if most_keys is None else state.ratios.astype(np.float32),
-        **mixture.weights.arrays(None if most_keys is None else DIGEST_BYTES),
+        **mixture.weights.arrays(most_bytes),
     }
     for kind in range(KEYS):
         arrays[f"keys{kind}"] = _bytes(state.keys[kind], KEY_BYTES)
