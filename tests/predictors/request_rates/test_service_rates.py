@@ -9,7 +9,13 @@ from engine_objects import running_pod
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import (
-    PodDeleted, PodUpserted, RatesForecasted, ServiceSampled, Workload, WorkloadDeleted, WorkloadUpserted,
+    PodDeleted,
+    PodUpserted,
+    RatesForecasted,
+    ServiceSampled,
+    Workload,
+    WorkloadDeleted,
+    WorkloadUpserted,
 )  # fmt: skip
 from cotide_predictors.request_rates.rate_experts import DAY_SLOTS
 from cotide_predictors.request_rates.service_rates import FIRST_SERVICES, ServiceRates
