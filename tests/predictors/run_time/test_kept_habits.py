@@ -134,6 +134,21 @@ def test_of_too_many_namespaces_the_one_that_learned_last_stays(monkeypatch: pyt
     assert [float(weights.of(name).level[0]) for name in (b"a", b"b", b"c")] == [0.6, FIRST_LEVEL, 0.6]
 
 
+def test_shares_are_those_of_what_was_taken_up() -> None:
+    """Of three keys one goes for a newcomer: the oldest of the namespace that has two of them."""
+    table = KeyedStates(np.zeros(1), np.full(1, 9.0), 3)
+    names = [b"aaaaaa0000000001", b"bbbbbb0000000001", b"bbbbbb0000000002", b"cccccc0000000001", b"bbbbbb0000000003"]
+    table.replace({name: np.ones(1) for name in names[:3]})
+    table.put(names[3], np.ones(1))
+    assert [table.get(name) is not None for name in names] == [True, False, True, True, False]
+    table.retain([b"bbbbbb"])
+    table.put(names[2], np.full(1, np.nan))
+    for name in names[:3]:
+        table.put(name, np.ones(1))
+    table.put(names[4], np.ones(1))
+    assert [table.get(name) is not None for name in names] == [True, False, True, False, True]
+
+
 def test_a_changed_byte_and_a_model_of_another_kind_are_refused() -> None:
     files = to_files(kept(taught(100.0)))
     with pytest.raises(ModelError, match="sha256"):

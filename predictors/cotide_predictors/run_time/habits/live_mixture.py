@@ -18,6 +18,7 @@ import numpy as np
 
 from cotide_core.kernels.array_types import Floats, Integers
 from cotide_predictors.run_time.habits.likeness import NAMESPACE_BYTES, Likeness
+from cotide_predictors.run_time.habits.namespace_shares import NamespaceShares
 from cotide_predictors.run_time.habits.namespace_weights import Learned, NamespaceWeights
 from cotide_predictors.run_time.kernels.run_habits import (
     KEYS,
@@ -31,7 +32,8 @@ from cotide_predictors.run_time.kernels.run_habits import (
 )
 
 MOST_KEYS: Final = 20_000
-"""Keys of each kind of likeness; of more, those not learned for longest go (chosen: some 10 MB in all)."""
+"""Keys of each kind of likeness; of more, those not learned for longest go, as far as `namespace_shares` lets them
+(chosen: some 20 MB in all)."""
 LONGEST: Final = int(LONGEST_SECONDS)
 NOBODY: Final = 0
 """Row of keys that were never learned; it stays empty."""
@@ -96,6 +98,7 @@ class RunTimeMixture:
         self._habits: Habits = habits_of(one, one, one)
         self._rows: tuple[dict[bytes, int], ...] = tuple({} for _ in range(KEYS))
         """Key to row, by kind; the last learned at the end."""
+        self._shares = tuple(NamespaceShares() for _ in range(KEYS))
         self._free: tuple[list[int], ...] = tuple([] for _ in range(KEYS))
         self._grow(64)
 
@@ -144,7 +147,7 @@ class RunTimeMixture:
         """Drop what was learned in other namespaces than these, named by `likeness.namespace_key`."""
         for kind, rows in enumerate(self._rows):
             for key in [key for key in rows if key[:NAMESPACE_BYTES] not in namespaces]:
-                self._clear(kind, rows.pop(key))
+                self._forget(kind, key)
         self.weights.retain(namespaces)
 
     def state(self, most: int | None = None) -> MixtureState:
@@ -162,6 +165,7 @@ class RunTimeMixture:
         """Begin with the past runs that an earlier mixture learned; ``weights`` are restored apart."""
         for rows in self._rows:
             rows.clear()
+        self._shares = tuple(NamespaceShares() for _ in range(KEYS))
         for free in self._free:
             free.clear()
         self._habits.runs[:] = 0
@@ -191,14 +195,17 @@ class RunTimeMixture:
         row = rows.pop(key, None)
         if row is None:
             if len(rows) >= self._most_keys:
-                self._clear(kind, rows.pop(next(iter(rows))))
+                self._forget(kind, self._shares[kind].to_forget(next(iter(rows)), key))
             row = free.pop() if free else len(rows) + 1
             if row >= self._habits.runs.shape[1]:
                 self._grow(2 * row)
         rows[key] = row
+        self._shares[kind].learned(key)
         return row
 
-    def _clear(self, kind: int, row: int) -> None:
+    def _forget(self, kind: int, key: bytes) -> None:
+        row = self._rows[kind].pop(key)
+        self._shares[kind].forgotten(key)
         self._habits.runs[kind, row] = 0
         if kind == KEYS - 1:
             self._habits.ratios[row] = 0.0
