@@ -165,7 +165,8 @@ def _row(name: str, policy: str, by_seed: Sequence[Figures]) -> Row:
         values = np.array([one[figure] for one in by_seed])
         means[figure] = float(values.mean())
         freedom = len(values) - 1
-        intervals[figure] = _student(freedom) * float(values.std(ddof=1)) / math.sqrt(len(values)) if freedom else math.nan
+        deviation = float(values.std(ddof=1)) if freedom else math.nan
+        intervals[figure] = _student(freedom) * deviation / math.sqrt(len(values))
     return Row(name, policy, means, intervals, tuple(by_seed))
 
 
