@@ -6,6 +6,7 @@ Called by `main`. Reads the ledger of an operator in shadow and the model files 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import click
 
 from cotide_cli.ledgers.replay_command import LEDGER_NAME, MODELS_NAME, ModelDirectory
 from cotide_cli.printing import as_text, output_option
-from cotide_core.errors import InputError
+from cotide_core.errors import InputError, LedgerError
 from cotide_core.recording.shadow_report import ShadowReport, shadow_report
 from cotide_core.units import counted, format_seconds
 
@@ -37,10 +38,22 @@ def command(ledger: Path, slot_seconds: float, output: str) -> None:
     file = ledger / LEDGER_NAME if ledger.is_dir() else ledger
     try:
         with file.open("rb") as lines:
-            found = shadow_report(lines, ModelDirectory(file.parent / MODELS_NAME), slot_seconds=slot_seconds)
+            models = ModelDirectory(file.parent / MODELS_NAME)
+            found = shadow_report(_whole(lines, file), models, slot_seconds=slot_seconds)
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror}", file=str(file)) from error
+    except LedgerError as error:
+        raise InputError(str(error), file=str(file)) from error
     click.echo(_as_table(found) if output == "table" else as_text(asdict(found), output))
+
+
+def _whole(lines: Iterable[bytes], file: Path) -> Iterator[bytes]:
+    """Yield the lines that are whole: an operator may be writing its last one, or have died over it."""
+    for line in lines:
+        if not line.endswith(b"\n"):
+            click.echo(f"{file}: the last line is cut short, and left out", err=True)
+            return
+        yield line
 
 
 def _as_table(found: ShadowReport) -> str:

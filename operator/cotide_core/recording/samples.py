@@ -9,7 +9,7 @@ take the room of another's.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -24,7 +24,7 @@ from cotide_core.kernels.array_types import Floats
 from cotide_core.recording.ledger import read_ledger
 from cotide_core.state.cluster_state import ClusterState, PodRecord
 from cotide_core.state.namespace_use import namespace_of
-from cotide_core.state.node_columns import CPU_COLUMN
+from cotide_core.state.node_columns import CPU_COLUMN, TYPES_MOST
 
 POOL: Final = ""
 """The learner of the namespaces that an administrator pools; each other namespace is a learner of its own name."""
@@ -247,15 +247,22 @@ class SampleCollector:
 
 
 def qos_samples(measured: Sequence[MeasuredMix]) -> QosSamples:
-    """Return measured mixes as columns, in the same order."""
-    types = tuple(sorted({name for sample in measured for name, _, _ in sample.jobs}))
-    column = {name: index for index, name in enumerate(types)}
+    """Return measured mixes as columns, in the same order.
+
+    At most `TYPES_MOST` types have columns, those met most often; rarer ones share that of pods without a type, as they
+    would in the engine's state. Samples are of many moments: types that never met would else be as many as samples.
+    """
+    met = Counter(name for sample in measured for name, _, _ in sample.jobs)
+    usual = sorted(met, key=lambda name: (-met[name], name))[:TYPES_MOST]
+    types = tuple(sorted({*usual, *([""] if len(met) > len(usual) else [])}))
+    found = {name: index for index, name in enumerate(types)}
+    column = {name: found[name] if name in found else found[""] for name in met}
     counts = np.zeros((len(measured), len(types)))
     input_bytes = np.zeros((len(measured), len(types)))
     for index, sample in enumerate(measured):
         for name, count, size in sample.jobs:
-            counts[index, column[name]] = count
-            input_bytes[index, column[name]] = size
+            counts[index, column[name]] += count
+            input_bytes[index, column[name]] += size
     services = tuple(sorted({sample.service for sample in measured}))
     at = {name: index for index, name in enumerate(services)}
     mixes = MixBatch(

@@ -22,7 +22,7 @@ from cotide_core.instructions import Instruction
 from cotide_core.units import counted
 from cotide_operator.config.settings import RunTimePredictor
 from cotide_operator.models.forecast_scores import ForecastScores
-from cotide_operator.models.learned_store import RUN_TIMES, Files, LearnedStore, StoreSilent
+from cotide_operator.models.learned_store import RUN_TIMES, Files, LearnedStore, StoreSilent, TooLarge
 from cotide_operator.observability.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ CHALLENGE: Final = "challenge.npz"
 """Beside the forecasters' files: the hours of the challenge under way."""
 DIGEST_NAMESPACES: Final = 100
 """Of a challenge in a digest (chosen: 40 KB)."""
+HALVINGS: Final = 4
+"""Of a digest that is too large for its store; where a sixteenth is, it is said, and nothing kept (chosen)."""
 CONFIGURED: Final = "configured"
 CHAMPION: Final = "champion"
 """Words of the manifest: names of champion and challenger as configured, and who is in force."""
@@ -173,16 +175,9 @@ class RunTimeHabits:
         self._seen = there
         if self._kept is None or self._unread or self.run_times.learned == self._learned_kept:
             return
-        from cotide_predictors.run_time.habits import kept_habits
-
         learned = self.run_times.learned
-        digest = self._kept.most_samples
-        arrays = kept_habits.kept(self.run_times, digest)
-        if len(self._configured) > 1:
-            arrays[CHALLENGE] = self.challenge.arrays(*(() if digest is None else (DIGEST_NAMESPACES,)))
-        words = {CONFIGURED: self._configured, CHAMPION: self.run_times.contenders[0].name}
         try:
-            await self._kept.save(RUN_TIMES, "", await asyncio.to_thread(kept_habits.to_files, arrays, words))
+            await self._write(self._kept)
         except CotideError as error:
             self._telemetry.learned_store.labels("failed").inc()
             if str(error) != self._complaint:
@@ -191,6 +186,23 @@ class RunTimeHabits:
             return
         self._learned_kept, self._complaint = learned, ""
         self._telemetry.learned_store.labels("kept").inc()
+
+    async def _write(self, kept: LearnedStore) -> None:
+        """Write what was learned, less of it where all is too large."""
+        from cotide_predictors.run_time.habits import kept_habits
+
+        digest = kept.most_samples
+        for halvings in range(HALVINGS + 1):
+            arrays = kept_habits.kept(self.run_times, digest, halvings)
+            if len(self._configured) > 1:
+                arrays[CHALLENGE] = self.challenge.arrays(*(() if digest is None else (DIGEST_NAMESPACES,)))
+            words = {CONFIGURED: self._configured, CHAMPION: self.run_times.contenders[0].name}
+            try:
+                await kept.save(RUN_TIMES, "", await asyncio.to_thread(kept_habits.to_files, arrays, words))
+                return
+            except TooLarge:
+                if halvings == HALVINGS or digest is None:
+                    raise
 
     def _kept_challenge(self, words: Document, files: Files) -> RunTimeChallenge | None:
         """Return the challenge to go on with; None where others were configured than now."""

@@ -8,7 +8,8 @@ Called by the engine through `forecasts.CompletionForecaster`, by training and b
 fitted in logs, so that an error of a tenth weighs the same for a short job and a long one. The quantiles come from
 the forest's out-of-bag residuals.
 
-Invariant: ``p90 >= p50 > 0``; an unknown type is the worst known one, unless the user gave an estimate for it.
+Invariant: ``p90 >= p50 > 0``; an unknown type is the worst known one (beside many, the worst of those whose trend is
+longest), unless the user gave an estimate for it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,12 @@ FEATURES: Final = (
     {"name": "log_input_bytes", "unit": "natural log of bytes"},
     {"name": "type_rank", "unit": "rank of the type by lone seconds at its usual size"},
 )
+TYPES_MOST: Final = 256
+"""Types that a model knows, those with the most samples (chosen, as many as the engine tells apart at once): a type is
+a word of whoever runs a pod, and each pod may have another."""
+SLOWEST_ASKED: Final = 16
+"""Known types that an unknown one is asked as, those with the longest trend (chosen: all of them took ten seconds for
+1,000 pods of unknown types beside 256 known ones, in which nobody's pod was placed)."""
 ROUNDS: Final = 15
 """Turns between lone times and slowdown (chosen: changes are below 1e-3 after ten on the measured grid)."""
 
@@ -70,7 +77,7 @@ class CompletionModel(Estimator, model_files.FiledModel):
 
     Attributes
     ----------
-    types_ : the T known types, sorted.
+    types_ : the T known types, sorted; at most `TYPES_MOST`.
     lone_, slowdown_, forest_ : the three factors.
     residual_quantiles_ : (p50, p90) of the log residuals out of bag.
     """
@@ -97,6 +104,11 @@ class CompletionModel(Estimator, model_files.FiledModel):
         if len(seconds) > self.most_samples:
             generator = np.random.default_rng(self.random_state)
             rows = np.sort(generator.choice(len(seconds), self.most_samples, replace=False))
+            names, seconds, sizes, rates, pressure = (part[rows] for part in (names, seconds, sizes, rates, pressure))
+        found, met = np.unique(names, return_counts=True)
+        if len(found) > TYPES_MOST:
+            usual_types = found[np.argsort(-met, kind="stable")[:TYPES_MOST]]
+            rows = np.flatnonzero(np.isin(names, usual_types))
             names, seconds, sizes, rates, pressure = (part[rows] for part in (names, seconds, sizes, rates, pressure))
         self.types_ = tuple(sorted(set(names.tolist())))
         kinds = np.searchsorted(np.asarray(self.types_), names)
@@ -224,12 +236,8 @@ class CompletionModel(Estimator, model_files.FiledModel):
         """Return (n,) log lone seconds; an unknown type is asked as every known one, and the slowest taken."""
         asked = np.asarray(input_bytes, dtype=np.float64)
         unknown = np.flatnonzero(kinds < 0)
-        known_types = len(self.types_)
         if len(unknown):
-            every = np.tile(np.arange(known_types), len(unknown))
-            worst: Floats = (
-                self._log_lone(every, np.repeat(asked[unknown], known_types)).reshape(-1, known_types).max(axis=1)
-            )
+            worst = self._log_slowest(asked[unknown])
             if len(unknown) == len(kinds):
                 return worst
         safe = np.maximum(kinds, 0)
@@ -238,6 +246,19 @@ class CompletionModel(Estimator, model_files.FiledModel):
         if len(unknown):
             lone[unknown] = worst
         return lone
+
+    def _log_slowest(self, input_bytes: Floats) -> Floats:
+        """Return (n,) log lone seconds of the slowest known type at each size."""
+        sizes, index = np.unique(input_bytes, return_inverse=True)
+        kinds = np.tile(np.arange(len(self.types_)), (len(sizes), 1))
+        declared = self.lone_.declared(kinds, sizes[:, None])
+        trend = np.log(self.lone_.seconds(kinds, declared))
+        if len(self.types_) > SLOWEST_ASKED:
+            kinds = np.argpartition(-trend, SLOWEST_ASKED, axis=1)[:, :SLOWEST_ASKED]
+            declared, trend = (np.take_along_axis(part, kinds, axis=1) for part in (declared, trend))
+        lone = trend + self.forest_.predict(self._features(kinds.ravel(), declared.ravel())).reshape(trend.shape)
+        slowest: Floats = lone.max(axis=1)[index]
+        return slowest
 
 
 def take_jobs(jobs: JobBatch, rows: Indices) -> JobBatch:

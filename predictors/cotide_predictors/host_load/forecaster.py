@@ -86,9 +86,9 @@ class HostLoadModel:
         if self.feedback is None:
             raise ValueError("only allocated load (centre feedback-ar) is revised by placements")
         chosen = np.asarray(rows, dtype=np.intp)
-        before = self.feedback.last[chosen]
-        moved = np.where(np.isfinite(before), values - before, 0.0)
-        self.feedback.revise(chosen, np.clip(values, 0.0, self.ceiling))
+        before, held = self.feedback.last[chosen], np.clip(values, 0.0, self.ceiling)
+        moved = np.where(np.isfinite(before), held - before, 0.0)
+        self.feedback.revise(chosen, held)
         self._bank.shift(chosen, moved)
         for slots, horizon in self._horizons.items():
             if not horizon.stale:

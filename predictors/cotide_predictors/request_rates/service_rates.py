@@ -7,7 +7,8 @@ A driver asks it before each call of the engine, live and in virtual time alike:
 The rate that is forecast is that of a Workload's busiest pod; each of its pods is told its own last slot's rate, raised
 by as much. Where the forecast does not score better than the last value, the last value is told: a pod's own. Every
 forecast is scored, told or not. Invariants: nothing is forecast of a pod without a measurement; a slot in which nobody
-measured counts as the rate that was told last, as the engine itself goes on with it.
+measured counts as the rate that was told last, as the engine itself goes on with it; what is remembered is of Workloads
+that are there, and of pods that are.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from cotide_core.events import (
     RatesForecasted,
     ServiceSampled,
     WorkloadDeleted,
+    WorkloadUpserted,
 )
 from cotide_core.kernels.array_types import Floats
 from cotide_predictors.request_rates.rate_model import LEVELS, RateModel, RateScores
@@ -56,6 +58,8 @@ class ServiceRates:
         self._model = RateModel(FIRST_SERVICES, horizons_slots)
         self._row_of: dict[str, int] = {}
         self._spare = list(range(FIRST_SERVICES - 1, -1, -1))
+        self._workloads: set[str] = set()
+        """Those that are there, and those whose past was told."""
         self._workload_of: dict[str, str] = {}
         self._rates: dict[str, float] = {}
         self._peaks: dict[str, float] = {}
@@ -76,6 +80,7 @@ class ServiceRates:
 
     def remember(self, past: Mapping[str, Sequence[float]]) -> None:
         """Learn from the slots before the first one: rates by Workload, of its busiest pod, all of one length."""
+        self._workloads.update(past)
         rows = [self._row(workload) for workload in past]
         for rates in zip(*past.values(), strict=True):
             values = np.full(self._model.services, np.nan)
@@ -90,6 +95,11 @@ class ServiceRates:
     def horizons_slots(self) -> tuple[int, ...]:
         """Horizons in slots, rising."""
         return self._model.horizons
+
+    @property
+    def services(self) -> int:
+        """Workloads that there is room for; more make more."""
+        return self._model.services
 
     def trusted_share(self, level: float) -> float:
         """Return the share of services and horizons that are told a forecast; nan without any service."""
@@ -107,11 +117,11 @@ class ServiceRates:
                 self._workload_of.pop(key, None)
                 self._rates.pop(key, None)
                 self._peaks.pop(key, None)
+            case WorkloadUpserted(workload):
+                self._workloads.add(workload.key)
             case WorkloadDeleted(key):
-                row = self._row_of.pop(key, None)
-                if row is not None:
-                    self._model.reset([row])
-                    self._spare.append(row)
+                self._workloads.discard(key)
+                self._forget([key])
             case _:
                 pass
 
@@ -134,6 +144,16 @@ class ServiceRates:
         for _ in range(missing):
             self._model.record(np.full(self._model.services, np.nan))
         self._peaks = dict(self._rates)
+        # Pods may outlive their Workload, or name none that is there: nothing else says when these are over.
+        there = self._workloads.union(self._workload_of.values())
+        self._forget([workload for workload in self._row_of if workload not in there])
+
+    def _forget(self, workloads: Iterable[str]) -> None:
+        """Give the rows of Workloads that are gone to others."""
+        rows = [self._row_of.pop(workload) for workload in workloads if workload in self._row_of]
+        if rows:
+            self._model.reset(rows)
+            self._spare.extend(rows)
 
     def _forecast(self) -> RatesForecasted | None:
         assert self.level is not None  # noqa: S101 - asked for a level only

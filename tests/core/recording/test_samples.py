@@ -22,8 +22,9 @@ from cotide_core.events import (
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind
 from cotide_core.recording.ledger import LedgerWriter
-from cotide_core.recording.samples import POOL, SampleCollector, samples_from_ledger
+from cotide_core.recording.samples import POOL, MeasuredMix, SampleCollector, qos_samples, samples_from_ledger
 from cotide_core.state.cluster_state import ClusterState
+from cotide_core.state.node_columns import TYPES_MOST
 
 NODE = NodeUpserted(Node("a", (("cpu", 4000), ("pods", 9))))
 WEB = Pod("d/web", "w", WorkloadClass.ONLINE, (), 0.0, PodPhase.RUNNING, "a", workload="d/web")
@@ -190,3 +191,17 @@ def test_no_namespace_takes_the_room_of_another_and_of_too_many_the_longest_sile
             )
     assert tape.collector.learners() == ["loud", POOL, "third"]
     assert (len(tape.collector.completion("loud").types), tape.collector.counts("loud")) == (2, (0, 3))
+
+
+def test_types_that_never_met_are_columns_up_to_as_many_as_may_meet() -> None:
+    """A tenant that names a new type each run would else make training as large as samples times types."""
+    measured = [
+        MeasuredMix("d/web", 1.0, 0.0, 10.0, 0.0, (("etl", 1, 7), (f"run-{number}", 2, 5)), 1.0)
+        for number in range(TYPES_MOST + 40)
+    ]
+    mixes = qos_samples(measured).mixes
+    assert len(mixes.types) == TYPES_MOST + 1
+    assert mixes.types[0] == ""
+    assert mixes.counts.sum(axis=1).tolist() == [3.0] * len(measured)
+    assert mixes.input_bytes.sum(axis=1).tolist() == [12.0] * len(measured)
+    assert mixes.counts[:, mixes.types.index("etl")].tolist() == [1.0] * len(measured)

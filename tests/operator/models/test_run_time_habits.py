@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from engine_objects import pod
 from cotide_core.events import PodPhase, PodUpserted, RunTimesForecasted
 from cotide_core.forecasting.heuristics import HeuristicCompletion
 from cotide_operator.models.forecast_scores import ForecastScores
-from cotide_operator.models.learned_store import RUN_TIMES, DirectoryStore, Files, StoreSilent
+from cotide_operator.models.learned_store import RUN_TIMES, DirectoryStore, Files, StoreSilent, TooLarge
 from cotide_operator.models.run_time_habits import RunTimeHabits
 from cotide_operator.observability.metrics import Metrics
 
@@ -53,6 +54,27 @@ def test_what_was_learned_is_told_by_the_next_process_from_its_first_pod_on(tmp_
     assert after.value("learned_store_total", outcome="restored") == 1.0
     (forecast,) = after.run(50, 300.0)
     assert isinstance(forecast, RunTimesForecasted)
+    assert forecast.forecasts[0].seconds_p50 == pytest.approx(300.0, abs=2)
+
+
+def test_of_what_is_too_large_for_its_store_as_much_is_kept_as_it_takes(tmp_path: Path) -> None:
+    class Small(DirectoryStore):
+        most_samples = 64  # type: ignore[assignment]
+
+        async def save(self, part: str, learner: str, files: Mapping[str, bytes]) -> None:
+            if sum(map(len, files.values())) > 30_000:
+                raise TooLarge("too many bytes")
+            await super().save(part, learner, files)
+
+    tenants = [f"tenant-{number}" for number in range(100)]
+    before = Replica(Small(tmp_path), ("shop", *tenants))
+    for tenant in tenants:
+        before.run(1, 300.0, tenant)
+    for number in range(12):
+        before.run(number, 300.0)
+    asyncio.run(before.habits.keep())
+    assert before.value("learned_store_total", outcome="kept") == 1.0
+    (forecast,) = Replica(Small(tmp_path)).run(50, 300.0)
     assert forecast.forecasts[0].seconds_p50 == pytest.approx(300.0, abs=2)
 
 

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from cotide_core.errors import ModelError
 from cotide_core.forecasts import CompletionForecaster, CompletionSamples
-from cotide_predictors.completion.completion_model import CompletionModel, JobBatch, jobs_of, train_completion
+from cotide_predictors.completion import completion_model as completion_model_module
+from cotide_predictors.completion.completion_model import (
+    SLOWEST_ASKED,
+    CompletionModel,
+    JobBatch,
+    jobs_of,
+    train_completion,
+)
+from cotide_predictors.completion.forest import NumericForest
 
 NONE_GIVEN = np.array([np.nan])
 
@@ -70,6 +78,40 @@ def test_unknown_type_is_the_slowest_known_one(completion_model: CompletionModel
     rates, pressure = np.array([60_000.0] * 3), np.full(3, 0.25)
     unknown, slow, quick = completion_model.slowdown(("never seen", "slow", "quick"), rates, pressure)
     assert unknown == max(slow, quick)
+
+
+def of_types(count: int, runs: int = 6) -> CompletionModel:
+    """Type ``t7`` takes 8 s for each 100 MB."""
+    kinds, sizes = np.repeat(np.arange(count), runs), np.tile(np.geomspace(1e7, 1e9, runs), count)
+    noise = np.exp(0.02 * np.random.default_rng(5).standard_normal(len(kinds)))
+    jobs = JobBatch(tuple(f"t{kind}" for kind in kinds), sizes, np.zeros(len(kinds)), np.zeros(len(kinds)))
+    return CompletionModel(trees=10).fit(jobs, (kinds + 1) * sizes / 1e8 * noise)
+
+
+def test_beside_many_known_types_an_unknown_one_is_the_slowest_of_those_with_the_longest_trend(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever runs 200 pods of as many new types must not hold up everybody's for seconds."""
+    model, asked = of_types(100), 0
+    assert lone(model, "never seen", 1e8) == max(lone(model, f"t{kind}", 1e8) for kind in range(100))
+    predict = NumericForest.predict
+
+    def counted(forest: NumericForest, features: np.ndarray) -> np.ndarray:
+        nonlocal asked
+        asked += len(features)
+        return predict(forest, features)
+
+    monkeypatch.setattr(NumericForest, "predict", counted)
+    sizes = np.repeat(np.linspace(1e7, 1e9, 100), 2)
+    model.lone_seconds([f"new{number}" for number in range(200)], sizes, np.full(200, np.nan))
+    assert asked <= 100 * SLOWEST_ASKED
+
+
+def test_a_model_knows_the_types_with_the_most_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(completion_model_module, "TYPES_MOST", 2)
+    jobs = JobBatch(("a", "b", "b", "c", "c", "c"), np.full(6, 1e8), np.zeros(6), np.zeros(6))
+    model = CompletionModel().fit(jobs, np.full(6, 5.0))
+    assert (model.types_, model.samples_) == (("b", "c"), 5)
 
 
 def test_estimate_of_the_user_counts_for_unknown_types_only(completion_model: CompletionModel) -> None:

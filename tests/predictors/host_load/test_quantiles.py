@@ -192,6 +192,18 @@ def test_allocated_load_moves_with_a_placement_before_the_next_record() -> None:
     assert np.isfinite(model.forecast().p99).all()
 
 
+def test_what_is_placed_beyond_the_ceiling_and_goes_again_leaves_nothing_behind() -> None:
+    """Ten placements of 40 % more than a full host, each taken back within the slot."""
+    models = [HostLoadModel(1, centre="feedback-ar") for _ in range(2)]
+    for model in models:
+        for _ in range(40):
+            model.record(np.array([0.5]))
+    for _ in range(10):
+        models[0].revise([0], np.array([1.4]))
+        models[0].revise([0], np.array([0.5]))
+    assert models[0].forecast().p99 == pytest.approx(models[1].forecast().p99)
+
+
 def test_usage_is_measured_and_not_revised() -> None:
     with pytest.raises(ValueError, match="feedback-ar"):
         HostLoadModel(1).revise([0], np.array([0.5]))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cotide_core.errors import ModelError
+from cotide_predictors.learning import run_time_challenge
 from cotide_predictors.learning.run_time_challenge import HOURS, RunTimeChallenge, RunTimeVerdict, judged
 
 HOUR = 3600.0
@@ -51,6 +52,20 @@ def test_a_gain_of_one_lucky_night_is_noise() -> None:
     verdict = judged(found)
     assert verdict.gain > 0.03
     assert not verdict.promoted
+
+
+def test_a_tenant_of_more_series_than_count_leaves_the_hour_to_others_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first three count alone, the others as one; of the other tenant's two, who comes later, both as one."""
+    monkeypatch.setattr(run_time_challenge, "MOST_SERIES", 3)
+    challenge = RunTimeChallenge()
+    for number in range(7):
+        challenge.score(b"busy__", b"series%d" % number, 0.9, 0.1 if number < 3 else 0.5, 0.0)
+    for number, accuracy in enumerate((0.2, 0.4)):
+        challenge.score(b"quiet_", b"series%d" % number, accuracy, 1.0, 0.0)
+    challenge.score(b"busy__", b"series", 0.9, 0.1, HOUR)
+    (hour,) = challenge.closed
+    assert hour[b"busy__"] == pytest.approx((0.1, 0.8))
+    assert hour[b"quiet_"] == pytest.approx((0.7, 0.0))
 
 
 def play(challenge: RunTimeChallenge, count: int, begin: int = 0) -> list[RunTimeVerdict]:

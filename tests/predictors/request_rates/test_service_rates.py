@@ -8,9 +8,17 @@ import pytest
 from engine_objects import running_pod
 
 from cotide_core.classes import WorkloadClass
-from cotide_core.events import PodDeleted, PodUpserted, RatesForecasted, ServiceSampled, WorkloadDeleted
+from cotide_core.events import (
+    PodDeleted,
+    PodUpserted,
+    RatesForecasted,
+    ServiceSampled,
+    Workload,
+    WorkloadDeleted,
+    WorkloadUpserted,
+)  # fmt: skip
 from cotide_predictors.request_rates.rate_experts import DAY_SLOTS
-from cotide_predictors.request_rates.service_rates import ServiceRates
+from cotide_predictors.request_rates.service_rates import FIRST_SERVICES, ServiceRates
 
 SLOT = 300.0
 
@@ -90,6 +98,20 @@ def test_more_services_than_rows_make_room() -> None:
     forecast = rates.take([], SLOT)
     assert forecast is not None
     assert {one.pod: one.requests_per_second for one in forecast.forecasts}["d/p19"] == (29.0,)
+
+
+def test_services_that_come_and_go_take_no_more_room_than_there_were_at_once() -> None:
+    """Pods outlive their Workload by some slots, or name one that never was."""
+    rates = ServiceRates(SLOT, (1,), 0.5)
+    for number in range(60):
+        name, key = f"p{number}", f"d/w{number}"
+        pod = running_pod(name, "n", cls=WorkloadClass.ONLINE, workload=key, ours=False)
+        sampled = [PodUpserted(pod), ServiceSampled(f"d/{name}", 10.0 + number)]
+        come = [WorkloadUpserted(Workload(key, 10.0))] if number % 2 else []
+        rates.take([*come, *sampled], 3 * number * SLOT)
+        rates.take([WorkloadDeleted(key)] if number % 2 else [], (3 * number + 1) * SLOT)
+        rates.take([PodDeleted(f"d/{name}", f"u-{name}")], (3 * number + 2) * SLOT)
+    assert rates.services <= FIRST_SERVICES
 
 
 def test_a_level_that_is_not_kept_is_refused() -> None:

@@ -74,15 +74,26 @@ def test_a_new_owner_starts_from_what_its_namespace_knows(name: LivePredictor) -
     assert 100 <= made.seconds <= 900
 
 
-@pytest.mark.parametrize("name", [name for name in LIVE_PREDICTORS if name != "habits"])
+@EVERY
 def test_runs_of_another_namespace_move_no_bit(name: LivePredictor) -> None:
-    """The mixture's weights are shared by all; its past runs are not (test_live_habits)."""
     alone, beside = live_forecaster(name), live_forecaster(name)
     for number in range(20):
         run(alone, "etl", 200.0 + number)
         run(beside, "etl", 200.0 + number)
         run(beside, "etl", 90_000.0, "bank")
     assert repr(alone.forecast(like("etl"), 60.0)) == repr(beside.forecast(like("etl"), 60.0))
+
+
+def test_nine_in_ten_runs_stay_below_the_upper_end_beside_a_tenant_whose_runs_are_all_alike() -> None:
+    """Ten runs of 100 s come for each of ours, which spread by a factor of four."""
+    generator, forecaster = np.random.default_rng(1), live_forecaster("habits")
+    held = []
+    for _ in range(800):
+        for _ in range(10):
+            run(forecaster, "steady", 100.0, "bank")
+        seconds = float(np.exp(generator.normal(6.0, 0.7)))
+        held.append(seconds <= run(forecaster, "etl", seconds).upper)
+    assert np.mean(held[200:]) == pytest.approx(0.9, abs=0.03)
 
 
 @EVERY
@@ -103,6 +114,18 @@ def test_of_too_many_owners_the_one_not_learned_for_longest_goes(name: LivePredi
     for owner in ("a", "b", "a", "c"):  # b is the oldest when c comes
         run(forecaster, owner, 300.0)
     assert len(forecaster) == 2
+
+
+@EVERY
+def test_a_tenant_whose_jobs_are_all_named_anew_makes_nobody_elses_past_be_forgotten(name: LivePredictor) -> None:
+    forecaster = live_forecaster(name, most_keys=10)
+    for owner, seconds in (("etl", 300.0), ("report", 9000.0), ("etl", 310.0)):
+        run(forecaster, owner, seconds)
+    before = [repr(forecaster.forecast(like(owner), 60.0)) for owner in ("etl", "report")]
+    for number in range(50):
+        run(forecaster, f"j{number}", 7.0, "bank")
+    assert len(forecaster) == 10
+    assert [repr(forecaster.forecast(like(owner), 60.0)) for owner in ("etl", "report")] == before
 
 
 @EVERY

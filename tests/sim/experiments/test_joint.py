@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from cotide_sim.cluster.slot_forecasts import PeakRule
@@ -47,6 +48,17 @@ def test_a_reserve_that_does_as_much_at_no_more_violations_is_named() -> None:
 def test_the_rows_that_could_embarrass_us_are_there() -> None:
     wanted = {OURS, "qpsm", "hierarchical", "fifo-guarded", "random-guarded", "fifo"}
     assert wanted | {f"reserve {share}%" for share in (5, 10, 15, 20)} <= set(CONTENDERS)
+
+
+def test_intervals_of_eleven_seeds_are_students_as_those_of_fewer() -> None:
+    """Values of deviation 1 with n seeds: t / sqrt(n); 2.228 for 10 degrees of freedom, 2.262 for 9."""
+    for seeds, student in ((10, 2.26), (11, 2.228)):
+        values = np.arange(seeds, dtype=np.float64)
+        values = (values - values.mean()) / values.std(ddof=1)
+        contenders = {"reserve 10%": Contender("hierarchical", PeakRule(reserve_share=0.1))}
+        kept = {(seed, "reserve 10%"): dict.fromkeys(FIGURES, value) for seed, value in enumerate(values.tolist())}
+        (found,) = run(None, seeds=range(seeds), contenders=contenders, kept=kept).rows
+        assert found.intervals["jobs_finished"] == pytest.approx(student / np.sqrt(seeds), rel=1e-3)
 
 
 def test_a_small_run_has_all_figures_of_each_seed_and_is_the_same_again() -> None:

@@ -3,7 +3,8 @@
 Called by the operator, whose stores keep the files (a directory, or a ConfigMap). Names are not in it, only digests.
 Read as untrusted: whoever can write the store can write anything. Invariant: what can't be read in full is refused with
 one sentence, and nothing of it is used. Each forecaster has a file of its own name; what another configuration kept of
-a forecaster is taken up by whoever has that forecaster now.
+a forecaster is taken up by whoever has that forecaster now. Of a mixture that was kept with one set of weights for all
+namespaces, as it once was, the past runs are taken up, and each namespace begins with the first weights.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from numpy.typing import NDArray
 from cotide_core.errors import ModelError
 from cotide_predictors.persistence import model_files
 from cotide_predictors.persistence.model_files import write_arrays
+from cotide_predictors.run_time.habits import namespace_weights
 from cotide_predictors.run_time.habits.keyed_states import KeyedStates
 from cotide_predictors.run_time.habits.likeness import KEY_BYTES, NAMESPACE_BYTES
 from cotide_predictors.run_time.habits.live_forecaster import TabledForecaster
 from cotide_predictors.run_time.habits.live_mixture import LONGEST, MOST_KEYS, MixtureState, RunTimeMixture
+from cotide_predictors.run_time.habits.namespace_weights import Learned
 from cotide_predictors.run_time.habits.pod_run_times import (
     MOST_NAMESPACES,
     REMEMBERED_RUNS,
@@ -28,13 +31,15 @@ from cotide_predictors.run_time.habits.pod_run_times import (
     Contender,
     PodRunTimes,
 )
-from cotide_predictors.run_time.kernels.run_habits import CASES, CELLS, COMPONENTS, KEYS, LAGS, LEVELS_TAKEN
+from cotide_predictors.run_time.kernels.run_habits import KEYS, LAGS
 
 KIND: Final = "run-time-habits"
 RATIO_MOST: Final = 1e9
 """Largest share of a forecast that a run is read to be (chosen: beyond any two times that the bins hold)."""
 DIGEST_BYTES: Final = 120_000
 """Of a table in a digest (chosen: two forecasters' tables fit into a ConfigMap)."""
+SHARED_WEIGHTS: Final = "weights"
+"""An array of mixtures that were kept with one set of weights for all namespaces."""
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -44,30 +49,41 @@ def file_of(name: str) -> str:
     return f"{name}.npz"
 
 
-def arrays_of(contender: Contender, most_keys: int | None = None) -> dict[str, NDArray[Any]]:
+def arrays_of(
+    contender: Contender, most_keys: int | None = None, most_bytes: int | None = None
+) -> dict[str, NDArray[Any]]:
     """Return a forecaster's state and its accuracies by namespace as they are now.
 
     Parameters
     ----------
-    most_keys : of the mixture of each kind, those learned last; of tables `DIGEST_BYTES`; None for all.
+    most_keys : of the mixture of each kind, and of namespaces with accuracies, those learned last; None for all.
+    most_bytes : of each table, and of the mixture's weights; None for all.
     """
-    accuracies = list(contender.accuracies.values())
+    scored = list(contender.accuracies.items())
+    scored = scored if most_keys is None else scored[-most_keys:]
     arrays: dict[str, NDArray[Any]] = {
-        "namespaces": _bytes(tuple(contender.accuracies), NAMESPACE_BYTES),
-        "accuracies": np.array(accuracies, np.float64).reshape(-1, len(Accuracies._fields)),
+        "namespaces": _bytes(tuple(name for name, _ in scored), NAMESPACE_BYTES),
+        "accuracies": np.array([one for _, one in scored], np.float64).reshape(-1, len(Accuracies._fields)),
     }
     if isinstance(contender.forecaster, RunTimeMixture):
-        return arrays | _mixture_arrays(contender.forecaster, most_keys)
+        return arrays | _mixture_arrays(contender.forecaster, most_keys, most_bytes)
     for name, table in _tables(contender).items():
-        keys, rows = table.arrays(None if most_keys is None else DIGEST_BYTES)
+        keys, rows = table.arrays(most_bytes)
         arrays |= {f"{name}_keys": keys, f"{name}_rows": rows}
     return arrays
 
 
-def kept(run_times: PodRunTimes, most_keys: int | None = None) -> dict[str, Arrays]:
-    """Return the arrays of all forecasters by file; a digest is shared by them."""
-    share = None if most_keys is None else most_keys // len(run_times.contenders)
-    return {file_of(one.name): arrays_of(one, share) for one in run_times.contenders}
+def kept(run_times: PodRunTimes, most_keys: int | None = None, halvings: int = 0) -> dict[str, Arrays]:
+    """Return the arrays of all forecasters by file; a digest is shared by them.
+
+    Parameters
+    ----------
+    most_keys : of a digest; None for all that was learned. halvings : times that a digest is made half as large.
+    """
+    if most_keys is None:
+        return {file_of(one.name): arrays_of(one) for one in run_times.contenders}
+    share, most_bytes = most_keys // len(run_times.contenders) >> halvings, DIGEST_BYTES >> halvings
+    return {file_of(one.name): arrays_of(one, max(1, share), most_bytes) for one in run_times.contenders}
 
 
 def to_files(arrays: Mapping[str, Arrays], words: Mapping[str, object] | None = None) -> dict[str, bytes]:
@@ -106,10 +122,11 @@ def _taking_up(contender: Contender, arrays: Arrays) -> Callable[[], None]:
     accuracies = _accuracies(arrays)
     forecaster = contender.forecaster
     if isinstance(forecaster, RunTimeMixture):
-        state = _state(arrays)
+        state, weights = _state(arrays), _weights(arrays)
 
         def take_up() -> None:
             forecaster.restore(state)
+            forecaster.weights.replace(weights)
             contender.accuracies = accuracies
 
         return take_up
@@ -128,14 +145,11 @@ def _tables(contender: Contender) -> dict[str, KeyedStates]:
     return cast(TabledForecaster, contender.forecaster).tables
 
 
-def _mixture_arrays(mixture: RunTimeMixture, most_keys: int | None) -> dict[str, NDArray[Any]]:
+def _mixture_arrays(mixture: RunTimeMixture, most_keys: int | None, most_bytes: int | None) -> dict[str, NDArray[Any]]:
     state = mixture.state(most_keys)
     arrays: dict[str, NDArray[Any]] = {
-        "ratios": state.ratios.astype(np.float32),
-        "weights": state.weights,
-        "counts": state.counts,
-        "level": state.level,
-        "outcomes": state.outcomes,
+        "ratios": state.ratios if most_keys is None else state.ratios.astype(np.float32),
+        **mixture.weights.arrays(most_bytes),
     }
     for kind in range(KEYS):
         arrays[f"keys{kind}"] = _bytes(state.keys[kind], KEY_BYTES)
@@ -148,24 +162,14 @@ def _state(arrays: Arrays) -> MixtureState:
     runs = tuple(
         _checked(arrays[f"runs{kind}"], (len(keys[kind]), LAGS), LONGEST).astype(np.int64) for kind in range(KEYS)
     )
-    weights = _checked(arrays["weights"], (CASES, 2, COMPONENTS), 1.0)
-    if not np.allclose(weights.sum(axis=(1, 2)), 1.0, atol=1e-6):
-        raise ValueError("weights do not add up to 1")
-    level = _checked(arrays["level"], (1,), LEVELS_TAKEN[1])
-    if level[0] < LEVELS_TAKEN[0]:
-        raise ValueError("level is too low")
-    outcomes = _checked(arrays["outcomes"], (2, CELLS), 2.0**53)
-    if (outcomes[1] > outcomes[0] + 1e-6).any():
-        raise ValueError("an accuracy is above 1")
-    return MixtureState(
-        keys=keys,
-        runs=runs,
-        ratios=_checked(arrays["ratios"], (len(keys[-1]), LAGS), RATIO_MOST),
-        weights=weights,
-        counts=_checked(arrays["counts"], (CASES,), 2.0**53).astype(np.int64),
-        level=level,
-        outcomes=outcomes,
-    )
+    return MixtureState(keys, runs, _checked(arrays["ratios"], (len(keys[-1]), LAGS), RATIO_MOST))
+
+
+def _weights(arrays: Arrays) -> dict[bytes, Learned]:
+    if SHARED_WEIGHTS in arrays:
+        return {}
+    learners = _keys(arrays["learners"], NAMESPACE_BYTES, namespace_weights.MOST_NAMESPACES)
+    return namespace_weights.read(arrays, learners)
 
 
 def _accuracies(arrays: Arrays) -> dict[bytes, Accuracies]:

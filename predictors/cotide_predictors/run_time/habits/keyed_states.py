@@ -1,7 +1,7 @@
 """Rows of numbers by key, bounded in number: what the live forecasters know of each owner and each namespace.
 
 Used by `live_filters`, `live_smoothing` and `live_regression`. Invariant: of too many keys the one not learned for
-longest goes; a row is what was put there last, and nobody else's.
+longest goes, as far as `namespace_shares` lets it; a row is what was put there last, and nobody else's.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from cotide_core.kernels.array_types import Floats
 from cotide_predictors.run_time.habits.likeness import KEY_BYTES, NAMESPACE_BYTES
+from cotide_predictors.run_time.habits.namespace_shares import NamespaceShares
 
 MOST_OWNERS: Final = 20_000
 """Chosen, as of the mixture: the largest rows are 488 bytes, some 12 MB in all."""
@@ -36,6 +37,7 @@ class KeyedStates:
         self._most_keys = most_keys
         self._may_miss = may_miss
         self._rows: dict[bytes, Floats] = {}
+        self._shares = NamespaceShares()
 
     def get(self, key: bytes) -> Floats | None:
         """Return a key's row, to be read; None where nothing was learned."""
@@ -43,16 +45,20 @@ class KeyedStates:
 
     def put(self, key: bytes, row: Floats) -> None:
         """Keep a row, as the latest; one that has become no number is forgotten instead."""
-        self._rows.pop(key, None)
+        if self._rows.pop(key, None) is not None and not self._is_sound(row):
+            self._shares.forgotten(key)
         if not self._is_sound(row):
             return
         if len(self._rows) >= self._most_keys:
-            del self._rows[next(iter(self._rows))]
+            forgotten = self._shares.to_forget(next(iter(self._rows)), key)
+            del self._rows[forgotten]
+            self._shares.forgotten(forgotten)
         self._rows[key] = row
+        self._shares.learned(key)
 
     def retain(self, namespaces: Collection[bytes]) -> None:
         """Drop the rows of other namespaces than these."""
-        self._rows = {key: row for key, row in self._rows.items() if key[:NAMESPACE_BYTES] in namespaces}
+        self.replace({key: row for key, row in self._rows.items() if key[:NAMESPACE_BYTES] in namespaces})
 
     def arrays(self, most_bytes: int | None = None) -> tuple[NDArray[np.uint8], NDArray[Any]]:
         """Return (n, KEY_BYTES) keys and (n, width) rows, the last learned at the end.
@@ -88,7 +94,9 @@ class KeyedStates:
 
     def replace(self, rows: dict[bytes, Floats]) -> None:
         """Hold these rows, as `checked` gave them, and no others."""
-        self._rows = rows
+        self._rows, self._shares = rows, NamespaceShares()
+        for key in rows:
+            self._shares.learned(key)
 
     def __len__(self) -> int:
         return len(self._rows)

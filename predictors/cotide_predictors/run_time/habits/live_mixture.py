@@ -1,10 +1,11 @@
 """The replay's mixture of past runs for a queue whose jobs nobody knows beforehand.
 
 Called by `pod_run_times`. The kernels of `run_habits` forecast and learn, as in trace replay; here are the tables
-beside them, which grow with new keys and forget those not used for longest. Two things differ from a batch log. Nobody
-ends a job at its estimate, so that only `LONGEST_SECONDS` bounds a run. And instead of the request counts what the
+beside them, which grow with new keys and forget those not used for longest. Three things differ from a batch log.
+Nobody ends a job at its estimate, so that only `LONGEST_SECONDS` bounds a run. Instead of the request counts what the
 completion model forecasts (QPSM's, or the user's own estimate where there is none), one component among the others,
-whose weight follows how often it came true. Invariant: a forecast uses only runs that were learned before it.
+whose weight follows how often it came true. And each namespace has weights of its own (`namespace_weights`). Invariant:
+a forecast uses only runs of its own namespace that were learned before it.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import numpy as np
 
 from cotide_core.kernels.array_types import Floats, Integers
 from cotide_predictors.run_time.habits.likeness import NAMESPACE_BYTES, Likeness
+from cotide_predictors.run_time.habits.namespace_shares import NamespaceShares
+from cotide_predictors.run_time.habits.namespace_weights import Learned, NamespaceWeights
 from cotide_predictors.run_time.kernels.run_habits import (
-    BROAD,
     KEYS,
     LAGS,
     LONGEST_SECONDS,
@@ -30,11 +32,9 @@ from cotide_predictors.run_time.kernels.run_habits import (
 )
 
 MOST_KEYS: Final = 20_000
-"""Keys of each kind of likeness; of more, those not learned for longest go (chosen: some 10 MB in all)."""
+"""Keys of each kind of likeness; of more, those not learned for longest go, as far as `namespace_shares` lets them
+(chosen: some 20 MB in all)."""
 LONGEST: Final = int(LONGEST_SECONDS)
-BROAD_SHARE: Final = 0.02
-"""First weight of the component that is even over all times, against the others' (chosen): without an end that is
-enforced it says nothing, and half of a newcomer's forecast would be days."""
 NOBODY: Final = 0
 """Row of keys that were never learned; it stays empty."""
 
@@ -65,23 +65,18 @@ class HabitForecast:
 
 @dataclass(frozen=True, slots=True)
 class MixtureState:
-    """All that a mixture learned; keys of each kind in order of their last use.
+    """The past runs that a mixture learned; keys of each kind in order of their last use.
 
     Attributes
     ----------
     keys : of each of the `KEYS` kinds, (n,) keys.
     runs : of each kind, (n, LAGS) seconds, newest first.
     ratios : (n of the last kind, LAGS) run over what was believed.
-    weights, counts, level, outcomes : as in `run_habits.Habits`.
     """
 
     keys: tuple[tuple[bytes, ...], ...]
     runs: tuple[Integers, ...]
     ratios: Floats
-    weights: Floats
-    counts: Integers
-    level: Floats
-    outcomes: Floats
 
 
 class RunTimeMixture:
@@ -90,17 +85,20 @@ class RunTimeMixture:
     Parameters
     ----------
     most_keys : of each kind of likeness that are remembered.
+
+    Attributes
+    ----------
+    weights : what each namespace taught beside its past runs.
     """
 
     def __init__(self, *, most_keys: int = MOST_KEYS) -> None:
         self._most_keys = most_keys
+        self.weights = NamespaceWeights()
         one = np.zeros(1, np.int64)
-        habits = habits_of(one, one, one)
-        habits.weights[:, :, BROAD] *= BROAD_SHARE
-        habits.weights[:] /= habits.weights.sum(axis=(1, 2), keepdims=True)
-        self._habits: Habits = habits
+        self._habits: Habits = habits_of(one, one, one)
         self._rows: tuple[dict[bytes, int], ...] = tuple({} for _ in range(KEYS))
         """Key to row, by kind; the last learned at the end."""
+        self._shares = tuple(NamespaceShares() for _ in range(KEYS))
         self._free: tuple[list[int], ...] = tuple([] for _ in range(KEYS))
         self._grow(64)
 
@@ -114,7 +112,7 @@ class RunTimeMixture:
         reference_seconds : what a completion model, or the user, says.
         """
         del cores, hour
-        habits = self._habits
+        habits = self._with(self.weights.of(namespace_of(likeness)))
         alike = 0
         for kind in range(KEYS):
             row = self._rows[kind].get(likeness[kind], NOBODY)
@@ -136,11 +134,11 @@ class RunTimeMixture:
 
     def learn(self, made: HabitForecast, run_seconds: float) -> None:
         """Learn how long a run took about which a forecast was made."""
-        habits = self._habits
         for kind in range(KEYS):
             row = self._row(kind, made.likeness[kind])
-            habits = self._habits  # a new key may have made the tables larger
-            habits.keys[kind, 0] = row
+            self._habits.keys[kind, 0] = row
+        # Only now: a new key may have made the tables larger.
+        habits = self._with(self.weights.taught(namespace_of(made.likeness)))
         habits.case[0], habits.cell[0], habits.upper[0] = made.case, made.cell, made.upper
         habits.bins[0] = made.bins
         note_habit(habits, 0, whole(run_seconds), made.reference, made.seconds)
@@ -149,10 +147,11 @@ class RunTimeMixture:
         """Drop what was learned in other namespaces than these, named by `likeness.namespace_key`."""
         for kind, rows in enumerate(self._rows):
             for key in [key for key in rows if key[:NAMESPACE_BYTES] not in namespaces]:
-                self._clear(kind, rows.pop(key))
+                self._forget(kind, key)
+        self.weights.retain(namespaces)
 
     def state(self, most: int | None = None) -> MixtureState:
-        """Return what was learned, of each kind at most the ``most`` keys that were learned last."""
+        """Return the past runs, of each kind at most the ``most`` keys that were learned last."""
         habits = self._habits
         kept = [list(rows.items())[-most:] if most else list(rows.items()) for rows in self._rows]
         rows = [np.array([row for _, row in items], np.int64) for items in kept]
@@ -160,16 +159,13 @@ class RunTimeMixture:
             keys=tuple(tuple(key for key, _ in items) for items in kept),
             runs=tuple(habits.runs[kind, row] for kind, row in enumerate(rows)),
             ratios=habits.ratios[rows[-1]],
-            weights=habits.weights.copy(),
-            counts=habits.counts.copy(),
-            level=habits.level.copy(),
-            outcomes=habits.outcomes.copy(),
         )
 
     def restore(self, state: MixtureState) -> None:
-        """Begin with what an earlier mixture learned."""
+        """Begin with the past runs that an earlier mixture learned; ``weights`` are restored apart."""
         for rows in self._rows:
             rows.clear()
+        self._shares = tuple(NamespaceShares() for _ in range(KEYS))
         for free in self._free:
             free.clear()
         self._habits.runs[:] = 0
@@ -182,17 +178,16 @@ class RunTimeMixture:
             row = self._rows[-1].get(key, NOBODY)
             if row != NOBODY:
                 self._habits.ratios[row] = ratios
-        for mine, theirs in (
-            (self._habits.weights, state.weights),
-            (self._habits.counts, state.counts),
-            (self._habits.level, state.level),
-            (self._habits.outcomes, state.outcomes),
-        ):
-            mine[:] = theirs
 
     def __len__(self) -> int:
         """Return the keys of the most alike kind."""
         return len(self._rows[0])
+
+    def _with(self, learned: Learned) -> Habits:
+        """Return the tables with what one namespace taught."""
+        return self._habits._replace(
+            weights=learned.weights, counts=learned.counts, level=learned.level, outcomes=learned.outcomes
+        )
 
     def _row(self, kind: int, key: bytes) -> int:
         """Return the row of a key that is learned now, and make it the latest."""
@@ -200,14 +195,17 @@ class RunTimeMixture:
         row = rows.pop(key, None)
         if row is None:
             if len(rows) >= self._most_keys:
-                self._clear(kind, rows.pop(next(iter(rows))))
+                self._forget(kind, self._shares[kind].to_forget(next(iter(rows)), key))
             row = free.pop() if free else len(rows) + 1
             if row >= self._habits.runs.shape[1]:
                 self._grow(2 * row)
         rows[key] = row
+        self._shares[kind].learned(key)
         return row
 
-    def _clear(self, kind: int, row: int) -> None:
+    def _forget(self, kind: int, key: bytes) -> None:
+        row = self._rows[kind].pop(key)
+        self._shares[kind].forgotten(key)
         self._habits.runs[kind, row] = 0
         if kind == KEYS - 1:
             self._habits.ratios[row] = 0.0
@@ -220,6 +218,11 @@ class RunTimeMixture:
         ratios = np.zeros((rows, LAGS))
         ratios[: len(habits.ratios)] = habits.ratios
         self._habits = habits._replace(runs=runs, ratios=ratios)
+
+
+def namespace_of(likeness: Likeness) -> bytes:
+    """Return the `likeness.namespace_key` of a pod."""
+    return likeness[0][:NAMESPACE_BYTES]
 
 
 def whole(seconds: float) -> int:

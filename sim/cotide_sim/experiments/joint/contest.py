@@ -76,7 +76,7 @@ FIGURES: Final = (
     "qos_violation_ratio", "overload_slots", "evictions", "waiting_seconds_mean", "jobs_finished", "cpu_utilisation",
 )  # fmt: skip
 T_95: Final = (math.nan, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
-"""Student's t, 97.5 %, by degrees of freedom."""
+"""Student's t, 97.5 %, by degrees of freedom; beyond these it is worked out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +165,17 @@ def _row(name: str, policy: str, by_seed: Sequence[Figures]) -> Row:
         values = np.array([one[figure] for one in by_seed])
         means[figure] = float(values.mean())
         freedom = len(values) - 1
-        t = T_95[freedom] if freedom < len(T_95) else 1.96
-        intervals[figure] = t * float(values.std(ddof=1)) / math.sqrt(len(values)) if freedom else math.nan
+        deviation = float(values.std(ddof=1)) if freedom else math.nan
+        intervals[figure] = _student(freedom) * deviation / math.sqrt(len(values))
     return Row(name, policy, means, intervals, tuple(by_seed))
+
+
+def _student(freedom: int) -> float:
+    if freedom < len(T_95):
+        return T_95[freedom]
+    from scipy.stats import t  # heavy, and most runs have fewer seeds
+
+    return float(t.ppf(0.975, freedom))
 
 
 def missed(rows: Sequence[Row]) -> list[str]:
