@@ -275,7 +275,8 @@ class Connection(asyncio.Protocol):
         while True:
             end = self._buffer.find(b"\r\n")
             if end < 0:
-                return self._wait_for_chunk()
+                self._wait_for_chunk()
+                return None
             try:
                 size = int(bytes(self._buffer[:end]).split(b";")[0], 16)
             except ValueError:
@@ -291,7 +292,8 @@ class Connection(asyncio.Protocol):
                 while trailer_end > end + 2:
                     end, trailer_end = trailer_end, self._buffer.find(b"\r\n", trailer_end + 2)
                 if trailer_end < 0:
-                    return self._wait_for_chunk()
+                    self._wait_for_chunk()
+                    return None
                 del self._buffer[: end + 4]
                 body, self._chunks = bytes(self._chunks), bytearray()
                 return body
