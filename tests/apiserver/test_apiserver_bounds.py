@@ -1,4 +1,4 @@
-"""What one request may cost: neither a small patch nor a body in crumbs keeps the server from its other clients."""
+"""What one request may cost, and how deep an object may be: nothing small keeps the server from its other clients."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import asyncio
 from typing import Any
 
 import pytest
+import requests
 from emulator_client import PODS, pod, serving
 
+from cotide_operator.apis.crd_generation import JOB, definition
 from cotide_sim.apiserver.http.http_protocol import BODY_LIMIT, HEAD_LIMIT, Connection, Connections, Exchange, Request
 from cotide_sim.apiserver.patch import strategic_patch as strategic
 from cotide_sim.apiserver.patch.json_patch import COPIED_BYTES_MOST, OPERATIONS_MOST, json_patch
 from cotide_sim.apiserver.patch.strategic_patch import strategic_patch
 from cotide_sim.apiserver.refusals import Refusal
+from cotide_sim.apiserver.testing import server_in_thread
 
 WATCH = "/api/v1/namespaces?watch=1"
+JOBS = "/apis/cotide.dev/v1alpha1/namespaces/default/jobs"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 def test_copies_in_a_json_patch_do_not_double_an_object_for_ever() -> None:
@@ -136,3 +141,29 @@ def test_a_chunk_beyond_all_bounds_ends_the_connection(data: bytes, status: byte
     assert transport.written.split()[1] == status
     assert transport.closed
     assert bodies == []
+
+
+def deep_job(depth: int) -> bytes:
+    nested = b'{"a":' * depth + b"1" + b"}" * depth
+    return (
+        b'{"apiVersion":"cotide.dev/v1alpha1","kind":"Job","metadata":{"name":"deep"},"spec":{"template":{"spec":'
+        b'{"containers":[{"name":"c","image":"i","x":' + nested + b"}]}}}}"
+    )
+
+
+@pytest.mark.parametrize(("depth", "code"), [(300, 201), (2000, 201), (9994, 201), (9995, 400)])
+def test_an_object_is_taken_up_to_ten_thousand_levels(depth: int, code: int) -> None:
+    """Six levels are around the part that is nested here."""
+    with server_in_thread() as server:
+        assert requests.post(server.url + DEFINITIONS, json=definition(JOB), timeout=30).status_code == 201
+        kind = {"Content-Type": "application/json"}
+        made = requests.post(server.url + JOBS, data=deep_job(depth), headers=kind, timeout=30)
+        assert made.status_code == code
+        if code == 400:
+            assert "max depth" in made.text
+            return
+        assert requests.get(server.url + JOBS, timeout=30).content.count(b'{"a":') >= depth
+        merge = {"Content-Type": "application/merge-patch+json"}
+        patch = b'{"metadata":{"labels":{"x":"y"}}}'
+        patched = requests.patch(f"{server.url}{JOBS}/deep", data=patch, headers=merge, timeout=30)
+        assert patched.status_code == 200

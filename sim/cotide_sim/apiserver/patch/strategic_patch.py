@@ -120,9 +120,9 @@ def _merge_list(field: str, before: list[Any], patch: list[Any]) -> list[Any]:
     dropped = {_token(item[key]) for item in patch if item.get(_DIRECTIVE) == "delete"}
     result = [old for old in before if _token(_mark(old, keys)) not in dropped]
     merged = [item for item in patch if item.get(_DIRECTIVE) != "delete"]
-    places = _places([old.get(key) if isinstance(old, dict) else _NOTHING for old in result])
+    indexes = _first_indexes([old.get(key) if isinstance(old, dict) else _NOTHING for old in result])
     for item in merged:
-        index = places.setdefault(_token(item[key]), len(result))
+        index = indexes.setdefault(_token(item[key]), len(result))
         if index == len(result):
             result.append(_plain(item))
         else:
@@ -143,7 +143,8 @@ def _ordered(items: list[Any], order: list[Any], before: list[Any], keys: tuple[
     """
     if keys is None:
         return items
-    wanted, was = _places([_mark(item, keys) for item in order]), _places([_mark(item, keys) for item in before])
+    wanted = _first_indexes([_mark(item, keys) for item in order])
+    was = _first_indexes([_mark(item, keys) for item in before])
     tokens = [_token(_mark(item, keys)) for item in items]
     named = sorted((at for at in range(len(items)) if tokens[at] in wanted), key=lambda at: wanted[tokens[at]])
     result: list[Any] = []
@@ -162,7 +163,7 @@ def _stood_before(one: Any, other: Any, was: dict[Any, int]) -> bool:
     return one in was and other in was and was[one] < was[other]
 
 
-def _places(marks: list[Any]) -> dict[Any, int]:
+def _first_indexes(marks: list[Any]) -> dict[Any, int]:
     """Return where each mark stands first, by its `_token`: a list of a body of 3 MiB is not searched for each item."""
     found: dict[Any, int] = {}
     for at, mark in enumerate(marks):
@@ -181,4 +182,4 @@ def _mark(item: Any, keys: tuple[str, ...]) -> Any:
 
 
 def _unique(items: list[Any]) -> list[Any]:
-    return [items[at] for at in _places(items).values()]
+    return [items[at] for at in _first_indexes(items).values()]
