@@ -77,7 +77,7 @@ def _machines(found: MachineJobs) -> dict[str, object]:
 
 def print_table(given: Input, runtime: str, schedules: Sequence[Schedule], figures: Figures) -> None:
     """Print one line for each policy, and what was replayed."""
-    from cotide_sim.trace_replay.metrics import WEEKS_MIN
+    from cotide_sim.trace_replay.metrics import NO_INTERVAL
 
     header = ["policy", "wait s", "bounded slowdown", "stretch", "response s", "utilisation", "replay"]
     lines = [header]
@@ -112,7 +112,7 @@ def print_table(given: Input, runtime: str, schedules: Sequence[Schedule], figur
         click.echo(f"asked for between the first submission and the last end, had nobody waited: {loads}")
     means = "Means, with 95 % intervals over resampled weeks."
     if all(figure.low is None for found in figures.values() for figure in found.values()):
-        means = f"Means; an interval takes {WEEKS_MIN} weeks or more."
+        means = NO_INTERVAL
     click.echo(
         f"{jobs.name}: {counted(len(jobs), 'job')} of {counted(given.rows, 'row')} on {where}, "
         f"run times as {runtime}; {given.described}. {means}"

@@ -143,8 +143,6 @@ def command(
     from cotide_sim.trace_replay.user_policy import PolicySource
 
     check_ending(results)
-    if not 0 < source.load <= 10:
-        raise InputError(f"{source.load} is no share of a machine; between 0 and 10", field="--load")
     execution.check()
     swept = policies_of(_parts(rules.policies, "--policy"), rules.policy_files)
     texts = {policy.sha256: policy for policy in swept if isinstance(policy, PolicySource)}

@@ -69,7 +69,7 @@ def on_machines(given: Input, which: str, capacity: str | None, *, skip: bool) -
             field="--machines",
         )
     machines = _machines(trace.format, Path(trace.log.file), which, capacity)
-    found = machine_jobs_of(trace, given.jobs, machines, skip=skip)
+    found = machine_jobs_of(trace, given.jobs, machines, skip=skip, rows=given.rows_of_jobs)
     if found.dropped:
         click.echo(
             f"{trace.log.file}: {counted(found.dropped, 'job')} left out: too large for any machine, even empty",

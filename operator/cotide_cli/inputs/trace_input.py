@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cotide_core.errors import InputError
-
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from cotide_sim.trace_replay.machine_jobs import MachineJobs
     from cotide_sim.traces.jobs.any_log import JobTrace
     from cotide_sim.traces.jobs.batch_jobs import BatchJobs
@@ -41,6 +42,7 @@ class Input:
     format : of the file; ``generated`` for a generator.
     conversion : how demands became processors; empty where they are processors.
     trace : as read from a file.
+    rows_of_jobs : (n,) the row of the trace that each job was made of.
     machine_jobs : the jobs with what they ask for and the machines, where they are replayed on machines.
     recorded : what happened when the trace was recorded: ``jobs`` whose wait is known, and their means; None for none.
     """
@@ -54,6 +56,7 @@ class Input:
     conversion: str
     recorded: dict[str, float] | None = None
     trace: JobTrace | None = None
+    rows_of_jobs: npt.NDArray[np.intp] | None = None
     machine_jobs: MachineJobs | None = None
 
 
@@ -85,6 +88,7 @@ def from_file(path: Path, form: Any, resources: Any, on_bad: OnBad, cleaning: Cl
         trace.conversion,
         _recorded(jobs, cleaned),
         trace,
+        cleaned.rows_of_jobs,
     )
 
 
@@ -123,12 +127,10 @@ def from_generator(kind: Any, count: int, load: float | None, processors: int | 
     Raises
     ------
     InputError
-        When the load is no share of a machine.
+        As `generated_log` does.
     """
     from cotide_sim.workloads.generated_log import described, generated_log
 
-    if load is not None and not 0 < load <= 10:
-        raise InputError(f"{load} is no share of a machine; between 0 and 10", field="--load")
     jobs = generated_log(f"{kind}-{count}", kind, count, load, seed, processors=processors)
     words = described(kind, jobs.processors, load)
     return Input(jobs, f"{words}, seed {seed}", count, 0, [], "generated", "")

@@ -28,9 +28,11 @@ HOUR_SECONDS: Final = 3600.0
 LEAST_DIFFERENCE: Final = 0.01
 """Of accuracy: a smaller one is none (chosen)."""
 MOST_SERIES: Final = 10_000
-"""That count in an hour, those that end first (chosen: 2 MB)."""
+"""That count alone in an hour, those that end first (chosen: 2 MB); further ones of a namespace count as one."""
 MOST_NAMESPACES: Final = 1_000
 """That count in an hour (chosen)."""
+FURTHER: Final = b""
+"""In the place of a series: all of a namespace that came when there were too many; no key of one is empty."""
 BY_CHANCE: Final = 0.05
 """Share of equal namespaces that look worse by chance; one of fewer than twenty is one too many."""
 
@@ -87,8 +89,11 @@ class RunTimeChallenge:
             verdict = self._close()
             self._hour = hour
         found = self._open.get((namespace, series))
+        if found is None and len(self._open) >= MOST_SERIES:
+            series = FURTHER
+            found = self._open.get((namespace, series))
         if found is None:
-            if len(self._open) >= MOST_SERIES:
+            if len(self._open) >= MOST_SERIES + MOST_NAMESPACES:
                 return verdict
             found = self._open[namespace, series] = [0.0, 0.0, 0.0]
         for index, term in enumerate((1.0 - champion, 1.0 - challenger, 1.0)):

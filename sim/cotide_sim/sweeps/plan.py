@@ -29,6 +29,8 @@ from cotide_sim.workloads.generated_log import OVERESTIMATE_MAX, USERS, Generato
 
 DEFAULT_SEED: Final = 0
 """The seed of a generator when none is named."""
+SEEDS_MOST: Final = 100_000
+"""More draws than any interval needs; chosen, a slip of the pen is told and not tried."""
 
 
 def parse_seeds(text: str) -> tuple[int | None, ...]:
@@ -37,7 +39,7 @@ def parse_seeds(text: str) -> tuple[int | None, ...]:
     Raises
     ------
     InputError
-        At a part that is neither.
+        At a part that is neither, and when they are more than `SEEDS_MOST`.
     """
     found: set[int | None] = set()
     for part in text.split(","):
@@ -45,6 +47,8 @@ def parse_seeds(text: str) -> tuple[int | None, ...]:
         if first == "log" and not dash:
             found.add(None)
         elif first.isdecimal() and (last.isdecimal() or not dash) and int(last or first) >= int(first):
+            if int(last or first) - int(first) >= SEEDS_MOST - len(found):
+                raise InputError(f"{text!r} are more than {SEEDS_MOST:,} seeds", field="--seeds")
             found.update(range(int(first), int(last or first) + 1))
         else:
             raise InputError(f"{part.strip()!r} is no seed; write for example 'log,1-20'", field="--seeds")
@@ -67,6 +71,9 @@ def log_source(
     InputError
         At what can't be read, or is refused by the cleaning.
     """
+    if path.exists() and not content_of(path).is_file():  # its checksum, read after it, would be that of nothing
+        words = "is no file: a sweep knows its traces by their checksums, so write it to a file"
+        raise InputError(words, file=str(path))
     trace = read_any_log(path, form=form, on_bad=on_bad, demand=demand)
     if not trace.in_order:
         cleaning = replace(cleaning, unsorted="sort")

@@ -50,11 +50,19 @@ class MachineJobs:
         return len(self.jobs)
 
 
-def machine_jobs_of(trace: JobTrace, jobs: BatchJobs, machines: Machines, *, skip: bool = False) -> MachineJobs:
+def machine_jobs_of(
+    trace: JobTrace,
+    jobs: BatchJobs,
+    machines: Machines,
+    *,
+    skip: bool = False,
+    rows: npt.NDArray[np.intp] | None = None,
+) -> MachineJobs:
     """Return the cleaned jobs of a trace with what they ask for.
 
     Parameters
     ----------
+    rows : (n,) the row of the trace that each job was made of; None: the first with its number.
     skip : leave out a job that fits no machines, instead of ending there.
 
     Raises
@@ -62,8 +70,7 @@ def machine_jobs_of(trace: JobTrace, jobs: BatchJobs, machines: Machines, *, ski
     InputError
         When a job can't be placed on the empty machines, names file and line; or none is left.
     """
-    numbers, rows = np.unique(trace.log.table[:, Field.JOB].astype(np.int64), return_index=True)
-    indices = rows[np.searchsorted(numbers, jobs.numbers)]
+    indices = _first_rows(trace, jobs) if rows is None else rows
     chosen = [trace.asked[int(index)] for index in indices]
     pieces = np.array([one.pieces for one in chosen], dtype=np.int64)
     need = np.array([one.need for one in chosen], dtype=np.int64)
@@ -84,7 +91,7 @@ def machine_jobs_of(trace: JobTrace, jobs: BatchJobs, machines: Machines, *, ski
         )
     if not fits.any():
         raise InputError("no job fits the machines", file=trace.log.file)
-    columns = ("numbers", "submit", "run", "request", "user")
+    columns = ("numbers", "submit", "run", "request", "user", *(() if jobs.group is None else ("group",)))
     kept = replace(
         jobs,
         processors=int(machines.capacity[:, 0].sum()),
@@ -92,6 +99,11 @@ def machine_jobs_of(trace: JobTrace, jobs: BatchJobs, machines: Machines, *, ski
         **{name: getattr(jobs, name)[fits] for name in columns},
     )
     return MachineJobs(kept, pieces[fits], need[fits], allowed[fits], machines, int((~fits).sum()))
+
+
+def _first_rows(trace: JobTrace, jobs: BatchJobs) -> npt.NDArray[np.intp]:
+    numbers, rows = np.unique(trace.log.table[:, Field.JOB].astype(np.int64), return_index=True)
+    return rows[np.searchsorted(numbers, jobs.numbers)]
 
 
 def _mask(kinds: Sequence[str], known: Sequence[str]) -> int:

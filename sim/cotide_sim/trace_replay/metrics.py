@@ -28,7 +28,10 @@ WEEK_SECONDS: Final = 7 * 86_400
 RESAMPLES: Final = 2000
 """Draws of weeks; chosen, the ends of a 95 % interval then rest on 50 draws each."""
 WEEKS_MIN: Final = 4
-"""Fewer weeks give no interval; chosen."""
+WEEKS_MAX: Final = 5_000
+"""Fewer or more weeks give no interval; chosen. The draws of so many, 96 years, take 160 MB; one slip in a column of
+times makes millions of weeks."""
+NO_INTERVAL: Final = f"Means; an interval takes {WEEKS_MIN} to {WEEKS_MAX:,} weeks."
 
 METRICS: Final = (
     "wait_seconds_mean", "bounded_slowdown_mean", "stretch_mean", "response_seconds_mean", "utilisation",
@@ -38,7 +41,7 @@ METRICS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure, with the ends of its 95 % interval or None where there are too few weeks."""
+    """A figure, with the ends of its 95 % interval or None where there are too few weeks, or too many."""
 
     value: float
     low: float | None
@@ -73,13 +76,20 @@ def figures_of(jobs: BatchJobs, start: Integers, *, seed: int = 0) -> dict[str, 
     }
     edges, used = use_by_week(jobs, start)
     sums["utilisation"] = (used, np.diff(edges) * float(jobs.processors))
-    return {name: _ratio(*sums[name], seed=seed) for name in METRICS}
+    figures = {name: _ratio(*sums[name], seed=seed) for name in METRICS}
+    if edges[1] - edges[0] > WEEK_SECONDS:
+        figures["utilisation"] = Figure(figures["utilisation"].value, None, None)
+    return figures
 
 
 def use_by_week(jobs: BatchJobs, start: Integers) -> tuple[Integers, Floats]:
-    """Return the (k + 1,) edges of the weeks from first submission to last end, and the processor seconds of each."""
+    """Return the (k + 1,) edges of the weeks from first submission to last end, and the processor seconds of each.
+
+    Of more than `WEEKS_MAX` weeks so many are taken together that no more parts are left.
+    """
     begin, end = int(jobs.submit[0]), int((start + jobs.run).max())
-    edges = np.append(np.arange(begin, end, WEEK_SECONDS, dtype=np.int64), np.int64(end))
+    together = -(-(end - begin) // (WEEK_SECONDS * WEEKS_MAX))
+    edges = np.append(np.arange(begin, end, WEEK_SECONDS * together, dtype=np.int64), np.int64(end))
     return edges, np.diff(used_until(jobs, start, edges))
 
 
@@ -110,7 +120,7 @@ def _ratio(above: Floats, below: Floats, *, seed: int) -> Figure:
     """Return sum(above) / sum(below), with its interval when the weeks are drawn anew."""
     value = float(above.sum() / below.sum())
     weeks = len(below)
-    if weeks < WEEKS_MIN:
+    if not WEEKS_MIN <= weeks <= WEEKS_MAX:
         return Figure(value, None, None)
     draws = np.random.default_rng(seed).multinomial(weeks, np.full(weeks, 1.0 / weeks), size=RESAMPLES)
     total = draws @ below

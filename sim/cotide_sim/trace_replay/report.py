@@ -20,7 +20,14 @@ from cotide_core.units import counted
 from cotide_sim.pages.bar_chart import BETTER, WORSE, Bar, bar_chart
 from cotide_sim.pages.line_chart import Axis, Series, line_chart
 from cotide_sim.pages.page import Made, chart, charts, page, table
-from cotide_sim.trace_replay.metrics import WEEKS_MIN, Figure, bounded_slowdown, use_by_week, waiting_by_time
+from cotide_sim.trace_replay.metrics import (
+    NO_INTERVAL,
+    WEEK_SECONDS,
+    Figure,
+    bounded_slowdown,
+    use_by_week,
+    waiting_by_time,
+)
 from cotide_sim.trace_replay.policies import POLICIES
 from cotide_sim.trace_replay.runner import Schedule
 from cotide_sim.trace_replay.schedule_view import STYLE, view
@@ -114,7 +121,7 @@ def _sections(
 def _intervals(figures: Mapping[str, Mapping[str, Figure]]) -> str:
     if any(figure.low is not None for found in figures.values() for figure in found.values()):
         return "Means; below each its 95 % interval when weeks are drawn anew, the same for every policy."
-    return f"Means; an interval takes {WEEKS_MIN} weeks or more."
+    return NO_INTERVAL
 
 
 def _table(
@@ -183,7 +190,8 @@ def _weeks(jobs: BatchJobs, schedules: Sequence[Schedule]) -> str:
     for schedule in schedules:
         edges, used = use_by_week(jobs, schedule.start)
         share = used / (np.diff(edges) * float(jobs.processors))
-        weeks = np.arange(len(share) + 1, dtype=np.float64)
+        together = max(1, int(edges[1] - edges[0]) // WEEK_SECONDS)
+        weeks = np.arange(len(share) + 1, dtype=np.float64) * together
         series.append(Series(schedule.policy, np.repeat(weeks, 2)[1:-1], np.repeat(share, 2)))
     last = max(float(line.x[-1]) for line in series)
     return line_chart(series, Axis("weeks since the first submission", 0.0, last, whole=True), _UTILISATION)

@@ -17,6 +17,7 @@ import numpy as np
 
 from cotide_core.errors import InputError
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
+from cotide_sim.traces.jobs.swf_cleaning import PROCESSORS_MOST
 from cotide_sim.workloads.lublin import PROCESSORS, lublin_jobs
 from cotide_sim.workloads.synthetic import CAPACITY, synthetic_jobs
 
@@ -25,6 +26,9 @@ GENERATORS: Final[tuple[Generator, ...]] = ("synth1", "synth2", "lublin")
 
 DEFAULT_LOAD: Final = 0.9
 """Of SYNTH1 and SYNTH2 where none is named; chosen."""
+LOAD_LEAST: Final = 1e-4
+LOAD_MOST: Final = 10.0
+"""Loads that are generated; chosen. On an emptier machine nobody ever waits, and times leave what can be counted."""
 USERS: Final = 20
 """Jobs are handed out evenly at random to so many users; chosen."""
 OVERESTIMATE_MAX: Final = 5.0
@@ -38,14 +42,18 @@ def generated_log(
 
     Parameters
     ----------
-    load : > 0, above 1 the queue grows without end; None for the generator's own.
+    load : from `LOAD_LEAST` to `LOAD_MOST`, above 1 the queue grows without end; None for the generator's own.
     processors : of the machine; None for the generator's own.
 
     Raises
     ------
     InputError
-        When the machine is too small for the generator's jobs.
+        When the load is none of these, or the machine too small for the generator's jobs or beyond `PROCESSORS_MOST`.
     """
+    if load is not None and not LOAD_LEAST <= load <= LOAD_MOST:
+        raise InputError(f"{load} is no share of a machine; between {LOAD_LEAST:g} and {LOAD_MOST:g}", field="--load")
+    if processors is not None and processors > PROCESSORS_MOST:
+        raise InputError(f"{processors:,} are beyond {PROCESSORS_MOST:,}", field="--processors")
     if kind == "lublin":
         capacity = processors or PROCESSORS
         if capacity < 2:  # the model's parallel jobs have two processors and more

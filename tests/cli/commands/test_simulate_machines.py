@@ -150,3 +150,17 @@ def test_machines_are_taken_evenly_and_a_broken_file_is_told(tmp_path):
     path.write_text("0,7,add,,64\n")
     with pytest.raises(InputError, match="5 cells where Alibaba 2017's server events have 7"):
         read_machines("alibaba2017", path)
+
+
+def test_of_two_rows_with_one_name_the_one_that_is_kept_says_what_the_job_asks_for(tmp_path):
+    """The first is excluded: the second's 1000 millicores fit a machine of two cores, the first's 64,000 don't."""
+    path = tmp_path / "pods.csv"
+    rows = ("pod,64000,100,0,0,,BE,Failed,0,10,0\n", "pod,1000,100,0,0,,BE,Succeeded,5,20,5\n")
+    path.write_text(PODS + "".join(rows))
+    done = run(
+        "--trace", path, "--machines", "1", "--machine-capacity", "cpu=2,memory=1", "--exclude", "status=0",
+        "--policy", "fcfs", "-o", "json",
+    )  # fmt: skip
+    assert done.exception is None
+    document = json.loads(done.stdout)
+    assert (document["jobs"], document["load"]["cpu"]) == (1, pytest.approx(0.5))

@@ -52,3 +52,20 @@ def test_a_ledger_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     result = CliRunner().invoke(command, [str(tmp_path / "nowhere")])
     assert isinstance(result.exception, InputError)
     assert "can't be read: No such file or directory" in str(result.exception)
+
+
+def test_a_last_line_that_is_being_written_is_left_out_and_the_rest_reported(ledger: Path) -> None:
+    file = ledger / "ledger.jsonl"
+    whole = CliRunner().invoke(command, [str(ledger), "-o", "json"]).stdout
+    file.write_bytes(file.read_bytes() + b'{"chain":"5f')
+    result = CliRunner().invoke(command, [str(ledger), "-o", "json"])
+    assert result.stdout == whole
+    assert result.stderr == f"{file}: the last line is cut short, and left out\n"
+
+
+def test_a_file_that_is_no_ledger_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "log.swf"
+    file.write_text("; MaxProcs: 4\n1 2 3\n")
+    result = CliRunner().invoke(command, [str(file)])
+    assert isinstance(result.exception, InputError)
+    assert str(result.exception).startswith(f"{file}: line 1 is not how a ledger begins")

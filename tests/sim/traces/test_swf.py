@@ -235,7 +235,7 @@ def test_a_schedule_is_written_with_its_waits(tmp_path):
     jobs, _ = clean(read_swf(write(tmp_path, row(1, submit=3), row(2, submit=4))))
     text = format_swf(log_of_schedule(jobs, np.array([3, 9]), "by hand")).decode()
     assert "; MaxProcs: 10\n" in text
-    assert text.endswith("2 4 5 5 2 -1 -1 2 10 -1 1 1 -1 -1 -1 -1 -1 -1\n")
+    assert text.endswith("2 4 5 5 2 -1 -1 2 10 -1 1 1 1 -1 -1 -1 -1 -1\n")
     with pytest.raises(InputError, match="can't be written"):
         write_swf(log_of_schedule(jobs, np.array([3, 9]), "x"), tmp_path / "no" / "such.swf")
 

@@ -23,6 +23,7 @@ from cotide_sim.apiserver.http.request_reading import (
     Target,
     check_version_match,
     flag,
+    is_number,
     number,
     object_in,
     target_of,
@@ -194,7 +195,7 @@ class Dispatcher:
     def _list(self, request: Request, target: Target) -> Answer:
         query = request.query
         wanted = query.get("resourceVersion", "")
-        if wanted and not wanted.isdigit():
+        if wanted and not is_number(wanted):
             raise bad_request(f'resourceVersion: Invalid value: "{wanted}"')
         match = query.get("resourceVersionMatch", "")
         if match:
@@ -224,8 +225,9 @@ class Dispatcher:
         table = self._tables.wanted(request)
         render = self._tables.renderer(resource, target.version, table) if table else None
         since = query.get("resourceVersion", "")
-        if since and not since.isdigit():
+        if since and not is_number(since):
             raise bad_request(f'resourceVersion: Invalid value: "{since}"')
+        seconds = number(query, "timeoutSeconds")  # before the answer begins, which can't be a refusal afterwards
         initial = flag(query, "sendInitialEvents")
         version = self._cluster.store.version
         known = int(since or 0)
@@ -253,7 +255,6 @@ class Dispatcher:
             replay(collection, watcher, known)
         self._cluster.watches.add(collection, watcher)
         exchange.on_close = lambda: self._cluster.watches.drop(collection, watcher)
-        seconds = number(query, "timeoutSeconds")
         if seconds:
             self._cluster.later(seconds, lambda: _end(watcher))
 
@@ -275,7 +276,7 @@ class Dispatcher:
             pod_subresources.bind(cluster, resource, target.space, target.name, body, options)
             return Answer(201, _BOUND)
         if target.subresource == "eviction":
-            pod_subresources.evict(cluster, resource, target.space, target.name, body)
+            pod_subresources.evict(cluster, resource, target.space, target.name, body, dry_run=options.dry_run)
             return Answer(201, _BOUND)
         if target.name:
             raise method_not_allowed("POST")

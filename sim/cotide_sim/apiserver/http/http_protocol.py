@@ -158,6 +158,8 @@ class Connection(asyncio.Protocol):
         self._dispatch, self._connections = dispatch, connections
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
+        self._chunks = bytearray()
+        """Of a body that comes in chunks, those that are there."""
         self._busy: Exchange | None = None
         self._head: tuple[Request, bool, int] | None = None
 
@@ -270,34 +272,38 @@ class Connection(asyncio.Protocol):
         return body
 
     def _take_chunked(self) -> bytes | None:
-        # Read from the start each time: bodies in chunks are rare and small here.
-        position, total = 0, 0
-        parts: list[bytes] = []
         while True:
-            end = self._buffer.find(b"\r\n", position)
+            end = self._buffer.find(b"\r\n")
             if end < 0:
+                self._wait_for_chunk()
                 return None
             try:
-                size = int(bytes(self._buffer[position:end]).split(b";")[0], 16)
+                size = int(bytes(self._buffer[:end]).split(b";")[0], 16)
             except ValueError:
                 self._refuse(400, b"malformed chunk")
                 return None
-            total += size
-            if total > BODY_LIMIT or size < 0:
+            if len(self._chunks) + size > BODY_LIMIT or size < 0:
                 self._refuse(413, b"request body too large")
                 return None
-            if len(self._buffer) < end + 2 + size + 2:
+            if size > 0 and len(self._buffer) < end + 2 + size + 2:
                 return None
             if size == 0:
                 trailer_end = self._buffer.find(b"\r\n", end + 2)
                 while trailer_end > end + 2:
                     end, trailer_end = trailer_end, self._buffer.find(b"\r\n", trailer_end + 2)
-                    if trailer_end < 0:
-                        return None
+                if trailer_end < 0:
+                    self._wait_for_chunk()
+                    return None
                 del self._buffer[: end + 4]
-                return b"".join(parts)
-            parts.append(bytes(self._buffer[end + 2 : end + 2 + size]))
-            position = end + 2 + size + 2
+                body, self._chunks = bytes(self._chunks), bytearray()
+                return body
+            self._chunks += self._buffer[end + 2 : end + 2 + size]
+            del self._buffer[: end + 2 + size + 2]
+
+    def _wait_for_chunk(self) -> None:
+        """Wait for the end of a line, or of the trailers: both are a head, and bounded like one."""
+        if len(self._buffer) > HEAD_LIMIT:
+            self._refuse(431, b"chunk head too large")
 
     def _refuse(self, status: int, message: bytes) -> None:
         self.send(

@@ -20,6 +20,8 @@ from cotide_sim.apiserver.verbs.writing import decode_json
 
 _NEEDS_A_CONTAINER: Final = frozenset({"log", "exec", "attach", "portforward", "ephemeralcontainers"})
 
+_DIGITS_MOST: Final = 18
+
 
 @dataclass(slots=True)
 class Target:
@@ -42,10 +44,15 @@ def flag(query: dict[str, str], name: str) -> bool:
     return query.get(name) in ("true", "1", "True")
 
 
+def is_number(text: str) -> bool:
+    """Whether a text is a whole number, not below 0, as int64 holds it (to 18 digits)."""
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MOST
+
+
 def number(query: dict[str, str], name: str) -> int:
     """Return a whole-number parameter; 0 when it is absent."""
     text = query.get(name) or "0"
-    if not text.isascii() or not text.isdigit():
+    if not is_number(text):
         raise bad_request(f'invalid value for the query parameter {name}: "{text}" is no whole number')
     return int(text)
 

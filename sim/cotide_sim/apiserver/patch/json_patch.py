@@ -8,12 +8,18 @@ Python does, for whom True is 1 and 1.0 is 1; here it compares as JSON does.
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import jsonpatch
-from jsonpointer import JsonPointerException
+from jsonpointer import JsonPointerException, resolve_pointer
 
 from cotide_sim.apiserver.refusals import Refusal, bad_request
+from cotide_sim.apiserver.storage import deep_json
+
+OPERATIONS_MOST: Final = 10_000
+COPIED_BYTES_MOST: Final = 3 * 1024 * 1024
+"""Each copy can double an object: 30 operations would make a gigabyte of a byte. Both as on a real server
+(maxJSONPatchOperations and JSONPatchMaxCopyBytes of k8s.io/apiserver)."""
 
 
 def json_patch(target: Any, operations: Any) -> Any:
@@ -22,7 +28,8 @@ def json_patch(target: Any, operations: Any) -> Any:
     Raises
     ------
     Refusal
-        400 when the patch is malformed; 422 when a path is missing or a test fails.
+        400 when the patch is malformed; 413 when it has too many operations; 422 when a path is missing, a test fails
+        or copies grow beyond `COPIED_BYTES_MOST`.
     """
     if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
         raise bad_request("a JSON patch must be a list of operations")
@@ -31,8 +38,21 @@ def json_patch(target: Any, operations: Any) -> Any:
             pointer = one.get(field, "")
             if not isinstance(pointer, str) or (pointer and not pointer.startswith("/")):
                 raise bad_request(f"invalid JSON pointer: {pointer!r}")
+    if len(operations) > OPERATIONS_MOST:
+        words = f"The allowed maximum operations in a JSON patch is {OPERATIONS_MOST}, got {len(operations)}"
+        raise Refusal(413, "RequestEntityTooLarge", words)
+    copied = 0
     try:
-        return _Patch(operations).apply(target, in_place=True)
+        for one in operations:
+            if one.get("op") == "copy" and "from" in one:
+                copied += len(deep_json.dumps(resolve_pointer(target, one["from"])))
+                if copied > COPIED_BYTES_MOST:
+                    raise jsonpatch.JsonPatchException(
+                        f"Unable to complete the copy, the accumulated size increase of copy is {copied}, "
+                        f"exceeding the limit {COPIED_BYTES_MOST}"
+                    )
+            target = _Patch([one]).apply(target, in_place=True)
+        return target
     # What leads into a plain value is a TypeError of the library's, and what takes the document itself away a KeyError.
     except (jsonpatch.JsonPatchException, JsonPointerException, TypeError, KeyError) as error:
         raise Refusal(

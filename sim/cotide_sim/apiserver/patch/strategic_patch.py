@@ -23,6 +23,8 @@ _ORDER: Final = "$setElementOrder/"
 _DROP: Final = "$deleteFromPrimitiveList/"
 _RETAIN: Final = "$retainKeys"
 _DIRECTIVE: Final = "$patch"
+_NOTHING: Final = object()
+"""Is no item's key."""
 
 
 def strategic_patch(target: Any, patch: Any) -> Any:
@@ -82,7 +84,8 @@ def _merge_field(target: dict[str, Any], key: str, value: Any) -> None:
             raise bad_request(f"{key} must be a list")
         field = key.removeprefix(_DROP)
         if isinstance(target.get(field), list):
-            target[field] = [item for item in target[field] if item not in value]
+            dropped = {_token(item) for item in value}
+            target[field] = [item for item in target[field] if _token(item) not in dropped]
     elif value is None or (isinstance(value, dict) and value.get(_DIRECTIVE) == "delete"):
         target.pop(key, None)
     elif isinstance(value, dict):
@@ -114,12 +117,13 @@ def _merge_list(field: str, before: list[Any], patch: list[Any]) -> list[Any]:
     for item in patch:
         if not isinstance(item, dict) or key not in item:
             raise bad_request(f"an item of {field} lacks its merge key {key}: {item!r}")
-    dropped = [item[key] for item in patch if item.get(_DIRECTIVE) == "delete"]
-    result = [old for old in before if _mark(old, keys) not in dropped]
+    dropped = {_token(item[key]) for item in patch if item.get(_DIRECTIVE) == "delete"}
+    result = [old for old in before if _token(_mark(old, keys)) not in dropped]
     merged = [item for item in patch if item.get(_DIRECTIVE) != "delete"]
+    indexes = _first_indexes([old.get(key) if isinstance(old, dict) else _NOTHING for old in result])
     for item in merged:
-        index = next((at for at, old in enumerate(result) if isinstance(old, dict) and old.get(key) == item[key]), None)
-        if index is None:
+        index = indexes.setdefault(_token(item[key]), len(result))
+        if index == len(result):
             result.append(_plain(item))
         else:
             result[index] = _merge_object(result[index], item)
@@ -139,23 +143,37 @@ def _ordered(items: list[Any], order: list[Any], before: list[Any], keys: tuple[
     """
     if keys is None:
         return items
-    wanted, was = [_mark(item, keys) for item in order], [_mark(item, keys) for item in before]
-    named = sorted(
-        (item for item in items if _mark(item, keys) in wanted), key=lambda one: wanted.index(_mark(one, keys))
-    )
+    wanted = _first_indexes([_mark(item, keys) for item in order])
+    was = _first_indexes([_mark(item, keys) for item in before])
+    tokens = [_token(_mark(item, keys)) for item in items]
+    named = sorted((at for at in range(len(items)) if tokens[at] in wanted), key=lambda at: wanted[tokens[at]])
     result: list[Any] = []
-    for other in items:
-        mark = _mark(other, keys)
-        if mark in wanted:
+    following = 0
+    for at, other in enumerate(items):
+        if tokens[at] in wanted:
             continue
-        while named and not _stood_before(mark, _mark(named[0], keys), was):
-            result.append(named.pop(0))
+        while following < len(named) and not _stood_before(tokens[at], tokens[named[following]], was):
+            result.append(items[named[following]])
+            following += 1
         result.append(other)
-    return result + named
+    return result + [items[at] for at in named[following:]]
 
 
-def _stood_before(one: Any, other: Any, was: list[Any]) -> bool:
-    return one in was and other in was and was.index(one) < was.index(other)
+def _stood_before(one: Any, other: Any, was: dict[Any, int]) -> bool:
+    return one in was and other in was and was[one] < was[other]
+
+
+def _first_indexes(marks: list[Any]) -> dict[Any, int]:
+    """Return where each mark stands first, by its `_token`: a list of a body of 3 MiB is not searched for each item."""
+    found: dict[Any, int] = {}
+    for at, mark in enumerate(marks):
+        found.setdefault(_token(mark), at)
+    return found
+
+
+def _token(mark: Any) -> Any:
+    """Return a value that can be looked up for one that perhaps can't."""
+    return repr(mark) if isinstance(mark, dict | list) else mark
 
 
 def _mark(item: Any, keys: tuple[str, ...]) -> Any:
@@ -164,4 +182,4 @@ def _mark(item: Any, keys: tuple[str, ...]) -> Any:
 
 
 def _unique(items: list[Any]) -> list[Any]:
-    return [item for at, item in enumerate(items) if item not in items[:at]]
+    return [items[at] for at in _first_indexes(items).values()]

@@ -103,7 +103,8 @@ def check_priority_class(write: Write) -> list[Cause]:
 
 def _is_count(value: Any) -> bool:
     if isinstance(value, str):
-        return value.endswith("%") and value[:-1].isdigit() and int(value[:-1]) <= 100
+        digits = value.removesuffix("%")
+        return digits != value and digits.isascii() and digits.isdigit() and len(digits) <= 3 and int(digits) <= 100
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 

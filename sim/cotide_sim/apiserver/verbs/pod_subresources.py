@@ -66,8 +66,14 @@ def bind(cluster: Cluster, resource: Resource, namespace: str, name: str, bindin
         cluster.write(resource, obj, entry)
 
 
-def evict(cluster: Cluster, resource: Resource, namespace: str, name: str, eviction: Json) -> None:
+def evict(
+    cluster: Cluster, resource: Resource, namespace: str, name: str, eviction: Json, *, dry_run: bool = False
+) -> None:
     """Delete a pod if every disruption budget that selects it allows that; a condition tells why it goes.
+
+    Parameters
+    ----------
+    dry_run : whether the request asks for that; the eviction's own options may, too.
 
     Raises
     ------
@@ -77,6 +83,7 @@ def evict(cluster: Cluster, resource: Resource, namespace: str, name: str, evict
     check_body_shape(eviction, EVICTION, "eviction")
     entry = cluster.find(resource, namespace, name)
     options = DeleteOptions.read(eviction.get("deleteOptions") or {}, {})
+    options = replace(options, dry_run=options.dry_run or dry_run)
     allow_eviction(cluster, entry, dry_run=options.dry_run)
     holds = options.uid in ("", entry.uid) and options.version in ("", str(entry.version))
     if holds and not options.dry_run:

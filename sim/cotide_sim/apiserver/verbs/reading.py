@@ -85,7 +85,10 @@ class Lists:
 
     def _next(self, resource: Resource, token: str, limit: int) -> Page:
         try:
-            number, start, version = orjson.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+            found = orjson.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+            if not all(type(one) is int and one >= 0 for one in found):
+                raise ValueError(found)
+            number, start, version = found
         except (binascii.Error, ValueError, TypeError):
             raise bad_request("continue key is not valid: it was not made by this server") from None
         snapshot = self._snapshots.get(number)

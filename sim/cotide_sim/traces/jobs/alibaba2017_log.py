@@ -54,6 +54,8 @@ def read_alibaba2017_log(path: Path, on_bad: OnBad, demand: Demand) -> tuple[Swf
         if not status:
             raise row.error("status", "is empty")
         instances = row.number("number_of_instances")
+        if instances != int(instances):
+            raise row.error("number_of_instances", f"{row.text('number_of_instances')!r} is no whole number")
         cores, memory = row.optional_number(CPU), row.optional_number(MEMORY)
         one = {"cpu": (cores or 0.0) / 100.0, "memory": memory or 0.0}
         units = units_of("alibaba2017", one)

@@ -64,8 +64,14 @@ def format_of(path: Path) -> Format:
     Raises
     ------
     InputError
-        When the file can't be read, or is a table of unknown columns.
+        When the file can't be read, or read once only, or is a table of unknown columns.
     """
+    if path.exists() and not path.is_dir() and not path.is_file():
+        raise InputError(
+            "is a pipe or a device, of which a look at the format would take the beginning away; name the format with "
+            "--format",
+            file=str(path),
+        )
     if path.is_dir() and not (path / ledger_log.LEDGER_NAME).is_file():
         raise InputError(
             f"is a folder without a {ledger_log.LEDGER_NAME}; name a trace file, or a ledger's folder", file=str(path)

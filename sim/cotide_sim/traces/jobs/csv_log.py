@@ -147,8 +147,8 @@ def open_bytes(path: Path) -> io.BufferedReader | gzip.GzipFile:
 
 
 def open_text(path: Path) -> TextIO:
-    """Open a file as text, as `open_bytes` does."""
-    return io.TextIOWrapper(open_bytes(path), encoding="utf-8", newline="")
+    """Open a file as text, as `open_bytes` does; a byte order mark, which spreadsheets begin with, is passed over."""
+    return io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", newline="")
 
 
 def first_line(path: Path) -> str:

@@ -8,6 +8,7 @@ Format: the eighteen fields of version 2.2, as the Parallel Workloads Archive de
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import zlib
@@ -79,8 +80,9 @@ class SwfLog:
         """Return ``MaxProcs``, else ``MaxNodes``, else None; text behind the number is a remark."""
         for name in ("MaxProcs", "MaxNodes"):
             words = (self.value(name) or "").split()
-            if words and words[0].isdecimal() and int(words[0]) > 0:
-                return int(words[0])
+            # Twenty digits are beyond any machine already, and Python refuses to read thousands of them.
+            if words and words[0].isdecimal() and (found := int(words[0][:20])) > 0:
+                return found
         return None
 
 
@@ -107,7 +109,8 @@ def read_swf(path: Path, *, on_bad: OnBad = "fail") -> SwfLog:
         if isinstance(data, Fault):
             found_faults: tuple[Fault, ...] = (Fault(line, data.message),)
         else:
-            block = parse_block(data, line)
+            # A spreadsheet begins its file with a byte order mark.
+            block = parse_block(data.removeprefix(codecs.BOM_UTF8) if line == 1 else data, line)
             tables.append(block.table)
             lines.append(block.lines)
             header += [_header(text) for _, text in block.comments]

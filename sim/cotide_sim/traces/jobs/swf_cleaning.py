@@ -25,6 +25,10 @@ Mask = npt.NDArray[np.bool_]
 TIME_MAX: Final = float(1 << 40)
 """Seconds beyond which a time is taken for a fault (34,865 years; chosen so that sums stay exact)."""
 
+PROCESSORS_MOST: Final = (1 << 31) - 1
+"""Of one machine; chosen, a hundred times what the largest trace here counts in thousandths of a machine, and so that
+the processor seconds of a job stay far from what int64 holds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cleaning:
@@ -88,6 +92,7 @@ class CleaningReport:
     ----------
     rows, jobs : of the file, and those that are left.
     waits : (jobs,) seconds that the jobs waited when they were recorded, negative where that is not known.
+    rows_of_jobs : (jobs,) the row of the log's table that each was made of.
     """
 
     file: str
@@ -95,6 +100,7 @@ class CleaningReport:
     jobs: int
     rules: tuple[RuleCount, ...]
     waits: npt.NDArray[np.int64]
+    rows_of_jobs: npt.NDArray[np.intp]
 
     def sentences(self) -> list[str]:
         """Return one line for each rule that touched a row."""
@@ -111,7 +117,8 @@ def clean(log: SwfLog, cleaning: Cleaning | None = None) -> tuple[BatchJobs, Cle
     Raises
     ------
     InputError
-        When the machine's size is unknown, no job is left, or a rule set to ``fail`` meets a case.
+        When the machine's size is unknown or beyond `PROCESSORS_MOST`, no job is left, or a rule set to ``fail`` meets
+        a case.
     """
     how = cleaning or Cleaning()
     processors = how.processors or log.processors
@@ -119,6 +126,8 @@ def clean(log: SwfLog, cleaning: Cleaning | None = None) -> tuple[BatchJobs, Cle
         raise InputError(
             "the header names no machine size (MaxProcs or MaxNodes); give one with --processors", file=log.file
         )
+    if processors > PROCESSORS_MOST:
+        raise InputError(f"a machine of {processors:,} processors is beyond {PROCESSORS_MOST:,}", file=log.file)
     return _Rules(log, how, processors).jobs()
 
 
@@ -171,7 +180,7 @@ class _Rules:
             group=_whole(self.column(Field.GROUP)[order]),
         )
         waits = _whole(self.column(Field.WAIT)[order])
-        report = CleaningReport(self.log.file, len(self.log.table), len(jobs), tuple(self.counts), waits)
+        report = CleaningReport(self.log.file, len(self.log.table), len(jobs), tuple(self.counts), waits, order)
         return jobs, report
 
     def _times(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

@@ -15,10 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from cotide_core.kernels.compiled import compiled, compiles
+from cotide_core.limits import EXACT
 from cotide_core.units import counted
 
 COLUMNS: Final = 18
 """Fields of a row (Standard Workload Format, version 2.2, of the Parallel Workloads Archive)."""
+_WHOLE: Final = (1, 3, 12, 13)
+"""Fields, from 1, that are taken as whole numbers as they stand: job, wait, user, group. Cleaning bounds the others."""
 _SHORT: Final = 15
 """Digits up to which a decimal fraction is exact as one division of two float64 numbers."""
 
@@ -58,6 +61,8 @@ def parse_row(text: str) -> list[float] | str:
             return f"field {index}: {cell!r} is not a number"
         if not math.isfinite(value) or "_" in cell:
             return f"field {index}: {cell!r} is not a finite number"
+        if index in _WHOLE and abs(value) > EXACT:  # not to be told from its neighbours
+            return f"field {index}: {cell!r} is beyond 2^53"
         row.append(value)
     return row
 

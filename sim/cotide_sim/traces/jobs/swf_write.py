@@ -67,6 +67,8 @@ def log_of_schedule(jobs: BatchJobs, start: Integers, note: str) -> SwfLog:
     }  # fmt: skip
     for field, values in columns.items():
         table[:, field] = values
+    if jobs.group is not None:
+        table[:, Field.GROUP] = jobs.group
     table[:, Field.STATUS] = _COMPLETED
     count = str(len(jobs))
     header = (
