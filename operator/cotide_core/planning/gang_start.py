@@ -364,12 +364,9 @@ class GangStarts:
         """Tell a member that another says more: a number that changes is not told a thousand times."""
         gang = standing.gang
         words = f"gang {gang.key}: waits until {gang.minimum} can start at once; {speaks.pod.key} says more"
-        if (
-            entry.last_reason is None
-            or entry.last_reason[0] is not WaitReason.WAITING_FOR_GANG
-            or "says more" not in entry.last_reason[1]
-        ):
+        if entry.last_reason is None or entry.last_reason is not entry.quiet_reason:
             attempt.tell(wait(entry, WaitReason.WAITING_FOR_GANG, words))
+            entry.quiet_reason = entry.last_reason
 
     def _again(self, members: Sequence[QueuedPod], now: float) -> GangAttempt:
         """Leave members as they were: nothing changed since they were refused."""

@@ -54,3 +54,5 @@ class QueuedPod:
     """When its back-off is over."""
     last_reason: tuple[WaitReason, str, str] | None = None
     """What the last Wait said: reason, sentence, nominated node."""
+    quiet_reason: tuple[WaitReason, str, str] | None = None
+    """The same of the last one that said that another of its gang says more."""
