@@ -3,13 +3,14 @@
 Owned by `scheduling_queue.SchedulingQueue`, which reports where each pod stands. Two limits hold: on pods in the
 queue, asked about when a pod comes, and on what a namespace holds, asked about when it is a pod's turn. What a policy
 that plans has taken over counts as held, since it starts without being asked about again. A pod that is let in when
-something was freed may find no node; then the next of its namespace gets its turn. Only namespaces with limits are
-counted. Invariant: no pod that was let pass takes its namespace above its limits, whatever starts in the same cycle.
+something was freed may find no node, or wait for others of its gang; then the next of its namespace gets its turn. A
+pod that speaks for its gang waits until all of that may be held. Only namespaces with limits are counted. Invariant: no
+pod that was let pass takes its namespace above its limits, whatever starts in the same cycle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +19,7 @@ from cotide_core.events import Namespace
 from cotide_core.queueing.active_pods import Item, carries_ticket
 from cotide_core.queueing.lazy_heap import LazyHeap
 from cotide_core.queueing.ordering import Key
-from cotide_core.queueing.queued_pod import QueuedPod, QueueState
+from cotide_core.queueing.queued_pod import QueuedPod, QueueState, Together
 from cotide_core.state.namespace_use import (
     MAX_BATCH_CPU,
     MAX_BATCH_MEMORY,
@@ -41,7 +42,7 @@ _QUEUED: Final = frozenset(
     }
 )
 """Those that stand aside from a full queue are let in without being asked about again."""
-_GIVEN_UP: Final = frozenset({QueueState.PARKED, QueueState.GATED, QueueState.ASIDE, QueueState.HELD})
+_GIVEN_UP: Final = frozenset({QueueState.PARKED, QueueState.GATED, QueueState.ASIDE, QueueState.HELD, QueueState.GANG})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +93,9 @@ class CappedPods:
             # It takes nothing of what it was let in for: the next one may.
             self._use.eased.add(name)
 
-    def keep(self, entry: QueuedPod, key: Key) -> None:
-        """Take a pod that stands capped, with its key in the policy's order."""
+    def keep(self, entry: QueuedPod, key: Key, together: Together | None) -> None:
+        """Take a pod that stands capped, with its key in the policy's order, and what its gang waits for with it."""
+        entry.together = together
         name = namespace_of(entry.pod)
         heap = self._heaps.get(name)
         if heap is None:
@@ -118,30 +120,31 @@ class CappedPods:
         ----------
         beside : millicores and bytes that count as held, too.
         """
+        return self._over(entry, Together(1, *amounts_of(entry)), beside)
+
+    def over_held_together(self, entries: Sequence[QueuedPod]) -> Capped | None:
+        """Return the limit on what is held that pods of one gang would break by starting at once."""
+        return self._over(entries[0], together_of(entries), (0, 0)) if entries else None
+
+    def _over(self, entry: QueuedPod, asked: Together, beside: tuple[int, int]) -> Capped | None:
+        """Return the limit that would break if so much started in a pod's namespace."""
         limits = self._limits(entry)
         if limits is None:
             return None
         waiting = self._waiting.get(limits.name) or _Waiting()
         held = self._use.held(limits.name)
-        asked = amounts_of(entry)
-        taken = (held[0] + waiting.millicores + beside[0], held[1] + waiting.memory_bytes + beside[1])
-        for resource, annotation, most, index in (
-            (CPU, MAX_BATCH_CPU, limits.batch_millicores, 0),
-            (MEMORY, MAX_BATCH_MEMORY, limits.batch_memory_bytes, 1),
+        for resource, annotation, most, taken, more in (
+            (CPU, MAX_BATCH_CPU, limits.batch_millicores, held[0] + waiting.millicores + beside[0], asked.millicores),
+            (
+                MEMORY,
+                MAX_BATCH_MEMORY,
+                limits.batch_memory_bytes,
+                held[1] + waiting.memory_bytes + beside[1],
+                asked.memory_bytes,
+            ),
         ):
-            if most is not None and asked[index] and taken[index] + asked[index] > most:
-                return Capped(annotation, _words(resource, annotation, most, asked[index]))
-        return None
-
-    def over_held_together(self, entries: Iterable[QueuedPod]) -> Capped | None:
-        """Return the limit on what is held that pods of one namespace would break by starting at once."""
-        beside = (0, 0)
-        for entry in entries:
-            capped = self.over_held(entry, beside)
-            if capped is not None:
-                return capped
-            asked = amounts_of(entry)
-            beside = (beside[0] + asked[0], beside[1] + asked[1])
+            if most is not None and more and taken + more > most:
+                return Capped(annotation, _words(resource, annotation, most, more, asked.pods))
         return None
 
     def keeps_waiting(self, entry: QueuedPod) -> bool:
@@ -150,6 +153,11 @@ class CappedPods:
         if counted is None or counted[0] not in self._heaps or not any(counted[1:]):
             return False
         return self._heaps[counted[0]].first() is not None
+
+    def alone(self, entry: QueuedPod) -> None:
+        """Let a capped pod be asked about by itself again: its gang lacks others than when it was capped."""
+        entry.together = None
+        self._use.eased.add(namespace_of(entry.pod))
 
     @property
     def due(self) -> bool:
@@ -175,11 +183,11 @@ class CappedPods:
         beside = (0, 0)
         while len(kept) < MOST_CHECKED and (room is None or len(out) < room) and (item := heap.pop()) is not None:
             entry = item[2]
-            if self.over_held(entry, beside) is not None:
+            asked = entry.together or Together(1, *amounts_of(entry))
+            if self._over(entry, asked, beside) is not None:
                 kept.append(item)
                 continue
-            asked = amounts_of(entry)
-            beside = (beside[0] + asked[0], beside[1] + asked[1])
+            beside = (beside[0] + asked.millicores, beside[1] + asked.memory_bytes)
             out.append(entry)
         for item in kept:
             heap.push(item)
@@ -208,12 +216,21 @@ def amounts_of(entry: QueuedPod) -> tuple[int, int]:
     return sum(amount for name, amount in entry.pod.requests if name in (CPU, RECLAIMED_CPU)), memory
 
 
+def together_of(entries: Sequence[QueuedPod]) -> Together:
+    """Return what pods ask for together."""
+    amounts = [amounts_of(entry) for entry in entries]
+    return Together(len(amounts), sum(one[0] for one in amounts), sum(one[1] for one in amounts))
+
+
 def _is_limited(entry: QueuedPod) -> bool:
     return entry.pod.workload_class is not WorkloadClass.ONLINE
 
 
-def _words(resource: str, annotation: str, most: int, asked: int) -> str:
+def _words(resource: str, annotation: str, most: int, asked: int, pods: int) -> str:
     allowed = f"{format_amount(resource, most)} {resource} in batch and gratis pods ({annotation})"
+    if asked > most and pods > 1:
+        together = f"the {pods} that start together ask for {format_amount(resource, asked)}"
+        return f"its namespace may hold {allowed}, and {together}"
     if asked > most:
         return f"its namespace may hold {allowed}, and this pod alone asks for {format_amount(resource, asked)}"
     return f"its namespace may hold {allowed}; it starts when others of the namespace end"
