@@ -11,7 +11,7 @@ pod that was let pass takes its namespace above its limits, whatever starts in t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from cotide_core.classes import WorkloadClass
@@ -62,6 +62,17 @@ class _Waiting:
     memory_bytes: int = 0
 
 
+@dataclass(slots=True)
+class _Hopeless:
+    """Capped pods that alone, or as a gang, ask for more than their namespace may ever hold, by its limits.
+
+    Of thousands of them none is looked at again before the limits change: those behind them have their turn.
+    """
+
+    limits: Namespace | None
+    items: dict[QueuedPod, Item] = field(default_factory=dict)
+
+
 class CappedPods:
     """Limits of namespaces as the queue sees them.
 
@@ -74,6 +85,8 @@ class CappedPods:
     def __init__(self, use: NamespaceUse) -> None:
         self._use = use
         self._heaps: dict[str, LazyHeap[Item]] = {}
+        self._hopeless: dict[str, _Hopeless] = {}
+        """By namespace with a heap."""
         self._waiting: dict[str, _Waiting] = {}
         self.counted: dict[QueuedPod, tuple[str, int, int]] = {}
 
@@ -85,6 +98,8 @@ class CappedPods:
         if before is not None:
             self._count(before, -1)
         name = namespace_of(entry.pod)
+        if (hopeless := self._hopeless.get(name)) is not None:
+            hopeless.items.pop(entry, None)
         if queue_state in _QUEUED and _is_limited(entry) and name in self._use.limits:
             amounts = amounts_of(entry) if queue_state is QueueState.PLANNED else (0, 0)
             counted = self.counted[entry] = (name, *amounts)
@@ -157,7 +172,10 @@ class CappedPods:
     def alone(self, entry: QueuedPod) -> None:
         """Let a capped pod be asked about by itself again: its gang lacks others than when it was capped."""
         entry.together = None
-        self._use.eased.add(namespace_of(entry.pod))
+        name = namespace_of(entry.pod)
+        if name in self._hopeless and (item := self._hopeless[name].items.pop(entry, None)) is not None:
+            self._heaps[name].push(item)
+        self._use.eased.add(name)
 
     @property
     def due(self) -> bool:
@@ -177,6 +195,11 @@ class CappedPods:
     def _released_of(self, name: str) -> list[QueuedPod]:
         heap, out, kept = self._heaps[name], list[QueuedPod](), list[Item]()
         limits, waiting = self._use.limits.get(name), self._waiting.get(name)
+        hopeless = self._hopeless.setdefault(name, _Hopeless(limits))
+        if hopeless.limits != limits:
+            for again in hopeless.items.values():
+                heap.push(again)
+            hopeless = self._hopeless[name] = _Hopeless(limits)
         room = None if limits is None or limits.queued_pods is None else limits.queued_pods
         if room is not None and waiting is not None:
             room -= waiting.queued
@@ -185,14 +208,17 @@ class CappedPods:
             entry = item[2]
             asked = entry.together or Together(1, *amounts_of(entry))
             if self._over(entry, asked, beside) is not None:
-                kept.append(item)
+                if limits is not None and _is_above(asked, limits):
+                    hopeless.items[entry] = item
+                else:
+                    kept.append(item)
                 continue
             beside = (beside[0] + asked.millicores, beside[1] + asked.memory_bytes)
             out.append(entry)
         for item in kept:
             heap.push(item)
-        if heap.first() is None:
-            del self._heaps[name]
+        if heap.first() is None and not hopeless.items:
+            del self._heaps[name], self._hopeless[name]
         return out
 
     def _limits(self, entry: QueuedPod) -> Namespace | None:
@@ -220,6 +246,12 @@ def together_of(entries: Sequence[QueuedPod]) -> Together:
     """Return what pods ask for together."""
     amounts = [amounts_of(entry) for entry in entries]
     return Together(len(amounts), sum(one[0] for one in amounts), sum(one[1] for one in amounts))
+
+
+def _is_above(asked: Together, limits: Namespace) -> bool:
+    """Whether so much is more than a namespace may hold when it holds nothing else."""
+    cpu, memory = limits.batch_millicores, limits.batch_memory_bytes
+    return (cpu is not None and asked.millicores > cpu) or (memory is not None and asked.memory_bytes > memory)
 
 
 def _is_limited(entry: QueuedPod) -> bool:
