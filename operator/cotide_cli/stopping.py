@@ -1,11 +1,11 @@
 """Ctrl-C and SIGTERM for commands that go on for long: work stops at once, is undone in seconds, and is ended.
 
-Used by ``consolidate``, ``capacity``, ``place`` and ``profile``. At the first signal the work is interrupted wherever
-it waits, and has `UNDO_SECONDS` to undo what it must. Then, or at a second signal, the process ends, whatever still
-waits for an answer: an API server that hangs keeps nobody at a terminal. Python's own handler of Ctrl-C would do
-neither: an event loop waits for each thread that blocks, and what undoes blocks on the same server. A signal that the
-process was started to ignore stays ignored. Invariant: from the first signal to the end it is no longer than
-`UNDO_SECONDS`, as far as Python runs at all.
+Used by `consolidate_command`, `watch`, `capacity_command`, `place_command` and `profile_command`. At the first signal
+the work is interrupted wherever it waits, and has `UNDO_SECONDS` to undo what it must. Then, or at a second signal, the
+process ends, whatever still waits for an answer: an API server that hangs keeps nobody at a terminal. Python's own
+handler of Ctrl-C would do neither: an event loop waits for each thread that blocks, and what undoes blocks on the same
+server. A signal that the process was started to ignore stays ignored. Invariant: from the first signal to the end it is
+no longer than `UNDO_SECONDS`, as far as Python runs at all.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ def run_until_told(work: Coroutine[Any, Any, T], left: str = "", undo_seconds: f
 
     from cotide_cli.abandoned_calls import AbandonedCalls
 
-    told: list[int] = []
+    signals: list[int] = []
     cancel: list[Callable[[], object]] = []
 
     def hear(number: int) -> None:
-        told.append(number)
+        signals.append(number)
         for one in cancel:
             one()
 
@@ -77,7 +77,7 @@ def run_until_told(work: Coroutine[Any, Any, T], left: str = "", undo_seconds: f
         loop.set_default_executor(AbandonedCalls())
         if task is not None:
             cancel.append(lambda: loop.call_soon_threadsafe(task.cancel))
-        if told:
+        if signals:
             work.close()
             raise asyncio.CancelledError
         return await work
@@ -86,9 +86,9 @@ def run_until_told(work: Coroutine[Any, Any, T], left: str = "", undo_seconds: f
         with _hearing(hear, left, undo_seconds):
             return asyncio.run(whole())
     except asyncio.CancelledError:
-        if not told:
+        if not signals:
             raise
-        raise StoppedError(told[0]) from None
+        raise StoppedError(signals[0]) from None
 
 
 @contextmanager
@@ -104,17 +104,17 @@ def interrupted_when_told(left: str = "", undo_seconds: float = UNDO_SECONDS) ->
     StoppedError
         When it was told.
     """
-    told: list[int] = []
+    signals: list[int] = []
 
     def hear(number: int) -> NoReturn:
-        told.append(number)
+        signals.append(number)
         raise _Interruption
 
     try:
         with _hearing(hear, left, undo_seconds):
             yield
     except _Interruption:
-        raise StoppedError(told[0]) from None
+        raise StoppedError(signals[0]) from None
 
 
 @contextmanager

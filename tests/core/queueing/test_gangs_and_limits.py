@@ -12,7 +12,7 @@ from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind, Instruction, Wait, WaitReason
 
 PLANNING = ("easy", "conservative", "sjf", "svf", "slack", "hybrid", "sjf-lw", "random-random", "hybrid-machines")
-LOOKING_AT_NOW = ("fifo", "qpsm", "predictive")
+WITHOUT_A_PLAN = ("fifo", "qpsm", "predictive")
 CAP = "cotide.dev/max-batch-cpu"
 
 
@@ -75,7 +75,7 @@ def test_a_pod_beyond_the_minimum_of_a_gang_that_no_node_takes_keeps_nobody_wait
     assert cluster.handle(2.0, pod_upserted("a/small")) == ["a/small"]
 
 
-@pytest.mark.parametrize("policy", [*LOOKING_AT_NOW, *PLANNING])
+@pytest.mark.parametrize("policy", [*WITHOUT_A_PLAN, *PLANNING])
 @pytest.mark.parametrize("together", [True, False])
 def test_a_gang_above_its_namespace_limit_keeps_no_other_of_it_waiting(policy: str, together: bool) -> None:
     """Each pod of it alone would be within the limit, so that it is let in again and again."""
@@ -91,7 +91,7 @@ def test_a_gang_above_its_namespace_limit_keeps_no_other_of_it_waiting(policy: s
     assert cluster.handle(6.0, NamespaceUpserted(Namespace("a", batch_millicores=6000))) == ["a/wide-0", "a/wide-1"]
 
 
-@pytest.mark.parametrize("policy", [*LOOKING_AT_NOW, *PLANNING])
+@pytest.mark.parametrize("policy", [*WITHOUT_A_PLAN, *PLANNING])
 def test_a_gang_above_its_namespace_limit_is_told_what_it_asks_for_as_a_whole(policy: str) -> None:
     cluster = Cluster(policy, 3000)
     cluster.handle(0.0, *gang_of("wide", 2, 2000))
@@ -103,7 +103,7 @@ def test_a_gang_above_its_namespace_limit_is_told_what_it_asks_for_as_a_whole(po
     )
 
 
-@pytest.mark.parametrize("policy", [*LOOKING_AT_NOW, *PLANNING])
+@pytest.mark.parametrize("policy", [*WITHOUT_A_PLAN, *PLANNING])
 def test_a_gang_that_needs_fewer_than_it_did_tries_again(policy: str) -> None:
     cluster = Cluster(policy, 3000)
     assert cluster.handle(0.0, *gang_of("g", 2, 2000)) == []
@@ -111,7 +111,7 @@ def test_a_gang_that_needs_fewer_than_it_did_tries_again(policy: str) -> None:
     assert len(cluster.handle(1.0, *fewer)) == 1
 
 
-@pytest.mark.parametrize("policy", [*LOOKING_AT_NOW, *PLANNING])
+@pytest.mark.parametrize("policy", [*WITHOUT_A_PLAN, *PLANNING])
 def test_a_gang_starts_when_enough_of_its_namespace_has_ended(policy: str) -> None:
     cluster = Cluster(policy, 4000)
     assert cluster.handle(0.0, *[pod_upserted(f"a/{index}") for index in range(4)]) == [f"a/{n}" for n in range(4)]
