@@ -46,6 +46,7 @@ from older_releases import OLDER, RELEASES, of_release
 from processes import Process
 from race_watcher import PodWatch, between, cpu_seconds, machine, memory_bytes
 
+from cotide_core.errors import ClusterError
 from cotide_kube.client import KubeClient
 from cotide_operator.cache.preflight import await_resources, install
 
@@ -421,6 +422,8 @@ def main() -> None:
                 result = runner.run(run(plane, options, models))
             except asyncio.CancelledError:
                 raise SystemExit(TERMINATED) from None
+            except ClusterError as error:  # who ends a group of processes ends the API server while it is read
+                raise SystemExit(f"race: ended, since the API server is gone or refuses: {error}") from None
     chosen = {key: getattr(options, key) for key in ("nodes", "pods", "scale", "pod_kilobytes", "images", "fsync")}
     release = OLDER.get(options.kubernetes, KUBERNETES)
     result = {**chosen, "kubernetes": release, "machine": machine(), **result}

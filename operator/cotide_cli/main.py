@@ -16,6 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from cotide_cli.parent_watch import watch_parent
+from cotide_cli.stopping import StoppedError, leave
 from cotide_core.errors import CotideError, InputError
 
 COMMANDS: Final[dict[str, str]] = {
@@ -106,19 +107,22 @@ def main() -> None:
         outcome = cotide.main(prog_name=_called(), standalone_mode=False)
     except click.ClickException as error:
         error.show()
-        sys.exit(2 if isinstance(error, click.UsageError) else 1)
+        leave(2 if isinstance(error, click.UsageError) else 1)
     except click.Abort:
         click.echo("cotide: interrupted", err=True)
-        sys.exit(130)
+        leave(130)
+    except StoppedError as stopped:
+        click.echo("cotide: interrupted", err=True)
+        leave(stopped.exit_code)
     except InputError as error:
         click.echo(f"cotide: {error}", err=True)
-        sys.exit(2)
+        leave(2)
     except CotideError as error:
         click.echo(f"cotide: {error}", err=True)
-        sys.exit(1)
+        leave(1)
     except OSError as error:  # a full disk, a name that is too long: said by the system, no fault of the program's
         if error.strerror is None or isinstance(error, (ConnectionError, TimeoutError)):
             raise  # what goes wrong on a network the client says in words: this is a fault of ours
         click.echo(f"cotide: {f'{error.filename}: ' if error.filename else ''}{error.strerror}", err=True)
-        sys.exit(1)
-    sys.exit(outcome if isinstance(outcome, int) else 0)
+        leave(1)
+    leave(outcome if isinstance(outcome, int) else 0)

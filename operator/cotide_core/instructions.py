@@ -1,12 +1,15 @@
 """What the engine decides, each with its reason, as frozen values.
 
 Made by policies through `cycle.Scheduler.handle`; carried out by the live binder or by simulated nodes, whose
-outcome comes back as a new event. Every instruction can be written to a ledger and compared byte for byte.
+outcome comes back as a new event. Every instruction can be written to a ledger and compared byte for byte. Fields that
+are not compared (``compare=False``) are not written either: they repeat as data what a sentence names, so that nobody
+reads sentences, and a ledger holds the sentence; written they would make each line longer, and an older ledger differ
+from what the same engine decides today.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -34,6 +37,8 @@ class NodeVerdict:
     """Name of one such node."""
     probability: float | None = None
     """Predicted probability of breaking the limit, when that was the reason."""
+    service: str = field(default="", compare=False)
+    """Key of the Workload whose limit it is, when that was the reason and the message names one. Not recorded."""
 
 
 class Forecast(NamedTuple):
@@ -126,6 +131,8 @@ class Evict:
     nominee_uid: str = ""
     override: bool = False
     """Whether it goes even where its owner or a disruption budget says no: an administrator's word, of gratis only."""
+    service: str = field(default="", compare=False)
+    """Key of the Workload for whose latency it goes, as the reason names it. Not recorded."""
 
 
 Instruction = Bind | Wait | Evict

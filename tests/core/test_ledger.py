@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -58,12 +59,14 @@ from cotide_core.instructions import (
     INSTRUCTION_TYPES,
     Bind,
     Evict,
+    EvictCause,
     Forecast,
     Instruction,
     NodeVerdict,
     Wait,
     WaitReason,
 )
+from cotide_core.placement.refusal_messages import services_at_risk
 from cotide_core.policies import POLICIES
 from cotide_core.recording.codec import decode, encode
 from cotide_core.recording.ledger import LedgerWriter, read_ledger
@@ -125,6 +128,20 @@ VALUES: tuple[Event | Instruction, ...] = (
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
 def test_every_event_and_instruction_comes_back_as_it_was(value: Event | Instruction) -> None:
     assert decode(json.loads(json.dumps(encode(value))), KINDS) == value
+
+
+def test_what_a_sentence_names_is_data_that_no_ledger_repeats() -> None:
+    """Ledgers of before read, and what the same engine decides today is written as it was then."""
+    said = "would break the latency limit of d/web (p=0.83)"
+    verdict = NodeVerdict(1, said, WaitReason.QOS_AT_RISK, "a", 0.83, service="d/web")
+    wait = Wait("d/p", "u", WaitReason.QOS_AT_RISK, said, (verdict,))
+    evict = Evict("d/p", "u", "a", "d/web was measured at 12 ms on a", EvictCause.LATENCY, service="d/web")
+    for value in (wait, evict):
+        assert '"service"' not in json.dumps(encode(value))
+        assert decode(json.loads(json.dumps(encode(value))), KINDS) == value
+    assert services_at_risk([wait, evict]) == {"d/web"}
+    other_words = replace(wait, refused=(replace(verdict, message="its latency limit of nothing"),))
+    assert services_at_risk([other_words]) == {"d/web"}
 
 
 def test_every_kind_of_event_has_an_example_here() -> None:

@@ -7,7 +7,6 @@ code 1 when a surprise ended the run.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -19,6 +18,7 @@ import click
 
 from cotide_cli.inputs.cluster_input import cluster_options, read_picture
 from cotide_cli.printing import as_text, output_option, print_lines
+from cotide_cli.stopping import run_until_told
 from cotide_core.errors import ClusterError, InputError
 from cotide_core.units import counted
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cotide_core.consolidation.removal.drain_plan import DrainPlan
     from cotide_core.consolidation.removal.stays import MoveRules
     from cotide_core.consolidation.removal.what_if import Left
+    from cotide_operator.consolidation.carrier import Carrier
     from cotide_operator.consolidation.picture import Picture
 
 GIB: Final = 2**30
@@ -36,6 +37,7 @@ MOVES_MOST: Final = 1_000_000
 """Pods that any option may name; chosen: more than a cluster has, and a number that the plan's kernel can hold."""
 NUMBERS: Final = ("interval", "stable", "reserve", "minimum_age", "idle_watts", "timeout")
 """Options that take any number within bounds, and none of these is kept by what is no number."""
+LEFT_CORDONED: Final = "a node may be left cordoned: the next run, or --undo, uncordons it"
 SHOWN_NODES: Final = 50
 """Nodes that stay in use of which it is said why (chosen)."""
 
@@ -102,7 +104,7 @@ def command(
         return watch(planner(options), kubeconfig, context, chosen)
     prices = _prices(options["prices"])
     if carry or undo:
-        left = asyncio.run(_carrier(kubeconfig, context, options["timeout"]).undo())
+        left = run_until_told(_carrier(kubeconfig, context, options["timeout"]).undo(), LEFT_CORDONED)
         if undo:
             click.echo(
                 as_text({"uncordoned": left}, output)
@@ -317,7 +319,11 @@ def _minutes(seconds: float) -> str:
     return f"{seconds / 60:.0f} min"
 
 
-def _carrier(kubeconfig: str | None, context: str | None, timeout: float, goes: frozenset[str] = frozenset()) -> Any:
+def _carrier(
+    kubeconfig: str | None, context: str | None, timeout: float, goes: frozenset[str] = frozenset()
+) -> Carrier:
+    import asyncio
+
     from cotide_operator.consolidation.carrier import Carrier
     from cotide_operator.consolidation.official_client import OfficialClient
 
@@ -338,4 +344,5 @@ def _carry_out(
     going = {one.pod.key for one in picture.state.records() if one.pod.terminating}
     goes = frozenset(going | {key for key, facts in picture.facts.items() if facts.goes_with_node})
     uids = {record.pod.key: record.pod.uid for record in picture.state.records()}
-    return asdict(asyncio.run(_carrier(kubeconfig, context, timeout, goes).carry_out(plan.freed, uids)))
+    carrier = _carrier(kubeconfig, context, timeout, goes)
+    return asdict(run_until_told(carrier.carry_out(plan.freed, uids), LEFT_CORDONED))

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from cotide_cli.printing import as_text
+from cotide_cli.stopping import StoppedError, run_until_told
 from cotide_core.errors import ClusterError
 from cotide_core.units import counted
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from cotide_operator.consolidation.carrier import Carried
     from cotide_operator.consolidation.picture import Picture
     from cotide_operator.consolidation.rounds import Round, Rounds
+
+LEFT_CORDONED: Final = "nodes may be left cordoned: the next run of --watch --apply uncordons them"
 
 
 def watch(
@@ -62,15 +64,12 @@ def watch(
     )
     pace = WatchRules(moves_per_hour=options["moves_per_hour"], stable_seconds=options["stable"])
     rounds = Rounds(hands, clock, plan, pace, carrier if options["carry"] else None, goes)
-    with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
-        asyncio.run(_follow(rounds, options))
+    with contextlib.suppress(StoppedError):
+        run_until_told(_follow(rounds, options), LEFT_CORDONED if options["carry"] else "")
     return 0
 
 
 async def _follow(rounds: Rounds, options: Mapping[str, Any]) -> None:
-    task = asyncio.current_task()
-    if task is not None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     carry, number = options["carry"], 0
     if carry:
         await rounds.begin()

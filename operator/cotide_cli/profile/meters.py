@@ -7,10 +7,12 @@ Used by `campaign`. A load command has ``{rate}``, ``{seconds}`` and ``{warm_up}
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import threading
@@ -83,10 +85,17 @@ class LoadCommand:
         command = self._command
         for name, value in parts.items():
             command = command.replace(f"{{{name}}}", value)
+        started: list[subprocess.Popen[str]] = []
         found: list[subprocess.CompletedProcess[str] | Exception] = []
-        thread = threading.Thread(target=self._run, args=(command, warm_up + seconds + GRACE_SECONDS, found))
+        patience = warm_up + seconds + GRACE_SECONDS
+        thread = threading.Thread(target=self._run, args=(command, patience, started, found), daemon=True)
         thread.start()
-        thread.join()
+        try:
+            thread.join()
+        except BaseException:  # told to end: nobody waits for the window
+            for process in started:
+                _end(process, signal.SIGTERM)
+            raise
         done = found[0]
         if isinstance(done, subprocess.TimeoutExpired):
             raise InputError(f"took over {done.timeout:g} s", field=self._field)
@@ -97,18 +106,25 @@ class LoadCommand:
             raise InputError(f"failed with exit code {done.returncode}: {said}", field=self._field)
         return self._reading(done.stdout, seconds)
 
-    def _run(self, command: str, timeout: float, found: list[Any]) -> None:
+    def _run(self, command: str, timeout: float, started: list[Any], found: list[Any]) -> None:
         """Run the command, in a thread that is bound to its cores."""
         if self._cores:
             os.sched_setaffinity(0, self._cores)
         try:
             # The user's own command, as the user typed it.
-            found.append(
-                subprocess.run(  # noqa: S603
-                    ["/bin/sh", "-c", command], capture_output=True, text=True, timeout=timeout, check=False
-                )
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
+            with subprocess.Popen(  # noqa: S603
+                ["/bin/sh", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                start_new_session=True,
+            ) as process:  # fmt: skip
+                started.append(process)
+                try:
+                    stdout, stderr = process.communicate(timeout=timeout)
+                except subprocess.TimeoutExpired as error:
+                    _end(process, signal.SIGKILL)
+                    found.append(error)
+                else:
+                    found.append(subprocess.CompletedProcess(command, process.returncode, stdout, stderr))
+        except OSError as error:
             found.append(error)
 
     def _reading(self, stdout: str, seconds: float) -> Reading:
@@ -126,6 +142,12 @@ class LoadCommand:
         if not (math.isfinite(p95) and p95 > 0 and lasted > 0):
             raise InputError(f"a p95 of {p95:g} ms over {lasted:g} s is no measurement", field=self._field)
         return Reading(p95, rate, requests, lasted, said.get("cut") is True, lag)
+
+
+def _end(process: subprocess.Popen[str], how: signal.Signals) -> None:
+    """End a load command and what it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, how)
 
 
 def address_of(target: str) -> tuple[str, int]:

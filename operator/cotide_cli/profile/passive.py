@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -58,6 +59,8 @@ class Alternation:
 
     def __init__(self, api: Any, jobs: Sequence[tuple[str, str]]) -> None:
         self._api, self._jobs = api, tuple(jobs)
+        self._lock = threading.Lock()
+        """A turn that was begun ends before the next: of one that nobody waits for any more nothing may come last."""
 
     def __bool__(self) -> bool:
         return bool(self._jobs)
@@ -73,11 +76,12 @@ class Alternation:
         from cotide_kube.official import ask
 
         refused: list[ClusterError] = []
-        for namespace, name in self._jobs:
-            try:
-                ask(self._api.patch_namespaced_job, name, namespace, {"spec": {"suspend": not running}})
-            except ClusterError as error:
-                refused.append(error)
+        with self._lock:
+            for namespace, name in self._jobs:
+                try:
+                    ask(self._api.patch_namespaced_job, name, namespace, {"spec": {"suspend": not running}})
+                except ClusterError as error:
+                    refused.append(error)
         if refused:
             raise refused[0]
 

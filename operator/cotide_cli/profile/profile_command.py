@@ -6,7 +6,6 @@ then to `results` and `page`. Invariant: Ctrl-C and a failure leave a journal wi
 
 from __future__ import annotations
 
-import asyncio
 import math
 import os
 import re
@@ -21,7 +20,7 @@ from cotide_cli.option_groups import GroupedCommand
 from cotide_cli.printing import as_text, made, output_option, print_lines, progress_bar
 from cotide_cli.profile.campaign import Budget, run_campaign
 from cotide_cli.profile.journal import Journal
-from cotide_cli.profile.local_machine import LocalMachine
+from cotide_cli.profile.local_machine import STOP_SECONDS, LocalMachine
 from cotide_cli.profile.meters import LoadCommand, address_of
 from cotide_cli.profile.plan import BatchJob, Plan
 from cotide_cli.profile.profile_options import (
@@ -44,6 +43,7 @@ from cotide_cli.profile.profile_options import (
     prometheus_options,
     window_options,
 )
+from cotide_cli.stopping import UNDO_SECONDS, interrupted_when_told, run_until_told
 from cotide_core.errors import InputError
 from cotide_core.units import resource_amount
 from cotide_predictors.profiling.design import Rule
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
 MISSED: Final = 3
 """Exit code where the campaign ended before every cell was measured."""
+LEFT_RUNNING: Final = "jobs may be left running; in a cluster they are pods with the label cotide.dev/profile"
+LEFT_SUSPENDED: Final = "Jobs of --alternate may be left suspended"
 _JOB: Final = re.compile(r"([A-Za-z0-9][\w.-]*)(?::([^:=]*))?(?::([0-9]+))?=(.+)", re.DOTALL)
 
 
@@ -137,7 +139,9 @@ def active(
     meter = LoadCommand(plan.source, request=load.request, cores=placed.load_cores)
     journal = Journal(campaign.out, plan)
     budget = Budget(ends.minutes * 60.0, ends.harm_seconds)
-    with ExitStack() as running, progress_bar() as progress:
+    # A service on this machine is asked to end, and killed after `STOP_SECONDS`.
+    at_most = 2 * STOP_SECONDS if cluster.node is None else UNDO_SECONDS
+    with interrupted_when_told(LEFT_RUNNING, at_most), ExitStack() as running, progress_bar() as progress:
         if cluster.node is not None:
             note = run_campaign(journal, _machine_of(cluster, batch.image or ""), meter, budget, progress)
         else:
@@ -187,10 +191,11 @@ def passive(
         prometheus.minutes * 60.0,
     )  # fmt: skip
     with progress_bar() as progress:
-        note = asyncio.run(
+        note = run_until_told(
             watch(
                 journal, what, lambda: mix_of_pods(machine.pods_of_node(), of_node), Alternation(api, named), progress
-            )
+            ),
+            LEFT_SUSPENDED if named else "",
         )
     return _finish(campaign.out, journal, note, output)
 

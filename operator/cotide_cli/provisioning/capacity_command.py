@@ -18,6 +18,7 @@ import click
 import numpy as np
 
 from cotide_cli.printing import as_text, output_option, print_lines
+from cotide_cli.stopping import run_until_told
 from cotide_core.errors import InputError
 from cotide_core.units import counted
 
@@ -80,7 +81,7 @@ def command(
         raise InputError("names no actuator: nothing can be applied", file=str(config), field="provisioning.actuator")
     past = None if history is None else read_history(history)
     asked = None if whole.metrics_source is None else whole.metrics_source.prometheus
-    found = asyncio.run(_run(settings, asked, past, apply_it, dry_run, namespace, kubeconfig, context))
+    found = run_until_told(_run(settings, asked, past, apply_it, dry_run, namespace, kubeconfig, context))
     if output == "table":
         _print(settings, found, dry_run)
     else:

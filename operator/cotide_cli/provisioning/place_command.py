@@ -7,7 +7,6 @@ nothing is written in any cluster.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import time
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cotide_cli.printing import as_text, output_option, print_lines
+from cotide_cli.stopping import StoppedError, run_until_told
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -64,10 +64,10 @@ def command(
         raise InputError("goes with --watch only", field="--turns")
     files, lost = PlacementFiles(file, demand, prices, kubeconfig), LostClusters.read(state)
     if not watch:
-        _show(asyncio.run(take(files, lost, PassedRows(), apply=apply_it)), output)
+        _show(run_until_told(take(files, lost, PassedRows(), apply=apply_it)), output)
         return
-    with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
-        asyncio.run(follow(files, lost, partial(_show_next, output=output), apply=apply_it, turns=turns))
+    with contextlib.suppress(StoppedError):
+        run_until_told(follow(files, lost, partial(_show_next, output=output), apply=apply_it, turns=turns))
 
 
 def _show(taken: Taken, output: str) -> None:

@@ -11,7 +11,6 @@ import contextlib
 import errno
 import json
 import math
-import signal
 import stat
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -197,16 +196,13 @@ async def follow(
     monotonic: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Take a turn each step, ``turns`` of them or until cancelled; SIGTERM cancels.
+    """Take a turn each step, ``turns`` of them or until cancelled.
 
     Raises
     ------
     InputError, ClusterError
         When the first turn fails; a later one that does is said, and the next is taken in its time.
     """
-    task = asyncio.current_task()
-    if task is not None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     passed, number, pause = PassedRows(monotonic), 0, 0.0
     while True:
         began = monotonic()

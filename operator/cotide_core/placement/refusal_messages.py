@@ -7,7 +7,6 @@ numbers of a sentence add up to the number of nodes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 import numpy as np
 
@@ -17,7 +16,6 @@ from cotide_core.placement.feasibility import FITS, Reasons
 from cotide_core.qos.qos_guard import AtRisk
 from cotide_core.state.snapshot import Snapshot
 
-_LIMIT_OF: Final = "latency limit of "
 NAMED_SERVICES = 3
 """Services that a sentence names one by one; the rest are summed (chosen: events are cut at 1 KiB)."""
 
@@ -40,7 +38,7 @@ def risk_verdicts(snapshot: Snapshot, refused: Sequence[AtRisk]) -> list[NodeVer
     """
     ordered = sorted(refused, key=lambda group: (-group[1], group[0])) if len(refused) > 1 else refused
     verdicts = [
-        _at_risk(snapshot, nodes, probability, row, f"limit of {service}")
+        _at_risk(snapshot, nodes, probability, row, f"limit of {service}", service)
         for service, nodes, probability, row in ordered[:NAMED_SERVICES]
     ]
     if rest := ordered[NAMED_SERVICES:]:
@@ -50,26 +48,18 @@ def risk_verdicts(snapshot: Snapshot, refused: Sequence[AtRisk]) -> list[NodeVer
     return verdicts
 
 
-def _at_risk(snapshot: Snapshot, nodes: int, probability: float, row: int, words: str) -> NodeVerdict:
+def _at_risk(
+    snapshot: Snapshot, nodes: int, probability: float, row: int, words: str, service: str = ""
+) -> NodeVerdict:
     message = f"would break the latency {words} (p={probability:.2f})"
-    return NodeVerdict(nodes, message, WaitReason.QOS_AT_RISK, snapshot.name(row), probability)
-
-
-def service_at_risk(message: str) -> str:
-    """Return the Workload for whose sake a message says that nodes were refused; empty where it names none."""
-    return message.partition(_LIMIT_OF)[2].partition(" ")[0]
+    return NodeVerdict(nodes, message, WaitReason.QOS_AT_RISK, snapshot.name(row), probability, service)
 
 
 def services_at_risk(instructions: Iterable[Instruction]) -> set[str]:
-    """Return the Workloads for whose sake pods that wait were refused nodes, as far as sentences name them."""
-    messages = {
-        verdict.message
-        for one in instructions
-        if isinstance(one, Wait)
-        for verdict in one.refused
-        if verdict.reason is WaitReason.QOS_AT_RISK
+    """Return the Workloads for whose sake pods that wait were refused nodes, as far as verdicts name them."""
+    return {
+        verdict.service for one in instructions if isinstance(one, Wait) for verdict in one.refused if verdict.service
     }
-    return {service for message in messages if (service := service_at_risk(message))}
 
 
 def sentence(verdicts: Sequence[NodeVerdict], nodes: int) -> str:

@@ -12,7 +12,10 @@ from dataclasses import replace
 import numpy as np
 
 from cotide_core.kernels.array_types import Integers
+from cotide_core.kernels.machine_gangs import plan_among_ends
+from cotide_core.kernels.machine_plan import Plan
 from cotide_core.kernels.machines import Profiles
+from cotide_core.planning.availability import Availability
 from cotide_core.planning.earliest_start import PlanMethod, PlanRequest
 from cotide_core.queueing.gangs import Gangs
 from cotide_core.queueing.queued_pod import QueuedPod, QueueState
@@ -64,6 +67,24 @@ def solve_with_gangs(method: PlanMethod, base: Profiles, request: PlanRequest) -
         request.machine[indexes], request.start[indexes] = part.machine, part.start
     request.opened |= first.opened | rest.opened
     return profiles, rest if len(others) else None
+
+
+def fits_at_last(method: PlanMethod, request: PlanRequest, availability: Availability, indexes: Integers) -> bool:
+    """Whether the pods of a gang find nodes once all that runs has ended, filled in as plans fill them."""
+    rows = np.arange(len(availability.sizes))
+    free = availability.free[rows, availability.sizes - 1][:, None, request.problem.used]
+    ones, count = np.ones(len(rows), np.int64), len(indexes)
+    nowhere = np.full(count, -1, np.int64)
+    alone = replace(
+        _part(request, indexes), machine=nowhere, start=nowhere.copy(), opened=np.zeros(len(rows), np.bool_)
+    )
+
+    def step(profiles: Profiles, plan: Plan) -> int:
+        demands = request.problem.demands(alone.group, len(rows), 0)
+        return plan_among_ends(profiles, 0, demands, plan)
+
+    method.run(Profiles(np.zeros((len(rows), 1), np.int64), np.ascontiguousarray(free), ones), alone, step)
+    return bool((alone.machine >= 0).all())
 
 
 def _part(request: PlanRequest, indexes: Integers) -> PlanRequest:

@@ -187,17 +187,17 @@ class GangStarts:
         self, standing: GangStanding, members: Sequence[QueuedPod], now: float, join: Callable[[QueuedPod, float], None]
     ) -> GangAttempt:
         """Give all members to the plan together; none where their namespace may not hold them all."""
-        joined: list[QueuedPod] = []
         for one in members:
             self._queue.take(one, now)
-            capped = self._queue.over_held(one)
-            if capped is not None:
-                for other in joined:
-                    self._queue.set_aside(other, now)
-                trial = _Trial(capped=capped, failed=one, could=len(joined))
-                return self._refused(standing, members, trial, 0, now)
+        capped = self._queue.over_held_together(members)
+        if capped is not None:
+            could = 0
+            while self._queue.over_held_together(members[: could + 1]) is None:
+                could += 1
+            trial = _Trial(capped=capped, failed=members[could], could=could)
+            return self._refused(standing, members, trial, 0, now)
+        for one in members:
             join(one, now)
-            joined.append(one)
         return GangAttempt(tried=0)
 
     def _start(
@@ -333,6 +333,8 @@ class GangStarts:
         """Leave all members waiting: one of each shape speaks for those like it."""
         attempt = GangAttempt(tried=1 + trial.could)
         gang, capped = standing.gang, trial.capped
+        if capped is not None:
+            capped = self._queue.over_held_together(members) or capped
         words = f"gang {gang.key}: {trial.could} of {len(members)} can start, waits for room for all at once"
         reason = WaitReason.WAITING_FOR_TURN if capped is not None else WaitReason.INSUFFICIENT_SLACK
         if trial.refused.refused:
@@ -349,7 +351,7 @@ class GangStarts:
                 self._queue.set_aside(one, now)
                 self._tell_quiet(attempt, one, standing, speaks)
             elif capped is not None and one is speaks:
-                self._queue.cap(one, now)
+                self._queue.cap(one, now, members)
                 attempt.tell(wait(one, reason, words, cap=capped.limit))
             elif capped is not None:
                 self._queue.set_aside(one, now)
@@ -364,12 +366,9 @@ class GangStarts:
         """Tell a member that another says more: a number that changes is not told a thousand times."""
         gang = standing.gang
         words = f"gang {gang.key}: waits until {gang.minimum} can start at once; {speaks.pod.key} says more"
-        if (
-            entry.last_reason is None
-            or entry.last_reason[0] is not WaitReason.WAITING_FOR_GANG
-            or "says more" not in entry.last_reason[1]
-        ):
+        if entry.last_reason is None or entry.last_reason is not entry.quiet_reason:
             attempt.tell(wait(entry, WaitReason.WAITING_FOR_GANG, words))
+            entry.quiet_reason = entry.last_reason
 
     def _again(self, members: Sequence[QueuedPod], now: float) -> GangAttempt:
         """Leave members as they were: nothing changed since they were refused."""

@@ -40,7 +40,7 @@ from cotide_core.placement.refusal_messages import overall, sentence
 from cotide_core.placement.wait_instructions import risk_of, wait
 from cotide_core.planning.availability import MICROSECONDS, Availability, microseconds
 from cotide_core.planning.earliest_start import PlanContext, PlanMethod, PlanRequest
-from cotide_core.planning.gang_plan import solve_with_gangs, together
+from cotide_core.planning.gang_plan import fits_at_last, solve_with_gangs, together
 from cotide_core.planning.problem import PlanProblem
 from cotide_core.planning.qos_exclusions import PlanGuard
 from cotide_core.planning.registry import method_of
@@ -277,7 +277,7 @@ class Planner:
             started += begun
         self._due = self._due or len(started) >= most or (bool(started) and len(self._line) > self._depth)
         self._keep(problem, snapshot, machine, start, moment)
-        self._hand_back(problem, machine, now)
+        self._hand_back(request, now)
         if self._rule.reservations is not None:
             left = [index for index, row in enumerate(machine.tolist()) if row < 0]
             left = self._method.behind(
@@ -296,7 +296,10 @@ class Planner:
                 continue
             entry.attempts = max(1, entry.attempts)
             planned = self._planned.get(entry.pod.key)
-            if planned is not None and planned.reserved:
+            if entry in self._handed_back and self._gang is not None and self._gang[index] >= 0:
+                words = f"gang {entry.shape.gang}: the nodes can't hold all that start together, whatever ends"
+                said = wait(entry, WaitReason.NO_MATCHING_NODE, words)
+            elif planned is not None and planned.reserved:
                 words = f"gang {entry.shape.gang}: all start together, this one " if entry.shape.gang else ""
                 said = wait(entry, WaitReason.WAITING_FOR_TURN, f"{words}reserved on {planned.node}")
             elif planned is not None:
@@ -315,19 +318,31 @@ class Planner:
                 if (said := wait(entry, WaitReason.WAITING_FOR_TURN, message)) is not None:
                     yield said
 
-    def _hand_back(self, problem: PlanProblem, machine: Integers, now: float) -> None:
+    def _hand_back(self, request: PlanRequest, now: float) -> None:
         """Give pods that no node could hold, whatever ends, back to the queue, where others wait for their share.
 
         What is planned counts as held by its namespace; a pod that never starts would keep its limit used up for ever.
+        So would a gang of which each pod would find a node, and not all of them at once.
         """
         self._handed_back = set()
-        nowhere = [index for index, row in enumerate(machine.tolist()) if row < 0]
+        problem, gang = request.problem, self._gang
+        nowhere = np.flatnonzero(request.machine < 0).tolist()
         waiting = [index for index in nowhere if self._queue.keeps_waiting(self._waiting[index])]
-        alone = [index for index in waiting if not self._waiting[index].shape.gang]
+        alone = [index for index in waiting if gang is None or gang[index] < 0]
         held = problem.held_at_last(self._availability)[problem.group].tolist() if alone else []
         for entry in [self._waiting[index] for index in alone if not held[index]]:
             self._queue.failed(entry, now)
             self._handed_back.add(entry)
+        if gang is None:
+            return
+        for number in sorted({int(gang[index]) for index in waiting if gang[index] >= 0}):
+            indexes = np.flatnonzero(gang == number)
+            if not fits_at_last(self._method, request, self._availability, indexes):
+                members = [self._waiting[index] for index in indexes.tolist()]
+                self._queue.failed(members[0], now)
+                for entry in members[1:]:
+                    self._queue.set_aside(entry, now)
+                self._handed_back.update(members)
 
     def _held_at_last(self) -> list[bool]:
         """Return of each pod whether it could start when all that runs has ended; empty where nobody plans on."""

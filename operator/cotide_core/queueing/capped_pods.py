@@ -3,14 +3,15 @@
 Owned by `scheduling_queue.SchedulingQueue`, which reports where each pod stands. Two limits hold: on pods in the
 queue, asked about when a pod comes, and on what a namespace holds, asked about when it is a pod's turn. What a policy
 that plans has taken over counts as held, since it starts without being asked about again. A pod that is let in when
-something was freed may find no node; then the next of its namespace gets its turn. Only namespaces with limits are
-counted. Invariant: no pod that was let pass takes its namespace above its limits, whatever starts in the same cycle.
+something was freed may find no node, or wait for others of its gang; then the next of its namespace gets its turn. A
+pod that speaks for its gang waits until all of that may be held. Only namespaces with limits are counted. Invariant: no
+pod that was let pass takes its namespace above its limits, whatever starts in the same cycle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from cotide_core.classes import WorkloadClass
@@ -18,7 +19,7 @@ from cotide_core.events import Namespace
 from cotide_core.queueing.active_pods import Item, carries_ticket
 from cotide_core.queueing.lazy_heap import LazyHeap
 from cotide_core.queueing.ordering import Key
-from cotide_core.queueing.queued_pod import QueuedPod, QueueState
+from cotide_core.queueing.queued_pod import QueuedPod, QueueState, Together
 from cotide_core.state.namespace_use import (
     MAX_BATCH_CPU,
     MAX_BATCH_MEMORY,
@@ -41,7 +42,7 @@ _QUEUED: Final = frozenset(
     }
 )
 """Those that stand aside from a full queue are let in without being asked about again."""
-_GIVEN_UP: Final = frozenset({QueueState.PARKED, QueueState.GATED, QueueState.ASIDE, QueueState.HELD})
+_GIVEN_UP: Final = frozenset({QueueState.PARKED, QueueState.GATED, QueueState.ASIDE, QueueState.HELD, QueueState.GANG})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,17 @@ class _Waiting:
     memory_bytes: int = 0
 
 
+@dataclass(slots=True)
+class _Hopeless:
+    """Capped pods that alone, or as a gang, ask for more than their namespace may ever hold, by its limits.
+
+    Of thousands of them none is looked at again before the limits change: those behind them have their turn.
+    """
+
+    limits: Namespace | None
+    items: dict[QueuedPod, Item] = field(default_factory=dict)
+
+
 class CappedPods:
     """Limits of namespaces as the queue sees them.
 
@@ -73,6 +85,8 @@ class CappedPods:
     def __init__(self, use: NamespaceUse) -> None:
         self._use = use
         self._heaps: dict[str, LazyHeap[Item]] = {}
+        self._hopeless: dict[str, _Hopeless] = {}
+        """By namespace with a heap."""
         self._waiting: dict[str, _Waiting] = {}
         self.counted: dict[QueuedPod, tuple[str, int, int]] = {}
 
@@ -84,6 +98,8 @@ class CappedPods:
         if before is not None:
             self._count(before, -1)
         name = namespace_of(entry.pod)
+        if (hopeless := self._hopeless.get(name)) is not None:
+            hopeless.items.pop(entry, None)
         if queue_state in _QUEUED and _is_limited(entry) and name in self._use.limits:
             amounts = amounts_of(entry) if queue_state is QueueState.PLANNED else (0, 0)
             counted = self.counted[entry] = (name, *amounts)
@@ -92,8 +108,9 @@ class CappedPods:
             # It takes nothing of what it was let in for: the next one may.
             self._use.eased.add(name)
 
-    def keep(self, entry: QueuedPod, key: Key) -> None:
-        """Take a pod that stands capped, with its key in the policy's order."""
+    def keep(self, entry: QueuedPod, key: Key, together: Together | None) -> None:
+        """Take a pod that stands capped, with its key in the policy's order, and what its gang waits for with it."""
+        entry.together = together
         name = namespace_of(entry.pod)
         heap = self._heaps.get(name)
         if heap is None:
@@ -118,30 +135,31 @@ class CappedPods:
         ----------
         beside : millicores and bytes that count as held, too.
         """
+        return self._over(entry, Together(1, *amounts_of(entry)), beside)
+
+    def over_held_together(self, entries: Sequence[QueuedPod]) -> Capped | None:
+        """Return the limit on what is held that pods of one gang would break by starting at once."""
+        return self._over(entries[0], together_of(entries), (0, 0)) if entries else None
+
+    def _over(self, entry: QueuedPod, asked: Together, beside: tuple[int, int]) -> Capped | None:
+        """Return the limit that would break if so much started in a pod's namespace."""
         limits = self._limits(entry)
         if limits is None:
             return None
         waiting = self._waiting.get(limits.name) or _Waiting()
         held = self._use.held(limits.name)
-        asked = amounts_of(entry)
-        taken = (held[0] + waiting.millicores + beside[0], held[1] + waiting.memory_bytes + beside[1])
-        for resource, annotation, most, index in (
-            (CPU, MAX_BATCH_CPU, limits.batch_millicores, 0),
-            (MEMORY, MAX_BATCH_MEMORY, limits.batch_memory_bytes, 1),
+        for resource, annotation, most, taken, more in (
+            (CPU, MAX_BATCH_CPU, limits.batch_millicores, held[0] + waiting.millicores + beside[0], asked.millicores),
+            (
+                MEMORY,
+                MAX_BATCH_MEMORY,
+                limits.batch_memory_bytes,
+                held[1] + waiting.memory_bytes + beside[1],
+                asked.memory_bytes,
+            ),
         ):
-            if most is not None and asked[index] and taken[index] + asked[index] > most:
-                return Capped(annotation, _words(resource, annotation, most, asked[index]))
-        return None
-
-    def over_held_together(self, entries: Iterable[QueuedPod]) -> Capped | None:
-        """Return the limit on what is held that pods of one namespace would break by starting at once."""
-        beside = (0, 0)
-        for entry in entries:
-            capped = self.over_held(entry, beside)
-            if capped is not None:
-                return capped
-            asked = amounts_of(entry)
-            beside = (beside[0] + asked[0], beside[1] + asked[1])
+            if most is not None and more and taken + more > most:
+                return Capped(annotation, _words(resource, annotation, most, more, asked.pods))
         return None
 
     def keeps_waiting(self, entry: QueuedPod) -> bool:
@@ -150,6 +168,14 @@ class CappedPods:
         if counted is None or counted[0] not in self._heaps or not any(counted[1:]):
             return False
         return self._heaps[counted[0]].first() is not None
+
+    def alone(self, entry: QueuedPod) -> None:
+        """Let a capped pod be asked about by itself again: its gang lacks others than when it was capped."""
+        entry.together = None
+        name = namespace_of(entry.pod)
+        if name in self._hopeless and (item := self._hopeless[name].items.pop(entry, None)) is not None:
+            self._heaps[name].push(item)
+        self._use.eased.add(name)
 
     @property
     def due(self) -> bool:
@@ -169,22 +195,30 @@ class CappedPods:
     def _released_of(self, name: str) -> list[QueuedPod]:
         heap, out, kept = self._heaps[name], list[QueuedPod](), list[Item]()
         limits, waiting = self._use.limits.get(name), self._waiting.get(name)
+        hopeless = self._hopeless.setdefault(name, _Hopeless(limits))
+        if hopeless.limits != limits:
+            for again in hopeless.items.values():
+                heap.push(again)
+            hopeless = self._hopeless[name] = _Hopeless(limits)
         room = None if limits is None or limits.queued_pods is None else limits.queued_pods
         if room is not None and waiting is not None:
             room -= waiting.queued
         beside = (0, 0)
         while len(kept) < MOST_CHECKED and (room is None or len(out) < room) and (item := heap.pop()) is not None:
             entry = item[2]
-            if self.over_held(entry, beside) is not None:
-                kept.append(item)
+            asked = entry.together or Together(1, *amounts_of(entry))
+            if self._over(entry, asked, beside) is not None:
+                if limits is not None and _is_above(asked, limits):
+                    hopeless.items[entry] = item
+                else:
+                    kept.append(item)
                 continue
-            asked = amounts_of(entry)
-            beside = (beside[0] + asked[0], beside[1] + asked[1])
+            beside = (beside[0] + asked.millicores, beside[1] + asked.memory_bytes)
             out.append(entry)
         for item in kept:
             heap.push(item)
-        if heap.first() is None:
-            del self._heaps[name]
+        if heap.first() is None and not hopeless.items:
+            del self._heaps[name], self._hopeless[name]
         return out
 
     def _limits(self, entry: QueuedPod) -> Namespace | None:
@@ -208,12 +242,27 @@ def amounts_of(entry: QueuedPod) -> tuple[int, int]:
     return sum(amount for name, amount in entry.pod.requests if name in (CPU, RECLAIMED_CPU)), memory
 
 
+def together_of(entries: Sequence[QueuedPod]) -> Together:
+    """Return what pods ask for together."""
+    amounts = [amounts_of(entry) for entry in entries]
+    return Together(len(amounts), sum(one[0] for one in amounts), sum(one[1] for one in amounts))
+
+
+def _is_above(asked: Together, limits: Namespace) -> bool:
+    """Whether so much is more than a namespace may hold when it holds nothing else."""
+    cpu, memory = limits.batch_millicores, limits.batch_memory_bytes
+    return (cpu is not None and asked.millicores > cpu) or (memory is not None and asked.memory_bytes > memory)
+
+
 def _is_limited(entry: QueuedPod) -> bool:
     return entry.pod.workload_class is not WorkloadClass.ONLINE
 
 
-def _words(resource: str, annotation: str, most: int, asked: int) -> str:
+def _words(resource: str, annotation: str, most: int, asked: int, pods: int) -> str:
     allowed = f"{format_amount(resource, most)} {resource} in batch and gratis pods ({annotation})"
+    if asked > most and pods > 1:
+        together = f"the {pods} that start together ask for {format_amount(resource, asked)}"
+        return f"its namespace may hold {allowed}, and {together}"
     if asked > most:
         return f"its namespace may hold {allowed}, and this pod alone asks for {format_amount(resource, asked)}"
     return f"its namespace may hold {allowed}; it starts when others of the namespace end"

@@ -311,6 +311,10 @@ class Gangs:
 
     def _give_turns(self, standing: GangStanding, now: float) -> None:
         """Let members try that were left to their gang: all of a whole one, else one where nobody speaks for it."""
+        if len(standing.waiting) < standing.members:
+            for name in self.members[standing.gang.key]:
+                if (entry := self._queue.get(name)) is not None:
+                    self._queue.regrouped(entry, standing.lacks)
         planned = [entry for entry in standing.waiting if entry.queue_state is QueueState.PLANNED]
         if planned and standing.lacks not in (0, len(planned)):
             # The plan has others than are lacking now.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from cotide_core.events import Pod
 from cotide_core.instructions import WaitReason
@@ -26,6 +27,14 @@ class QueueState(StrEnum):
     GANG = "gang"
     HELD = "held"
     IN_HAND = "in hand"
+
+
+class Together(NamedTuple):
+    """What pods ask for that start together or not at all."""
+
+    pods: int
+    millicores: int
+    memory_bytes: int
 
 
 @dataclass(eq=False, slots=True)
@@ -54,3 +63,7 @@ class QueuedPod:
     """When its back-off is over."""
     last_reason: tuple[WaitReason, str, str] | None = None
     """What the last Wait said: reason, sentence, nominated node."""
+    together: Together | None = None
+    """What the pods ask for that its gang lacks, where it stands capped since their namespace may not hold them all."""
+    quiet_reason: tuple[WaitReason, str, str] | None = None
+    """The same of the last one that said that another of its gang says more."""

@@ -24,7 +24,7 @@ exactly one queue state until it is removed or placed.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
@@ -32,10 +32,10 @@ from typing import Final
 
 from cotide_core.config import SchedulerConfig
 from cotide_core.queueing.active_pods import ActivePods, HeapByNamespace, Item, OneHeap, carries_ticket
-from cotide_core.queueing.capped_pods import Capped, CappedPods
+from cotide_core.queueing.capped_pods import Capped, CappedPods, together_of
 from cotide_core.queueing.lazy_heap import LazyHeap
 from cotide_core.queueing.ordering import Key, Order, full_key
-from cotide_core.queueing.queued_pod import QueuedPod, QueueState
+from cotide_core.queueing.queued_pod import QueuedPod, QueueState, Together
 from cotide_core.state.namespace_use import NamespaceUse, namespace_of
 from cotide_core.state.shapes import Shape
 
@@ -212,19 +212,29 @@ class SchedulingQueue:
         """Return the limit of its namespace that a popped pod would break by starting, if there is one."""
         return self._capped.over_held(entry) if self._limits else None
 
-    def over_held_together(self, entries: Iterable[QueuedPod]) -> Capped | None:
-        """Return the same for pods of one namespace that start at once."""
+    def over_held_together(self, entries: Sequence[QueuedPod]) -> Capped | None:
+        """Return the same for pods of one gang that start at once."""
         return self._capped.over_held_together(entries) if self._limits else None
 
     def keeps_waiting(self, entry: QueuedPod) -> bool:
         """Whether others of a planned pod's namespace wait for a limit against which it counts."""
         return bool(self._counted) and self._capped.keeps_waiting(entry)
 
-    def cap(self, entry: QueuedPod, now: float) -> None:
-        """Keep a popped pod until its namespace may hold it; others of its shape may be of namespaces with room."""
+    def cap(self, entry: QueuedPod, now: float, gang: Sequence[QueuedPod] = ()) -> None:
+        """Keep a popped pod until its namespace may hold it; others of its shape may be of namespaces with room.
+
+        Parameters
+        ----------
+        gang : the pods for which it speaks, itself among them, where these start together or not at all.
+        """
         self._hand_on(entry, now)
         self._trying[entry.pod.workload_class.rank].pop(entry.pod.key, None)
-        self._keep_capped(entry, now)
+        self._keep_capped(entry, now, together_of(gang) if gang else None)
+
+    def regrouped(self, entry: QueuedPod, lacks: int) -> None:
+        """Take note that a gang changed: a capped pod that spoke for others than lack now tries by itself."""
+        if entry.queue_state is QueueState.CAPPED and entry.together is not None and entry.together.pods != lacks:
+            self._capped.alone(entry)
 
     def take(self, entry: QueuedPod, now: float) -> None:
         """Take a waiting pod in hand out of its turn: others of its gang have theirs."""
@@ -418,9 +428,9 @@ class SchedulingQueue:
             group.flush_seconds = due
             self._flushes.push((due, self._ticket(), shape))
 
-    def _keep_capped(self, entry: QueuedPod, now: float) -> None:
+    def _keep_capped(self, entry: QueuedPod, now: float, together: Together | None = None) -> None:
         self._stand(entry, QueueState.CAPPED)
-        self._capped.keep(entry, full_key(self._order, entry, now))
+        self._capped.keep(entry, full_key(self._order, entry, now), together)
 
     def _hand_on(self, entry: QueuedPod, now: float) -> None:
         """Dismiss a scout; the next of its shape tries in its place where its turn had come: what it was woken for is

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,18 @@ UNKNOWN_NODE: Final = "node(s) are not known to Cotide yet"
 CORDONED: Final = "node(s) were cordoned by Cotide after overloads"
 _EVERYTHING: Final = (Toleration("", "Exists", "", ""),)
 """kube-scheduler has looked at taints."""
+
+
+class _Refusal(NamedTuple):
+    """Why one node is refused."""
+
+    message: str
+    reason: WaitReason
+    service: str = ""
+    """The Workload whose limit would break, when that was the reason."""
+
+
+_UNKNOWN: Final = _Refusal(UNKNOWN_NODE, WaitReason.NO_MATCHING_NODE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +187,7 @@ class ExtenderAdvisor:
         found = self._placer.place_among(among, snapshot, entry.shape, self._qos)
         if found.row < 0:
             why = self._why_not(snapshot, entry, rows, among, now)
-            verdicts = _grouped(why | unknown, found.refused)
-            return NodeAnswer((), why | unknown, verdicts=verdicts, forecast=self._forecast(found))
+            return _none_of(why | unknown, self._forecast(found))
         reason = reason_of(found, self._placer.policy.name, self._config.qos_risk_threshold)
         return NodeAnswer((snapshot.name(found.row),), {}, reason, found.refused, self._forecast(found))
 
@@ -256,10 +267,10 @@ class ExtenderAdvisor:
             self._snapshot = Snapshot.of(self.state)
         return self._snapshot, entry
 
-    def _rows(self, names: Sequence[str]) -> tuple[NDArray[np.intp], dict[str, str]]:
+    def _rows(self, names: Sequence[str]) -> tuple[NDArray[np.intp], dict[str, _Refusal]]:
         row_of = self.state.columns.row_of
         rows = [row_of.get(name, -1) for name in names]
-        unknown = {name: UNKNOWN_NODE for name, row in zip(names, rows, strict=True) if row < 0}
+        unknown = {name: _UNKNOWN for name, row in zip(names, rows, strict=True) if row < 0}
         return np.array([row for row in rows if row >= 0], np.intp), unknown
 
     def _among(self, snapshot: Snapshot, entry: QueuedPod, rows: NDArray[np.intp], now: float) -> OpenNodes:
@@ -284,7 +295,7 @@ class ExtenderAdvisor:
         entry: QueuedPod,
         names: Sequence[str],
         among: OpenNodes,
-        unknown: dict[str, str],
+        unknown: dict[str, _Refusal],
         now: float,
     ) -> NodeAnswer:
         """Return every node that has room for a pod and passes the guard."""
@@ -294,29 +305,31 @@ class ExtenderAdvisor:
         taken = {snapshot.name(row) for row in good.tolist()}
         rest = np.array([self.state.columns.row_of[n] for n in names if n not in taken and n not in unknown], np.intp)
         why = self._why_not(snapshot, entry, rest, among, now) | unknown
-        return NodeAnswer(tuple(name for name in names if name in taken), why, verdicts=_grouped(why, ()))
+        return replace(_none_of(why, NO_FORECAST), nodes=tuple(name for name in names if name in taken))
 
     def _why_not(
         self, snapshot: Snapshot, entry: QueuedPod, rows: NDArray[np.intp], among: OpenNodes, now: float
-    ) -> dict[str, str]:
+    ) -> dict[str, _Refusal]:
         """Return why each of the rows is refused, by name of the node; the guard was asked about those with room."""
         codes = self._placer.candidates(snapshot, entry.shape.fit).codes
-        words = self._placer.feasibility.reasons.messages
+        reasons = self._placer.feasibility.reasons
         at_risk = self._at_risk(entry.shape, rows[among.rows[rows]])
-        slack = among.refused[-1].message if among.refused else "node(s) have no room"
-        why: dict[str, str] = {}
+        slack = _Refusal("node(s) have no room", WaitReason.INSUFFICIENT_SLACK)
+        if among.refused:
+            slack = _Refusal(among.refused[-1].message, among.refused[-1].reason)
+        why: dict[str, _Refusal] = {}
         for row in rows.tolist():
             if codes[row] != FITS:
-                message = words[codes[row]]
+                refusal = _Refusal(reasons.messages[codes[row]], reasons.kinds[codes[row]])
             elif not entry.shape.online and self._cordoned(snapshot, row, now):
-                message = CORDONED
+                refusal = _Refusal(CORDONED, WaitReason.INSUFFICIENT_SLACK)
             else:
-                message = at_risk.get(row, slack)
-            why[snapshot.name(row)] = message
+                refusal = at_risk.get(row, slack)
+            why[snapshot.name(row)] = refusal
         return why
 
-    def _at_risk(self, shape: Shape, rows: NDArray[np.intp]) -> dict[int, str]:
-        """Return the sentence of each row that the guard refused: one for each service, with its lowest risk."""
+    def _at_risk(self, shape: Shape, rows: NDArray[np.intp]) -> dict[int, _Refusal]:
+        """Return the refusal of each row that the guard refused: one for each service, with its lowest risk."""
         guard = self._placer.policy.guard
         if guard is None or not len(rows):
             return {}
@@ -325,7 +338,11 @@ class ExtenderAdvisor:
         for service, probability in zip(services, probabilities.tolist(), strict=True):
             least[service] = min(probability, least.get(service, 1.0))
         return {
-            row: f"node(s) would break the latency limit of {service} (p={least[service]:.2f})"
+            row: _Refusal(
+                f"node(s) would break the latency limit of {service} (p={least[service]:.2f})",
+                WaitReason.QOS_AT_RISK,
+                service,
+            )
             for row, service in zip(rows.tolist(), services, strict=True)
         }
 
@@ -345,22 +362,13 @@ class ExtenderAdvisor:
         return np.where(np.isnan(finite), 0.0, shares)
 
 
-def _grouped(why: Mapping[str, str], known: Sequence[NodeVerdict]) -> tuple[NodeVerdict, ...]:
-    """Return the refusals of the nodes that were asked about in groups, most nodes first."""
-    reasons = {one.message.removeprefix("node(s) "): one.reason for one in known}
-    groups: dict[str, list[str]] = {}
-    for name, message in why.items():
-        groups.setdefault(message, []).append(name)
+def _none_of(why: Mapping[str, _Refusal], forecast: Forecast) -> NodeAnswer:
+    """Return the answer that names no node, with the refusals of those that were asked about in groups."""
+    groups: dict[_Refusal, list[str]] = {}
+    for name, refusal in why.items():
+        groups.setdefault(refusal, []).append(name)
     ordered = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
-    return tuple(
-        NodeVerdict(len(nodes), words, reasons.get(words.removeprefix("node(s) "), _kind(words)), nodes[0])
-        for words, nodes in ordered
+    verdicts = tuple(
+        NodeVerdict(len(nodes), one.message, one.reason, nodes[0], service=one.service) for one, nodes in ordered
     )
-
-
-def _kind(words: str) -> WaitReason:
-    if "latency limit" in words:
-        return WaitReason.QOS_AT_RISK
-    return (
-        WaitReason.INSUFFICIENT_SLACK if words.startswith(("Insufficient", "Too many")) else WaitReason.NO_MATCHING_NODE
-    )
+    return NodeAnswer((), {name: one.message for name, one in why.items()}, verdicts=verdicts, forecast=forecast)

@@ -156,7 +156,7 @@ class LatencyRelief:
     def _play(
         chosen: Round, record: PodRecord | None, broken: _Broken, evictions: Evictions, now: float
     ) -> list[Evict]:
-        service = "" if record is None else record.pod.workload
+        service = "" if record is None else record.pod.workload or ""
 
         def why(node: str, without: str) -> str:
             return (
@@ -164,16 +164,22 @@ class LatencyRelief:
                 f" {without} {100 * chosen.stays:.0f} % of that risk would stay"
             )
 
-        return evictions_of(chosen.victims, EvictCause.LATENCY, why, evictions, now)
+        return evictions_of(chosen.victims, EvictCause.LATENCY, service, why, evictions, now)
 
 
 def evictions_of(
-    victims: Sequence[Candidate], cause: EvictCause, why: Callable[[str, str], str], evictions: Evictions, now: float
+    victims: Sequence[Candidate],
+    cause: EvictCause,
+    service: str,
+    why: Callable[[str, str], str],
+    evictions: Evictions,
+    now: float,
 ) -> list[Evict]:
     """Return an Evict for each pod of a round, noted in `evictions`.
 
     Parameters
     ----------
+    service : key of the Workload for which they go, as ``why`` names it.
     why : a node and "without this pod ..." to the reason, but for what the pod is and loses.
     """
     others = len(victims) - 1
@@ -183,7 +189,7 @@ def evictions_of(
         pod, node = one.record.pod, one.record.node or ""
         evictions.ask(one.record, now)
         reason = f"{why(node, without)}; a {pod.workload_class} pod with {one.lost:.0f} core s done"
-        out.append(Evict(pod.key, pod.uid, node, reason, cause))
+        out.append(Evict(pod.key, pod.uid, node, reason, cause, service=service))
     return out
 
 

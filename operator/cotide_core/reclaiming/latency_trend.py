@@ -157,7 +157,7 @@ class TrendRelief:
         self, key: str, chosen: Round, risk: float, state: ClusterState, evictions: Evictions, now: float
     ) -> list[Evict]:
         record = state.record(key)
-        service = "" if record is None else record.pod.workload
+        service = "" if record is None else record.pod.workload or ""
 
         def why(node: str, without: str) -> str:
             return (
@@ -165,7 +165,7 @@ class TrendRelief:
                 f" {100 * risk:.0f} %; {without} {100 * chosen.stays:.0f} % of that risk would stay"
             )
 
-        out = evictions_of(chosen.victims, EvictCause.LATENCY_RISES, why, evictions, now)
+        out = evictions_of(chosen.victims, EvictCause.LATENCY_RISES, service, why, evictions, now)
         self._next.update((one.node, now + self._config.overload_pause_seconds) for one in out)
         return out
 

@@ -137,7 +137,7 @@ class RisingRelief:
         self, chosen: _Round, state: ClusterState, evictions: Evictions, seconds: float, now: float
     ) -> list[Evict]:
         record = state.record(chosen.option.service)
-        service = "" if record is None else record.pod.workload
+        service = "" if record is None else record.pod.workload or ""
 
         def why(node: str, without: str) -> str:
             return (
@@ -145,7 +145,7 @@ class RisingRelief:
                 f" with {100 * chosen.before:.0f} %, {without} with {100 * chosen.after:.0f} %"
             )
 
-        out = evictions_of(chosen.option.victims, EvictCause.LATENCY_RISES, why, evictions, now)
+        out = evictions_of(chosen.option.victims, EvictCause.LATENCY_RISES, service, why, evictions, now)
         self._next.update((one.node, now + self._config.overload_pause_seconds) for one in out)
         return out
 

@@ -1,8 +1,9 @@
 """Frozen dataclasses and named tuples to plain JSON values and back, exactly.
 
 Used by `ledger` for events, instructions and the configuration. Built once per class from its type hints: a field
-that holds its default is left out, a number in a float field is written as a float (Python's shortest form, which
-reads back to the same bits), and a union is told apart by the key ``kind``. Invariant: ``decode(encode(x)) == x``
+that holds its default is left out, and so is one that is not compared (``compare=False``); a number in a float field is
+written as a float (Python's shortest form, which reads back to the same bits), and a union is told apart by the key
+``kind``. Invariant: ``decode(encode(x)) == x``
 for every event and instruction.
 """
 
@@ -99,9 +100,10 @@ def _is_record(hint: Any) -> TypeGuard[type]:
 
 
 def _fields(cls: Any) -> list[tuple[str, Any, bool]]:
-    """Return name, default and whether there is no default, of each field."""
+    """Return name, default and whether there is no default, of each field that is compared."""
     if is_dataclass(cls):
-        return [(f.name, f.default, f.default is MISSING and f.default_factory is MISSING) for f in fields(cls)]
+        compared = [f for f in fields(cls) if f.compare]
+        return [(f.name, f.default, f.default is MISSING and f.default_factory is MISSING) for f in compared]
     defaults: dict[str, Any] = cls._field_defaults
     return [(name, defaults.get(name, MISSING), name not in defaults) for name in cls._fields]
 

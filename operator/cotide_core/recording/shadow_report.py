@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from cotide_core.events import Event, ModelsChanged, Pod, PodDeleted, PodPhase, PodUpserted, ServiceSampled
 from cotide_core.forecasts import ModelCatalogue
 from cotide_core.instructions import Bind
-from cotide_core.placement.refusal_messages import service_at_risk
 from cotide_core.policies import build_policy
 from cotide_core.reclaiming.extender_advisor import ExtenderAdvisor
 from cotide_core.recording.ledger import LedgerEntry, read_ledger
@@ -199,9 +198,9 @@ class ShadowAccount:
         if not answer.nodes:
             kind = answer.verdicts[0].reason.value if answer.verdicts else "NoMatchingNode"
             report.refused[kind] = report.refused.get(kind, 0) + 1
-            for why in answer.refused.values():
-                if service := service_at_risk(why):
-                    report.services[service] = report.services.get(service, 0) + 1
+            for verdict in answer.verdicts:
+                if verdict.service:
+                    report.services[verdict.service] = report.services.get(verdict.service, 0) + 1
                     self._refused_on.setdefault(node, set()).add(pod.uid)
         if probability is not None:
             row = self._advisor.state.columns.row_of.get(node, -1)

@@ -282,7 +282,7 @@ class Consolidator:
         for back in acts.give_back:
             if not await self._write(back.node, Mark.NONE, cordoned=False, demanded=back.demanded):
                 continue
-            self.predictions.gave_up(back.node, now, late="was to be empty" in back.why)
+            self.predictions.gave_up(back.node, now, late=back.late)
             self._tell(back.node, "Warning" if back.demanded else "Normal", "GivenBack", f"uncordoned: {back.why}")
         for name in acts.freed:
             if await self._write(name, Mark.FREED, cordoned=True):

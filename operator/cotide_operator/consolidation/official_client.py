@@ -1,14 +1,16 @@
 """The official Kubernetes client for the commands: reads a cluster once, and does what `carrier` asks of it.
 
-Called by ``cotide consolidate`` and ``cotide whatif``. Its calls block, also those that a `Carrier` awaits: nothing
-else runs in a command. A plan needs `get` and `list` on pods, nodes, namespaces, priority classes, disruption budgets
-and, where they are installed, our own resources and those that say how large a gang is; what may not be read beside
-pods and nodes is left out with a warning.
-Carrying out needs `patch` on nodes and `create` on pods/eviction as well.
+Called by ``cotide consolidate`` and ``cotide whatif``. The client blocks, so that each call that a `Carrier` awaits is
+made in a thread: who is cancelled waits for no answer. A plan needs `get` and `list` on pods, nodes, namespaces,
+priority classes, disruption budgets and, where they are installed, our own resources and those that say how large a
+gang is; what may not be read beside pods and nodes is left out with a warning. Carrying out needs `patch` on nodes and
+`create` on pods/eviction as well.
 """
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
@@ -84,6 +86,8 @@ class OfficialClient:
 
         self._api: Any = connect(kubeconfig, context)
         self._core: Any = client.CoreV1Api(self._api)
+        self._writes = threading.Lock()
+        """Held while a node is written to: what is undone comes after a cordon that nobody waits for any more."""
         self._lists: dict[Kind, Callable[..., Any]] = {
             "nodes": self._core.list_node,
             "namespaces": self._core.list_namespace,
@@ -148,26 +152,31 @@ class OfficialClient:
     async def node(self, name: str) -> NodeNow | None:
         """Return a node as it is now; None when it is gone."""
         try:
-            found = decoded(ask(self._core.read_node, name), NodeObject, f"node {name}")
+            answer = await asyncio.to_thread(ask, self._core.read_node, name)
         except ApiError as error:
             if error.status == 404:
                 return None
             raise
+        found = decoded(answer, NodeObject, f"node {name}")
         return NodeNow(found.spec.unschedulable, found.metadata.annotations.get(MARK, ""))
 
     async def marked(self) -> dict[str, str]:
         """Return the nodes that carry our mark."""
-        nodes = [decoded(raw, NodeObject, "nodes") for raw in self._pages("nodes")]
+        nodes = [decoded(raw, NodeObject, "nodes") for raw in await asyncio.to_thread(self._pages, "nodes")]
         return {one.metadata.name: one.metadata.annotations[MARK] for one in nodes if MARK in one.metadata.annotations}
 
     async def mark(self, name: str, mark: str | None, *, cordoned: bool) -> None:
         """Cordon or uncordon a node and write our mark on it, or take it off, in one patch."""
         body = {"metadata": {"annotations": {MARK: mark}}, "spec": {"unschedulable": cordoned or None}}
-        ask(self._core.patch_node, name, body)
+        await asyncio.to_thread(self._patch_node, name, body)
+
+    def _patch_node(self, name: str, body: Any) -> None:
+        with self._writes:
+            ask(self._core.patch_node, name, body)
 
     async def pods(self, *, node: str = "", owner: str = "") -> list[PodNow]:
         """Return the pods that have not ended: those on a node, those of an owner, or all."""
-        pods = [decoded(raw, PodObject, "pods") for raw in self._pages("pods")]
+        pods = [decoded(raw, PodObject, "pods") for raw in await asyncio.to_thread(self._pages, "pods")]
         found = [pod_now(pod) for pod in pods if pod.status.phase not in ENDED]
         return [one for one in found if (not node or one.node == node) and (not owner or one.owner == owner)]
 
@@ -175,14 +184,15 @@ class OfficialClient:
         """Return how the gang of a pod stands now; None for a pod of none. What is of no gang costs one request."""
         namespace, _, name = key.partition("/")
         try:
-            pod = decoded(ask(self._core.read_namespaced_pod, name, namespace), PodObject, f"pod {key}")
+            answer = await asyncio.to_thread(ask, self._core.read_namespaced_pod, name, namespace)
         except ApiError as error:
             if error.status == 404:
                 return None
             raise
-        if not names_a_gang(pod):
+        if not names_a_gang(decoded(answer, PodObject, f"pod {key}")):
             return None
-        return gang_now(self._read(("jobs", "workloads", "pods", *OPTIONAL_KINDS))[0], key)
+        there = await asyncio.to_thread(self._read, ("jobs", "workloads", "pods", *OPTIONAL_KINDS))
+        return gang_now(there[0], key)
 
     async def evict(self, key: str, uid: str) -> int:
         """Ask for an eviction of this very pod; returns the HTTP status, 0 when there is no answer in time."""
@@ -197,8 +207,13 @@ class OfficialClient:
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
         try:
-            answer = self._core.create_namespaced_pod_eviction(
-                name, namespace, body, _preload_content=False, _request_timeout=TIMEOUT_SECONDS
+            answer = await asyncio.to_thread(
+                self._core.create_namespaced_pod_eviction,
+                name,
+                namespace,
+                body,
+                _preload_content=False,
+                _request_timeout=TIMEOUT_SECONDS,
             )
         except ApiException as error:
             return int(error.status or 0)

@@ -14,6 +14,7 @@ only a living process may hold: nodes that are to empty by themselves.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -131,7 +132,7 @@ class Rounds:
     async def look(self) -> Round:
         """Read, plan and decide; changes nothing."""
         self._number += 1
-        picture = self._hands.read()
+        picture = await asyncio.to_thread(self._hands.read)
         now = self._clock.now()
         records = await self._hands.records()
         loads = _loads(picture)
@@ -149,7 +150,7 @@ class Rounds:
         refused = {one.key for one in await self._hands.pods() if one.refused and not one.node}
         waiting = [one.pod for one in picture.state.records() if one.pod.key in refused]
         wanted, hope, _ = wanted_nodes(picture.state, waiting, ours) if waiting else Wanted()
-        plan = None if hope else self._plan(picture)
+        plan = None if hope else await asyncio.to_thread(self._plan, picture)
         acts = self._watch.decide(ClusterView(now, plan, standings, self._draining(standings), wanted))
         self._goes.clear()
         self._goes.update(one.pod.key for one in picture.state.records() if one.pod.terminating)

@@ -7,11 +7,11 @@ what another held, and must not take these nodes for its own. Invariant: a node 
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 from cotide_core.consolidation.removal.watching import HOUR_SECONDS, Mark
 from cotide_kube.objects import NodeObject
-from cotide_kube.official import ask
 from cotide_operator.clock import Clock
 from cotide_operator.consolidation.carrier import MARK
 from cotide_operator.consolidation.node_record import (
@@ -51,7 +51,7 @@ class WatchHands(OfficialClient):
     async def records(self) -> dict[str, Recorded]:
         """Return what is written on the nodes that carry our mark or a record, the operator's among them."""
         found = {}
-        for raw in self._pages("nodes"):
+        for raw in await asyncio.to_thread(self._pages, "nodes"):
             node = decoded(raw, NodeObject, "nodes")
             ours = record_of(node, WATCH_RECORD)
             operators = record_of(node, RECORD)
@@ -81,7 +81,7 @@ class WatchHands(OfficialClient):
         now = self._clock.to_wall(self._clock.now())
         record = marked(self._known.get(name), now, cordoned=cordoned, demanded=demanded, forecast=forecast)
         self._draining = name if mark is Mark.DRAINING else ""
-        self._patch(name, record, patch_of(mark, WATCH_RECORD, record, cordoned=cordoned))
+        await self._patch(name, record, patch_of(mark, WATCH_RECORD, record, cordoned=cordoned))
 
     async def evict(self, key: str, uid: str) -> int:
         """Write the eviction into the record of the node that is being drained, then ask for it."""
@@ -89,9 +89,9 @@ class WatchHands(OfficialClient):
         now = self._clock.to_wall(self._clock.now())
         after = moved(self._known.get(name), uid, now, HOUR_SECONDS / self._clock.speed)
         if name and after is not None:
-            self._patch(name, after, {"metadata": {"annotations": {WATCH_RECORD: after.text()}}})
+            await self._patch(name, after, {"metadata": {"annotations": {WATCH_RECORD: after.text()}}})
         return await super().evict(key, uid)
 
-    def _patch(self, name: str, record: NodeRecord, body: dict[str, Any]) -> None:
-        ask(self._core.patch_node, name, body)
+    async def _patch(self, name: str, record: NodeRecord, body: dict[str, Any]) -> None:
+        await asyncio.to_thread(self._patch_node, name, body)
         self._known[name] = record

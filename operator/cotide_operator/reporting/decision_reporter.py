@@ -210,7 +210,7 @@ class DecisionReporter:
         if not wait.nominated_node:
             self._nominator.withdraw(wait.key)
         if wait.cap or wait.reason is not WaitReason.WAITING_FOR_TURN:
-            message = self._view.sentence(wait.message, wait.key.partition("/")[0])
+            message = self._view.sentence(wait.message, wait.refused, wait.key.partition("/")[0])
             self._recorder.failed(wait.key, wait.uid, message)
         if wait.attempts == 0:  # no attempt was made: it waits for its turn, its gates or a correction
             return

@@ -9,7 +9,7 @@ comes out of here holds the name of a pod, a Workload or a namespace other than 
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable
 from dataclasses import replace
 
 from cotide_core.instructions import Evict, EvictCause, NodeVerdict
@@ -31,42 +31,46 @@ class TenantView:
     def decision(self, decision: Decision) -> Decision:
         """Return a decision as readers of its pod may see it; the same one where it names nobody else."""
         namespace = decision.key.partition("/")[0]
-        message = self.sentence(decision.message, namespace)
-        refused = tuple(self._verdict(one, namespace) for one in decision.refused)
+        message = self.sentence(decision.message, decision.refused, namespace)
+        refused = tuple(self.verdict(one, namespace) for one in decision.refused)
         victims = tuple(self._pod(key, namespace) for key in decision.victims)
         if (message, refused, victims) == (decision.message, decision.refused, decision.victims):
             return decision
         return replace(decision, message=message, refused=refused, victims=victims)
 
-    def sentence(self, message: str, namespace: str) -> str:
-        """Return a sentence about a pod of a namespace without the names of services of others."""
-        if "latency limit of " not in message:
-            return message
-        # As `cotide_core.placement.refusal_messages` writes it; names of objects hold neither blanks nor slashes.
-        own = re.escape(namespace)
-        return re.sub(
-            rf"latency limit of (?!{own}/)([^\s/]+/\S+) \(p=",
-            lambda found: f"latency limit of {self._service(found[1])} (p=",
-            message,
-        )
+    def sentence(self, message: str, refused: Iterable[NodeVerdict], namespace: str) -> str:
+        """Return a sentence about a pod of a namespace without the names of services of others.
+
+        Parameters
+        ----------
+        refused : the verdicts that the sentence is made of.
+        """
+        for one in refused:
+            if one.service:
+                message = message.replace(one.message, self.verdict(one, namespace).message)
+        return message
+
+    def verdict(self, verdict: NodeVerdict, namespace: str) -> NodeVerdict:
+        """Return a verdict as readers in a namespace may see it."""
+        service = verdict.service
+        if not service or service.partition("/")[0] == namespace:
+            return verdict
+        return replace(verdict, message=verdict.message.replace(service, self._service(service)), service="")
 
     def eviction(self, evict: Evict) -> tuple[str, str]:
         """Return the reason and the sentence of the event about an eviction; the former as kube-scheduler has it."""
         namespace = evict.key.partition("/")[0]
         if evict.cause in (EvictCause.LATENCY, EvictCause.LATENCY_RISES):
-            service, _, rest = evict.reason.partition(" ")  # as `cotide_core.reclaiming.latency_relief` writes it
-            own = service.partition("/")[0] == namespace
-            return "Evicted", f"Evicted from node {evict.node}: {service if own else self._service(service)} {rest}"
+            reason, service = evict.reason, evict.service
+            if service and service.partition("/")[0] != namespace:
+                reason = reason.replace(service, self._service(service))
+            return "Evicted", f"Evicted from node {evict.node}: {reason}"
         if evict.cause is not EvictCause.PREEMPTED:
             return "Evicted", f"Evicted from node {evict.node}: {evict.reason}"
         reason, nominee = evict.reason, evict.nominee
         if nominee.partition("/")[0] != namespace:
             reason, nominee = reason.replace(f"pod {nominee};", f"pod {evict.nominee_uid};"), evict.nominee_uid
         return "Preempted", f"Preempted by pod {nominee} on node {evict.node}: {reason}"
-
-    def _verdict(self, verdict: NodeVerdict, namespace: str) -> NodeVerdict:
-        message = self.sentence(verdict.message, namespace)
-        return verdict if message == verdict.message else replace(verdict, message=message)
 
     def _service(self, key: str) -> str:
         workload = self._mirror.workloads.get(key)

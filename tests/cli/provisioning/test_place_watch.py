@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -12,6 +11,7 @@ import pytest
 
 from cotide_cli.provisioning import place_turns
 from cotide_cli.provisioning.place_turns import LostClusters, PlacementFiles, follow
+from cotide_cli.stopping import StoppedError, run_until_told
 from cotide_core.errors import InputError
 
 STEP = 900.0
@@ -35,7 +35,7 @@ def followed(scene, turns, *meanwhile, apply=False):
     here, shown, days = scene.directory, [], Days(*meanwhile)
     files = PlacementFiles(scene.file, here / "demand.csv", here / "prices.csv", str(here / "kubeconfig"))
     clock = {"monotonic": lambda: days.now, "sleep": days.sleep}
-    asyncio.run(follow(files, LostClusters(None), shown.append, apply=apply, turns=turns, **clock))
+    run_until_told(follow(files, LostClusters(None), shown.append, apply=apply, turns=turns, **clock))
     return [{name: turn.wanted for name, turn in taken.turns.items()} for taken in shown], days
 
 
@@ -160,6 +160,6 @@ def test_turns_without_watching_are_a_mistake(scene):
 
 
 def test_sigterm_ends_it_between_two_turns_without_a_word(scene, capfd):
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(StoppedError):
         followed(scene, 0, lambda: os.kill(os.getpid(), signal.SIGTERM))
     assert capfd.readouterr().err == ""

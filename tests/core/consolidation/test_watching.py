@@ -122,6 +122,7 @@ def test_nothing_is_drained_while_pods_want_a_node_nor_for_long_after_one_was_gi
 def test_what_is_over_is_given_back(one: Standing, why: str) -> None:
     back = Watch(RULES).decide(view(NOW, None, standings={"n": one})).give_back
     assert [why in given.why for given in back] == ([True] if why else [])
+    assert [given.late for given in back] == ([one.mark is Mark.EMPTYING] if why else [])
 
 
 def test_what_this_process_drains_is_not_taken_for_left_behind() -> None:

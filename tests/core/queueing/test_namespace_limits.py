@@ -96,6 +96,19 @@ def test_a_large_pod_that_must_wait_does_not_hold_up_a_smaller_one() -> None:
     assert bound(scheduler.handle([gone("a/0")], 1.0)) == ["a/2"]
 
 
+@pytest.mark.parametrize("policy", ["fifo", "easy"])
+def test_hundreds_of_pods_that_are_above_the_limit_alone_do_not_hold_up_a_smaller_one(policy: str) -> None:
+    large = [pod_upserted(f"a/large-{number}", 3000) for number in range(200)]
+    scheduler, _ = engine(limits(batch_millicores=2000), pod_upserted("a/0", 2000), policy=policy)
+    scheduler.handle(large, 1.0)
+    scheduler.handle([pod_upserted("a/small")], 2.0)
+    assert bound(scheduler.handle([gone("a/0")], 3.0)) == ["a/small"]
+    # They are let in when the limit is raised: two of the 8 cores' worth, and one that was deleted meanwhile is not.
+    scheduler.handle([gone("a/small"), gone("a/large-0")], 4.0)
+    raised = scheduler.handle([limits(batch_millicores=6000)], 5.0)
+    assert bound(raised) == ["a/large-1", "a/large-2"]
+
+
 def test_a_pod_that_finds_no_node_keeps_no_other_of_its_namespace_waiting() -> None:
     picky = pod_upserted("a/1", node_selector=(("disk", "ssd"),))
     scheduler, _ = engine(limits(batch_millicores=1000), pod_upserted("a/0"), picky, pod_upserted("a/2"))

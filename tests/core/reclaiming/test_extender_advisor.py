@@ -31,7 +31,7 @@ from cotide_core.events import (
 )
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.forecasts import MixBatch, QosAnswers
-from cotide_core.instructions import Bind
+from cotide_core.instructions import Bind, WaitReason
 from cotide_core.policies import build_policy
 from cotide_core.reclaiming.extender_advisor import CORDONED, UNKNOWN_NODE, ExtenderAdvisor
 from cotide_core.state.cluster_state import ClusterState
@@ -94,7 +94,7 @@ def test_a_node_where_a_limit_would_break_is_refused_with_the_service_and_the_ri
     assert answer.nodes == ()
     assert answer.refused == {"a": "node(s) would break the latency limit of d/web (p=0.60)"}
     assert answer.forecast.qos_violation_probability == pytest.approx(0.6)
-    assert [(one.nodes, one.reason) for one in answer.verdicts] == [(1, "QosAtRisk")]
+    assert [(one.nodes, one.reason, one.service) for one in answer.verdicts] == [(1, "QosAtRisk", "d/web")]
 
 
 def test_what_kube_scheduler_looked_at_is_not_looked_at_again() -> None:
@@ -109,6 +109,13 @@ def test_a_node_that_is_not_known_yet_or_is_too_small_or_cordoned_is_refused_wit
         "small": "Insufficient cpu",
         "new": UNKNOWN_NODE,
         "cordoned": CORDONED,
+    }
+    kinds = {one.message: one.reason for one in asked.filter(pod("job"), ["small", "new", "cordoned"], 1.0).verdicts}
+    # As the engine says of the nodes that it looks at itself: a cordon after overloads is a lack of slack.
+    assert kinds == {
+        "Insufficient cpu": WaitReason.INSUFFICIENT_SLACK,
+        UNKNOWN_NODE: WaitReason.NO_MATCHING_NODE,
+        CORDONED: WaitReason.INSUFFICIENT_SLACK,
     }
     assert asked.filter(pod("job"), ["cordoned"], 101.0).nodes == ("cordoned",)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from latency_scene import Scene
 
 from cotide_core.instructions import Evict, EvictCause, NodeVerdict, WaitReason
 from cotide_core.placement.refusal_messages import risk_verdicts, sentence
@@ -89,6 +91,23 @@ def test_the_victim_of_another_namespace_learns_the_uid_of_the_pod_that_it_made_
         .eviction(own)[1]
         .startswith("Preempted by pod team-a/web on node n1: makes room for batch pod team-a/web;")
     )
+
+
+def relieved(namespace: str) -> Evict:
+    """What the engine really says to a pod that leaves since the p95 of a service rises, and of which service."""
+    scene = Scene(relieves_trend=True).starts("loud", 90.0, 400.0, "loud")
+    for number, milliseconds in enumerate((6.0, 6.8, 7.6, 8.6, 9.7)):
+        scene.measured(91.0 + 10.0 * number, milliseconds)
+    (evict,) = scene.evictions
+    return replace(evict, key=f"{namespace}/loud")
+
+
+def test_a_pod_that_leaves_since_the_latency_of_anothers_service_rises_learns_no_name() -> None:
+    reason, message = view().eviction(relieved("team-a"))
+    assert reason == "Evicted"
+    assert message.startswith("Evicted from node n: the p95 of a Workload of another namespace on n rises towards")
+    assert "d/web" not in message
+    assert view().eviction(relieved("d"))[1].startswith("Evicted from node n: the p95 of d/web on n rises towards")
 
 
 names = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)

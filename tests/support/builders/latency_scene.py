@@ -85,6 +85,7 @@ class Scene:
         assert all(one.cause in (EvictCause.LATENCY, EvictCause.LATENCY_RISES) for one in out)
         self.causes = [one.cause for one in out]
         self.reasons = [one.reason for one in out]
+        self.evictions = out
         return [one.key[2:] for one in out]
 
     def measured(self, now: float, milliseconds: float) -> list[str]:

@@ -111,11 +111,12 @@ class WatchRules:
 
 @dataclass(frozen=True, slots=True)
 class GivenBack:
-    """A node to uncordon, and why; `demanded`: because pods wait."""
+    """A node to uncordon, and why; `demanded`: because pods wait; `late`: it did not empty by itself in its time."""
 
     node: str
     why: str
     demanded: bool = False
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +197,7 @@ class Watch:
         for name, one in view.standings.items():
             why = self._over(name, one, view)
             if why and name not in view.wanted:
-                found.append(GivenBack(name, why))
+                found.append(GivenBack(name, why, late=_is_late(one, view)))
         return (*found, *self._spares(view, {one.node for one in found}))
 
     def _spares(self, view: ClusterView, given: set[str]) -> list[GivenBack]:
@@ -220,7 +221,7 @@ class Watch:
         age = view.now - one.since
         if one.mark is Mark.DRAINING and name not in view.draining:
             return "an operator that was killed left it draining"
-        if one.mark is Mark.EMPTYING and one.pods and age > max(2 * one.p90_seconds, one.p90_seconds + 60.0):
+        if _is_late(one, view):
             return f"it was to be empty in {one.p90_seconds:.0f} s nine times in ten, and is not after {age:.0f} s"
         if one.mark is Mark.FREED and one.pods:
             return "pods came to it although it is cordoned"
@@ -300,6 +301,12 @@ def wanted_nodes(state: ClusterState, waiting: Iterable[Pod], idle: Iterable[str
 
 def _takes(node: Node, fit: FitShape) -> bool:
     return refusal(node, fit.constraints) is None
+
+
+def _is_late(one: Standing, view: ClusterView) -> bool:
+    """Whether a node that was left to empty by itself has had its time, and is not empty."""
+    age = view.now - one.since
+    return bool(one.mark is Mark.EMPTYING and one.pods and age > max(2 * one.p90_seconds, one.p90_seconds + 60.0))
 
 
 def _free(state: ClusterState, name: str) -> list[int]:

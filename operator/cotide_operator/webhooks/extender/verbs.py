@@ -89,7 +89,7 @@ class Verbs:
         self._decide(pod, answer, now, seen=seen)
         outcome: Outcome = "refused" if not answer.nodes else "chosen" if answer.reason else "passed"
         namespace = asked.metadata.namespace
-        words = {message: self._view.sentence(message, namespace) for message in set(answer.refused.values())}
+        words = {one.message: self._view.verdict(one, namespace).message for one in answer.verdicts}
         result = wire.FilterResult(list(answer.nodes), {name: words[why] for name, why in answer.refused.items()})
         return Reply(wire.encode(result), outcome if seen or not answer.nodes else "unseen")
 

@@ -1,0 +1,167 @@
+"""Ctrl-C and SIGTERM for commands that go on for long: work stops at once, is undone in seconds, and is ended.
+
+Used by `consolidate_command`, `watch`, `capacity_command`, `place_command` and `profile_command`. At the first signal
+the work is interrupted wherever it waits, and has `UNDO_SECONDS` to undo what it must. Then, or at a second signal, the
+process ends, whatever still waits for an answer: an API server that hangs keeps nobody at a terminal. Python's own
+handler of Ctrl-C would do neither: an event loop waits for each thread that blocks, and what undoes blocks on the same
+server. A signal that the process was started to ignore stays ignored. Invariant: from the first signal to the end it is
+no longer than `UNDO_SECONDS`, as far as Python runs at all.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final, NoReturn, TypeVar
+
+UNDO_SECONDS: Final = 5.0
+"""Chosen: a few requests of a server that answers."""
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+ABANDONED: Final = "abandoned call"
+"""Name of the threads of `abandoned_calls`."""
+_ENDED: Final = 128
+"""What shells add to the number of the signal that ended a process."""
+
+T = TypeVar("T")
+
+
+class StoppedError(Exception):
+    """The command was told to end, and has undone what it had to; raised where the work would have returned.
+
+    Attributes
+    ----------
+    exit_code : as shells have it.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}")
+        self.exit_code = _ENDED + number
+
+
+class _Interruption(BaseException):
+    """Raised in the middle of work that does not wait in an event loop."""
+
+
+def run_until_told(work: Coroutine[Any, Any, T], left: str = "", undo_seconds: float = UNDO_SECONDS) -> T:
+    """Run work in an event loop to its end, or until told: then it is cancelled.
+
+    Its calls in threads (`asyncio.to_thread`) are left alone then, as they can't be stopped.
+
+    Parameters
+    ----------
+    left : what may be left undone when the time to undo is over; a sentence without an end.
+
+    Raises
+    ------
+    StoppedError
+        When it was told.
+    """
+    import asyncio
+
+    from cotide_cli.abandoned_calls import AbandonedCalls
+
+    signals: list[int] = []
+    cancel: list[Callable[[], object]] = []
+
+    def hear(number: int) -> None:
+        signals.append(number)
+        for one in cancel:
+            one()
+
+    async def whole() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        loop.set_default_executor(AbandonedCalls())
+        if task is not None:
+            cancel.append(lambda: loop.call_soon_threadsafe(task.cancel))
+        if signals:
+            work.close()
+            raise asyncio.CancelledError
+        return await work
+
+    try:
+        with _hearing(hear, left, undo_seconds):
+            return asyncio.run(whole())
+    except asyncio.CancelledError:
+        if not signals:
+            raise
+        raise StoppedError(signals[0]) from None
+
+
+@contextmanager
+def interrupted_when_told(left: str = "", undo_seconds: float = UNDO_SECONDS) -> Iterator[None]:
+    """Interrupt what blocks inside the context when told, so that it is unwound.
+
+    Parameters
+    ----------
+    left : see `run_until_told`.
+
+    Raises
+    ------
+    StoppedError
+        When it was told.
+    """
+    signals: list[int] = []
+
+    def hear(number: int) -> NoReturn:
+        signals.append(number)
+        raise _Interruption
+
+    try:
+        with _hearing(hear, left, undo_seconds):
+            yield
+    except _Interruption:
+        raise StoppedError(signals[0]) from None
+
+
+@contextmanager
+def _hearing(hear: Callable[[int], object], left: str, undo_seconds: float) -> Iterator[None]:
+    """Call ``hear`` at the first signal, and end the process at the second, or when the time to undo is over."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's
+        return
+    timers: list[threading.Timer] = []
+
+    def heard(number: int, _frame: object) -> None:
+        if timers:
+            _end(number, left)
+        timer = threading.Timer(undo_seconds, _end, (number, left))
+        timer.daemon = True
+        timers.append(timer)
+        timer.start()
+        hear(number)
+
+    before = {one: signal.getsignal(one) for one in SIGNALS}
+    heeded = [one for one in SIGNALS if before[one] is not signal.SIG_IGN]
+    for one in heeded:
+        signal.signal(one, heard)
+    try:
+        yield
+    finally:
+        for timer in timers:
+            timer.cancel()
+        for one in heeded:
+            signal.signal(one, before[one])
+
+
+def leave(code: int) -> NoReturn:
+    """End the process with an exit code, in order where no call in a thread hangs; raises SystemExit then.
+
+    A thread that wakes up while the interpreter is taken down ends it with SIGABRT now and then.
+    """
+    if any(one.name == ABANDONED for one in threading.enumerate()):
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):  # closed, or nobody reads it any more
+                stream.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def _end(number: int, left: str) -> NoReturn:
+    """End the process without waiting for anything; nothing of ours is left in a buffer, since each line is flushed."""
+    words = "cotide: ended without waiting for what does not answer"
+    os.write(2, f"{words}; {left}\n".encode() if left else f"{words}\n".encode())
+    os._exit(_ENDED + number)
