@@ -67,8 +67,8 @@ class ModuleProgram:
         folder.mkdir(parents=True, exist_ok=True)
         source = self._downloaded(go)
         log, begun = folder / f"{self.version}.log", time.monotonic()
-        told = f"building {self.title} {self.version} from source, once: about {self.minutes} CPU minutes"
-        tell(f"{told}, log in {log}")
+        begin = f"building {self.title} {self.version} from source, once: about {self.minutes} CPU minutes"
+        tell(f"{begin}, log in {log}")
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             made = Path(scratch) / "made"
             command = [go, "build", "-v", "-trimpath", "-mod=readonly", "-ldflags=-s -w", "-o", str(made / self.name)]
