@@ -33,7 +33,7 @@ test: setup ## Run the test suite
 test-real: setup ## Run the end-to-end tests and more on a real Kubernetes API server (built with Go, once, if there is none)
 	@$(BIN)/python tests/controlplane/binaries.py >/dev/null; code=$$?; \
 	  if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; \
-	  $(BIN)/python -m pytest tests/e2e tests/real --server real -rs $(ARGS)
+	  $(BIN)/python -m pytest tests/e2e tests/real --ignore tests/real/cluster_api --server real -rs $(ARGS)
 
 # Apart from test-real, which skips them where Kueue is not built: that takes five minutes of processor time more.
 test-kueue: setup ## Run Jobs through quotas of the real Kueue (built with Go, once, from its module)
@@ -42,13 +42,14 @@ test-kueue: setup ## Run Jobs through quotas of the real Kueue (built with Go, o
 	  if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; done; \
 	  $(BIN)/python -m pytest tests/real/kueue -rs $(ARGS)
 
-# These two likewise: three and ten minutes.
+# Three minutes. Not part of test-real, for the minute that it takes beside.
 test-cluster-api: setup ## Take machines of the real Cluster API away and ask for new ones (built with Go, once, from its module)
 	@for programs in tests/controlplane/binaries.py tests/controlplane/cluster_api_program.py; do \
 	  PYTHONPATH=tests/controlplane $(BIN)/python $$programs >/dev/null; code=$$?; \
 	  if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; done; \
 	$(BIN)/python -m pytest tests/real/cluster_api -rs $(ARGS)
 
+# Ten minutes; likewise skipped by test-real where it is not built.
 test-newer: setup ## Run gangs of the server's own on Kubernetes 1.36 (built with Go, once)
 	@$(BIN)/python tests/controlplane/other_releases.py 1.36 >/dev/null; code=$$?; \
 	if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; \
