@@ -8,7 +8,7 @@ DATA   ?=
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-real test-kueue test-node test-kubelets test-image test-chaos test-poison search soak interference fuzz nightly check docs demo demo-bars bench crds wheel sbom chart kind clean
+.PHONY: help setup test test-real test-kueue test-cluster-api test-newer test-node test-kubelets test-image test-chaos test-poison search soak interference fuzz nightly check docs demo demo-bars bench crds wheel sbom chart kind clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -33,7 +33,7 @@ test: setup ## Run the test suite
 test-real: setup ## Run the end-to-end tests and more on a real Kubernetes API server (built with Go, once, if there is none)
 	@$(BIN)/python tests/controlplane/binaries.py >/dev/null; code=$$?; \
 	  if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; \
-	  $(BIN)/python -m pytest tests/e2e tests/real --server real -rs $(ARGS)
+	  $(BIN)/python -m pytest tests/e2e tests/real --ignore tests/real/cluster_api --server real -rs $(ARGS)
 
 # Apart from test-real, which skips them where Kueue is not built: that takes five minutes of processor time more.
 test-kueue: setup ## Run Jobs through quotas of the real Kueue (built with Go, once, from its module)
@@ -41,6 +41,19 @@ test-kueue: setup ## Run Jobs through quotas of the real Kueue (built with Go, o
 	  PYTHONPATH=tests/controlplane $(BIN)/python $$programs >/dev/null; code=$$?; \
 	  if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; done; \
 	  $(BIN)/python -m pytest tests/real/kueue -rs $(ARGS)
+
+# Three minutes. Not part of test-real, for the minute that it takes beside.
+test-cluster-api: setup ## Take machines of the real Cluster API away and ask for new ones (built with Go, once, from its module)
+	@for programs in tests/controlplane/binaries.py tests/controlplane/cluster_api_program.py; do \
+	  PYTHONPATH=tests/controlplane $(BIN)/python $$programs >/dev/null; code=$$?; \
+	  if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; done; \
+	$(BIN)/python -m pytest tests/real/cluster_api -rs $(ARGS)
+
+# Ten minutes; likewise skipped by test-real where it is not built.
+test-newer: setup ## Run gangs of the server's own on Kubernetes 1.36 (built with Go, once)
+	@$(BIN)/python tests/controlplane/other_releases.py 1.36 >/dev/null; code=$$?; \
+	if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; \
+	$(BIN)/python -m pytest tests/real/newer -rs $(ARGS)
 
 # A Python program in a machine of its own, once the programs of nodes are there.
 IN_A_MACHINE = for programs in tests/controlplane/binaries.py tests/node/machine/node_programs.py; do \
@@ -109,7 +122,7 @@ fuzz: setup ## Fuzz every parser of untrusted text, guided by coverage (SECONDS=
 
 # Each step runs whatever became of those before; what failed is named at the end, with exit code 1. test-node comes
 # twice: the second finds what the first left behind.
-NIGHTLY ?= test-real test-kueue test-node test-node test-kubelets test-image test-chaos test-poison search soak fuzz
+NIGHTLY ?= test-real test-kueue test-cluster-api test-newer test-node test-node test-kubelets test-image test-chaos test-poison search soak fuzz
 NIGHTLY_FUZZ_SECONDS  ?= 600
 NIGHTLY_IMAGE_SECONDS ?= 600
 nightly: setup ## Run all that takes long, hours in all (NIGHTLY="soak fuzz" for some of it)

@@ -42,7 +42,7 @@ sys.path.extend(
 
 from binaries import KUBERNETES, NotToBeHad, tell_on_stderr
 from control_plane import ControlPlane, control_plane, free_port
-from older_releases import OLDER, RELEASES, of_release
+from other_releases import OTHERS, RELEASES, TODAY, of_release
 from processes import Process
 from race_watcher import PodWatch, between, cpu_seconds, machine, memory_bytes
 
@@ -375,7 +375,7 @@ def parse() -> argparse.Namespace:
         "--images", type=int, default=0, help=f"images on each node, at most {IMAGES}; kubelets tell 50"
     )
     parser.add_argument("--fsync", action="store_true", help="etcd waits for the disk, as in production")
-    parser.add_argument("--kubernetes", choices=RELEASES, default=RELEASES[-1], help="release of the server")
+    parser.add_argument("--kubernetes", choices=RELEASES, default=TODAY, help="release of the server")
     parser.add_argument("--steady", type=int, default=1000, help="pods that come one by one; 0 for none")
     parser.add_argument("--rate", type=float, default=100.0, help="of those, a second")
     parser.add_argument("--burst", type=int, default=1000, help="pods that come as fast as can be; 0 for none")
@@ -425,7 +425,7 @@ def main() -> None:
             except ClusterError as error:  # who ends a group of processes ends the API server while it is read
                 raise SystemExit(f"race: ended, since the API server is gone or refuses: {error}") from None
     chosen = {key: getattr(options, key) for key in ("nodes", "pods", "scale", "pod_kilobytes", "images", "fsync")}
-    release = OLDER.get(options.kubernetes, KUBERNETES)
+    release = OTHERS.get(options.kubernetes, KUBERNETES)
     result = {**chosen, "kubernetes": release, "machine": machine(), **result}
     print(
         json.dumps(

@@ -3,27 +3,21 @@ serves them (feature gate GenericWorkload of 1.35, alpha)."""
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 from binaries import Binaries
-from click.testing import CliRunner
 from control_plane import ControlPlane
-from manifests import our_pod_manifest
-from processes import Pen
-from real_cluster import ALONE, DEPLOY, RealCluster, apply, until_served
+from real_cluster import ALONE, RealCluster
+from real_gangs import SIZE, gang_server, moves_whole, start_whole
 from rights import Used
 
-from cotide_cli.commands import whatif_command
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 LABEL = "scheduling.x-k8s.io/pod-group"
-SIZE = 3
 
 
 def definition() -> dict[str, Any]:
@@ -58,43 +52,6 @@ async def pod_groups(cluster: RealCluster) -> AsyncIterator[str]:
         await cluster.client.delete(f"{DEFINITIONS}/podgroups.scheduling.x-k8s.io")
 
 
-async def start_whole(cluster: RealCluster, **parts: Any) -> None:
-    """Make the members one by one and see that they start together."""
-    names = [f"member-{number}" for number in range(SIZE)]
-    for name in names[:-1]:
-        await cluster.client.create(cluster.pods, our_pod_manifest(name, "1", "64Mi", cls="batch", **parts))
-
-    async def told() -> bool:
-        events = await cluster.client.list(cluster.path("events"))
-        return any(f"2 of {SIZE} are there and can start" in one.get("message", "") for one in events)
-
-    await cluster.until("two of three wait for the third", told)
-    assert await cluster.placed() == {}
-    await cluster.client.create(cluster.pods, our_pod_manifest(names[-1], "1", "64Mi", cls="batch", **parts))
-
-    async def all_placed() -> bool:
-        return (await cluster.placed()).keys() == set(names)
-
-    await cluster.until("all three are on nodes", all_placed)
-
-
-async def moves_whole(cluster: RealCluster) -> None:
-    """Ask `cotide whatif` about a node with pods of the gang: without its size they would wait as Misconfigured.
-
-    The nodes have names of their own: on those of every test's there may be pods that an earlier one left.
-    """
-    node = next(iter((await cluster.placed()).values()))
-    kubeconfig = str(cluster.plane.folder / "admin.kubeconfig")
-    asked = ["--kubeconfig", kubeconfig, "--without-node", node, "-o", "json"]
-    result = await asyncio.to_thread(CliRunner().invoke, whatif_command.command, asked, standalone_mode=False)
-    assert result.exception is None, result.exception
-    answer = json.loads(result.stdout)
-    lost = {f"{cluster.namespace}/{name}" for name, on in (await cluster.placed()).items() if on == node}
-    ours = {one["pod"] for one in answer["moves"] if one["pod"].startswith(f"{cluster.namespace}/")}
-    assert ours == lost, answer
-    assert (answer["waits"], answer["evicted"]) == ([], [])
-
-
 async def test_a_pod_group_of_coscheduling_says_how_large_its_gang_is(cluster: RealCluster, pod_groups: str) -> None:
     used = Used(cluster)
     async with cluster.nodes(2, "--cpu", "4", "--name-prefix", "group-"), cluster.operator(ALONE):
@@ -106,29 +63,9 @@ async def test_a_pod_group_of_coscheduling_says_how_large_its_gang_is(cluster: R
     assert used.missed() == set()
 
 
-class AlphaServer(ControlPlane):
-    """kube-apiserver with its own gangs switched on."""
-
-    def api_server_flags(self) -> dict[str, str]:
-        """Return its flags."""
-        own = {"feature-gates": "GenericWorkload=true", "runtime-config": "scheduling.k8s.io/v1alpha1=true"}
-        return {**super().api_server_flags(), **own}
-
-
 @pytest.fixture(scope="module")
 def alpha(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    folder = tmp_path_factory.mktemp("alpha-plane")
-    with Pen(folder) as pen:
-        plane = AlphaServer(binaries, folder, pen)
-        plane.start()
-        plane.start_controller_manager()
-        plane.wait_for_accounts()
-
-        async def deploy() -> None:
-            await apply(plane, DEPLOY / "overlays" / "reclaimed")
-            await until_served(plane)
-
-        asyncio.run(deploy())
+    with gang_server(binaries, tmp_path_factory.mktemp("alpha-plane"), "v1alpha1") as plane:
         yield plane
 
 

@@ -10,7 +10,8 @@ marked, and at a later look, when the mark must have been seen, the replicas are
 Invariants: replicas are lowered only while there are as many Machines as replicas, by as many as are marked by us; what
 is written names the version that was read. So an answer that is lost, a restart or a second operator lowers nothing
 twice. A mark of ours on a Machine whose node is wanted again is taken off; while somebody else's mark is there, nothing
-is lowered, since his Machine might go in place of ours or beside it.
+is lowered, since his Machine might go in place of ours or beside it. Nor is it while Machines are of several
+MachineSets, as in a roll-out: a mark counts within its set only, and the oldest set is lowered first.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ OF_NODE: Final = "cluster.x-k8s.io/machine"
 OF_NAMESPACE: Final = "cluster.x-k8s.io/cluster-namespace"
 """Annotations of a node, set by Cluster API: its Machine, and the namespace of that."""
 OF_DEPLOYMENT: Final = "cluster.x-k8s.io/deployment-name"
-"""Label of a Machine."""
+OF_SET: Final = "cluster.x-k8s.io/set-name"
+"""Labels of a Machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class MachineRemoval:
         Raises
         ------
         InputError
-            When somebody else has marked a Machine.
+            When somebody else has marked a Machine, or they are of several MachineSets.
         ClusterError
             When the API server refuses, or does not answer.
         """
@@ -117,10 +119,8 @@ class MachineRemoval:
         # Not while there are too many Machines: without its mark another, a busy one, would be deleted instead.
         for name in stale if len(alive) <= replicas else ():
             self._mark(f"{here}/{name}", None)
-        foreign = sorted(name for name, mark in marks.items() if mark != OURS)
-        if foreign and going:
-            words = f"Machine {foreign[0]} has somebody else's annotation {DELETE}: none is taken away"
-            raise InputError(words, field=path)
+        if going:
+            _refuse_where_another_might_go(path, alive, marks)
         new = sorted(name for name in going if name not in marks)
         for name in new:
             self._mark(f"{here}/{name}", OURS)
@@ -155,6 +155,20 @@ class MachineRemoval:
         except ApiError as error:
             if error.status != 404:  # gone meanwhile
                 raise
+
+
+def _refuse_where_another_might_go(path: str, alive: Mapping[str, Mapping[str, Any]], marks: Mapping[str, str]) -> None:
+    """Raise `InputError` where Cluster API might delete another Machine than one that we mark."""
+    foreign = sorted(name for name, mark in marks.items() if mark != OURS)
+    if foreign:
+        words = f"Machine {foreign[0]} has somebody else's annotation {DELETE}: none is taken away"
+        raise InputError(words, field=path)
+    sets = {(one.get("labels") or {}).get(OF_SET) for one in alive.values()}
+    if len(sets) > 1:
+        words = (
+            f"its Machines are of {len(sets)} MachineSets, as in a roll-out: none is taken away until they are of one"
+        )
+        raise InputError(words, field=path)
 
 
 def _is_marked(machine: Mapping[str, Any]) -> bool:

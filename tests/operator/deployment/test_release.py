@@ -144,6 +144,8 @@ def test_nightly_runs_all_that_takes_long_and_goes_on_when_a_step_fails() -> Non
     long = {
         "test-real",
         "test-kueue",
+        "test-cluster-api",
+        "test-newer",
         "test-node",
         "test-kubelets",
         "test-image",

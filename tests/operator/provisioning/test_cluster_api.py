@@ -50,7 +50,7 @@ class Fleet:
         return {"apiVersion": f"{GROUP}/v1beta1", "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
 
     def add(self, name: str, deployment: str = "small", **metadata: Any) -> None:
-        labels = {f"{GROUP}/deployment-name": deployment}
+        labels = {f"{GROUP}/deployment-name": deployment, **metadata.pop("labels", {})}
         self.make(f"{HERE}/machines", self._object("Machine", name, {}, labels=labels, **metadata))
 
     def make(self, path: str, body: dict[str, Any]) -> None:
@@ -195,6 +195,21 @@ def test_a_machine_of_another_deployment_is_left_alone(fleet: Fleet) -> None:
     fleet.add("other", "large")
     assert fleet.remove(n1="m1", n9="other") == Removal(frozenset(), marked=("n1",), strange=("other",))
     assert fleet.machines()["other"] is None
+
+
+def test_of_machines_of_two_sets_none_goes_since_the_older_set_is_lowered_whichever_is_marked(fleet: Fleet) -> None:
+    fleet.call("PATCH", TARGET, {"spec": {"replicas": 5}})
+    fleet.add("m4", labels={f"{GROUP}/set-name": "newer"})
+    fleet.settle()
+    for _ in range(2):
+        with pytest.raises(InputError, match="its Machines are of 2 MachineSets, as in a roll-out"):
+            fleet.remove(n4="m4")
+    assert (fleet.replicas, fleet.machines()["m4"]) == (5, None)
+    for name in ("m0", "m1", "m2", "m3"):
+        fleet.call("DELETE", f"{HERE}/machines/{name}")
+    fleet.call("PATCH", TARGET, {"spec": {"replicas": 1}})
+    fleet.settle()
+    assert fleet.remove(n4="m4").marked == ("n4",)
 
 
 class Noting(ScaleSubresource):

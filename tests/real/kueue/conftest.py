@@ -9,23 +9,23 @@ import pytest
 from binaries import Binaries
 from control_plane import ControlPlane, control_plane
 from kueue_beside import kueue
-from kueue_program import VERSION, KueueProgram, find
+from kueue_program import KUEUE
+from module_program import ModuleProgram
 from quotas import Quotas
 from real_cluster import DEPLOY, RealCluster, apply, until_served
 from real_cluster_fixtures import cluster  # noqa: F401 - a fixture of the files here, on this server
 
 
 @pytest.fixture(scope="session")
-def program() -> KueueProgram:
-    found = find()
-    if found is None:
-        pytest.skip(f"no Kueue {VERSION}: make test-kueue builds it")
-    return found
+def program() -> ModuleProgram:
+    if not KUEUE.complete():
+        pytest.skip(f"no Kueue {KUEUE.version}: make test-kueue builds it")
+    return KUEUE
 
 
 @pytest.fixture(scope="session")
 def plane(
-    program: KueueProgram, binaries: Binaries, tmp_path_factory: pytest.TempPathFactory
+    program: ModuleProgram, binaries: Binaries, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ControlPlane]:
     del program  # asked for first: without it nothing is started
     with control_plane(binaries, tmp_path_factory.mktemp("kueue-plane")) as running:
@@ -34,7 +34,7 @@ def plane(
 
 
 @pytest.fixture(scope="session")
-def deployed(plane: ControlPlane, program: KueueProgram) -> Iterator[ControlPlane]:
+def deployed(plane: ControlPlane, program: ModuleProgram) -> Iterator[ControlPlane]:
     """Cotide's deployment, its right to read Kueue's Workloads, and Kueue, running."""
 
     async def deploy() -> None:

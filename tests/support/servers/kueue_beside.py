@@ -21,7 +21,7 @@ from typing import Any, Final
 import aiohttp
 import yaml
 from control_plane import ControlPlane, free_port
-from kueue_program import KueueProgram
+from module_program import ModuleProgram
 from processes import Process
 
 from cotide_kube.client import KubeClient
@@ -35,7 +35,7 @@ DEADLINE_SECONDS: Final = 120.0
 Json = dict[str, Any]
 
 
-def manifests(plane: ControlPlane, program: KueueProgram, port: int) -> list[Json]:
+def manifests(plane: ControlPlane, program: ModuleProgram, port: int) -> list[Json]:
     """Return what its release applies, with the webhooks on a port of this machine."""
     built = subprocess.run(
         [plane.kubectl, "kustomize", str(program.manifests)], capture_output=True, text=True, check=True
@@ -75,7 +75,7 @@ def configuration(webhooks: int, health: int, certificates: Path) -> Json:
 
 
 @contextlib.contextmanager
-def kueue(plane: ControlPlane, program: KueueProgram) -> Iterator[Process]:
+def kueue(plane: ControlPlane, program: ModuleProgram) -> Iterator[Process]:
     """Install Kueue and run it."""
     port, health, folder = free_port(), free_port(), plane.folder / "kueue"
     certificates = folder / "certificates"
