@@ -88,7 +88,7 @@ def use_by_week(jobs: BatchJobs, start: Integers) -> tuple[Integers, Floats]:
     Of more than `WEEKS_MAX` weeks so many are taken together that no more parts are left.
     """
     begin, end = int(jobs.submit[0]), int((start + jobs.run).max())
-    together = -(-(end - begin) // (WEEK_SECONDS * WEEKS_MAX))
+    together = max(1, -(-(end - begin) // (WEEK_SECONDS * WEEKS_MAX)))
     edges = np.append(np.arange(begin, end, WEEK_SECONDS * together, dtype=np.int64), np.int64(end))
     return edges, np.diff(used_until(jobs, start, edges))
 
