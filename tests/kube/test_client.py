@@ -6,7 +6,7 @@ import time
 import orjson
 import pytest
 from aiohttp import web
-from scripted_server import QUICK, answers, hangs_up, lists, refuses, scripted_client
+from scripted_server import QUICK, answers, hangs_up, lists, refuses, scripted_client, scripted_server
 
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
@@ -30,6 +30,16 @@ async def test_a_binding_names_uid_node_and_annotations():
         assert sent["metadata"]["uid"] == "u1"
         assert sent["metadata"]["annotations"] == {"cotide.dev/decision": "{}"}
         assert sent["target"]["name"] == "n1"
+
+
+async def test_a_server_that_stands_behind_a_path_is_asked_below_it():
+    async with scripted_server() as server:
+        server.then(answers(201), answers())
+        async with KubeClient(Credentials(f"{server.url}/k8s/clusters/c-1")) as client:
+            await client.bind("shop", "web", "u1", "n1")
+            await client.get(POD, {"resourceVersion": "0"})
+    asked = [path.partition("?")[0] for _, path, *_ in server.requests]
+    assert asked == [f"/k8s/clusters/c-1{POD}/binding", f"/k8s/clusters/c-1{POD}"]
 
 
 async def test_a_refused_binding_is_a_value_and_is_not_tried_again():
