@@ -95,6 +95,6 @@ async def test_an_event_answered_with_a_page_is_dropped_and_counted() -> None:
         telemetry = Metrics()
         recorder = EventRecorder(client, ApiDispatcher(lambda: False), telemetry)
         recorder.failed("ns/p", "u", "0/1 nodes are available")
-        for _, work in list(recorder._lane._waiting.values()):
-            await work()
+        for waiting in list(recorder._lane._waiting.values()):
+            await waiting.work(*waiting.arguments)
         assert telemetry.registry.get_sample_value("cotide_events_dropped_total") == 1
