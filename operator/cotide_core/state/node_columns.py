@@ -258,12 +258,18 @@ class NodeColumns:
         """Write down anew what a row's service has of rates."""
         rate = service.requests_per_second
         self.promised_rates[index, row] = UNMEASURED_RATE if rate is None else rate
-        self.promised_ahead[:, index, row] = [service.rate_within(horizon) for horizon in range(1 + RATE_HORIZONS)]
+        if service.ahead:
+            self.promised_ahead[:, index, row] = [service.rate_within(horizon) for horizon in range(1 + RATE_HORIZONS)]
+        else:  # the present one for all horizons
+            self.promised_ahead[:, index, row] = service.rate_within(0)
 
     def sum_rates(self, row: int) -> None:
         """Add a row's rates up, anew each time: adding and subtracting floats would drift."""
         services = self.services[row]
         self.service_rates[row] = sum(one.requests_per_second or 0.0 for one in services)
+        if not any([one.ahead for one in services]):  # a list: of one or two services the faster
+            self.rates_ahead[:, row] = sum([max(0.0, one.rate_within(0)) for one in services])
+            return
         for horizon in range(1 + RATE_HORIZONS):
             self.rates_ahead[horizon, row] = sum(max(0.0, one.rate_within(horizon)) for one in services)
 
