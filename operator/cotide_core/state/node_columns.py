@@ -267,8 +267,8 @@ class NodeColumns:
         """Add a row's rates up, anew each time: adding and subtracting floats would drift."""
         services = self.services[row]
         self.service_rates[row] = sum(one.requests_per_second or 0.0 for one in services)
-        if not any([one.ahead for one in services]):  # a list: of one or two services the faster
-            self.rates_ahead[:, row] = sum([max(0.0, one.rate_within(0)) for one in services])
+        if not any(one.ahead for one in services):
+            self.rates_ahead[:, row] = sum(max(0.0, one.rate_within(0)) for one in services)
             return
         for horizon in range(1 + RATE_HORIZONS):
             self.rates_ahead[horizon, row] = sum(max(0.0, one.rate_within(horizon)) for one in services)
