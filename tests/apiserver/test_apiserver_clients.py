@@ -17,6 +17,7 @@ import kopf
 import kubernetes
 import pytest
 from manifests import container, pod_manifest
+from official_calls import official_api
 
 from cotide_sim.apiserver.testing import ThreadedServer, server_in_thread
 
@@ -79,9 +80,7 @@ def server() -> Iterator[ThreadedServer]:
 
 @pytest.fixture
 def api(server: ThreadedServer) -> Iterator[Any]:
-    configuration = kubernetes.client.Configuration()
-    configuration.host = server.url
-    with kubernetes.client.ApiClient(configuration) as client:
+    with official_api(server.url) as client:
         yield client
 
 

@@ -171,22 +171,25 @@ def _build(go: str, sources: Sources, tell: Callable[[str], None]) -> None:
             shutil.copy(sources.module / name, work)
         made = work / "bin"
         asked = [go, "build", "-v", "-trimpath", "-mod=readonly", "-ldflags", linked, "-o", f"{made}/"]
-        environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}
-        with (
-            log.open("w", encoding="utf-8") as sink,
-            subprocess.Popen(
-                [*asked, *sources.packages.values()], cwd=work, env=environment, stderr=subprocess.PIPE, text=True
-            ) as building,
-        ):
-            assert building.stderr is not None
-            for line in progress(building.stderr, begun, tell):
-                sink.write(line)
-        if building.returncode != 0:
-            raise NotToBeHad(f"go build failed: {last_line(log.read_text(encoding='utf-8'))} (log in {log})")
+        compiled([*asked, *sources.packages.values()], work, log, tell)
         if (made / "server").exists():
             (made / "server").rename(made / "etcd")  # the last part of its package's path that is no version
         made.rename(folder)
     tell(f"built in {time.monotonic() - begun:.0f} s into {folder}")
+
+
+def compiled(command: list[str], folder: Path, log: Path, tell: Callable[[str], None]) -> None:
+    """Run ``go build`` in a folder, its lines in a log; raises `NotToBeHad` where it fails."""
+    environment, begun = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}, time.monotonic()
+    with (
+        log.open("w", encoding="utf-8") as sink,
+        subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True) as building,
+    ):
+        assert building.stderr is not None
+        for line in progress(building.stderr, begun, tell):
+            sink.write(line)
+    if building.returncode != 0:
+        raise NotToBeHad(f"go build failed: {last_line(log.read_text(encoding='utf-8'))} (log in {log})")
 
 
 def progress(lines: Iterator[str], begun: float, tell: Callable[[str], None]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from binaries import NotToBeHad, cached, find_go, last_line, progress
+from binaries import NotToBeHad, cached, compiled, find_go, last_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +72,7 @@ class ModuleProgram:
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             made = Path(scratch) / "made"
             command = [go, "build", "-v", "-trimpath", "-mod=readonly", "-ldflags=-s -w", "-o", str(made / self.name)]
-            environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}
-            with (
-                log.open("w", encoding="utf-8") as sink,
-                subprocess.Popen(
-                    [*command, self.package], cwd=source, env=environment, stderr=subprocess.PIPE, text=True
-                ) as building,
-            ):
-                assert building.stderr is not None
-                for line in progress(building.stderr, begun, tell):
-                    sink.write(line)
-            if building.returncode != 0:
-                raise NotToBeHad(f"go build failed: {last_line(log.read_text(encoding='utf-8'))} (log in {log})")
+            compiled([*command, self.package], source, log, tell)
             # Not copytree's modes: what is in the module cache is read-only, and so would be the copy's folders.
             shutil.copytree(source / "config", made / "config", copy_function=shutil.copyfile)
             for one in (made, *made.rglob("*")):

@@ -23,6 +23,20 @@ PODS = "/api/v1/namespaces/default/pods"
 HEAD = "apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\n"
 ALONE = "leaderElection: {enabled: false}\n"
 QUICK_QUEUE = "queue: {backoffInitialSeconds: 0.05, backoffMaxSeconds: 0.4}\n"
+SCALING = f"""\
+policy: fifo
+{ALONE}{QUICK_QUEUE}\
+consolidation: {{enabled: true, intervalSeconds: 1, stableSeconds: 1, minimumAgeSeconds: 0, cooldownSeconds: 1, \
+timeoutSeconds: 60, spareNodes: 9}}
+provisioning:
+  mode: act
+  intervalSeconds: 1
+  stepSeconds: 10
+  horizonSteps: 6
+  bootDeadlineSeconds: 60
+"""
+"""Machines come and go within seconds; an actuator and machine types are to follow, indented."""
+MACHINES_M = "  machineTypes: [{name: m, cpu: '4', memory: 16Gi, count: 6, bootSeconds: 4, minimumUpSeconds: 0}]\n"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/cotide-system/leases/cotide-operator"
 QUICK_LEASE = "leaderElection: {leaseDurationSeconds: 15, renewDeadlineSeconds: 10, retryPeriodSeconds: 0.1}\n"
 

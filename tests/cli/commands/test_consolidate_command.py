@@ -17,6 +17,7 @@ import click
 import kubernetes
 import pytest
 from click.testing import CliRunner, Result
+from official_calls import make_node, official_api
 
 from cotide_cli.commands import consolidate_command
 from cotide_core.errors import ClusterError, InputError
@@ -32,16 +33,10 @@ def server() -> Iterator[ThreadedServer]:
 
 @pytest.fixture
 def core(server: ThreadedServer) -> Iterator[Any]:
-    configuration = kubernetes.client.Configuration()
-    configuration.host = server.url
-    with kubernetes.client.ApiClient(configuration) as client:
-        made = kubernetes.client.CoreV1Api(client)
+    with official_api(server.url) as api:
+        made = kubernetes.client.CoreV1Api(api)
         for name in ("n0", "n1", "n2"):
-            made.create_node({"metadata": {"name": name, "labels": {"node.kubernetes.io/instance-type": "small"}}})
-            amounts = {"cpu": "1", "memory": "1Gi", "pods": "10"}
-            conditions = [{"type": "Ready", "status": "True"}]
-            status = {"capacity": amounts, "allocatable": amounts, "conditions": conditions}
-            made.patch_node_status(name, {"status": status})
+            make_node(made, name, {"node.kubernetes.io/instance-type": "small"})
         yield made
 
 

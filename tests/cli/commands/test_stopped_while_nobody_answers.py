@@ -16,6 +16,7 @@ from typing import Any
 
 import kubernetes
 import pytest
+from official_calls import READY, make_node, official_api
 
 from cotide_cli.stopping import UNDO_SECONDS
 from cotide_sim.apiserver.http.faults import Fault
@@ -150,26 +151,20 @@ def server() -> Iterator[ThreadedServer]:
 @pytest.fixture
 def core(server: ThreadedServer) -> Iterator[Any]:
     """Two nodes; the pod of the emptier one is made again by nobody, so that its drain goes on until it is stopped."""
-    configuration = kubernetes.client.Configuration()
-    configuration.host = server.url
-    with kubernetes.client.ApiClient(configuration) as client:
-        made = kubernetes.client.CoreV1Api(client)
+    with official_api(server.url) as api:
+        made = kubernetes.client.CoreV1Api(api)
         owner = made.create_namespaced_config_map("default", {"metadata": {"name": "owner"}}).metadata
         controller = {
             "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.uid, "controller": True,
         }  # fmt: skip
-        amounts = {"cpu": "1", "memory": "1Gi", "pods": "10"}
         for node, cpu in (("n0", "100m"), ("n1", "600m")):
-            made.create_node({"metadata": {"name": node}})
-            ready = [{"type": "Ready", "status": "True"}]
-            status = {"capacity": amounts, "allocatable": amounts, "conditions": ready}
-            made.patch_node_status(node, {"status": status})
+            make_node(made, node)
             container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
             metadata = {"name": f"on-{node}", "ownerReferences": [controller]}
             made.create_namespaced_pod("default", {"metadata": metadata, "spec": {"containers": [container]}})
             target = {"metadata": {"name": f"on-{node}"}, "target": {"kind": "Node", "name": node}}
             made.create_namespaced_pod_binding(f"on-{node}", "default", target, _preload_content=False)
-            running = {"phase": "Running", "conditions": ready}
+            running = {"phase": "Running", "conditions": READY}
             made.patch_namespaced_pod_status(f"on-{node}", "default", {"status": running})
         yield made
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 from manifests import machine_deployments, machines
-from operator_world import ALONE, QUICK_QUEUE, World, run_pods
+from operator_world import MACHINES_M, SCALING, World, run_pods
 
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
@@ -27,20 +27,7 @@ GROUP: Final = "cluster.x-k8s.io"
 HERE: Final = f"/apis/{GROUP}/v1beta1/namespaces/default"
 TARGET: Final = f"{HERE}/machinedeployments/workers"
 LABEL: Final = "node.kubernetes.io/instance-type"
-CONFIGURATION: Final = f"""\
-policy: fifo
-{ALONE}{QUICK_QUEUE}\
-consolidation: {{enabled: true, intervalSeconds: 1, stableSeconds: 1, minimumAgeSeconds: 0, cooldownSeconds: 1, \
-timeoutSeconds: 60, spareNodes: 9}}
-provisioning:
-  mode: act
-  intervalSeconds: 1
-  stepSeconds: 10
-  horizonSteps: 6
-  bootDeadlineSeconds: 60
-  actuator: {{scales: {{m: {TARGET}}}, scalesDown: true}}
-  machineTypes: [{{name: m, cpu: '4', memory: 16Gi, count: 6, bootSeconds: 4, minimumUpSeconds: 0}}]
-"""
+CONFIGURATION: Final = f"{SCALING}  actuator: {{scales: {{m: {TARGET}}}, scalesDown: true}}\n{MACHINES_M}"
 
 
 class ClusterApi:

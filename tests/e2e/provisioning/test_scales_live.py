@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 from manifests import machine_deployments
-from operator_world import ALONE, QUICK_QUEUE, World, run_pods
+from operator_world import SCALING, World, run_pods
 
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
@@ -24,16 +24,7 @@ TARGET: Final = "/apis/cluster.x-k8s.io/v1beta1/namespaces/default/machinedeploy
 SCALE: Final = "machinedeployments/workers/scale$"
 LABEL: Final = "node.kubernetes.io/instance-type"
 CONFIGURATION: Final = f"""\
-policy: fifo
-{ALONE}{QUICK_QUEUE}\
-consolidation: {{enabled: true, intervalSeconds: 1, stableSeconds: 1, minimumAgeSeconds: 0, cooldownSeconds: 1, \
-timeoutSeconds: 60, spareNodes: 9}}
-provisioning:
-  mode: act
-  intervalSeconds: 1
-  stepSeconds: 10
-  horizonSteps: 6
-  bootDeadlineSeconds: 60
+{SCALING}\
   actuator: {{scales: {{m: {TARGET}/workers, lost: {TARGET}/nobody}}, timeoutSeconds: 1}}
   machineTypes:
   - {{name: m, cpu: '4', memory: 16Gi, count: 6, bootSeconds: 4, minimumUpSeconds: 0}}

@@ -21,7 +21,7 @@ from machine_provider import (
     path,
 )
 from manifests import pod_manifest
-from operator_world import ALONE, PODS, QUICK_QUEUE, World, run_pods
+from operator_world import ALONE, MACHINES_M, PODS, SCALING, World, run_pods
 from relay import relaying
 from servers import RealServer
 
@@ -43,20 +43,7 @@ COUNT: Final = 8
 
 
 def configuration(version: str = "v1beta2") -> str:
-    return f"""\
-policy: fifo
-{ALONE}{QUICK_QUEUE}\
-consolidation: {{enabled: true, intervalSeconds: 1, stableSeconds: 1, minimumAgeSeconds: 0, cooldownSeconds: 1, \
-timeoutSeconds: 60, spareNodes: 9}}
-provisioning:
-  mode: act
-  intervalSeconds: 1
-  stepSeconds: 10
-  horizonSteps: 6
-  bootDeadlineSeconds: 60
-  actuator: {{scales: {{m: {deployments(version)}/workers}}, scalesDown: true}}
-  machineTypes: [{{name: m, cpu: '4', memory: 16Gi, count: 6, bootSeconds: 4, minimumUpSeconds: 0}}]
-"""
+    return f"{SCALING}  actuator: {{scales: {{m: {deployments(version)}/workers}}, scalesDown: true}}\n{MACHINES_M}"
 
 
 class Workers(World):
