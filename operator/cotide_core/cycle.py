@@ -459,6 +459,8 @@ class Scheduler:
 
     def _forecast(self, entries: Collection[QueuedPod]) -> None:
         """Write down pods' lone run times."""
+        if not entries:
+            return
         for entry, lone in zip(entries, self._run_times.each([entry.pod for entry in entries]), strict=True):
             own = self._pod_forecasts.of(entry.pod) if self._pod_forecasts and not entry.shape.online else None
             entry.from_habits = own is not None

@@ -38,21 +38,6 @@ class ActivePods(Protocol):
         ...
 
 
-class OneHeap:
-    """All pods in one order."""
-
-    def __init__(self) -> None:
-        self._heap: LazyHeap[Item] = LazyHeap(carries_ticket)
-
-    def push(self, item: Item) -> None:
-        """Put a pod in: O(log n)."""
-        self._heap.push(item)
-
-    def pop(self) -> Item | None:
-        """Take the first valid pod out."""
-        return self._heap.pop()
-
-
 class HeapByNamespace:
     """Class and priority first, then the namespace with the smallest share, then the order's own key.
 

@@ -26,29 +26,33 @@ class LazyHeap(Generic[T]):
     Parameters
     ----------
     is_valid : whether an item is not stale; none that was stale ever is valid again.
+
+    Attributes
+    ----------
+    held : what is held, stale items too; read only.
     """
 
-    __slots__ = ("_is_valid", "_items", "_most")
+    __slots__ = ("_is_valid", "_most", "held")
 
     def __init__(self, is_valid: Callable[[T], bool]) -> None:
         self._is_valid = is_valid
-        self._items: list[T] = []
+        self.held: list[T] = []
         self._most = SPARE
 
     def push(self, item: T) -> None:
         """Put an item in."""
-        heapq.heappush(self._items, item)
-        if len(self._items) > self._most:
+        heapq.heappush(self.held, item)
+        if len(self.held) > self._most:
             self._clear()
-            self._most = 2 * len(self._items) + SPARE
+            self._most = 2 * len(self.held) + SPARE
 
     def first(self) -> T | None:
         """Return the first valid item; None where there is none."""
         stale = 0
-        while self._items:
-            if self._is_valid(self._items[0]):
-                return self._items[0]
-            heapq.heappop(self._items)
+        while self.held:
+            if self._is_valid(self.held[0]):
+                return self.held[0]
+            heapq.heappop(self.held)
             stale += 1
             self._clear_after(stale)
         return None
@@ -56,8 +60,8 @@ class LazyHeap(Generic[T]):
     def pop(self) -> T | None:
         """Take the first valid item out."""
         stale = 0
-        while self._items:
-            item = heapq.heappop(self._items)
+        while self.held:
+            item = heapq.heappop(self.held)
             if self._is_valid(item):
                 return item
             stale += 1
@@ -65,14 +69,14 @@ class LazyHeap(Generic[T]):
         return None
 
     def _clear(self) -> None:
-        self._items = [one for one in self._items if self._is_valid(one)]
-        heapq.heapify(self._items)
+        self.held = [one for one in self.held if self._is_valid(one)]
+        heapq.heapify(self.held)
 
     def _clear_after(self, stale: int) -> None:
         """Drop all that is stale where so many in a row were: ten thousand pods that went at once are as many pops."""
-        if stale > SPARE and stale * STALE_SHARE > len(self._items):
+        if stale > SPARE and stale * STALE_SHARE > len(self.held):
             self._clear()
 
     def __len__(self) -> int:
         """Return how many items are held, stale ones too."""
-        return len(self._items)
+        return len(self.held)

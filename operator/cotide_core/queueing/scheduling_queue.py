@@ -31,7 +31,7 @@ from operator import itemgetter
 from typing import Final
 
 from cotide_core.config import SchedulerConfig
-from cotide_core.queueing.active_pods import ActivePods, HeapByNamespace, Item, OneHeap, carries_ticket
+from cotide_core.queueing.active_pods import ActivePods, HeapByNamespace, Item, carries_ticket
 from cotide_core.queueing.capped_pods import Capped, CappedPods, together_of
 from cotide_core.queueing.lazy_heap import LazyHeap
 from cotide_core.queueing.ordering import Key, Order, full_key
@@ -70,7 +70,7 @@ class SchedulingQueue:
         self._config = config
         self._entries: dict[str, QueuedPod] = {}
         self._usage = namespaces.usage if namespaces is not None else None
-        self._active: ActivePods = OneHeap() if self._usage is None else HeapByNamespace(self._usage)
+        self._active: ActivePods = LazyHeap(carries_ticket) if self._usage is None else HeapByNamespace(self._usage)
         self._backoff: LazyHeap[tuple[float, int, QueuedPod]] = LazyHeap(carries_ticket)
         self._changes: LazyHeap[tuple[float, int, QueuedPod]] = LazyHeap(self._is_announced)
         self._flushes: LazyHeap[tuple[float, int, Shape]] = LazyHeap(self._is_flush)
@@ -315,7 +315,7 @@ class SchedulingQueue:
         return [
             s
             for s, g in self._parked.items()
-            if g.heap and (g.scout is None or g.scout.queue_state is QueueState.BACKOFF)
+            if g.heap.held and (g.scout is None or g.scout.queue_state is QueueState.BACKOFF)
         ]
 
     def wake(self, shape: Shape, now: float, *, urgent: bool) -> None:

@@ -78,6 +78,8 @@ class Evictions:
 
     def expire(self, now: float) -> list[str]:
         """Give up on those that stay; returns their keys."""
+        if not self._asked and not self._refused:  # as in most cycles
+            return []
         timeout = self._config.eviction_timeout_seconds
         late = [key for key, (_, since) in self._asked.items() if since + timeout <= now]
         for key in late:
@@ -89,6 +91,8 @@ class Evictions:
 
     def next_change(self, now: float) -> float:
         """Return when the next one is given up or may be asked again; infinite for never."""
+        if not self._asked and not self._refused:
+            return FOREVER
         asked = min((since for _, since in self._asked.values()), default=FOREVER)
         again = min((until for _, until, _ in self._refused.values() if until > now), default=FOREVER)
         return min(asked + self._config.eviction_timeout_seconds, again)
