@@ -37,7 +37,7 @@ class NodeVerdict:
     """Name of one such node."""
     probability: float | None = None
     """Predicted probability of breaking the limit, when that was the reason."""
-    service: str = field(default="", compare=False)
+    service: str = field(default="", compare=False, repr=False)
     """Key of the Workload whose limit it is, when that was the reason and the message names one. Not recorded."""
 
 
@@ -131,7 +131,7 @@ class Evict:
     nominee_uid: str = ""
     override: bool = False
     """Whether it goes even where its owner or a disruption budget says no: an administrator's word, of gratis only."""
-    service: str = field(default="", compare=False)
+    service: str = field(default="", compare=False, repr=False)
     """Key of the Workload for whose latency it goes, as the reason names it. Not recorded."""
 
 
