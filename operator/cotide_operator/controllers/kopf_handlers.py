@@ -167,11 +167,11 @@ def _essence(body: kopf.Body, generation: object) -> kopf.BodyEssence:
     return cast("kopf.BodyEssence", {"metadata": metadata, "spec": {"generation": generation}})
 
 
-def build_registry(bridge: Bridge, credentials: Credentials, settings: kopf.OperatorSettings) -> kopf.OperatorRegistry:
-    """Return kopf's handlers, bound to who looks at our objects."""
+def build_registry(
+    bridge: Bridge, credentials: Credentials, settings: kopf.OperatorSettings, used: list[kopf.AiohttpSession]
+) -> kopf.OperatorRegistry:
+    """Return kopf's handlers, bound to who looks at our objects; ``used`` is given the session that kopf has now."""
     registry = kopf.OperatorRegistry()
-
-    used: list[kopf.AiohttpSession] = []
 
     @kopf.on.login(registry=registry)
     async def login(**_: Any) -> kopf.AiohttpSession:
@@ -269,13 +269,18 @@ def run_kopf(bridge: Bridge, credentials: Credentials, **how: Any) -> None:
 
     async def run() -> None:
         asyncio.get_running_loop().set_exception_handler(_left_behind)
-        await kopf.operator(
-            registry=build_registry(bridge, credentials, settings),
-            settings=settings,
-            standalone=True,
-            clusterwide=True,
-            **how,
-        )
+        used: list[kopf.AiohttpSession] = []
+        try:
+            await kopf.operator(
+                registry=build_registry(bridge, credentials, settings, used),
+                settings=settings,
+                standalone=True,
+                clusterwide=True,
+                **how,
+            )
+        finally:
+            for session in used:  # kopf closes those only of which it has made a request
+                await session.aiohttp_session.close()
 
     with contextlib.suppress(asyncio.CancelledError):
         asyncio.run(run())
