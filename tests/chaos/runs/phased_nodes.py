@@ -18,7 +18,7 @@ import time
 from typing import Any, Final
 
 from environment import PAUSE_SECONDS, Environment, Object
-from invariant_checker import InvariantChecker, SeenPod
+from invariant_checker import ENDED, InvariantChecker, SeenPod
 from report import Report
 
 from cotide_core.units import resource_amount
@@ -99,8 +99,9 @@ class PhasedNodes:
         return fits
 
     def _still(self, pod: SeenPod) -> SeenPod | None:
+        """Return a pod that runs as it is now; the checker may see a moment later that it began."""
         now = self._checker.pods.get(pod.key)
-        gone = now is None or now.uid != pod.uid or now.leaving or now.phase != "Running"
+        gone = now is None or now.uid != pod.uid or now.leaving or now.phase in ENDED
         return None if gone or self._environment.closed else now
 
     def _obstacle(self, pod: SeenPod, asks: int, held: int, verdicts: dict[int, tuple[str, float]]) -> str:
