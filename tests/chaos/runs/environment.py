@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from invariant_checker import ENDED, InvariantChecker, SeenPod
@@ -176,10 +177,11 @@ class Environment:
                 return
             await asyncio.sleep(PAUSE_SECONDS)
 
-    async def node(self, name: str, cpu: int) -> None:
+    async def node(self, name: str, cpu: int, labels: Mapping[str, str] = MappingProxyType({})) -> None:
         offered = {"cpu": str(cpu), "memory": "64Gi", "pods": "110"}
         status = {"allocatable": offered, "capacity": offered, "conditions": [{"type": "Ready", "status": "True"}]}
-        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
+        metadata = {"name": name, "labels": dict(labels)}
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}
         await self.insist(lambda: self._client.create("/api/v1/nodes", body))
         # A real server closes a new node until a controller finds it ready.
         await self.change_node(name, {"taints": None})

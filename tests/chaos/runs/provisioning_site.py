@@ -47,15 +47,11 @@ provisioning:
 class _Wires:
     """Makes nodes and removes them, whatever befalls the server."""
 
-    def __init__(self, environment: Environment, client: KubeClient) -> None:
-        self._environment, self._client = environment, client
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
 
     async def switch_on(self, name: str, labels: Mapping[str, str]) -> None:
-        offered = {"cpu": str(CORES), "memory": "64Gi", "pods": "110"}
-        status = {"allocatable": offered, "capacity": offered, "conditions": [{"type": "Ready", "status": "True"}]}
-        metadata = {"name": name, "labels": {LABEL: KIND, **labels}}
-        body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}
-        await self._environment.insist(lambda: self._client.create("/api/v1/nodes", body))
+        await self._environment.node(name, CORES, {LABEL: KIND, **labels})
 
     async def switch_off(self, name: str) -> None:
         await self._environment.remove_node(name)
@@ -70,7 +66,7 @@ class ProvisioningSite:
         self._plan, self._checker, self._folder = plan, checker, folder
         self._environment, self._client = environment, client
         names = [f"{environment.namespace}-m{number}" for number in range(MACHINES)]
-        racks = {KIND: Rack(_Wires(environment, client), names)}
+        racks = {KIND: Rack(_Wires(environment), names)}
         rng = np.random.default_rng(plan.seed)
         self.room = MachineRoom(client, racks, ORDER_LABEL, rng=rng, mishaps=plan.mishaps)
         self.section = ""
