@@ -243,16 +243,18 @@ class Scheduler:
     def next_wakeup(self, now: float) -> float | None:
         """Return when `handle` should be called again even without an event: now if work remains, None for never."""
         queue = self._queue.next_wakeup(now)
-        times = [] if queue is None else [queue]
+        if queue is not None and queue <= now:
+            return queue
+        due = math.inf if queue is None else queue
         assumed = self.state.oldest_assumption()
         if assumed is not None:
-            times.append(max(now, assumed + self.config.assume_timeout_seconds))
-        if self.state.refusals and self._queue:
-            times.append(max(now, self.state.refusals.next_change()))
-        times += [self._capacity.next_change(now), self._planner.next_change(now), self._wakes.next_change(now)]
+            due = min(due, max(now, assumed + self.config.assume_timeout_seconds))
+        if self.state.refusals.by_node and self._queue:
+            due = min(due, max(now, self.state.refusals.next_change()))
+        due = min(due, self._capacity.next_change(now), self._planner.next_change(now), self._wakes.next_change(now))
         if self.gangs.members:
-            times += [self.gangs.next_change(now), self._reservation.next_change(now)]
-        return min((time for time in times if time < math.inf), default=None)
+            due = min(due, self.gangs.next_change(now), self._reservation.next_change(now))
+        return due if due < math.inf else None
 
     @property
     def alarms(self) -> Alarms:
@@ -461,8 +463,9 @@ class Scheduler:
         """Write down pods' lone run times."""
         if not entries:
             return
+        by_pod = self._pod_forecasts if len(self._pod_forecasts) else None
         for entry, lone in zip(entries, self._run_times.each([entry.pod for entry in entries]), strict=True):
-            own = self._pod_forecasts.of(entry.pod) if self._pod_forecasts and not entry.shape.online else None
+            own = None if by_pod is None or entry.shape.online else by_pod.of(entry.pod)
             entry.from_habits = own is not None
             entry.seconds_p50, entry.seconds_p90 = lone if own is None else own
 
@@ -534,7 +537,8 @@ class Scheduler:
         binds: list[DecidedBind] = []
         columns = self.state.columns
         left, effort = self.config.max_decisions_per_cycle, self._placer.effort
-        while left > self._attempts_worth(effort) and (entry := self._queue.pop()) is not None:
+        weighs = self.config.effort_per_decision is not None
+        while left > (self._attempts_worth(effort) if weighs else 0) and (entry := self._queue.pop()) is not None:
             shape = entry.shape
             self._handling = entry.pod
             if shape.fit.peers is not None and not self.state.matches.ready(shape.fit.peers):

@@ -30,6 +30,8 @@ class Cells:
     """By class rank, then cpu and memory."""
     service_counts: memoryview
     service_rates: memoryview[float]
+    versions: memoryview
+    relief_versions: memoryview
 
     @classmethod
     def of(cls, columns: NodeColumns) -> Cells:
@@ -43,6 +45,8 @@ class Cells:
             held=[_rows(held) for held in columns.held],
             service_counts=cells_of(columns.service_counts),
             service_rates=real_cells_of(columns.service_rates),
+            versions=cells_of(columns.versions),
+            relief_versions=cells_of(columns.relief_versions),
         )
 
 

@@ -248,13 +248,13 @@ class ClusterState:
         record.assumed_seconds = now
         record.placed = True
         self._assumed[key] = record
-        if self.refusals:
+        if self.refusals.by_node:
             self.refusals.place(node, key, self._asked(record.pod), now)
         self._hold(record)
 
     def reopen(self, now: float) -> bool:
         """Let pods try the nodes again whose back-off is over; whether there are any."""
-        opened = self.refusals.advance(now) if self.refusals else []
+        opened = self.refusals.advance(now) if self.refusals.by_node else []
         for node in opened:
             self._reopen(node)
         return bool(opened)
@@ -309,7 +309,7 @@ class ClusterState:
 
     def backoffs(self, now: float) -> list[NodeBackoffRestored]:
         """Return what is known of nodes that refused pods, for an engine that follows this one."""
-        return self.refusals.backoffs(list(self.columns.resources), now) if self.refusals else []
+        return self.refusals.backoffs(list(self.columns.resources), now) if self.refusals.by_node else []
 
     def _restore(self, event: NodeBackoffRestored) -> None:
         """Take over a back-off; one that a pod tried which runs meanwhile is over."""
@@ -356,7 +356,7 @@ class ClusterState:
             return
         before = record.pod
         ended = pod.phase in _TERMINAL
-        if self.refusals and pod.phase is not PodPhase.PENDING:
+        if self.refusals.by_node and pod.phase is not PodPhase.PENDING:
             away = pod.phase is PodPhase.FAILED
             self._reopen(self.refusals.left(pod.key) if away else self.refusals.passed(pod.key))
         node = record.node if pod.node is None and record.assumed_seconds is not None else pod.node
@@ -508,6 +508,7 @@ class ClusterState:
         if isinstance(event, PodAssumed):
             self._assume(event)
         elif isinstance(event, RatesForecasted):
+            self.columns.keep_horizons()
             self._follow_rates(self.rate_forecasts.take(event))
         elif isinstance(event, NodeContended):
             self.contention.apply(event)

@@ -37,7 +37,7 @@ PODS_COLUMN: Final = 2
 RATE_HORIZONS: Final = 5
 """Horizons of forecast rates that are kept (chosen: each doubles or more, up to hours)."""
 UNMEASURED_RATE: Final = -1.0
-"""Stands in ``promised_rates`` for a rate that nobody measured: it is no rate of 0."""
+"""Stands in ``promised_ahead`` for a rate that nobody measured: it is no rate of 0."""
 
 
 @dataclass(slots=True)
@@ -75,11 +75,12 @@ class NodeColumns:
     online_counts : (capacity,) online pods, those that ask for nothing included.
     service_counts, exclusive_counts : (capacity,) online pods with a promise, and those of exclusive Workloads.
     service_rates : (capacity,) their summed requests per second.
-    promised_rates, promised_limits, promised_numbers : (K, capacity) of each of them, in order of their keys: requests
-        per second (`UNMEASURED_RATE` where unknown), limit in milliseconds, and number of the Workload; what
-        ``services`` says, for machine code.
-    promised_ahead, rates_ahead : (1 + RATE_HORIZONS, K, capacity) and (1 + RATE_HORIZONS, capacity) what
-        ``promised_rates`` and ``service_rates`` are now, and up to the end of each horizon as far as forecast.
+    promised_limits, promised_numbers : (K, capacity) of each of them, in order of their keys: limit in milliseconds,
+        and number of the Workload; what ``services`` says, for machine code.
+    promised_ahead, rates_ahead : (1 + RATE_HORIZONS, K, capacity) and (1 + RATE_HORIZONS, capacity) requests per second
+        of each of them (`UNMEASURED_RATE` where unknown) and their sum: now, and up to the end of each horizon as far
+        as forecast. What is behind the first is kept from `keep_horizons` on.
+    keeps_horizons : whether anything was forecast of rates yet.
     type_names : of the job types by column; empty where a column is spare.
     types_refused : whether a type got no column of its own since the last `release_types`.
     resource_generation : rises when a resource gets a column or loses it.
@@ -116,7 +117,7 @@ class NodeColumns:
         self.service_counts: Integers = np.zeros(self.capacity, np.int64)
         self.exclusive_counts: Integers = np.zeros(self.capacity, np.int64)
         self.service_rates: Floats = np.zeros(self.capacity, np.float64)
-        self.promised_rates: Floats = np.zeros((1, self.capacity))
+        self.keeps_horizons = False
         self.promised_ahead: Floats = np.zeros((1 + RATE_HORIZONS, 1, self.capacity))
         self.rates_ahead: Floats = np.zeros((1 + RATE_HORIZONS, self.capacity))
         self.promised_limits: Floats = np.zeros((1, self.capacity))
@@ -243,8 +244,7 @@ class NodeColumns:
     def list_services(self, row: int) -> None:
         """Write down anew what ``services`` says of a row."""
         services = self.services[row]
-        while len(self.promised_rates) < len(services):
-            self.promised_rates = np.concatenate([self.promised_rates, np.zeros((1, self.capacity))])
+        while len(self.promised_limits) < len(services):
             more = np.zeros((1 + RATE_HORIZONS, 1, self.capacity))
             self.promised_ahead = np.concatenate([self.promised_ahead, more], axis=1)
             self.promised_limits = np.concatenate([self.promised_limits, np.zeros((1, self.capacity))])
@@ -256,22 +256,33 @@ class NodeColumns:
 
     def list_rates(self, index: int, service: ServicePod, row: int) -> None:
         """Write down anew what a row's service has of rates."""
-        rate = service.requests_per_second
-        self.promised_rates[index, row] = UNMEASURED_RATE if rate is None else rate
         if service.ahead:
             self.promised_ahead[:, index, row] = [service.rate_within(horizon) for horizon in range(1 + RATE_HORIZONS)]
-        else:  # the present one for all horizons
+        elif self.keeps_horizons:  # the present one for all horizons
             self.promised_ahead[:, index, row] = service.rate_within(0)
+        else:
+            rate = service.requests_per_second
+            self.promised_ahead[0, index, row] = UNMEASURED_RATE if rate is None else rate
 
     def sum_rates(self, row: int) -> None:
         """Add a row's rates up, anew each time: adding and subtracting floats would drift."""
         services = self.services[row]
-        self.service_rates[row] = sum(one.requests_per_second or 0.0 for one in services)
-        if not any(one.ahead for one in services):
-            self.rates_ahead[:, row] = sum(max(0.0, one.rate_within(0)) for one in services)
-            return
-        for horizon in range(1 + RATE_HORIZONS):
-            self.rates_ahead[horizon, row] = sum(max(0.0, one.rate_within(horizon)) for one in services)
+        now = sum([max(0.0, one.requests_per_second or 0.0) for one in services])
+        (self._cells or self.cells()).service_rates[row] = now
+        if not self.keeps_horizons:
+            self.rates_ahead[0, row] = now
+        elif not any(one.ahead for one in services):
+            self.rates_ahead[:, row] = now
+        else:
+            for horizon in range(1 + RATE_HORIZONS):
+                self.rates_ahead[horizon, row] = sum(max(0.0, one.rate_within(horizon)) for one in services)
+
+    def keep_horizons(self) -> None:
+        """Keep rates by horizon from now on: the first of them are forecast."""
+        if not self.keeps_horizons:
+            self.keeps_horizons = True
+            self.promised_ahead[1:] = self.promised_ahead[0]
+            self.rates_ahead[1:] = self.rates_ahead[0]
 
     def upsert(self, node: Node) -> int:
         """Write a node's own columns and return its row; what its pods hold is kept."""
@@ -317,11 +328,12 @@ class NodeColumns:
 
     def touch(self, row: int, *, relief: bool) -> None:
         """Note that a row changed; `relief` when the change may let a pod in that was refused before."""
+        cells = self._cells or self.cells()
         self.clock += 1
-        self.versions[row] = self.clock
+        cells.versions[row] = self.clock
         if relief:
             self.relief_clock += 1
-            self.relief_versions[row] = self.relief_clock
+            cells.relief_versions[row] = self.relief_clock
         self.journal.append(row)
         if len(self.journal) > 4 * self.capacity:
             # Half goes; a cache that was behind it finds its position missing and starts over.
@@ -355,8 +367,7 @@ class NodeColumns:
         self.capacity *= 2
         self._cells = None
         for name in (
-            "allocatable", "free", "type_counts", "type_bytes", "promised_rates", "promised_limits", "promised_numbers",
-            "rates_ahead",
+            "allocatable", "free", "type_counts", "type_bytes", "promised_limits", "promised_numbers", "rates_ahead",
         ):  # fmt: skip
             old: NDArray[Any] = getattr(self, name)
             wider = np.zeros((old.shape[0], self.capacity), old.dtype)

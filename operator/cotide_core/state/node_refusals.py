@@ -96,17 +96,15 @@ class NodeRefusals:
 
     Attributes
     ----------
+    by_node : back-offs by node, then by reason and devices asked for; empty of a node that never refused.
     closed : nodes that take no pod of some kind now, in order of their first refusal.
     """
 
     def __init__(self) -> None:
         self.closed: dict[str, None] = {}
-        self._nodes: dict[str, dict[tuple[str, Amounts], _Backoff]] = {}
+        self.by_node: dict[str, dict[tuple[str, Amounts], _Backoff]] = {}
         self._trials: dict[str, str] = {}
         """Key of a pod that tries a node, to the node."""
-
-    def __bool__(self) -> bool:
-        return bool(self._nodes)
 
     def refuse(self, node: str, key: str, asked: Asked, reason: str, at_seconds: float) -> bool:
         """Take in a refusal; False when its reason is the pod's own.
@@ -116,9 +114,9 @@ class NodeRefusals:
         if not is_of_the_node(reason):
             return False
         scope = _scope(reason, asked)
-        known = self._nodes.setdefault(node, {}).get(scope)
+        known = self.by_node.setdefault(node, {}).get(scope)
         if known is None:
-            self._nodes[node][scope] = _Backoff(reason, asked, at_seconds + FIRST_SECONDS)
+            self.by_node[node][scope] = _Backoff(reason, asked, at_seconds + FIRST_SECONDS)
         elif known.trying == key:
             known.refusals += 1
             known.close(at_seconds + backoff_seconds(known.refusals))
@@ -128,14 +126,14 @@ class NodeRefusals:
 
     def refusal(self, node: str, asked: Asked) -> str | None:
         """Return the reason why a node takes no pod like this now, or None."""
-        for known in self._nodes.get(node, {}).values():
+        for known in self.by_node.get(node, {}).values():
             if known.closed and known.concerns(asked):
                 return known.reason
         return None
 
     def place(self, node: str, key: str, asked: Asked, now: float) -> None:
         """Note that a pod is assumed on a node: where that is half open, it is the one that tries it."""
-        for known in self._nodes.get(node, {}).values():
+        for known in self.by_node.get(node, {}).values():
             if not known.closed and known.concerns(asked):
                 known.close(now + backoff_seconds(known.refusals), key)
                 self._trials[key] = node
@@ -144,7 +142,7 @@ class NodeRefusals:
     def passed(self, key: str) -> str | None:
         """Take in that a pod runs or ran; return the node that is open again, if it tried one."""
         node = self._trials.pop(key, "")
-        reasons = self._nodes.get(node, {})
+        reasons = self.by_node.get(node, {})
         tried = [scope for scope, known in reasons.items() if known.trying == key]
         for scope in tried:
             del reasons[scope]
@@ -154,7 +152,7 @@ class NodeRefusals:
     def left(self, key: str) -> str | None:
         """Take in that a pod is gone without an answer; return the node that the next may try, if it tried one."""
         node = self._trials.pop(key, "")
-        tried = [known for known in self._nodes.get(node, {}).values() if known.trying == key]
+        tried = [known for known in self.by_node.get(node, {}).values() if known.trying == key]
         for known in tried:
             known.closed, known.trying = False, None
             known.until_seconds += LONGEST_SECONDS
@@ -181,7 +179,7 @@ class NodeRefusals:
                 tuple((names[column], amount) for column, amount in known.asked.amounts),
                 known.trying or "",
             )
-            for node, reasons in self._nodes.items()
+            for node, reasons in self.by_node.items()
             for known in reasons.values()
         ]
 
@@ -194,10 +192,10 @@ class NodeRefusals:
         trying : key of the pod that tries the node, where that still is to be seen.
         """
         scope = _scope(event.reason, asked)
-        if not is_of_the_node(event.reason) or scope in self._nodes.get(event.node, {}):
+        if not is_of_the_node(event.reason) or scope in self.by_node.get(event.node, {}):
             return False
         backoff = _Backoff(event.reason, asked, event.until_seconds, refusals=event.refusals, trying=trying)
-        self._nodes.setdefault(event.node, {})[scope] = backoff
+        self.by_node.setdefault(event.node, {})[scope] = backoff
         if trying is not None:
             self._trials[trying] = event.node
         self._settle(event.node)
@@ -206,12 +204,12 @@ class NodeRefusals:
     def relieve(self, node: str, ended: Iterable[str]) -> None:
         """Forget refusals for conditions that a node no longer has."""
         for reason in ended:
-            self._nodes.get(node, {}).pop((reason, ()), None)
+            self.by_node.get(node, {}).pop((reason, ()), None)
         self._settle(node)
 
     def forget(self, node: str) -> None:
         """Drop a node that is gone."""
-        self._nodes.pop(node, None)
+        self.by_node.pop(node, None)
         self.closed.pop(node, None)
 
     def advance(self, now: float) -> list[str]:
@@ -220,12 +218,12 @@ class NodeRefusals:
         A trial that took as long as a back-off makes way for another.
         """
         opened = []
-        for node in list(self._nodes):
-            for scope, known in list(self._nodes[node].items()):
+        for node in list(self.by_node):
+            for scope, known in list(self.by_node[node].items()):
                 if known.until_seconds > now:
                     continue
                 if not known.closed:
-                    del self._nodes[node][scope]
+                    del self.by_node[node][scope]
                     continue
                 self._trials.pop(known.trying or "", None)
                 known.closed, known.trying, known.until_seconds = False, None, now + LONGEST_SECONDS
@@ -235,12 +233,12 @@ class NodeRefusals:
 
     def next_change(self) -> float:
         """Return when `advance` has something to do; infinite for never."""
-        times = (known.until_seconds for reasons in self._nodes.values() for known in reasons.values())
+        times = (known.until_seconds for reasons in self.by_node.values() for known in reasons.values())
         return min(times, default=math.inf)
 
     def _settle(self, node: str) -> None:
         """Keep ``closed`` and the list of nodes in step with what is known of a node."""
-        reasons = self._nodes.get(node)
+        reasons = self.by_node.get(node)
         if not reasons:
             self.forget(node)
         elif any(known.closed for known in reasons.values()):

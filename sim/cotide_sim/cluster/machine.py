@@ -55,6 +55,7 @@ class MachinePark:
         self, interference: Interference, *, origin_seconds: float = 0.0, noise: float = 0.0, seed: int = 0
     ) -> None:
         self.interference = interference
+        self._saturation = interference.saturation_requests_per_second
         self._origin = origin_seconds
         self._now = -math.inf
         self._machines: dict[str, Machine] = {}
@@ -184,11 +185,13 @@ class MachinePark:
         self._advance_to(now)
         usages = []
         for machine in self._machines.values():
-            served = 1000.0 * self._service_load(machine, now)[0]
-            cpu = min(float(machine.millicores), served + machine.batch_millicores)
-            memory = machine.service_memory_bytes
-            _, kept = shares(machine, served)
-            usages.append(NodeUsage(machine.name, cpu, memory + machine.batch_memory_bytes, kept * served, memory))
+            memory, online = machine.service_memory_bytes, 0.0
+            cpu = float(machine.batch_millicores)
+            if machine.services:
+                served = 1000.0 * self._service_load(machine, now)[0]
+                cpu, online = served + cpu, shares(machine, served)[1] * served
+            cpu = min(float(machine.millicores), cpu)
+            usages.append(NodeUsage(machine.name, cpu, memory + machine.batch_memory_bytes, online, memory))
         return usages
 
     def pod_usage(self, now: float) -> list[PodUsage]:
@@ -317,6 +320,8 @@ class MachinePark:
 
     def _service_load(self, machine: Machine, now: float) -> tuple[float, float]:
         """Return (cores that all the machine's services could use, their requests/s)."""
+        if not machine.services:
+            return 0.0, 0.0
         if machine.load_at != now:
             rate = own_rate = cores = 0.0
             for one in machine.services.values():
@@ -326,7 +331,7 @@ class MachinePark:
                     own_rate += requests
                 else:
                     cores += one.cpu.at(now - one.origin) / 1000.0
-            machine.load = own_rate / self.interference.saturation_requests_per_second + cores, rate
+            machine.load = own_rate / self._saturation + cores, rate
             machine.load_at = now
         return machine.load
 
@@ -334,14 +339,14 @@ class MachinePark:
         elapsed = now - one.origin
         if one.cpu is not None:
             return one.cpu.at(elapsed)
-        return 1000.0 * one.rate.at(elapsed) / self.interference.saturation_requests_per_second
+        return 1000.0 * one.rate.at(elapsed) / self._saturation
 
     def _area(self, one: Serving, since: float, until: float) -> float:
         """Return the millicore-seconds that a service could use between two moments."""
         since, until = since - one.origin, until - one.origin
         if one.cpu is not None:
             return one.cpu.area(since, until)
-        return 1000.0 * one.rate.area(since, until) / self.interference.saturation_requests_per_second
+        return 1000.0 * one.rate.area(since, until) / self._saturation
 
     def _mixes(self, pods: Sequence[tuple[Machine, Serving]], now: float) -> MixBatch:
         """Return one row for each (machine, online pod)."""

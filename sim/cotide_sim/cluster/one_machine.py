@@ -40,6 +40,11 @@ class Serving:
     origin: float
     core_seconds: float = 0.0
 
+    @property
+    def changes(self) -> bool:
+        """Whether its load changes with time."""
+        return len(self.load.rates) > 1 or len(self.load.used_millicores) > 1
+
 
 @dataclass(slots=True)
 class Machine:
@@ -66,23 +71,26 @@ class Machine:
     """When ``load`` was worked out; nan when the services changed since."""
     load: tuple[float, float] = (0.0, 0.0)
     """Cores that the services could use, and their requests/s."""
+    changing_services: int = 0
+    """Those whose load changes with time."""
 
     @property
     def has_changing_speeds(self) -> bool:
-        """Whether jobs run beside a service whose rate changes with time."""
-        return bool(self.jobs) and any(
-            len(one.load.rates) > 1 or len(one.load.used_millicores) > 1 for one in self.services.values()
-        )
+        """Whether jobs run beside a service whose load changes with time."""
+        return self.changing_services > 0 and bool(self.jobs)
 
     def add_service(self, one: Serving) -> None:
         """Take an online pod in."""
         self.services[one.load.key] = one
+        self.changing_services += one.changes
         self.service_memory_bytes += one.load.memory_bytes
         self.load_at = math.nan
 
     def remove_service(self, key: str) -> None:
         """Let an online pod go."""
-        self.service_memory_bytes -= self.services.pop(key).load.memory_bytes
+        one = self.services.pop(key)
+        self.service_memory_bytes -= one.load.memory_bytes
+        self.changing_services -= one.changes
         self.load_at = math.nan
 
     def add_job(self, run: Running) -> None:

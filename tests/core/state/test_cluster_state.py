@@ -170,10 +170,10 @@ def test_an_online_pod_is_a_service_only_while_its_workload_promises_something()
 def test_a_rate_that_nobody_measured_is_no_rate_of_zero() -> None:
     web = pod(node="a", workload_class=ONLINE, workload="d/web")
     state = having(NodeUpserted(node(cpu=8000)), WorkloadUpserted(Workload("d/web")), PodUpserted(web))
-    assert state.columns.promised_rates[0, 0] == UNMEASURED_RATE
+    assert state.columns.promised_ahead[0, 0, 0] == UNMEASURED_RATE
     assert state.expected_rate("d/web") is None
     state.apply(ServiceSampled("d/p", 0.0))
-    assert state.columns.promised_rates[0, 0] == 0.0
+    assert state.columns.promised_ahead[0, 0, 0] == 0.0
     assert state.expected_rate("d/web") == 0.0
     assert state.eased == {0}, "a first measurement may bring a node back inside what a model learned"
 
@@ -287,7 +287,7 @@ def recount(state: ClusterState) -> None:
         limits = {r.pod.key: p.latency_p95_milliseconds for r, p in zip(services, promises, strict=True) if p}
         assert {s.key: s.limit_milliseconds for s in columns.services[row]} == limits
         for slot, service in enumerate(columns.services[row]):
-            found = columns.promised_rates[slot, row], columns.promised_limits[slot, row]
+            found = columns.promised_ahead[0, slot, row], columns.promised_limits[slot, row]
             rate = rates[service.key]
             assert found == (UNMEASURED_RATE if rate is None else rate, limits[service.key])
             assert columns.workload_names[columns.promised_numbers[slot, row]] == service.workload

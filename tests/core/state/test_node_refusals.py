@@ -314,7 +314,7 @@ def test_what_says_nothing_of_a_node_that_is_there_closes_none() -> None:
     restored = [NodeBackoffRestored("b", "MemoryPressure", 99.0), NodeBackoffRestored("a", "SysctlForbidden", 99.0)]
     scheduler = engine(node_upserted("a", 4000), *restored)
     assert bound(scheduler, [node_upserted("b", 4000), PodUpserted(pod("p1")), PodUpserted(pod("p2"))], 1.0)
-    assert not scheduler.state.refusals
+    assert not scheduler.state.refusals.by_node
 
 
 @given(
@@ -334,7 +334,7 @@ def test_at_most_one_pod_tries_a_node_and_every_wait_ends(steps: list[tuple[str,
         if what == "refuse":
             refusals.refuse("a", key, asked, "OutOfcpu", now)
         elif what == "place" and refusals.refusal("a", asked) is None:
-            tried = bool(refusals)
+            tried = bool(refusals.by_node)
             refusals.place("a", key, asked, now)
             assert (refusals.refusal("a", asked) == "OutOfcpu") == tried  # nobody else, while this one tries
         elif what == "passed":
@@ -344,6 +344,6 @@ def test_at_most_one_pod_tries_a_node_and_every_wait_ends(steps: list[tuple[str,
         assert ("a" in refusals.closed) == (refusals.refusal("a", asked) is not None)
         if refusals.closed:
             assert now < refusals.next_change() <= now + LONGEST_SECONDS
-    while refusals:
+    while refusals.by_node:
         refusals.advance(refusals.next_change())
     assert refusals.next_change() == math.inf

@@ -21,10 +21,10 @@ class Server:
     """Takes every status, and has the checker see what happened meanwhile."""
 
     def __init__(self) -> None:
-        self.told = asyncio.Event()
+        self.patched = asyncio.Event()
 
     async def patch(self, *_: Any) -> dict[str, Any]:
-        self.told.set()
+        self.patched.set()
         return {}
 
 
@@ -33,7 +33,7 @@ async def test_a_pod_that_the_checker_has_not_seen_running_yet_keeps_its_place_o
     nodes = PhasedNodes(server, checker, Environment(server, checker, "ns"), 0)  # type: ignore[arg-type]  # as much of a client as is used
     checker.pods["ns/p"] = BOUND  # its kubelet has written that it runs; etcd's watch is a moment behind
     living = asyncio.ensure_future(nodes.live(BOUND))
-    await server.told.wait()
+    await server.patched.wait()
     for _ in range(5):
         await asyncio.sleep(0)
     assert not living.done()
