@@ -24,6 +24,7 @@ from cotide_predictors.host_load.forecaster import HostLoadModel
 from cotide_predictors.host_load.refit import refit
 
 STEPS = 40
+PLACEMENTS = 200
 
 
 def loads(hosts: int, slots: int, seed: int) -> Floats:
@@ -92,11 +93,13 @@ def main() -> None:
         figures[f"{name}_wall_milliseconds"], figures[f"{name}_cpu_milliseconds"] = wall, own
     figures["online_bytes_per_host"] = online.bytes_per_host()
     figures["allocated_bytes_per_host"] = allocated.bytes_per_host()
-    chosen = np.array([1, 2, 3])
-    started = time.perf_counter()
-    allocated.revise(chosen.tolist(), np.full(3, 0.5))
-    allocated.forecast()
-    figures["placement_on_three_hosts_milliseconds"] = (time.perf_counter() - started) * 1e3
+    placements = []
+    for _ in range(PLACEMENTS):
+        started = time.perf_counter()
+        allocated.revise([1, 2, 3], np.full(3, 0.5))
+        allocated.forecast()
+        placements.append((time.perf_counter() - started) * 1e3)
+    figures["placement_on_three_hosts_milliseconds"] = statistics.median(placements)
     histories = loads(asked.refit_hosts, asked.refit_slots, 2)
     started = time.perf_counter()
     refit(histories, workers=asked.workers, progress=show_progress)

@@ -220,6 +220,8 @@ class ClusterState:
                 self._upsert_pod(pod)
             case ServiceSampled(key, rate, _):
                 self._sample(key, rate)
+            case NodeUsageSampled() | NodeForecasted():
+                self.host_load.apply(event)
             case PodDeleted(key, uid):
                 self._delete_pod(key, uid)
             case PodRefused():
@@ -236,8 +238,6 @@ class ClusterState:
                 record = self._pods.get(key)
                 if record is not None and record.pod.uid == uid and record.node == node:
                     self.forget(key)
-            case NodeUsageSampled() | NodeForecasted():
-                self.host_load.apply(event)
             case _:
                 self._apply_rest(event)
 

@@ -97,10 +97,12 @@ class HostLoad:
         if not all(math.isfinite(value) and value >= 0 for value in (*online, *batch)):
             self._until[row] = -np.inf
             return
-        self._online[:, row] = online
-        self._batch[:, row] = batch
-        self._batch_then[:, row] = self._columns.held[:ONLINE_RANK, :, row].sum(axis=0)
-        self._asked_then[:, row] = self._columns.held[ONLINE_RANK, :, row]
+        held = self._columns.cells().held
+        for resource in range(2):  # cell by cell: a call for each node is not worth an array of two
+            self._online[resource, row] = online[resource]
+            self._batch[resource, row] = batch[resource]
+            self._batch_then[resource, row] = held[0][resource][row] + held[1][resource][row]
+            self._asked_then[resource, row] = held[ONLINE_RANK][resource][row]
         self._until[row] = event.until_seconds if math.isfinite(event.until_seconds) else -np.inf
         self._ahead_until[:, row] = -np.inf
         for horizon, peak in enumerate(event.ahead[:HORIZONS_MOST]):

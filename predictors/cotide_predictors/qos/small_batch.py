@@ -20,8 +20,8 @@ from cotide_predictors.qos.mix_features import FEATURES, SMOOTH_FEATURES
 from cotide_predictors.qos.monotone_ensemble import MonotoneEnsemble
 from cotide_predictors.qos.type_contention import TypeContention
 
-FEW_ROWS: Final = 512
-"""Mixes that are few (chosen: more than a call of the scheduler asks about; above it numpy's price is spread)."""
+FEW_ROWS: Final = 2048
+"""Mixes that are few (chosen: more than a call of the scheduler asks about; from there on numpy is as fast)."""
 MOST_TYPES: Final = 128
 """numpy sums longer rows in halves, which is not repeated here."""
 WIDTH: Final = len(FEATURES)
