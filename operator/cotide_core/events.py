@@ -279,6 +279,8 @@ class Pod(NamedTuple):
     """Of its first container: pods of one image are more alike (see `run_time.habits`)."""
     images: tuple[str, ...] = ()
     """Of all its containers, with their tags, sorted; a node that has them is preferred. Empty once it is placed."""
+    growth_millicores: int = 0
+    """What it will ask for beyond its requests, in the mean of the phases that it has left; below 0 for less."""
 
 
 @dataclass(frozen=True, slots=True)

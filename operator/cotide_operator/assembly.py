@@ -356,7 +356,8 @@ class Operator:
             self._controlling(supervisor, feed),
             self._consolidating(supervisor),
         ):
-            supervisor.start(self._resizer(feed).run(), "phases")
+            resizer = self.loop.growing = self._resizer(feed)
+            supervisor.start(resizer.run(), "phases")
             if self._phase_learning is not None and feed is not None:
                 supervisor.start(self._phase_learning.run(feed.usage_of), "learning of phases")
             supervisor.start(self.loop.run(self.binder, self._ready, lambda: self._inherit(leadership)), "loop")
@@ -550,6 +551,7 @@ class Operator:
             clock=self.clock,
             telemetry=self.telemetry,
             usage_of=feed.usage_of if feed is not None else lambda _: None,
+            nudge=self.loop.nudge,
         )
 
     def _room_of(self, node: str) -> Amounts:

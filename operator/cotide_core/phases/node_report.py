@@ -152,6 +152,17 @@ def fits(work: Work, room: Integers, phase: int) -> bool:
 
 
 @compiled
+def starts_in(work: Work, weights: Weights, room: Integers, phase: int) -> bool:
+    """Return whether a task may start in what is free, (R,)."""
+    if weights.whole == 0:
+        return fits(work, room, phase)
+    for resource in range(len(room)):  # noqa: SIM110 - kernels know no generators
+        if work.rest[phase, resource] > room[resource]:
+            return False
+    return True
+
+
+@compiled
 def _paused_fits(work: Work, room: Integers, task: int) -> bool:
     phase = work.phase[task]
     for resource in range(len(room)):
@@ -229,13 +240,13 @@ def _start_rows(work: Work, nodes: Nodes, weights: Weights, node: int, now: int,
             nodes.kept_for[node] = oldest
             work.reserved[oldest] = node
     if oldest != NONE:
-        if fits(work, nodes.free[node], work.first[oldest]):
+        if starts_in(work, weights, nodes.free[node], work.first[oldest]):
             room.rows[rows] = oldest
             rows += 1
         return rows
     for index in range(work.counts[OPEN]):
         phase = work.first[work.open[index]]
-        if fits(work, nodes.free[node], phase) and _within(work, nodes, weights, node, phase):
+        if starts_in(work, weights, nodes.free[node], phase) and _within(work, nodes, weights, node, phase):
             room.rows[rows] = work.open[index]
             rows += 1
     return rows
@@ -250,7 +261,7 @@ def _possible(work: Work, nodes: Nodes, weights: Weights, node: int, row: int) -
     phase = work.first[row]
     if nodes.kept_for[node] != row and not _within(work, nodes, weights, node, phase):
         return False
-    return fits(work, nodes.free[node], phase) and stays_safe(work, nodes, node, NONE, phase)
+    return starts_in(work, weights, nodes.free[node], phase) and stays_safe(work, nodes, node, NONE, phase)
 
 
 @compiled

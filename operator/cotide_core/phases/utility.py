@@ -43,6 +43,8 @@ class Weights(NamedTuple):
     overcommit : a node starts no task beyond so many times its capacity, in what its tasks will need in the mean of the
         time that they have left; the first one always.
     start_milliseconds : a group that started no task for longer than this has a node kept free for it.
+    whole : 1 where a task starts only on a node with room for the largest of its needs, as a live pod does; 0 where its
+        first phase must fit.
     """
 
     rule: int = UTILITY
@@ -53,6 +55,7 @@ class Weights(NamedTuple):
     start_milliseconds: int = 600_000
     overcommit: float = 1.3
     shortness: float = 0.5
+    whole: int = 0
 
 
 @compiled

@@ -53,13 +53,19 @@ class Rank(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LeastAllocated:
-    """Mean share that stays free of the resources asked for (cpu and memory when none is): kube-scheduler's default."""
+    """Mean share that stays free of the resources asked for (cpu and memory when none is): kube-scheduler's default.
+
+    Of cpu what pods of phases will ask for is no longer free, or is free already: else those in small phases would
+    gather on one node and grow there together.
+    """
 
     cacheable: bool = True
 
     def scores(self, snapshot: Snapshot, shape: FitShape, rows: Rows) -> Floats:
         """Return values in (-inf, 1]; 1 is an empty node."""
         left = picked(snapshot.free, shape.scored_columns, rows) - shape.scored_amounts
+        if shape.scored[0][0] == CPU_COLUMN:  # the first column of all
+            left[0] -= snapshot.growth_millicores[rows]
         shares = left / np.maximum(1, picked(snapshot.allocatable, shape.scored_columns, rows))
         total: Floats = np.add.reduce(shares, axis=0)
         return total / len(shares)
@@ -67,13 +73,15 @@ class LeastAllocated:
     def row_score(self, snapshot: Snapshot, shape: FitShape) -> RowScore:
         """Return what gives the same for one row."""
         free, allocatable, count = snapshot.cells.free, snapshot.cells.allocatable, len(shape.scored)
-        cells = [(free[column], allocatable[column], amount) for column, amount in shape.scored]
+        cells = [(free[column], allocatable[column], amount, column == CPU_COLUMN) for column, amount in shape.scored]
+        growth = snapshot.cells.growth_millicores
 
         def score(row: int) -> float:
             total = 0.0
-            for left, offers, amount in cells:
+            for left, offers, amount, is_cpu in cells:
                 offered = offers[row]
-                total += (left[row] - amount) / (offered if offered > 1 else 1)
+                there = left[row] - growth[row] if is_cpu else left[row]
+                total += (there - amount) / (offered if offered > 1 else 1)
             return total / count
 
         return score

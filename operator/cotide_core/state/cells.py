@@ -26,6 +26,7 @@ class Cells:
     type_counts: list[memoryview]
     type_bytes: list[memoryview]
     batch_millicores: memoryview
+    growth_millicores: memoryview
     held: list[list[memoryview]]
     """By class rank, then cpu and memory."""
     service_counts: memoryview
@@ -42,6 +43,7 @@ class Cells:
             type_counts=_rows(columns.type_counts),
             type_bytes=_rows(columns.type_bytes),
             batch_millicores=cells_of(columns.batch_millicores),
+            growth_millicores=cells_of(columns.growth_millicores),
             held=[_rows(held) for held in columns.held],
             service_counts=cells_of(columns.service_counts),
             service_rates=real_cells_of(columns.service_rates),

@@ -600,6 +600,8 @@ class ClusterState:
         for resource, amount in demand.amounts:
             free[resource][row] -= sign * amount
         cpu, memory = cells.held[pod.workload_class.rank]
+        if pod.growth_millicores:
+            cells.growth_millicores[row] += sign * pod.growth_millicores
         cpu[row] += sign * demand.millicores
         memory[row] += sign * demand.memory_bytes
         for port in pod.host_ports:
@@ -649,6 +651,7 @@ def _concerns_others(pod: Pod) -> bool:
 def _footprint(pod: Pod) -> tuple[object, ...]:
     return (
         pod.requests,
+        pod.growth_millicores,
         pod.workload_class,
         pod.type,
         pod.input_bytes,

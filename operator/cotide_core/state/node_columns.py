@@ -70,6 +70,8 @@ class NodeColumns:
     allocatable, free : (R, capacity) amounts by resource column.
     type_counts, type_bytes : (T, capacity) batch and gratis pods of each job type, and their summed input.
     batch_millicores : (capacity,) cpu that batch and gratis pods ask for, plain and reclaimed.
+    growth_millicores : (capacity,) cpu that pods of phases will ask for beyond what they do, in the mean of the phases
+        that they have left; below 0 for less.
     held : (3, 2, capacity) cpu and memory, plain and reclaimed, that pods of each class rank hold (0 gratis, 1 batch,
         2 online).
     online_counts : (capacity,) online pods, those that ask for nothing included.
@@ -112,6 +114,7 @@ class NodeColumns:
         self.type_bytes: Integers = np.zeros((0, self.capacity), np.int64)
         self.alive: Booleans = np.zeros(self.capacity, np.bool_)
         self.batch_millicores: Integers = np.zeros(self.capacity, np.int64)
+        self.growth_millicores: Integers = np.zeros(self.capacity, np.int64)
         self.held: Integers = np.zeros((3, 2, self.capacity), np.int64)
         self.online_counts: Integers = np.zeros(self.capacity, np.int64)
         self.service_counts: Integers = np.zeros(self.capacity, np.int64)
@@ -380,7 +383,7 @@ class NodeColumns:
         ahead[:, :, : self.promised_ahead.shape[2]] = self.promised_ahead
         self.promised_ahead = ahead
         for name in (
-            "alive", "batch_millicores", "online_counts", "service_counts", "exclusive_counts",
+            "alive", "batch_millicores", "growth_millicores", "online_counts", "service_counts", "exclusive_counts",
             "service_rates", "versions", "relief_versions", "spec_versions",
         ):  # fmt: skip
             column: NDArray[Any] = getattr(self, name)

@@ -36,6 +36,7 @@ class Snapshot:
     type_counts: Integers
     type_bytes: Integers
     batch_millicores: Integers
+    growth_millicores: Integers
     service_counts: Integers
     exclusive_counts: Integers
     service_rates: Floats
@@ -71,6 +72,7 @@ class Snapshot:
             type_counts=_frozen(columns.type_counts[:, :size]),
             type_bytes=_frozen(columns.type_bytes[:, :size]),
             batch_millicores=_frozen(columns.batch_millicores[:size]),
+            growth_millicores=_frozen(columns.growth_millicores[:size]),
             service_counts=_frozen(columns.service_counts[:size]),
             exclusive_counts=_frozen(columns.exclusive_counts[:size]),
             service_rates=_frozen(columns.service_rates[:size]),

@@ -1,14 +1,17 @@
 """Resizes running pods of Jobs with phases: each asks its node for what its phase needs, and no more.
 
 Started by `assembly` on the replica that leads. Once a second it looks at the running pods of Jobs with phases, and at
-those that were made with learned ones (`usage.phase_learning`).
+those that were made with learned ones (`usage.phase_learning`); at those that changed, and those that wait, it looks in
+each cycle of the scheduling loop, between what the engine is told and what it decides: room that was given back goes to
+a phase that waits on that node before anybody new is bound into it.
 A pod says its phase by the annotation ``cotide.dev/phase``, or shows by its readiness that it wants the next one; of
 one that does neither `cotide_core.phases.progress` finds it out, from measured usage or the stated lengths. What it
-should ask for says `cotide_core.phases.growth`. When its kubelet has set that, the annotation
-``cotide.dev/granted-phase`` tells the work that it may go on, through a file of the downward API, say. Position in the
-flow: a new size is a change of the pod's spec, which comes back through the watch and is counted like any other
-(`translation.pod_requests`); the engine hears of it before it is asked for, so that nobody is bound into that room
-meanwhile (`EventSource.expect_size`).
+should ask for says `cotide_core.phases.growth`. When its kubelet has set that, or it holds as much anyway, the
+annotation ``cotide.dev/granted-phase`` tells the work that it may go on, through a file of the downward API, say.
+Position in the flow: a new size is a change of the pod's spec, which comes back through the watch and is counted like
+any other (`translation.pod_requests`); the engine hears of it before it is asked for, so that nobody is bound into that
+room meanwhile (`EventSource.expect_size`). What is written for a pod is a task of its own: a server that does not
+answer for one holds up no other.
 
 What the API server refuses (a quota that is used up, a pod whose QoS class would change) is asked for again after
 `REFUSED_SECONDS`, and after twice as long each time; meanwhile the pod stays as it is, its phases are granted to it at
@@ -23,7 +26,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -73,6 +76,8 @@ REFUSED_SECONDS: Final = 30.0
 """Wall seconds after the first refusal; chosen."""
 REFUSED_MOST_SECONDS: Final = 3600.0
 """Chosen: a pod that can never be resized costs a request an hour."""
+WRITES_AT_ONCE: Final = 16
+"""Pods that are written to at the same time; chosen: a node's or two, and a small part of a client's connections."""
 GRANTED_ANYWAY_SECONDS: Final = 600.0
 """Chosen: room that is kept for a wish comes when a batch pod of the node ends; beside services alone it never may."""
 _HELD: Final = "its node has had no room for this phase for ten minutes: it goes on, held small"
@@ -89,6 +94,7 @@ class _Known:
     refused, refusals, again_at : why it can't be resized now, how often in a row, and when it is tried again.
     wished : the position of the phase that it was asked for; -1 for none.
     infeasible : the same of a size that its kubelet called infeasible.
+    granted, granted_at : the phase and the note that were written last, and the wall's monotonic second.
     """
 
     run: str
@@ -100,6 +106,16 @@ class _Known:
     again_at: float = 0.0
     wished: int = -1
     infeasible: int = -1
+    granted: tuple[str, str] = ("", "")
+    granted_at: float = 0.0
+
+
+class _Patch(NamedTuple):
+    """What is to be written to a pod: a size with why it is asked for, or what is granted (phase, note)."""
+
+    body: dict[str, Any]
+    why: str = ""
+    grants: tuple[str, str] = ("", "")
 
 
 class _Phased(NamedTuple):
@@ -118,6 +134,7 @@ class PhaseResizer:
     ----------
     room_of : node to what the scheduler counts as free there.
     expect : told of the size that a pod (its key and uid) asks for, before it does; None once that is settled.
+    nudge : has the scheduling loop call `take_room` soon.
     usage_of : pod to its last fresh reading, None where there is none; `Usage.at_seconds` of the operator's clock.
     wall : monotonic seconds of the wall.
     """
@@ -132,12 +149,24 @@ class PhaseResizer:
         clock: Clock,
         telemetry: Metrics,
         usage_of: Callable[[str], Usage | None],
+        nudge: Callable[[], None] = lambda: None,
         wall: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client, self._mirror, self._room_of, self._clock = client, mirror, room_of, clock
-        self._expect = expect
+        self._expect, self._nudge = expect, nudge
         self._telemetry, self._usage_of, self._wall = telemetry, usage_of, wall
         self._known: dict[str, _Known] = {}
+        self._writes: dict[str, asyncio.Task[None]] = {}
+        """Pods that are being written to."""
+        self._few = asyncio.Semaphore(WRITES_AT_ONCE)
+        self._all_due = True
+        """Whether all phased pods are to be looked at, and not only the following."""
+        self._touched: dict[str, None] = {}
+        """Phased pods that changed since they were looked at."""
+        self._waiting: dict[str, dict[str, None]] = {}
+        """Pods whose phase is not granted, by their nodes."""
+        self._relieved: set[str] = set()
+        """Nodes of those on which anything changed: there may be room."""
         self._phased: dict[str, None] = {key: None for key, job in mirror.jobs.items() if phases_of(job)}
         self._learned: dict[str, None] = {}
         """Pods that were made with learned phases."""
@@ -147,43 +176,108 @@ class PhaseResizer:
 
     def _changed(self, kind: Kind, key: str) -> None:
         if kind == "pods" and key:
-            pod = self._mirror.pods.get(key)
-            if pod is not None and LEARNED_PHASES_ANNOTATION in pod.metadata.annotations:
-                self._learned[key] = None
-            else:
-                self._learned.pop(key, None)
-        if kind == "jobs" and key:
+            self._pod_changed(key)
+        elif kind == "nodes" and key in self._waiting:
+            self._relieved.add(key)
+        elif kind == "jobs" and key:
             job = self._mirror.jobs.get(key)
             if job is not None and phases_of(job):
                 self._phased[key] = None
             else:
                 self._phased.pop(key, None)
 
-    async def run(self) -> None:
-        """Look at all phased pods every `PERIOD_SECONDS`, until cancelled."""
-        while True:
-            await asyncio.sleep(max(PERIOD_SECONDS / self._clock.speed, 1.0 / POLLS_PER_SECOND))
-            await self.look()
+    def _pod_changed(self, key: str) -> None:
+        pod = self._mirror.pods.get(key)
+        if pod is not None and LEARNED_PHASES_ANNOTATION in pod.metadata.annotations:
+            self._learned[key] = None
+        else:
+            self._learned.pop(key, None)
+        if pod is None:
+            self._touched.pop(key, None)
+            return
+        if key in self._learned or owned_key(pod.metadata, "Job") in self._phased:
+            self._touched[key] = None
+        if pod.spec.node_name in self._waiting:
+            self._relieved.add(pod.spec.node_name)
 
-    async def look(self) -> None:
-        """Ask for new sizes, the longest wait of a node first, and grant phases."""
-        pods = self._running()
-        for key in [key for key in self._known if key not in pods]:
-            del self._known[key]
+    async def run(self) -> None:
+        """Have all phased pods looked at every `PERIOD_SECONDS`, until cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(max(PERIOD_SECONDS / self._clock.speed, 1.0 / POLLS_PER_SECOND))
+                for key in [key for key, write in self._writes.items() if write.done()]:
+                    self._writes.pop(key).result()
+                self.look_at_all()
+        finally:
+            for write in self._writes.values():
+                write.cancel()
+            await self.written()
+
+    def look_at_all(self) -> None:
+        """Have all phased pods looked at in the next cycle."""
+        self._all_due = True
+        self._nudge()
+
+    async def written(self) -> None:
+        """Wait until all that is being written has an answer."""
+        await asyncio.gather(*self._writes.values(), return_exceptions=True)
+
+    def wants(self) -> bool:
+        """Whether there is any pod to look at."""
+        if not (self._phased or self._learned or self._known):
+            return False
+        return self._all_due or bool(self._touched or self._relieved)
+
+    def take_room(self) -> None:
+        """Ask for new sizes, the longest wait of a node first, and grant phases.
+
+        What the scheduler counts as free must include all that it was told to expect.
+        """
+        now = self._clock.now()
+        if self._all_due:
+            pods = self._running(self._candidates(), now)
+            for key in [key for key in self._known if key not in pods]:
+                del self._known[key]
+            self._waiting.clear()
+        else:
+            asked = self._touched.copy()
+            for node in self._relieved:
+                asked |= self._waiting.pop(node, {})
+            pods = self._running(self._candidates_of(asked), now)
+        self._all_due = False
+        self._touched.clear()
+        self._relieved.clear()
         rooms: dict[str, Amounts] = {}
         for one in sorted(pods.values(), key=lambda one: one.known.progress.since_seconds):
-            try:
-                await self._size(one, rooms)
-            except ApiError as error:
-                self._refused(one, error)
-            except ClusterError as error:
-                self._telemetry.phase_resizes.labels("unanswered").inc()
-                _LOG.warning("pods %s is resized later: %s", one.key, error)
+            patches = self._size(one, rooms)
+            if patches:
+                self._writes[one.key] = asyncio.create_task(self._write(one, patches), name=f"phase of {one.key}")
+            if one.known.progress.granted_seconds is None:
+                self._waiting.setdefault(one.pod.spec.node_name, {})[one.key] = None
 
-    def _running(self) -> dict[str, _Phased]:
-        now = self._clock.now()
+    async def _write(self, one: _Phased, patches: Iterable[_Patch]) -> None:
+        try:
+            async with self._few:
+                for patch in patches:
+                    await (self._resize if patch.why else self._tell)(one, patch)
+        except ApiError as error:
+            self._refused(one, error)
+        except ClusterError as error:
+            self._telemetry.phase_resizes.labels("unanswered").inc()
+            _LOG.warning("pods %s is resized later: %s", one.key, error)
+
+    async def _resize(self, one: _Phased, patch: _Patch) -> None:
+        await self._client.patch(f"{_path(one.key)}/resize", patch.body, "strategic")
+        one.known.refused, one.known.refusals = "", 0
+        self._telemetry.phase_resizes.labels(patch.why).inc()
+
+    async def _tell(self, one: _Phased, patch: _Patch) -> None:
+        await self._client.patch(_path(one.key), patch.body)
+        one.known.granted, one.known.granted_at = patch.grants, self._wall()
+
+    def _running(self, candidates: Iterable[tuple[PodObject, Phases]], now: float) -> dict[str, _Phased]:
         pods = {}
-        for pod, phases in self._candidates():
+        for pod, phases in candidates:
             if pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None and pod.spec.containers:
                 key = f"{pod.metadata.namespace}/{pod.metadata.name}"
                 pods[key] = _Phased(key, pod, phases, self._follow(key, pod, phases, now))
@@ -195,13 +289,25 @@ class PhaseResizer:
             for pod in self._mirror.pods_of_job(job_key):
                 yield pod, phases
         for key in self._learned:
-            pod = self._mirror.pods[key]
-            owner = owned_key(pod.metadata, "Job")
-            # What asks for nothing plain can't be resized.
-            if owner in self._mirror.jobs and owner not in self._phased and pod.spec.containers:
-                phases = learned_for(pod)
-                if phases and asked_by(pod).millicores:
-                    yield pod, phases
+            yield from self._learned_of(key)
+
+    def _candidates_of(self, keys: Iterable[str]) -> Iterator[tuple[PodObject, Phases]]:
+        for key in keys:
+            pod = self._mirror.pods.get(key)
+            owner = owned_key(pod.metadata, "Job") if pod is not None else None
+            if pod is not None and owner is not None and owner in self._phased:
+                yield pod, phases_of(self._mirror.jobs[owner])
+            elif key in self._learned:
+                yield from self._learned_of(key)
+
+    def _learned_of(self, key: str) -> Iterator[tuple[PodObject, Phases]]:
+        pod = self._mirror.pods[key]
+        owner = owned_key(pod.metadata, "Job")
+        # What asks for nothing plain can't be resized.
+        if owner in self._mirror.jobs and owner not in self._phased and pod.spec.containers:
+            phases = learned_for(pod)
+            if phases and asked_by(pod).millicores:
+                yield pod, phases
 
     def _follow(self, key: str, pod: PodObject, phases: Phases, now: float) -> _Known:
         """Find out which phase a pod is in."""
@@ -232,55 +338,56 @@ class PhaseResizer:
         if seconds is not None and left.granted_seconds is not None:
             self._telemetry.phase_length_ratio.observe((now - left.granted_seconds) / seconds)
 
-    async def _size(self, one: _Phased, rooms: dict[str, Amounts]) -> None:
+    def _size(self, one: _Phased, rooms: dict[str, Amounts]) -> list[_Patch]:
+        """Return what is to be written to a pod; what it asks for is taken off the room of its node."""
         _, pod, phases, known = one
         progress, now, node = known.progress, self._clock.now(), pod.spec.node_name
-        if known.refused and self._wall() < known.again_at:
-            await self._grant(one, known.refused)
-            return
         asks = asked_by(pod)
         room = rooms.setdefault(node, self._room_of(node))
-        if known.asked is not None and known.asked != asks and self._wall() - known.asked_at < ECHO_SECONDS:
+        is_written = one.key in self._writes and not self._writes[one.key].done()
+        echoes = known.asked is not None and known.asked != asks and self._wall() - known.asked_at < ECHO_SECONDS
+        if known.asked is not None and (is_written or echoes):
             most = Amounts(*(max(wish, has) for wish, has in zip(known.asked, asks, strict=True)))
             rooms[node] = _left(room, most, asks)  # its echo is on the way
-            return
+        if is_written:
+            return []
+        if known.refused and self._wall() < known.again_at:
+            return self._grant(one, known.refused)
+        if echoes:
+            return []
         held = set_for(pod)
         if held is not None and resize_pending(pod) == "Infeasible":
             known.infeasible = progress.position if known.wished < 0 else known.wished
-            await self._ask(one, held, "infeasible")
-            return
+            return self._ask(one, held, "infeasible")
         if known.infeasible == progress.position:
-            await self._grant(one, _INFEASIBLE)
-            return
+            return self._grant(one, _INFEASIBLE)
         phase = phases[progress.position]
         memory = memory_from(phases, progress.position) if asks.memory_bytes else 0
+        needs = Amounts(phase.millicores, memory)
         usage, waited = self._usage_of(one.key), now - progress.since_seconds
         used = usage.memory_bytes if usage is not None else None
-        size = size_to_ask(Growth(Amounts(phase.millicores, memory), asks, waited, used), room)
+        size = size_to_ask(Growth(needs, asks, waited, used), room)
+        has_enough = known.asked in (None, asks) and _holds(pod, needs)
         if size != asks:
             rooms[node] = _left(room, size, asks)
             known.wished = progress.position
-            await self._ask(one, size, "asked")
-            return
+            grant = self._grant(one, signal_mistake(pod)) if has_enough else []
+            return [*grant, *self._ask(one, size, "asked")]
         self._expect(one.key, pod.metadata.uid, None)
-        if size.millicores == phase.millicores and size.memory_bytes >= memory and _is_set(pod):
-            await self._grant(one, signal_mistake(pod))
-        elif waited > GRANTED_ANYWAY_SECONDS:
-            await self._grant(one, _HELD)
+        if has_enough or (size.millicores == phase.millicores and size.memory_bytes >= memory and _is_set(pod)):
+            return self._grant(one, signal_mistake(pod))
+        return self._grant(one, _HELD) if waited > GRANTED_ANYWAY_SECONDS else []
 
-    async def _ask(self, one: _Phased, size: Amounts, why: str) -> None:
+    def _ask(self, one: _Phased, size: Amounts, why: str) -> list[_Patch]:
         one.known.asked, one.known.asked_at = size, self._wall()
         self._expect(one.key, one.pod.metadata.uid, size)
         requests = {CPU: format_amount(CPU, size.millicores)}
         if size.memory_bytes:
             requests[MEMORY] = format_amount(MEMORY, size.memory_bytes)
         container = {"name": one.pod.spec.containers[0].name, "resources": {"requests": requests}}
-        body = {"metadata": {"uid": one.pod.metadata.uid}, "spec": {"containers": [container]}}
-        await self._client.patch(f"{_path(one.key)}/resize", body, "strategic")
-        one.known.refused, one.known.refusals = "", 0
-        self._telemetry.phase_resizes.labels(why).inc()
+        return [_Patch({"metadata": {"uid": one.pod.metadata.uid}, "spec": {"containers": [container]}}, why)]
 
-    async def _grant(self, one: _Phased, note: str) -> None:
+    def _grant(self, one: _Phased, note: str) -> list[_Patch]:
         """Tell the work that it may go on, once for each phase, and when the phase should end."""
         known, annotations = one.known, one.pod.metadata.annotations
         phase = one.phases[known.progress.position]
@@ -288,9 +395,10 @@ class PhaseResizer:
         if granted is None:
             granted = self._clock.now()
             known.progress = replace(known.progress, granted_seconds=granted)
+        grants = (phase.name, note)
         written_before = (annotations.get(GRANTED_PHASE_ANNOTATION, ""), annotations.get(PHASE_NOTE_ANNOTATION, ""))
-        if written_before == (phase.name, note):
-            return
+        if written_before == grants or (known.granted == grants and self._wall() - known.granted_at < ECHO_SECONDS):
+            return []
         ends = granted + phase.seconds if phase.seconds is not None else None
         changed: dict[str, Any] = {
             GRANTED_PHASE_ANNOTATION: phase.name,
@@ -298,7 +406,7 @@ class PhaseResizer:
             PHASE_ENDS_ANNOTATION: None if ends is None else format_micro_timestamp(self._clock.to_wall(ends)),
             PHASE_NOTE_ANNOTATION: note or None,
         }
-        await self._client.patch(_path(one.key), {"metadata": {"uid": one.pod.metadata.uid, "annotations": changed}})
+        return [_Patch({"metadata": {"uid": one.pod.metadata.uid, "annotations": changed}}, grants=grants)]
 
     def _refused(self, one: _Phased, error: ApiError) -> None:
         if error.status in (404, 409, 429) or error.status >= 500:
@@ -317,6 +425,11 @@ class PhaseResizer:
 def _left(room: Amounts, size: Amounts, asks: Amounts) -> Amounts:
     """Return the room that is left when a pod asks for another size."""
     return Amounts(*(free - (want - has) for free, want, has in zip(room, size, asks, strict=True)))
+
+
+def _holds(pod: PodObject, needs: Amounts) -> bool:
+    """Whether a container has as much as it needs, and no kubelet is about to give it another size."""
+    return _is_set(pod) and all(has >= need for has, need in zip(asked_by(pod), needs, strict=True))
 
 
 def _is_set(pod: PodObject) -> bool:

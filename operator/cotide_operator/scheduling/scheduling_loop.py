@@ -152,6 +152,18 @@ class Foresight(Protocol):
         ...
 
 
+class Growing(Protocol):
+    """Who gives room to pods that run, before anybody new has it (the resizer of phases)."""
+
+    def wants(self) -> bool:
+        """Whether there is anything to look at."""
+        ...
+
+    def take_room(self) -> None:
+        """Say what pods ask for from now on; the intake has it as sizes that were asked for."""
+        ...
+
+
 class SchedulingLoop:
     """Owns the engine and drives it.
 
@@ -188,6 +200,8 @@ class SchedulingLoop:
         self._record = record
         self._watcher = watcher
         self._foresight = foresight
+        self.growing: Growing | None = None
+        """Set while this replica leads."""
         self._inbox: list[Event] = []
         self._in_hand = False
         """Whether events were taken that the engine has not handled yet, or whose outcome is not carried out."""
@@ -211,6 +225,10 @@ class SchedulingLoop:
         if isinstance(event, ModelsChanged):
             self._models = event
         self._inbox.append(event)
+        self._wake.set()
+
+    def nudge(self) -> None:
+        """Look again whether there is anything to do."""
         self._wake.set()
 
     async def caught_up(self) -> None:
@@ -298,7 +316,7 @@ class SchedulingLoop:
 
     def _due(self) -> bool:
         """Whether the engine has anything to look at; a publication alone is no reason to call it."""
-        if self._inbox or self._awaited or self._intake.waiting or not self.cycles:
+        if self._inbox or self._awaited or self._intake.waiting or not self.cycles or self._grows():
             return True
         wakeup = self.scheduler.next_wakeup(self._now)
         return wakeup is not None and wakeup <= self._clock.now()
@@ -332,15 +350,13 @@ class SchedulingLoop:
             events.append(Tick())
         started = time.perf_counter()
         try:
-            instructions = self.scheduler.handle(events, now)
+            instructions = self._decide(events, now)
         except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
             self._awaited += awaited
             self._recover(error, events)
             return
         self._failures = 0
         self._cycle_seconds = time.perf_counter() - started
-        if self._record is not None:
-            self._record.entry(now, events, instructions)
         if self._watcher is not None:
             self._watcher.feed(self.scheduler.state, events, now)
             self._watcher.decided(instructions, now)
@@ -361,6 +377,28 @@ class SchedulingLoop:
         for handled in awaited:
             if not handled.done():  # whoever waited may have been cancelled
                 handled.set_result(None)
+
+    def _decide(self, events: list[Event], now: float) -> list[Instruction]:
+        """Let the engine decide; where pods that run want room, they have their choice of it first.
+
+        The engine is then told in two calls, of which the first decides nothing. ``events`` has all of them.
+        """
+        if self.growing is None or not self.is_whole or not self._grows():
+            return self._handle(events, now)
+        instructions = self._handle([*events, MoreToCome()], now)
+        self.growing.take_room()
+        asked = self._intake.take_asked_sizes()
+        events += asked
+        return instructions + self._handle(asked or [Tick()], now)
+
+    def _handle(self, events: Sequence[Event], now: float) -> list[Instruction]:
+        instructions = self.scheduler.handle(events, now)
+        if self._record is not None:
+            self._record.entry(now, events, instructions)
+        return instructions
+
+    def _grows(self) -> bool:
+        return self.growing is not None and self.growing.wants()
 
     def _recover(self, error: Exception, events: Sequence[Event]) -> None:
         """Set aside what the engine failed over, and begin with a new engine, which is told everything else.
@@ -395,7 +433,7 @@ class SchedulingLoop:
     async def _pause(self, binder: Binder, next_publication: float) -> None:
         # Before the wait and not after it: changes of a burst gather, and one that comes alone is not held up.
         await asyncio.sleep(min(GATHER_MOST_SECONDS, max(GATHER_SECONDS, self._cycle_seconds)))
-        if not (self._inbox or self._awaited or self._intake.waiting or self._stopped):
+        if not (self._inbox or self._awaited or self._intake.waiting or self._grows() or self._stopped):
             wakeup = self.scheduler.next_wakeup(self._now)
             wall = next_publication - time.monotonic()
             if wakeup is not None:

@@ -43,7 +43,7 @@ from cotide_operator.translation.eviction_annotations import faults
 from cotide_operator.translation.kubelet_refusals import refusal_of
 from cotide_operator.translation.namespace_limits import limit_faults, max_priorities, translate_namespace
 from cotide_operator.translation.pod_groups import PodGroupIndex, said_by
-from cotide_operator.translation.pod_phases import asked_by, with_size
+from cotide_operator.translation.pod_phases import Phases, asked_by, growth_of, phases_for, with_size
 from cotide_operator.translation.pod_rules import selects_namespaces
 from cotide_operator.translation.pod_times import PodObservations, PodTimes
 from cotide_operator.translation.pods_and_nodes import (
@@ -249,7 +249,7 @@ class EventSource:
         if uid != translated.uid or all(has >= want for has, want in zip(shown, size, strict=True)):
             del self._asked_sizes[key]
             return translated
-        return with_size(translated, pod, size)
+        return with_size(translated, pod, size, is_phased=bool(self._phases_for(pod, translated.job)))
 
     def take_arrivals(self) -> list[Pod]:
         """Return the pods of ours that were told for the first time, unbound, since the last call."""
@@ -346,7 +346,12 @@ class EventSource:
 
     def _translate(self, pod: PodObject, seen: PodTimes) -> Pod:
         ownership = ownership_of(pod, self._mirror)
-        return translate_pod(pod, ownership, seen, self._scheduler_name, self.volumes.facts(pod))
+        translated = translate_pod(pod, ownership, seen, self._scheduler_name, self.volumes.facts(pod))
+        phases = self._phases_for(pod, ownership.job)
+        return translated._replace(growth_millicores=growth_of(pod, phases)) if phases else translated
+
+    def _phases_for(self, pod: PodObject, job: str | None) -> Phases:
+        return phases_for(pod, self._mirror.jobs.get(job) if job is not None else None)
 
     def _mark_surrounded(self, kind: Kind, key: str) -> None:
         """A Job, priority class or namespace changed: its pods may have another class now."""

@@ -24,6 +24,7 @@ from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.apis.names import (
     GRANTED_PHASE_ANNOTATION,
     LEARNED_PHASES_ANNOTATION,
+    PHASE_ANNOTATION,
     PHASE_SIGNAL_ANNOTATION,
     PHASE_SINCE_ANNOTATION,
     READINESS_SIGNAL,
@@ -116,6 +117,13 @@ def learned_for(pod: PodObject) -> Phases:
     return found if named and len(found) <= PHASES_MOST else NO_PHASES
 
 
+def phases_for(pod: PodObject, job: CustomObject | None) -> Phases:
+    """Return the phases of a pod: those of its Job, or learned ones; none where it has neither or has ended."""
+    if job is None or not pod.spec.containers or pod.status.phase in ("Succeeded", "Failed"):
+        return NO_PHASES
+    return phases_of(job) or learned_for(pod)
+
+
 def _whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= EXACT:
         raise ValueError("it is no amount")
@@ -179,6 +187,21 @@ def left_at(pod: PodObject, phases: Phases, from_wall: Callable[[float], float],
     return Progress(position, granted, granted)
 
 
+def growth_of(pod: PodObject, phases: Phases) -> int:
+    """Return the millicores that a pod will ask for beyond what it counts with, in the mean of the phases it has left.
+
+    By their stated lengths where all have one. As Zhang and Boutaba's nodes do in the simulator (`Nodes.expected`).
+    """
+    notes = pod.metadata.annotations
+    said = index_of(notes.get(PHASE_ANNOTATION, ""), phases)
+    position = said if said is not None else index_of(notes.get(GRANTED_PHASE_ANNOTATION, ""), phases)
+    left = phases[position or 0 :]
+    lengths = [phase.seconds for phase in left]
+    weights = [1.0 if None in lengths else length or 0.0 for length in lengths]
+    mean = sum(phase.millicores * weight for phase, weight in zip(left, weights, strict=True)) / sum(weights)
+    return round(mean) - max(asked_by(pod).millicores, (set_for(pod) or asked_by(pod)).millicores)
+
+
 def run_of(pod: PodObject) -> str:
     """Return what tells one run of a pod's first container from another: it begins with the first phase."""
     restarts = next((one.restart_count for one in pod.status.container_statuses if one.name == _name(pod)), 0)
@@ -204,8 +227,11 @@ def has_phases(pod: PodObject) -> bool:
     return any(status.name == _name(pod) for status in pod.status.container_statuses)
 
 
-def with_size(translated: Pod, pod: PodObject, size: Amounts) -> Pod:
-    """Return a pod as if its first container asked for a size already; what it counts with never falls by that."""
+def with_size(translated: Pod, pod: PodObject, size: Amounts, *, is_phased: bool) -> Pod:
+    """Return a pod as if its first container asked for a size already; what it counts with never falls by that.
+
+    What a phased pod asks for it does not grow by any more.
+    """
     first, *others = pod.spec.containers
     requests = {**first.resources.requests, CPU: format_amount(CPU, size.millicores)}
     if size.memory_bytes:
@@ -214,7 +240,9 @@ def with_size(translated: Pod, pod: PodObject, size: Amounts) -> Pod:
     counted = dict(translated.requests)
     for name, amount in effective_requests(replace(pod.spec, containers=(wished, *others))).amounts:
         counted[name] = max(counted.get(name, 0), amount)
-    return translated._replace(requests=tuple(sorted(counted.items())))
+    more = counted.get(CPU, 0) - dict(translated.requests).get(CPU, 0) if is_phased else 0
+    growth = translated.growth_millicores - more
+    return translated._replace(requests=tuple(sorted(counted.items())), growth_millicores=growth)
 
 
 def resize_pending(pod: PodObject) -> str:

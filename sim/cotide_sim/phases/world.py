@@ -44,8 +44,12 @@ class Outcome:
     reports: int
 
 
-def run(workload: Workload, rule: str, weights: Weights | None = None) -> Outcome:
+def run(workload: Workload, rule: str, weights: Weights | None = None, growing_milliseconds: int = 0) -> Outcome:
     """Play a workload under a rule.
+
+    Parameters
+    ----------
+    growing_milliseconds : from when a task that paused has what it needs until it goes on: live a kubelet's resize.
 
     Raises
     ------
@@ -63,7 +67,7 @@ def run(workload: Workload, rule: str, weights: Weights | None = None) -> Outcom
             first[job] = index
         else:
             follower[index - 1] = index
-    plan = Plan(workload.submitted, first, follower, work.waiting.copy(), workload.factor)
+    plan = Plan(workload.submitted, first, follower, work.waiting.copy(), workload.factor, growing_milliseconds)
     most = workload.tasks + len(capacity)
     running = len(capacity) * (TASKS_MOST + 1)
     seen = Seen(

@@ -13,7 +13,7 @@ import numpy as np
 
 from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.kernels.compiled import compiled
-from cotide_core.phases.node_report import Desk, end_phase, fits, open_group, report
+from cotide_core.phases.node_report import Desk, end_phase, open_group, report, starts_in
 from cotide_core.phases.tables import DONE, NONE, NOT_DONE, RUNNING, TASKS_MOST, Nodes, Work
 from cotide_core.phases.utility import Weights
 from cotide_sim.trace_replay.kernels.time_heap import heap_pop, heap_push
@@ -34,6 +34,7 @@ class Plan(NamedTuple):
     follower : (G,) the group that opens when all tasks of this one are done; -1 after the last.
     left : (G,) tasks that are not done.
     factor : (T,) how many times as long a task takes.
+    growing : milliseconds from when a task that paused has what it needs until it goes on.
     """
 
     submitted: Integers
@@ -41,6 +42,7 @@ class Plan(NamedTuple):
     follower: Integers
     left: Integers
     factor: Floats
+    growing: int
 
 
 class Seen(NamedTuple):
@@ -68,13 +70,13 @@ def _start_clock(work: Work, plan: Plan, seen: Seen, task: int, now: int) -> Non
 
 @compiled
 def _report(
-    work: Work, nodes: Nodes, weights: Weights, plan: Plan, seen: Seen, room: Desk, node: int, now: int, starts: int
+    work: Work, nodes: Nodes, weights: Weights, plan: Plan, seen: Seen, room: Desk, node: int, now: int, most: int
 ) -> int:
-    granted = report(work, nodes, weights, node, now, room, starts)
+    granted = report(work, nodes, weights, node, now, room, most)
     seen.scalar[REPORTS] += 1
     for index in range(granted):
         task = room.granted[index]
-        group = work.group[task]
+        group, starts = work.group[task], now
         if work.phase[task] == work.first[group]:
             if seen.started[work.job[group]] == NONE:
                 seen.started[work.job[group]] = now
@@ -82,7 +84,8 @@ def _report(
             pause = now - work.paused[task]
             seen.paused[task] += pause
             seen.longest[task] = max(seen.longest[task], pause)
-        _start_clock(work, plan, seen, task, now)
+            starts += plan.growing
+        _start_clock(work, plan, seen, task, starts)
     if (nodes.declined[node] or nodes.kept_for[node] != NONE) and not seen.beating[node]:
         seen.beating[node] = 1
         event = len(work.group) + node
@@ -91,12 +94,12 @@ def _report(
 
 
 @compiled
-def _least_expected(work: Work, nodes: Nodes, seen: Seen, group: int) -> int:
+def _least_expected(work: Work, nodes: Nodes, weights: Weights, seen: Seen, group: int) -> int:
     """Return the node with room for a group's first phase that expects the least of its tasks; -1 for none."""
     best, least = NONE, 0.0
     for node in range(len(nodes.held)):
         is_out = seen.tried[node] == seen.scalar[TURN] or nodes.kept_for[node] != NONE
-        if is_out or not fits(work, nodes.free[node], work.first[group]):
+        if is_out or not starts_in(work, weights, nodes.free[node], work.first[group]):
             continue
         share = np.max(nodes.expected[node] / np.maximum(nodes.capacity[node], 1))
         if best == NONE or share < least:
@@ -112,7 +115,7 @@ def _opened(
     open_group(work, group, now)
     seen.scalar[TURN] += 1
     while work.waiting[group] > 0:
-        node = _least_expected(work, nodes, seen, group)
+        node = _least_expected(work, nodes, weights, seen, group)
         if node == NONE:
             return
         if _report(work, nodes, weights, plan, seen, room, node, now, 1) == 0:

@@ -102,7 +102,7 @@ def install(path: str, points: KillPoints) -> None:
         "lease": [(LeaderElector, "_try")],
         "provision": [(BookStore, "load"), (BookStore, "save"), (WebhookActuator, "do"), (LiveHands, "write")],
         "drain": [(LiveHands, "write"), (LiveHands, "evict"), (LiveHands, "sleep")],
-        "resize": [(PhaseResizer, "_ask"), (PhaseResizer, "_grant")],
+        "resize": [(PhaseResizer, "_resize"), (PhaseResizer, "_tell")],
     }
     for owner, name in coroutines[path]:
         setattr(owner, name, points.awaited(getattr(owner, name)))

@@ -7,7 +7,7 @@ granted and worked through: a phase that waits for ever, or a pod that is lost, 
 version::
 
     no node beyond what it offers   of what is set for its running pods
-    no empty promise                a phase is granted without a note only where its kubelet has set its need
+    no empty promise                a phase is granted without a note only where its kubelet has set its need, or more
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class PhasedNodes:
             return
         self.granted += 1
         need = dict(after.needs).get(after.granted)
-        if not after.note and after.held != need:
+        if not after.note and (need is None or after.held < need):
             self._breach(
                 new.version, f"pod {new.key} was granted {after.granted}, which needs {need}, and has {after.held}"
             )

@@ -135,6 +135,22 @@ def test_a_preferred_taint_makes_a_node_the_last_resort() -> None:
     assert [Snapshot.of(state).name(row) for row in found.best(2)] == ["b", "a"]
 
 
+def test_a_node_whose_pods_will_want_more_comes_after_one_whose_pods_will_want_less() -> None:
+    def phased(key: str, at: str, growth: int) -> Pod:
+        return pod(key, at, cpu=300)._replace(growth_millicores=growth)
+
+    state = having(NodeUpserted(node("a")), NodeUpserted(node("b")), PodUpserted(phased("d/1", "a", 300)))
+    state.apply(PodUpserted(pod("d/2", "b", cpu=500)))
+    found = Candidates(ShapeTable().of(pod("d/p"), state).fit, Feasibility(), LeastAllocated())
+    found.refresh(Snapshot.of(state))
+    assert [Snapshot.of(state).name(row) for row in found.best(2)] == ["b", "a"]
+    state.apply(PodUpserted(phased("d/1", "a", 100)))  # in its next phase
+    found.refresh(Snapshot.of(state))
+    assert [Snapshot.of(state).name(row) for row in found.best(2)] == ["a", "b"]
+    state.apply(PodDeleted("d/1", pod("d/1").uid))
+    assert not state.columns.growth_millicores.any()
+
+
 def candidates_of(state: ClusterState, waiting: Pod) -> Candidates:
     rank = Weighted(((WithoutService(), 8.0), (LowRate(), 3.0), (LowPressure(), 2.0), (LeastAllocated(), 0.5)))
     found = Candidates(ShapeTable().of(waiting, state).fit, Feasibility(), rank)
@@ -151,6 +167,10 @@ events = st.one_of(
     st.builds(
         lambda n, at: PodUpserted(pod(f"d/{n}", at, workload_class=ONLINE, workload="d/web")),
         st.integers(0, 9), st.sampled_from(NODES),
+    ),
+    st.builds(
+        lambda n, at, growth: PodUpserted(pod(f"d/{n}", at)._replace(growth_millicores=growth)),
+        st.integers(0, 9), st.sampled_from(NODES), st.sampled_from((-50, 70)),
     ),
     st.builds(lambda n: PodDeleted(f"d/{n}", f"d/{n}"), st.integers(0, 9)),
     st.builds(lambda n, rate: ServiceSampled(f"d/{n}", rate), st.integers(0, 9), st.sampled_from((1e3, 5e4))),

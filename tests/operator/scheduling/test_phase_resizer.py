@@ -103,7 +103,9 @@ class Scene:
     async def after(self, seconds: float) -> list[Patch]:
         self.clock.wall += seconds
         self.patches.clear()
-        await self.resizer.look()
+        self.resizer.look_at_all()
+        self.resizer.take_room()
+        await self.resizer.written()
         return self.patches
 
     async def granted(self, asks: str, memory: str = "") -> dict[str, str]:
@@ -131,16 +133,50 @@ def annotations_of(patch: Patch) -> dict[str, str | None]:
 
 async def test_a_phase_is_granted_when_its_kubelet_has_set_its_size_and_not_before() -> None:
     scene = Scene()
-    scene.see("3")
-    assert [size(one) for one in await scene.after(0)] == ["500m"]
+    scene.see("500m", phase="count")
+    assert [size(one) for one in await scene.after(0)] == ["3"]
     assert await scene.after(1) == []  # the answer is on its way
-    scene.see("500m", "3")
+    scene.see("3", "500m", phase="count")
     assert await scene.after(1) == []
-    scene.see("500m")
+    scene.see("3", phase="count")
     (patch,) = await scene.after(1)
-    assert annotations_of(patch) == {GRANTED: "read", SINCE: "1970-01-12T13:46:43.000000Z", ENDS: None, NOTE: None}
-    scene.see("500m", notes={GRANTED: "read"})
+    assert annotations_of(patch) == {GRANTED: "count", SINCE: "1970-01-12T13:46:43.000000Z", ENDS: None, NOTE: None}
+    assert await scene.after(1) == []  # its echo is on the way
+    scene.see("3", phase="count", notes={GRANTED: "count"})
     assert await scene.after(1) == []
+
+
+async def test_a_phase_that_needs_less_goes_on_at_once_and_gives_back_what_it_needs_no_longer() -> None:
+    scene = Scene()
+    scene.see("3")
+    grant, asked = await scene.after(0)
+    assert (annotations_of(grant)[GRANTED], size(asked)) == ("read", "500m")
+    scene.see("500m", "3", notes={GRANTED: "read"})
+    assert await scene.after(1) == []
+
+
+async def test_a_container_that_is_given_less_in_a_moment_does_not_have_enough_now() -> None:
+    scene = Scene(room=1000)
+    scene.see("500m", phase="count")
+    assert [size(one) for one in await scene.after(0)] == ["10m"]
+    scene.see("500m", phase="read")  # it went back, and the 10m that were asked for are not seen yet
+    assert await scene.after(1) == []
+    scene.see("10m", "500m", phase="read")
+    assert [size(one) for one in await scene.after(1)] == ["500m"]
+
+
+async def test_a_phase_waits_for_its_kubelet_while_that_sets_a_size_that_was_asked_for_earlier() -> None:
+    middle = {"name": "sort", "resources": {"cpu": "2"}}
+    scene = Scene(4000, LARGE, SMALL, middle)
+    scene.see("500m", "3", phase="sort")  # its kubelet has heard of 500m
+    assert [size(one) for one in await scene.after(0)] == ["2"]
+    scene.see("2", "3", phase="sort")  # and may be setting it still
+    assert await scene.after(1) == []
+    scene.see("2", "500m", phase="sort")
+    assert await scene.after(1) == []
+    scene.see("2", phase="sort")
+    (patch,) = await scene.after(1)
+    assert annotations_of(patch)[GRANTED] == "sort"
 
 
 async def test_the_engine_hears_of_a_size_before_it_is_asked_for_and_when_it_is_settled() -> None:
@@ -275,7 +311,8 @@ async def test_a_container_that_begins_anew_begins_with_the_first_phase() -> Non
     scene.see("3", notes={GRANTED: "count", SINCE: "1970-01-12T13:46:40Z"})
     assert await scene.after(0) == []
     scene.see("3", notes={GRANTED: "count", SINCE: "1970-01-12T13:46:40Z"}, restarts=1)
-    assert [size(one) for one in await scene.after(1)] == ["500m"]
+    grant, asked = await scene.after(1)
+    assert (annotations_of(grant)[GRANTED], size(asked)) == ("read", "500m")
 
 
 async def test_work_that_says_its_phase_is_believed_whatever_the_clock_says() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from event_scene import Scene
 from manifests import container
 
 from cotide_core.events import Event, PodUpserted
 from cotide_core.phases.growth import Amounts
+from cotide_operator.cache.object_cache import CustomObject
 
 WISH = Amounts(3000, 2**30)
 
@@ -90,3 +92,17 @@ def test_a_pod_that_ended_is_not_told_again(scene: Scene) -> None:
     see(scene, "1", phase="Succeeded")
     scene.intake.collect()
     assert scene.intake.take_asked_sizes() == []
+
+
+def test_what_is_asked_for_already_is_no_growth_any_more() -> None:
+    body = {"metadata": {"namespace": "ns", "name": "j", "uid": "uj"}}
+    phases = [{"name": "read", "resources": {"cpu": "1"}}, {"name": "count", "resources": {"cpu": "3"}}]
+    found = Scene()
+    found.mirror.apply("jobs", "ADDED", msgspec.convert({**body, "spec": {"phases": phases}}, CustomObject))
+    owner = {"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "name": "j", "uid": "uj", "controller": True}
+    see(found, "1", "ADDED", ownerReferences=[owner])
+    (event,) = [one for one in found.intake.collect() if isinstance(one, PodUpserted)]
+    assert event.pod.growth_millicores == 1000  # the mean of both is 2 cores
+    found.intake.expect_size("ns/p", "u1", WISH)
+    (event,) = [one for one in found.intake.take_asked_sizes() if isinstance(one, PodUpserted)]
+    assert event.pod.growth_millicores == -1000

@@ -10,6 +10,7 @@ import pytest
 from cotide_core.errors import InputError
 from cotide_core.phases.profile import Phase, Profile
 from cotide_core.phases.tables import tables
+from cotide_core.phases.utility import Weights
 from cotide_sim.phases.mixes import mix
 from cotide_sim.phases.rules import RULES, groups_of, slowed
 from cotide_sim.phases.workload import Stage, Workload, stragglers
@@ -40,6 +41,14 @@ def test_task_level_runs_one_after_the_other_where_phases_overlap() -> None:
     assert outcome.longest_pause_seconds == 5.0
     # 2 x (10 s x 1 core + 5 s x 4 cores) in 20 s of 4 cores
     assert outcome.utilisation[0] == pytest.approx(60 / 80)
+
+
+def test_a_task_may_have_to_wait_for_the_largest_of_its_needs_and_for_a_kubelet() -> None:
+    two = phased(Stage(0, NARROW, 2, reduces=False))
+    # The second starts when the first is done; each waits a second for its four cores: 2 x (10 + 1 + 5) s.
+    outcome = run(two, "fifo", Weights(whole=1), growing_milliseconds=1000)
+    assert outcome.job_seconds.tolist() == [32.0]
+    assert outcome.longest_pause_seconds == 0.0
 
 
 def test_tasks_that_grow_together_are_dealt_to_different_nodes() -> None:
