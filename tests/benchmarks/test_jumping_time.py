@@ -1,4 +1,4 @@
-"""Time that jumps: an hour of waiting takes no time, in whatever thread it is waited for, and work goes on meanwhile."""
+"""Time that jumps: an hour of waiting takes no time, in whatever thread it is waited for, and work goes on."""
 
 from __future__ import annotations
 

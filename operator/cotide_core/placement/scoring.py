@@ -56,7 +56,7 @@ class LeastAllocated:
     """Mean share that stays free of the resources asked for (cpu and memory when none is): kube-scheduler's default.
 
     Of cpu what pods of phases will ask for is no longer free, or is free already: else those in small phases would
-    gather on one node and grow there together.
+    gather on one node and grow there together. Whatever they state, a node counts as full at worst.
     """
 
     cacheable: bool = True
@@ -65,7 +65,7 @@ class LeastAllocated:
         """Return values in (-inf, 1]; 1 is an empty node."""
         left = picked(snapshot.free, shape.scored_columns, rows) - shape.scored_amounts
         if shape.scored[0][0] == CPU_COLUMN:  # the first column of all
-            left[0] -= snapshot.growth_millicores[rows]
+            left[0] -= np.minimum(snapshot.growth_millicores[rows], snapshot.free[CPU_COLUMN][rows])
         shares = left / np.maximum(1, picked(snapshot.allocatable, shape.scored_columns, rows))
         total: Floats = np.add.reduce(shares, axis=0)
         return total / len(shares)
@@ -80,7 +80,7 @@ class LeastAllocated:
             total = 0.0
             for left, offers, amount, is_cpu in cells:
                 offered = offers[row]
-                there = left[row] - growth[row] if is_cpu else left[row]
+                there = left[row] - min(growth[row], left[row]) if is_cpu else left[row]
                 total += (there - amount) / (offered if offered > 1 else 1)
             return total / count
 

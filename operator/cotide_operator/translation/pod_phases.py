@@ -36,6 +36,8 @@ Phases = tuple[StatedPhase, ...]
 NO_PHASES: Final[Phases] = ()
 LEARNED_CHARACTERS: Final = 8192
 """Of learned phases on a pod; chosen: sixteen have some 1,500."""
+GROWTH_MOST: Final = 1_000_000
+"""Millicores by which a pod can grow. Chosen: no node is as large, and what all of a node's pods state can be added."""
 
 
 def phases_of(job: CustomObject) -> Phases:
@@ -190,16 +192,19 @@ def left_at(pod: PodObject, phases: Phases, from_wall: Callable[[float], float],
 def growth_of(pod: PodObject, phases: Phases) -> int:
     """Return the millicores that a pod will ask for beyond what it counts with, in the mean of the phases it has left.
 
-    By their stated lengths where all have one. As Zhang and Boutaba's nodes do in the simulator (`Nodes.expected`).
+    At most `GROWTH_MOST`. By their stated lengths where all have one, as nodes
+    count in the simulator (`Nodes.expected`).
     """
     notes = pod.metadata.annotations
     said = index_of(notes.get(PHASE_ANNOTATION, ""), phases)
     position = said if said is not None else index_of(notes.get(GRANTED_PHASE_ANNOTATION, ""), phases)
     left = phases[position or 0 :]
     lengths = [phase.seconds for phase in left]
-    weights = [1.0 if None in lengths else length or 0.0 for length in lengths]
+    weights = [length or 0.0 for length in lengths]
+    if None in lengths or not sum(weights):
+        weights = [1.0] * len(left)
     mean = sum(phase.millicores * weight for phase, weight in zip(left, weights, strict=True)) / sum(weights)
-    return round(mean) - max(asked_by(pod).millicores, (set_for(pod) or asked_by(pod)).millicores)
+    return min(round(mean) - max(asked_by(pod).millicores, (set_for(pod) or asked_by(pod)).millicores), GROWTH_MOST)
 
 
 def run_of(pod: PodObject) -> str:

@@ -151,6 +151,16 @@ def test_a_node_whose_pods_will_want_more_comes_after_one_whose_pods_will_want_l
     assert not state.columns.growth_millicores.any()
 
 
+def test_what_a_pod_states_of_its_phases_makes_a_node_full_at_worst() -> None:
+    # a: 1000 - 300 free, all of which it will want; b: 1000 - 450 free. Empty of cpu is as bad as it gets.
+    state = having(NodeUpserted(node("a")), NodeUpserted(node("b")), PodUpserted(pod("d/2", "b", cpu=450)))
+    state.apply(PodUpserted(pod("d/1", "a", cpu=300)._replace(growth_millicores=10**6)))
+    found = Candidates(ShapeTable().of(pod("d/p"), state).fit, Feasibility(), LeastAllocated())
+    found.refresh(Snapshot.of(state))
+    scores = {Snapshot.of(state).name(row): found.scores[row] for row in range(2)}
+    assert scores["b"] > scores["a"] > -1.0
+
+
 def candidates_of(state: ClusterState, waiting: Pod) -> Candidates:
     rank = Weighted(((WithoutService(), 8.0), (LowRate(), 3.0), (LowPressure(), 2.0), (LeastAllocated(), 0.5)))
     found = Candidates(ShapeTable().of(waiting, state).fit, Feasibility(), rank)
@@ -170,7 +180,7 @@ events = st.one_of(
     ),
     st.builds(
         lambda n, at, growth: PodUpserted(pod(f"d/{n}", at)._replace(growth_millicores=growth)),
-        st.integers(0, 9), st.sampled_from(NODES), st.sampled_from((-50, 70)),
+        st.integers(0, 9), st.sampled_from(NODES), st.sampled_from((-50, 70, 10**6)),
     ),
     st.builds(lambda n: PodDeleted(f"d/{n}", f"d/{n}"), st.integers(0, 9)),
     st.builds(lambda n, rate: ServiceSampled(f"d/{n}", rate), st.integers(0, 9), st.sampled_from((1e3, 5e4))),
