@@ -46,6 +46,7 @@ class ClusterView:
     takes : (n, types) whether a machine of a type would take the pod; None where sizes alone tell.
     closed : orders whose nodes are left alone since somebody has cordoned them.
     others : names of nodes of no known type, and whether each is cordoned.
+    shut : nodes that refuse those who wait, whatever is free on them.
     """
 
     nodes: tuple[NodeView, ...]
@@ -59,6 +60,7 @@ class ClusterView:
     takes: NDArray[np.bool_] | None = None
     closed: frozenset[str] = frozenset()
     others: Mapping[str, bool] = field(default_factory=dict)
+    shut: frozenset[str] = frozenset()
 
 
 def view_of(
