@@ -333,14 +333,14 @@ def _standing(
     whole = model.capacity[types].reshape(-1, 2)
     free = np.concatenate((view.free[rows] / scale, whole[len(rows) :]))
     free = np.maximum(np.where(np.isnan(free), whole, free), 0.0)
-    shut = [view.nodes[row].name in view.shut for row in rows] + [False] * len(coming)
+    shut = np.array([view.nodes[row].name in view.shut for row in rows] + [False] * len(coming), dtype=np.bool_)
     free[shut] = 0.0
-    busy = [bool(view.nodes[row].pods) for row in rows] + [False] * len(coming)
+    busy = np.array([bool(view.nodes[row].pods) for row in rows] + [False] * len(coming), dtype=np.bool_)
     return Standing(
         available=available,
         free=free,
         kind=types,
-        busy=np.array(busy, dtype=np.bool_) | np.array(shut, dtype=np.bool_),
+        busy=busy | shut,
         waiting=view.need[view.waiting] / scale,
         takes=None if view.takes is None else view.takes[view.waiting],
         moves=moves,
