@@ -71,11 +71,14 @@ def view_of(
     now: float,
     ours: Set[str] = frozenset(),
     freed: Set[str] = frozenset(),
+    *,
+    lost: Set[str] = frozenset(),
 ) -> ClusterView:
     """Return what nodes and pods, as the API server gives them, show.
 
     ``ours``: nodes that are cordoned to go; another that is cordoned is a person's and left alone, as are its pods.
-    ``freed``: those of them that consolidation has emptied.
+    ``freed``: those of them that consolidation has emptied. ``lost``: nodes that have not been ready for longer than a
+    boot may take: they, too, are left alone, unless they are to go.
     """
     on_node: dict[str, list[Mapping[str, Any]]] = {}
     for pod in pods:
@@ -91,7 +94,7 @@ def view_of(
             unknown.append(meta["name"])
             others[meta["name"]] = cordoned
             continue
-        if cordoned and meta["name"] not in ours:
+        if (cordoned or meta["name"] in lost) and meta["name"] not in ours:
             unknown.append(meta["name"])
             closed.add(labels.get(ORDER_LABEL, ""))
             continue
