@@ -105,6 +105,8 @@ def peak_watts(cores: float) -> float:
 class Day:
     """What was written down: cores asked for by pods that run or wait, and cores of the machines that are on."""
 
+    at: list[float] = field(default_factory=list)
+    """Seconds of the wall of each look: on a busy machine they are not five simulated minutes apart."""
     needed: list[float] = field(default_factory=list)
     watts: list[float] = field(default_factory=list)
     """Of the machines that are on, by the share of their cores that pods ask for."""
@@ -174,6 +176,7 @@ def _look(day: Day, nodes: list[dict[str, Any]], pods: list[dict[str, Any]], spe
         if status.get("startTime"):
             made, begun = (parse_timestamp(one) for one in (pod["metadata"]["creationTimestamp"], status["startTime"]))
             day.waits[pod["metadata"]["uid"]] = max(begun - made, 0.0) * speed
+    day.at.append(time.monotonic())
     day.needed.append(asked)
     day.waiting = sum(not pod["spec"].get("nodeName") for pod in pods)
     on = {node["metadata"]["name"]: float(node["status"]["capacity"]["cpu"]) for node in nodes}
@@ -262,16 +265,18 @@ def _fleet(name: str, origin: float, speed: float) -> FleetSettings:
 
 def _figures(day: Day, hours: float) -> dict[str, Any]:
     needed, on, waits = np.array(day.needed), np.array(day.on), np.array(list(day.waits.values()) or [0.0])
+    holds = np.diff(day.at, append=2 * day.at[-1] - day.at[-2]) if len(day.at) > 1 else np.ones(len(day.at))
+    mean_needed, mean_on, mean_watts = (float(np.average(one, weights=holds)) for one in (needed, on, day.watts))
     cores = sum(one * count for one, _, count in TYPES.values())
     idle = sum(idle_watts(one) * count for one, _, count in TYPES.values())
-    used = float(np.mean(day.watts)) * hours / 1000.0
+    used = mean_watts * hours / 1000.0
     # All on, the same work draws at least 8 W a core above idling.
-    work = 8.0 * float(needed.mean()) * hours / 1000.0
+    work = 8.0 * mean_needed * hours / 1000.0
     return {
         "hours": hours,
         "samples": len(needed),
-        "cores_needed": {"mean": needed.mean(), "least": needed.min(), "most": needed.max()},
-        "cores_on": {"mean": on.mean(), "least": on.min(), "most": on.max(), "of": cores},
+        "cores_needed": {"mean": mean_needed, "least": needed.min(), "most": needed.max()},
+        "cores_on": {"mean": mean_on, "least": on.min(), "most": on.max(), "of": cores},
         "correlation_of_on_and_needed": float(np.corrcoef(needed, on)[0, 1]) if len(on) > 2 else None,
         "share_of_on_that_is_asked_for": float(np.minimum(needed, on).sum() / on.sum()),
         "wait_seconds": {"p50": float(np.quantile(waits, 0.5)), "p95": float(np.quantile(waits, 0.95))},

@@ -101,7 +101,16 @@ def view_of(
         there = [pod for pod in on_node.get(meta["name"], []) if needs_node(pod)]
         online = sum(_is_online(pod) for pod in there)
         views.append(
-            NodeView(meta["name"], kind, labels.get(ORDER_LABEL), cordoned, len(there), online, meta["name"] in freed)
+            NodeView(
+                meta["name"],
+                kind,
+                labels.get(ORDER_LABEL),
+                cordoned,
+                len(there),
+                online,
+                meta["name"] in freed,
+                meta.get("uid", ""),
+            )
         )
         free.append(_free(node, on_node.get(meta["name"], ())))
     known = {view.name for view in views} | {""}

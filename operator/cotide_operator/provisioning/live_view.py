@@ -93,7 +93,8 @@ def nodes_of(
         if kind not in kinds:
             unknown.append(name)
             continue
-        view = NodeView(name, kind, node.metadata.labels.get(ORDER_LABEL), node.spec.unschedulable)
+        order, uid = node.metadata.labels.get(ORDER_LABEL), node.metadata.uid
+        view = NodeView(name, kind, order, node.spec.unschedulable, uid=uid)
         came = _seconds(node.metadata.creation_timestamp, clock, now)
         ready = next((one for one in node.status.conditions if one.type == "Ready"), None)
         lost = False

@@ -106,6 +106,7 @@ async def test_a_machine_is_switched_off_only_when_the_server_says_that_no_pod_i
     scene.listed = [pod_manifest("own", namespace="d", uid="o", **daemon)]
     await scene.look()
     assert scene.asks() == [(Action.STOP, "gone")], "each node has its own of a DaemonSet"
+    assert scene.asked[0].uid == scene.mirror.nodes["gone"].metadata.uid != "", "its next life is stopped anew"
 
 
 async def test_nothing_may_go_before_there_is_a_plan_and_then_what_it_can_do_without() -> None:
