@@ -117,8 +117,8 @@ class Day:
     """Pods without a node at the last look."""
     late: float = 0.0
     """Simulated seconds by which a Job was made later than it came, at most."""
-    failed_looks: int = 0
-    """Looks at which the server did not answer."""
+    failed_reads: int = 0
+    """How often the server did not answer."""
 
 
 async def feed(client: KubeClient, rng: np.random.Generator, first: float, hours: float, speed: float, day: Day) -> int:
@@ -159,7 +159,7 @@ async def watch(client: KubeClient, day: Day, speed: float) -> None:
         try:
             nodes, pods = await asyncio.gather(client.list("/api/v1/nodes"), client.list("/api/v1/pods"))
         except ClusterError:
-            day.failed_looks += 1
+            day.failed_reads += 1
         else:
             _look(day, nodes, pods, speed)
         await asyncio.sleep(STEP_SECONDS / speed)
@@ -282,7 +282,7 @@ def _figures(day: Day, hours: float) -> dict[str, Any]:
         "wait_seconds": {"p50": float(np.quantile(waits, 0.5)), "p95": float(np.quantile(waits, 0.95))},
         "waiting_at_end": day.waiting,
         "latest_job_seconds": day.late,
-        "failed_looks": day.failed_looks,
+        "failed_reads": day.failed_reads,
         "kilowatt_hours": {"used": used, "all_machines_on": idle * hours / 1000.0 + work},
     }
 

@@ -229,8 +229,8 @@ def _plan_turn(
     plan = plan_placement(PlacementProgram(model), ConvexSolver(), now, outlook)
     held = hold(now, plan.servers[0], np.ceil(plan.exact[0] - 1e-4), service.band)
     wanted = {name: int(count) for name, count in zip(names, held, strict=True) if name not in lost}
-    places = sorted(wanted, key=lambda name: (-_seen(seen, name).ready, forecast.price[0, names.index(name)]))
-    _keep_some(wanted, [(name, int(room[names.index(name)])) for name in places], service.min_replicas)
+    best = sorted(wanted, key=lambda name: (-_seen(seen, name).ready, forecast.price[0, names.index(name)]))
+    _keep_some(wanted, [(name, int(room[names.index(name)])) for name in best], service.min_replicas)
     rising = {name for name, count in wanted.items() if _seen(seen, name).replicas < count}
     unready = rising | {name for name, count in wanted.items() if _seen(seen, name).ready < count}
     set_now, waiting = {}, []
@@ -247,9 +247,9 @@ def _plan_turn(
     return Turn(plan, wanted, set_now, tuple(waiting), lost, back)
 
 
-def _keep_some(wanted: dict[str, int], places: Sequence[tuple[str, int]], least: int) -> None:
-    """Raise what is wanted to so many replicas, as far as there is room; ``places``: centre and room, best first."""
-    for name, room in places:
+def _keep_some(wanted: dict[str, int], rooms: Sequence[tuple[str, int]], least: int) -> None:
+    """Raise what is wanted to so many replicas, as far as there is room; ``rooms``: centre and room, best first."""
+    for name, room in rooms:
         missing = least - sum(wanted.values())
         wanted[name] += max(min(missing, room - wanted[name]), 0)
 

@@ -151,8 +151,8 @@ async def test_a_machine_of_a_type_that_has_left_the_configuration_ends_its_orde
 async def test_a_late_order_whose_node_came_without_its_type_says_so() -> None:
     for labels, said in (({}, "is not set"), ({LABEL: "b"}, "is 'b'")):
         scene = Scene()
-        told: list[str] = []
-        scene.node_order = lambda *found, told=told: told.append(found[-1])  # type: ignore[method-assign]
+        messages: list[str] = []
+        scene.node_order = lambda *found, messages=messages: messages.append(found[-1])  # type: ignore[method-assign]
         scene.runs(1)
         scene.pods |= {key: one._replace(node=None) for key, one in scene.pods.items()}
         await scene.look(2)
@@ -160,7 +160,7 @@ async def test_a_late_order_whose_node_came_without_its_type_says_so() -> None:
         scene.clock.wall += scene.settings.boot_deadline_seconds + 60.0
         await scene.look()
         words = f"came came, but its label {LABEL} {said}, which is no machine type: the order is cancelled"
-        assert told[-1] == words
+        assert messages[-1] == words
 
 
 def joined(scene: Scene, labels: dict[str, str]) -> None:
