@@ -49,13 +49,11 @@ import karpenter_nodes
 from consolidation_observer import PodObserver
 
 sys.path.extend(
-    str(Path(__file__).resolve().parents[2] / folder)
-    for folder in ("benchmarks/shared", "benchmarks/days", "tests/controlplane")
+    str(Path(__file__).resolve().parents[2] / folder) for folder in ("benchmarks/shared", "tests/controlplane")
 )
 
-from binaries import find_or_build, tell_on_stderr
-from control_plane import ControlPlane, control_plane, free_port
-from phased_hour import STILL
+from api_servers import SERVERS, real_server
+from control_plane import ControlPlane, free_port
 from processes import Pen, Process
 from race_watcher import between, cpu_seconds, memory_bytes
 
@@ -68,7 +66,6 @@ from cotide_operator.cache.preflight import await_resources, install
 RACERS: Final = ("nobody", "cotide", "descheduler")
 OTHERS: Final = ("descheduler", "karpenter")
 """Racers beside kube-scheduler."""
-SERVERS: Final = ("real", "emulator")
 DEPLOYMENTS: Final = "/apis/apps/v1/namespaces/default/deployments"
 WORKLOADS: Final = "/apis/cotide.dev/v1alpha1/namespaces/default/workloads"
 BUDGETS: Final = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
@@ -391,10 +388,7 @@ def server(name: str) -> Iterator[ControlPlane | Emulator]:
             with Pen(Path(folder)) as pen:
                 yield Emulator(Path(folder), pen)
             return
-        with control_plane(find_or_build(tell_on_stderr), Path(folder)) as plane:
-            # A busy machine makes nodes seem dead for a moment; pods would not be ready again, as no kubelet says so.
-            plane.start_controller_manager(STILL)
-            plane.wait_for_accounts()
+        with real_server(Path(folder)) as plane:
             yield plane
 
 

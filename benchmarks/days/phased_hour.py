@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -36,8 +36,9 @@ sys.path.extend(
     str(Path(__file__).resolve().parents[2] / folder) for folder in ("benchmarks/shared", "tests/controlplane")
 )
 
-from binaries import NotToBeHad, find_or_build, tell_on_stderr
-from control_plane import ControlPlane, control_plane
+from api_servers import SERVERS, SKIP_CODE, reached, real_server
+from binaries import NotToBeHad
+from control_plane import ControlPlane
 from operator_program import Reachable, free_port, operator, until_ready
 
 from cotide_core.errors import ClusterError
@@ -46,10 +47,8 @@ from cotide_core.phases.utility import Weights
 from cotide_core.units import CPU, resource_amount
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
-from cotide_kube.credentials import Credentials
 from cotide_kube.objects import PodObject
 from cotide_kube.reflector import Reflector
-from cotide_sim.apiserver.server import ApiServer
 from cotide_sim.interference.model import GeneratedInterference
 from cotide_sim.kubelets.fleet import Fleet, FleetSettings, running_fleet
 from cotide_sim.kubelets.node_objects import NodeShape
@@ -77,9 +76,6 @@ TICK_SECONDS: Final = 0.05
 OVER_SECONDS: Final = 1.0
 """Wall seconds that a node may seem overfull, since kubelets tell of two pods one after the other."""
 BROKE: Final = 3
-SKIP_CODE: Final = 77
-STILL: Final = dict.fromkeys(("node-monitor-grace-period", "node-startup-grace-period"), "1h")
-"""Who judges nodes by their leases is not asked to: those of fast nodes are renewed by the wall."""
 RESAMPLES: Final = 4000
 JOBS_PATH: Final = "/apis/cotide.dev/v1alpha1/namespaces/default/jobs"
 KINDS: Final = {
@@ -276,40 +272,8 @@ def _job(number: int, planned: Planned, *, phased: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-class RealServer:
-    """kube-apiserver, as `operator_program` needs it."""
-
-    def __init__(self, plane: ControlPlane) -> None:
-        self._plane = plane
-
-    def kubeconfig(self) -> str:
-        return (self._plane.folder / "admin.kubeconfig").read_text(encoding="utf-8")
-
-
 Operate = Callable[[Path, Any, str, int, float, Hour, asyncio.Event], Coroutine[Any, Any, None]]
 """Runs the operator on a server by a configuration, and sets the event once it decides; see `_operate`."""
-
-
-@contextlib.contextmanager
-def real_server(folder: Path) -> Iterator[ControlPlane]:
-    """Run etcd, kube-apiserver and kube-controller-manager."""
-    with control_plane(find_or_build(tell_on_stderr), folder) as plane:
-        plane.start_controller_manager(STILL)
-        plane.wait_for_accounts()
-        yield plane
-
-
-@contextlib.asynccontextmanager
-async def _reached(plane: ControlPlane | None) -> AsyncIterator[tuple[Reachable, Credentials]]:
-    if plane is not None:
-        yield RealServer(plane), plane.admin
-        return
-    server = ApiServer()
-    await server.start()
-    try:
-        yield server, Credentials(server.url)
-    finally:
-        await server.stop()
 
 
 async def run_live(
@@ -327,7 +291,7 @@ async def run_live(
     shape = NodeShape(millicores=1000 * CORES, memory_bytes=16 * GIB)
     settings = FleetSettings(GeneratedInterference(), count=NODES, shape=shape, origin_seconds=origin, speed=speed)
     async with contextlib.AsyncExitStack() as stack:
-        server, credentials = await stack.enter_async_context(_reached(plane))
+        server, credentials = await stack.enter_async_context(reached(plane))
         client = await stack.enter_async_context(KubeClient(credentials))
         await client.create("/api/v1/namespaces", {"metadata": {"name": "cotide-system"}})
         fleet = await stack.enter_async_context(running_fleet(client, settings))
@@ -506,7 +470,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=125, help="Jobs of four pods (default 125)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=["phases", "task"], help="one of the two runs")
-    parser.add_argument("--server", choices=["emulator", "real"], default="emulator", help="default: emulator")
+    parser.add_argument("--server", choices=SERVERS, default="emulator", help="default: emulator")
     parser.add_argument("--together", action="store_true", help="both runs at the same time")
     asked = parser.parse_args()
     jobs = plan(asked.seed, asked.jobs)

@@ -35,14 +35,15 @@ def free_port() -> int:
 
 @contextlib.asynccontextmanager
 async def operator(
-    folder: Path, server: Reachable, config: str, port: int
+    folder: Path, server: Reachable, config: str, port: int, *, install_crds: bool = True
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run an operator; what it says is in ``operator.log`` of the folder."""
     kubeconfig, file, log = folder / "kubeconfig", folder / "cotide.yaml", folder / "operator.log"
     kubeconfig.touch(mode=0o600)
     kubeconfig.write_text(server.kubeconfig(), encoding="utf-8")
     file.write_text(config, encoding="utf-8")
-    arguments = ["operator", "--kubeconfig", str(kubeconfig), "--config", str(file), "--install-crds"]
+    arguments = ["operator", "--kubeconfig", str(kubeconfig), "--config", str(file)]
+    arguments += ["--install-crds"] if install_crds else []
     arguments += ["--metrics-port", str(port), "--log-level", "warning"]
     with log.open("wb") as sink:
         process = await asyncio.create_subprocess_exec(sys.executable, "-m", "cotide_cli", *arguments, stderr=sink)

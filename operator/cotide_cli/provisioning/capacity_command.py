@@ -163,7 +163,8 @@ async def _run(
             book = await _book(BookStore(client, where), needed=apply_it)
             ours |= {*book.draining, *book.opening}
         machines = np.array([kind.capacity for kind in machine_types(settings)])
-        seen = view_of(nodes, pods, settings.node_type_label, kinds, now, ours, freed)
+        lost = _lost(nodes, settings)
+        seen = view_of(nodes, pods, settings.node_type_label, kinds, now, ours, freed, lost=lost)
         view, hopeless = without_hopeless(seen, machines)
         there = Counter((one["metadata"].get("labels") or {}).get(settings.node_type_label) for one in nodes)
         counted = Counter(node.kind for node in view.nodes)
@@ -199,6 +200,20 @@ def _freed(nodes: Sequence[Mapping[str, Any]]) -> set[str]:
 
     metadata = (node["metadata"] for node in nodes)
     return {one["name"] for one in metadata if (one.get("annotations") or {}).get(MARK) == FREED}
+
+
+def _lost(nodes: Sequence[Mapping[str, Any]], settings: ProvisioningSettings) -> set[str]:
+    """Return the nodes that have not been ready for longer than a boot may take, by the operator's rule."""
+    import msgspec
+
+    from cotide_kube.objects import NodeObject
+    from cotide_operator.clock import ScaledClock
+    from cotide_operator.provisioning.live_view import nodes_of
+
+    known, _ = nodes_of(
+        {one["metadata"]["name"]: msgspec.convert(one, NodeObject) for one in nodes}, settings, ScaledClock()
+    )
+    return {one.view.name for one in known if one.lost}
 
 
 async def _prices(
@@ -333,7 +348,9 @@ def _print(settings: ProvisioningSettings, found: _Found, dry_run: bool) -> None
         if worth > 0:
             click.echo(f"  one {kind} more would save {worth:.4f}")
     if found.view.unknown:
-        click.echo(f"  left alone, of no known type or cordoned by somebody else: {', '.join(found.view.unknown)}")
+        click.echo(
+            f"  left alone, of no known type, cordoned by somebody else or not ready: {', '.join(found.view.unknown)}"
+        )
     if found.hopeless:
         click.echo(f"  {counted(found.hopeless, 'pod is', 'pods are')} larger than any machine: nothing is on for them")
     if sent is None:

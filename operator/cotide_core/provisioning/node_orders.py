@@ -58,11 +58,15 @@ class Action(StrEnum):
 
 
 class NodeInstruction(NamedTuple):
-    """One thing to do: ``subject`` is an order's id for START and CANCEL, a node's name for the others."""
+    """One thing to do: ``subject`` is an order's id for START and CANCEL, a node's name for the others.
+
+    ``uid``: of the node for STOP. A machine that comes again has the name that it had, and is stopped anew.
+    """
 
     action: Action
     subject: str
     kind: str
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,7 @@ class NodeView:
     order : id of the order that it came from; None for one that was there.
     pods, online_pods : pods on it besides those of DaemonSets, and those of online services among them.
     freed : consolidation has emptied and cordoned it, for whoever takes it.
+    uid : of the node object; empty where nobody asks.
     """
 
     name: str
@@ -83,6 +88,7 @@ class NodeView:
     pods: int = 0
     online_pods: int = 0
     freed: bool = False
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,5 +297,5 @@ def _sent(
         if not node.cordoned:
             todo.append(NodeInstruction(Action.CORDON, name, node.kind))
         elif not node.pods:
-            todo.append(NodeInstruction(Action.STOP, name, node.kind))
+            todo.append(NodeInstruction(Action.STOP, name, node.kind, node.uid))
     return todo

@@ -66,8 +66,9 @@ class Accounts:
             telemetry.provisioning_carbon.labels(name).inc(kilowatt_hours * carbon)
 
     def switched(self, kind: str) -> None:
-        """Count what switching a machine on costs."""
-        self._telemetry.provisioning_cost.labels(kind).inc(self._machines[kind].on_cost)
+        """Count what switching a machine on costs, unless its type has left the configuration since it was ordered."""
+        if kind in self._machines:
+            self._telemetry.provisioning_cost.labels(kind).inc(self._machines[kind].on_cost)
 
     def score(self, advice: Advice, now: float) -> list[tuple[Foreseen, float]]:
         """Score what was foreseen for now, and remember what is foreseen for a boot ahead; return what was scored."""

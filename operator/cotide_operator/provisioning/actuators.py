@@ -72,7 +72,7 @@ class CommandActuator:
 
     async def do(self, instruction: NodeInstruction) -> Answer:
         """Run the command once."""
-        action, subject, kind = instruction
+        action, subject, kind, _ = instruction
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._command, action.value, subject, kind, stdin=asyncio.subprocess.DEVNULL, stdout=_stderr()
@@ -106,9 +106,10 @@ def _stderr() -> int:
 
 
 class WebhookActuator:
-    """POSTs ``{"action", "subject", "kind"}`` with the subject as ``Idempotency-Key``.
+    """POSTs ``{"action", "subject", "kind"}`` with action and subject as ``Idempotency-Key``.
 
-    2xx is done (for ``cancel``: gone), 410 gone, 422 failed; anything else, and no answer in time, is no answer.
+    2xx is done (for ``cancel``: gone), 410 gone, 422 failed; anything else, and no answer in time, is no answer. The
+    key of a ``stop`` has the node's uid, too: who remembers keys would else switch it off once for all its lives.
     """
 
     def __init__(self, session: aiohttp.ClientSession, url: str, timeout_seconds: float) -> None:
@@ -118,9 +119,10 @@ class WebhookActuator:
 
     async def do(self, instruction: NodeInstruction) -> Answer:
         """Send the instruction once."""
-        action, subject, kind = instruction
+        action, subject, kind, uid = instruction
         body = orjson.dumps({"action": action.value, "subject": subject, "kind": kind})
-        headers = {"Content-Type": "application/json", "Idempotency-Key": f"{action.value}:{subject}"}
+        key = ":".join(filter(None, (action.value, subject, uid)))
+        headers = {"Content-Type": "application/json", "Idempotency-Key": key}
         try:
             async with self._session.post(
                 self._url, data=body, headers=headers, timeout=self._timeout, allow_redirects=False

@@ -321,7 +321,10 @@ def _to_be_had(model: CapacityModel, underway: Underway) -> Floats:
 def _standing(
     model: CapacityModel, view: ClusterView, underway: Underway, available: Floats, scale: Floats, moves: bool
 ) -> Standing:
-    """Return the nodes that take pods or will, what is free on them, and the pods that wait."""
+    """Return the nodes that take pods or will, what is free on them, and the pods that wait.
+
+    What refuses those who wait is there and helps nobody: it counts as busy and full.
+    """
     index = {kind.name: number for number, kind in enumerate(model.machines)}
     rows = [row for row, node in enumerate(view.nodes) if not node.cordoned]
     kind = [index[view.nodes[row].kind] for row in rows]
@@ -330,12 +333,14 @@ def _standing(
     whole = model.capacity[types].reshape(-1, 2)
     free = np.concatenate((view.free[rows] / scale, whole[len(rows) :]))
     free = np.maximum(np.where(np.isnan(free), whole, free), 0.0)
-    busy = [bool(view.nodes[row].pods) for row in rows] + [False] * len(coming)
+    shut = np.array([view.nodes[row].name in view.shut for row in rows] + [False] * len(coming), dtype=np.bool_)
+    free[shut] = 0.0
+    busy = np.array([bool(view.nodes[row].pods) for row in rows] + [False] * len(coming), dtype=np.bool_)
     return Standing(
         available=available,
         free=free,
         kind=types,
-        busy=np.array(busy, dtype=np.bool_),
+        busy=busy | shut,
         waiting=view.need[view.waiting] / scale,
         takes=None if view.takes is None else view.takes[view.waiting],
         moves=moves,

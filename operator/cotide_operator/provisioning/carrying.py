@@ -122,7 +122,7 @@ async def carry_out(
     sent: list[NodeInstruction] = []
     refused: list[str] = []
     for instruction in todo:
-        action, subject, _ = instruction
+        action, subject = instruction[:2]
         if action in (Action.CORDON, Action.UNCORDON):
             cordon = action is Action.CORDON
             try:

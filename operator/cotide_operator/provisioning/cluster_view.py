@@ -46,6 +46,7 @@ class ClusterView:
     takes : (n, types) whether a machine of a type would take the pod; None where sizes alone tell.
     closed : orders whose nodes are left alone since somebody has cordoned them.
     others : names of nodes of no known type, and whether each is cordoned.
+    shut : nodes that refuse those who wait, whatever is free on them.
     """
 
     nodes: tuple[NodeView, ...]
@@ -59,6 +60,7 @@ class ClusterView:
     takes: NDArray[np.bool_] | None = None
     closed: frozenset[str] = frozenset()
     others: Mapping[str, bool] = field(default_factory=dict)
+    shut: frozenset[str] = frozenset()
 
 
 def view_of(
@@ -69,11 +71,14 @@ def view_of(
     now: float,
     ours: Set[str] = frozenset(),
     freed: Set[str] = frozenset(),
+    *,
+    lost: Set[str] = frozenset(),
 ) -> ClusterView:
     """Return what nodes and pods, as the API server gives them, show.
 
     ``ours``: nodes that are cordoned to go; another that is cordoned is a person's and left alone, as are its pods.
-    ``freed``: those of them that consolidation has emptied.
+    ``freed``: those of them that consolidation has emptied. ``lost``: nodes that have not been ready for longer than a
+    boot may take: they, too, are left alone, unless they are to go.
     """
     on_node: dict[str, list[Mapping[str, Any]]] = {}
     for pod in pods:
@@ -89,14 +94,23 @@ def view_of(
             unknown.append(meta["name"])
             others[meta["name"]] = cordoned
             continue
-        if cordoned and meta["name"] not in ours:
+        if (cordoned or meta["name"] in lost) and meta["name"] not in ours:
             unknown.append(meta["name"])
             closed.add(labels.get(ORDER_LABEL, ""))
             continue
         there = [pod for pod in on_node.get(meta["name"], []) if needs_node(pod)]
         online = sum(_is_online(pod) for pod in there)
         views.append(
-            NodeView(meta["name"], kind, labels.get(ORDER_LABEL), cordoned, len(there), online, meta["name"] in freed)
+            NodeView(
+                meta["name"],
+                kind,
+                labels.get(ORDER_LABEL),
+                cordoned,
+                len(there),
+                online,
+                meta["name"] in freed,
+                meta.get("uid", ""),
+            )
         )
         free.append(_free(node, on_node.get(meta["name"], ())))
     known = {view.name for view in views} | {""}

@@ -52,6 +52,7 @@ from cotide_operator.provisioning.actuators import (
 from cotide_operator.provisioning.advice import Advice, Underway, machine_types
 from cotide_operator.provisioning.carrying import CONFIG_MAP, BookStore
 from cotide_operator.provisioning.cluster_api import MachineRemoval, machine_of
+from cotide_operator.provisioning.cluster_view import ORDER_LABEL
 from cotide_operator.provisioning.energy_prices import EnergyPrices
 from cotide_operator.provisioning.live_plan import Planned, Seen, planned, slack_of
 from cotide_operator.provisioning.live_view import comes_with_node, nodes_of
@@ -229,7 +230,8 @@ class Provisioner:
             self._take(made, now)
         except InputError as error:
             telemetry.provisioning_plans.labels("refused").inc()
-            self._complain("the last plan of capacity stays", error)
+            first = self._planned is None
+            self._complain("there is no plan of capacity yet" if first else "the last plan of capacity stays", error)
         except Exception:  # noqa: BLE001 - a plan that fails must not stop scheduling; the last one stays
             telemetry.provisioning_plans.labels("failed").inc()
             _LOG.exception("capacity could not be planned: the last plan stays")
@@ -251,6 +253,7 @@ class Provisioner:
             self._quiet(nodes, now),
             self._prices.of_steps(now),
             now,
+            {node.view.name for node in nodes.counted if now - node.since <= self._settings.boot_deadline_seconds},
         )
 
     def _quiet(self, nodes: SortedNodes, now: float) -> float:
@@ -472,8 +475,20 @@ class Provisioner:
         if reason == "NodeCame":
             telemetry.provisioning_boot_seconds.observe(now - order.since)
             self._accounts.switched(order.kind)
+        if reason == "NodeLate":
+            message = self._mistyped(order) or message
         bad = reason in ("NodeFailed", "NodeLate")
         self._say_order(order.id, "Warning" if bad else "Normal", reason, message)
+
+    def _mistyped(self, order: NodeOrder) -> str:
+        """Say that a late order's node is there, but of no known type; empty where it is not."""
+        label, kinds = self._settings.node_type_label, {kind.name for kind in self._machines}
+        for name, node in self._dependencies.mirror.nodes.items():
+            labels = node.metadata.labels
+            if labels.get(ORDER_LABEL) == order.id and labels.get(label) not in kinds:
+                has = f"{label} is {labels[label]!r}" if label in labels else f"{label} is not set"
+                return f"{name} came, but its label {has}, which is no machine type: the order is cancelled"
+        return ""
 
     def _say_order(self, subject: str, kind: str, reason: str, message: str) -> None:
         key = f"{self._dependencies.namespace}/{CONFIG_MAP}"

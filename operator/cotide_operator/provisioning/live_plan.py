@@ -6,7 +6,7 @@ where nothing can be planned, and the caller keeps its last plan.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +35,7 @@ class Seen:
     slack : reclaimed millicores and bytes that are free on each open node.
     quiet_seconds : for how long no machine has come; 0 while one is on its way.
     price : (W,) money for a kWh at each step of the horizon.
+    young : nodes that may still be booting.
     """
 
     cache: ObjectCache
@@ -48,6 +49,7 @@ class Seen:
     quiet_seconds: float
     price: Floats
     now: float
+    young: Set[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +69,7 @@ def planned(settings: ProvisioningSettings, seen: Seen) -> Planned:
     InputError
         When there is nothing to plan for, or the solver did not end in time.
     """
-    found = live_view(seen.cache, seen.pods, seen.nodes, seen.unknown, seen.slack, settings, seen.now)
+    found = live_view(seen.cache, seen.pods, seen.nodes, seen.unknown, seen.slack, settings, seen.now, young=seen.young)
     advice = advise(
         settings,
         found.view,

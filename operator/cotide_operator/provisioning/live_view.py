@@ -3,21 +3,23 @@
 Called by `controller`: `nodes_of` at each look in the loop's thread, `live_view` for each plan in a thread, on copies.
 A pod that waits counts only where a machine of a known type would take it, were one switched on: what no node can help
 must not start any. Those that ask for reclaimed capacity run in what others leave: they need a machine only as far as
-the slack of the nodes that are open does not hold those that wait. Invariant: a node that has not been ready for longer
-than a boot may take counts as lost, and not before: one that boots must not be replaced.
+the slack of the nodes that are open does not hold those that wait. What is free on a node that refuses all who wait, by
+a taint or since it is short of disk, is no room for them. Invariant: a node that has not been ready for longer than a
+boot may take counts as lost, and not before: one that boots must not be replaced.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from math import nan
-from typing import Final
+from typing import Final, NamedTuple
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.errors import InputError
-from cotide_core.events import Node, Pod, PodPhase
+from cotide_core.events import Node, Pod, PodPhase, Taint, Toleration
 from cotide_core.placement.node_predicates import refusal
 from cotide_core.provisioning.node_orders import NodeView
 from cotide_core.state.shapes import Constraints
@@ -35,6 +37,10 @@ HOSTNAME: Final = "kubernetes.io/hostname"
 CONDITION_PREFIX: Final = "node.kubernetes.io/"
 """Of taints by which the node controller says how a node fares."""
 OVER: Final = (PodPhase.SUCCEEDED, PodPhase.FAILED)
+TAINTS_MOST: Final = 16
+"""Different taints at which the nodes of one type are looked; chosen: pools have one or two."""
+_WAITS: Final = 4
+"""Column of a row that says whether the pod waits."""
 RECLAIMED: Final = ((RECLAIMED_CPU, CPU), (RECLAIMED_MEMORY, MEMORY))
 
 
@@ -67,6 +73,14 @@ class LiveView:
     longest_wait_seconds: float
 
 
+class _Wanting(NamedTuple):
+    """A pod of the view: its row, which types take it, and what it tolerates."""
+
+    row: tuple[float, ...]
+    able: tuple[bool, ...]
+    tolerations: tuple[Toleration, ...] = ()
+
+
 def nodes_of(
     nodes: Mapping[str, NodeObject], settings: ProvisioningSettings, clock: Clock
 ) -> tuple[list[NodeNow], list[str]]:
@@ -79,7 +93,8 @@ def nodes_of(
         if kind not in kinds:
             unknown.append(name)
             continue
-        view = NodeView(name, kind, node.metadata.labels.get(ORDER_LABEL), node.spec.unschedulable)
+        order, uid = node.metadata.labels.get(ORDER_LABEL), node.metadata.uid
+        view = NodeView(name, kind, order, node.spec.unschedulable, uid=uid)
         came = _seconds(node.metadata.creation_timestamp, clock, now)
         ready = next((one for one in node.status.conditions if one.type == "Ready"), None)
         lost = False
@@ -111,6 +126,8 @@ def live_view(
     slack: Iterable[tuple[int, int]],
     settings: ProvisioningSettings,
     now: float,
+    *,
+    young: Set[str] = frozenset(),
 ) -> LiveView:
     """Return what is there.
 
@@ -118,11 +135,12 @@ def live_view(
     ----------
     cache : a copy that nobody changes. known : pods as the engine was told of them, by key.
     nodes : that count. slack : reclaimed millicores and bytes that are free on each open node.
+    young : nodes that may still be booting: taints that go by then close none of them.
     """
     held = Counter({node.name: 0 for node in nodes})
     samples = _samples(cache, settings)
     takes: dict[tuple[object, ...], tuple[bool, ...]] = {}
-    rows: list[tuple[tuple[float, ...], tuple[bool, ...]]] = []
+    rows: list[_Wanting] = []
     hopeless, wanting, longest = [], [], 0.0
     for key, pod in known.items():
         found = cache.pods.get(key)
@@ -131,13 +149,13 @@ def live_view(
         if pod.node is not None:
             if pod.node in held:
                 held[pod.node] += 1
-                rows.append((_row(pod, dict(pod.requests), now), (True,) * len(samples)))
+                rows.append(_Wanting(_row(pod, dict(pod.requests), now), (True,) * len(samples)))
             continue
         if pod.terminating:
             continue
         shape = (pod.requests, pod.node_selector, pod.node_terms, pod.tolerations, pod.volume_terms)
         if shape not in takes:
-            takes[shape] = tuple(sample is not None and _takes(sample, pod) for sample in samples)
+            takes[shape] = tuple(any(_takes(sample, pod) for sample in alike) for alike in samples)
         if not any(takes[shape]):
             hopeless.append(key)
             continue
@@ -145,17 +163,32 @@ def live_view(
         if any(amount for name, amount in pod.requests if name in (RECLAIMED_CPU, RECLAIMED_MEMORY)):
             wanting.append((pod, takes[shape]))
         else:
-            rows.append((_row(pod, dict(pod.requests), now), takes[shape]))
+            rows.append(_Wanting(_row(pod, dict(pod.requests), now), takes[shape], pod.tolerations))
     beyond = {pod.key for pod in beyond_slack((pod for pod, _ in wanting), slack)}
-    rows += [(_row(pod, _as_plain(pod), now), able) for pod, able in wanting if pod.key in beyond]
-    needing = [(row, able) for row, able in rows if row[0] or row[1]]
-    free = _free(cache, known.values(), nodes)
+    rows += [
+        _Wanting(_row(pod, _as_plain(pod), now), able, pod.tolerations) for pod, able in wanting if pod.key in beyond
+    ]
+    needing = [one for one in rows if one.row[0] or one.row[1]]
+    machines = _translated(cache, nodes)
+    free = _free(machines, known.values(), nodes)
     views = [replace(node, pods=held[node.name]) for node in nodes]
-    view = made_view(views, unknown, [row for row, _ in needing], free, [able for _, able in needing])
-    return LiveView(view, tuple(hopeless), longest)
+    view = made_view(views, unknown, [one.row for one in needing], free, [one.able for one in needing])
+    kinds = [kind.name for kind in settings.machine_types]
+    old = [(node, room) for node, room in zip(nodes, free, strict=True) if node.name not in young]
+    shut = _shut(old, machines, [one for one in needing if one.row[_WAITS]], kinds)
+    return LiveView(replace(view, shut=shut), tuple(hopeless), longest)
 
 
-def _free(cache: ObjectCache, pods: Iterable[Pod], nodes: Sequence[NodeView]) -> list[tuple[float, float]]:
+def _translated(cache: ObjectCache, nodes: Sequence[NodeView]) -> dict[str, Node]:
+    """Return the nodes as the engine sees them, those that can be read."""
+    found = {}
+    for node in nodes:
+        with contextlib.suppress(InputError, KeyError):
+            found[node.name] = translate_node(cache.nodes[node.name])
+    return found
+
+
+def _free(machines: Mapping[str, Node], pods: Iterable[Pod], nodes: Sequence[NodeView]) -> list[tuple[float, float]]:
     """Return the millicores and bytes of each node that no pod on it asks for, those of DaemonSets included."""
     used: dict[str, list[float]] = {node.name: [0.0, 0.0] for node in nodes}
     for pod in pods:
@@ -165,13 +198,54 @@ def _free(cache: ObjectCache, pods: Iterable[Pod], nodes: Sequence[NodeView]) ->
             used[pod.node][1] += asked.get(MEMORY, 0)
     found = []
     for node in nodes:
-        try:
-            has: Mapping[str, float] = dict(translate_node(cache.nodes[node.name]).allocatable)
-        except (InputError, KeyError):
-            has = {}
+        machine = machines.get(node.name)
+        has: Mapping[str, float] = {} if machine is None else dict(machine.allocatable)
         cpu, memory = used[node.name]
         found.append((has.get(CPU, nan) - cpu, has.get(MEMORY, nan) - memory))
     return found
+
+
+def _shut(
+    nodes: Sequence[tuple[NodeView, tuple[float, float]]],
+    machines: Mapping[str, Node],
+    waiting: Sequence[_Wanting],
+    kinds: Sequence[str],
+) -> frozenset[str]:
+    """Return the nodes that refuse all who wait, their type would take and what is free would hold.
+
+    They refuse by a taint or a condition of their own: somebody keeps a node for himself, or its disk is full.
+    """
+    wishes = {(one.row[:2], one.able, one.tolerations) for one in waiting}
+    known: dict[tuple[object, ...], bool] = {}
+    found = []
+    for node, (cpu, memory) in nodes:
+        machine = machines.get(node.name)
+        if machine is None or not (machine.pressures or _own_taints(machine)):
+            continue
+        number, refuses = kinds.index(node.kind), None
+        for (millicores, size), able, tolerations in wishes:
+            if not able[number] or millicores > cpu or size > memory:
+                continue
+            key = machine.taints, machine.pressures, tolerations
+            if key not in known:
+                plain = replace(machine, taints=_own_taints(machine), unschedulable=False, ready=True)
+                wished = Constraints((), (), tolerations, ())
+                known[key] = refusal(plain, wished, labelled=True, volumes="") is not None
+            refuses = known[key]
+            if not refuses:
+                break
+        if refuses:
+            found.append(node.name)
+    return frozenset(found)
+
+
+def _own_taints(node: Node) -> tuple[Taint, ...]:
+    """Return the taints by which it takes no pods, but for those that say how it fares: these come and go."""
+    return tuple(
+        one
+        for one in node.taints
+        if one.effect in ("NoSchedule", "NoExecute") and not one.key.startswith(CONDITION_PREFIX)
+    )
 
 
 def beyond_slack(waiting: Iterable[Pod], slack: Iterable[tuple[int, int]]) -> list[Pod]:
@@ -202,39 +276,37 @@ def _row(pod: Pod, asked: Mapping[str, int], now: float) -> tuple[float, ...]:
     return float(asked.get(CPU, 0)), float(asked.get(MEMORY, 0)), float(pod.priority), age, float(waits), float(online)
 
 
-def _samples(cache: ObjectCache, settings: ProvisioningSettings) -> list[tuple[Node, dict[str, int]] | None]:
-    """Return a machine of each type as it would come: like one that is there, else bare but for its label.
+def _samples(cache: ObjectCache, settings: ProvisioningSettings) -> list[list[tuple[Node, dict[str, int]]]]:
+    """Return machines of each type as they would come: like those that are there, else bare but for the label.
 
+    One for each set of taints that nodes of the type have: one that somebody has tainted tells nothing of the next.
     None for a type of which there is no machine.
     """
-    seen: dict[str, Node] = {}
+    kinds = {kind.name for kind in settings.machine_types}
+    seen: dict[str, dict[tuple[Taint, ...], Node]] = {name: {} for name in kinds}
     for one in cache.nodes.values():
-        name = one.metadata.labels.get(settings.node_type_label, "")
-        if name and name not in seen:
-            try:
-                seen[name] = _another(translate_node(one))
-            except InputError:
-                continue
-    found: list[tuple[Node, dict[str, int]] | None] = []
-    for kind in settings.machine_types:
-        if not kind.count:
-            found.append(None)
+        alike = seen.get(one.metadata.labels.get(settings.node_type_label, ""))
+        if alike is None or len(alike) == TAINTS_MOST or (() in alike and not one.spec.taints):
             continue
+        with contextlib.suppress(InputError):
+            node = _another(translate_node(one))
+            alike.setdefault(node.taints, node)
+    found: list[list[tuple[Node, dict[str, int]]]] = []
+    for kind in settings.machine_types:
         amounts = {CPU: resource_amount(CPU, kind.cpu), MEMORY: resource_amount(MEMORY, kind.memory)}
-        node = seen.get(kind.name)
-        if node is None:
-            node = Node(kind.name, tuple(amounts.items()), labels=((settings.node_type_label, kind.name),))
-        offers = {**dict(node.allocatable), **amounts}
-        offers |= {name: amounts[plain] for name, plain in RECLAIMED}
-        found.append((node, offers))
+        bare = Node(kind.name, tuple(amounts.items()), labels=((settings.node_type_label, kind.name),))
+        offered = amounts | {name: amounts[plain] for name, plain in RECLAIMED}
+        nodes = list(seen[kind.name].values()) or [bare]
+        found.append([(node, {**dict(node.allocatable), **offered}) for node in nodes] if kind.count else [])
     return found
 
 
 def _another(node: Node) -> Node:
     """Return a node like this one under a name that is nobody's, with nothing that befell this one."""
     labels = tuple((key, value) for key, value in node.labels if key != HOSTNAME)
-    taints = tuple(one for one in node.taints if not one.key.startswith(CONDITION_PREFIX))
-    return replace(node, name="", labels=labels, taints=taints, unschedulable=False, ready=True, pressures=())
+    return replace(
+        node, name="", labels=labels, taints=_own_taints(node), unschedulable=False, ready=True, pressures=()
+    )
 
 
 def _takes(sample: tuple[Node, dict[str, int]], pod: Pod) -> bool:

@@ -156,7 +156,7 @@ class Ordering:
 
     async def stop(self, nodes: Iterable[NodeView]) -> dict[str, Answer]:
         """Ask for machines to be switched off whose nodes are drained and marked; return what was answered now."""
-        due = self._due([NodeInstruction(Action.STOP, node.name, node.kind) for node in nodes])
+        due = self._due([NodeInstruction(Action.STOP, node.name, node.kind, node.uid) for node in nodes])
         answers = {one.subject: answer for one, answer in (await self._send(due)).items()}
         going = {name for name, answer in answers.items() if answer in (Answer.ACCEPTED, Answer.GONE)}
         self._stopped = (self._stopped - answers.keys()) | going
@@ -169,7 +169,7 @@ class Ordering:
 
     def due_to_stop(self, node: NodeView) -> bool:
         """Whether it is time to ask (again) for a machine to be switched off."""
-        return bool(self._due([NodeInstruction(Action.STOP, node.name, node.kind)]))
+        return bool(self._due([NodeInstruction(Action.STOP, node.name, node.kind, node.uid)]))
 
     def would(self, wanted: Mapping[str, int], nodes: Sequence[NodeView], now: float) -> tuple[NodeInstruction, ...]:
         """Return what a turn would send; changes nothing."""

@@ -2,8 +2,8 @@
 
 Called by `cotide place`. A turn: read what runs in each cluster -> plan -> raise where more is wanted -> lower where
 less is, once what was raised elsewhere is ready. Invariants: replicas never fall while what should take over is not
-ready; a cluster that does not answer counts as lost, its demand goes to the others, and in the turn in which it is back
-it is only read.
+ready, nor below ``minReplicas`` together; a cluster that does not answer counts as lost, its demand goes to the others,
+and in the turn in which it is back it is only read.
 """
 
 from __future__ import annotations
@@ -69,6 +69,8 @@ class ServiceSettings(Section):
     penalty_per_request: float = Field(default=1e-4, ge=0, le=1e6)
     band: float = Field(default=0.08, ge=0, le=1)
     """Changes below this share are left alone, unless requests would wait; chosen as in the placement experiment."""
+    min_replicas: int = Field(default=1, ge=0, le=1_000_000)
+    """Of all centres together, whatever the demand says: a forecast of nothing may be one that broke."""
     size: float = Field(default=1.0, ge=1e-3, le=1e6)
     """What a replica takes of a centre's ``servers``, and of their price."""
 
@@ -227,6 +229,8 @@ def _plan_turn(
     plan = plan_placement(PlacementProgram(model), ConvexSolver(), now, outlook)
     held = hold(now, plan.servers[0], np.ceil(plan.exact[0] - 1e-4), service.band)
     wanted = {name: int(count) for name, count in zip(names, held, strict=True) if name not in lost}
+    best = sorted(wanted, key=lambda name: (-_seen(seen, name).ready, forecast.price[0, names.index(name)]))
+    _keep_some(wanted, [(name, int(room[names.index(name)])) for name in best], service.min_replicas)
     rising = {name for name, count in wanted.items() if _seen(seen, name).replicas < count}
     unready = rising | {name for name, count in wanted.items() if _seen(seen, name).ready < count}
     set_now, waiting = {}, []
@@ -241,6 +245,13 @@ def _plan_turn(
             else:
                 set_now[name] = count
     return Turn(plan, wanted, set_now, tuple(waiting), lost, back)
+
+
+def _keep_some(wanted: dict[str, int], rooms: Sequence[tuple[str, int]], least: int) -> None:
+    """Raise what is wanted to so many replicas, as far as there is room; ``rooms``: centre and room, best first."""
+    for name, room in rooms:
+        missing = least - sum(wanted.values())
+        wanted[name] += max(min(missing, room - wanted[name]), 0)
 
 
 async def look(client: KubeClient, service: ServiceSettings) -> Seen | None:

@@ -58,7 +58,7 @@ class FakeNodes:
         """Carry an instruction out; return the answers that arrive: none, one or two."""
         if self.rng.uniform() < self.mishaps.silent / 2.0:
             return []  # it never arrived
-        action, subject, kind = instruction
+        action, subject, kind, _ = instruction
         answer = Answer.ACCEPTED
         if action is Action.START:
             answer = self._start(subject, kind, now)

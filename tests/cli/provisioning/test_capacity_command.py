@@ -70,7 +70,7 @@ def test_the_plan_follows_the_pods_and_changes_nothing(scene):
     assert document["sent"] is None
     table = run().stdout
     assert "advice only: nothing was changed" in table
-    assert "left alone, of no known type or cordoned by somebody else: n-2" in table
+    assert "left alone, of no known type, cordoned by somebody else or not ready: n-2" in table
 
 
 def test_apply_once_orders_each_node_once_whatever_the_command_answers(scene, tmp_path):
@@ -125,6 +125,23 @@ def test_a_plan_leaves_out_what_a_person_has_cordoned_as_acting_does(scene, tmp_
     assert [one["on"]["small"] for one in plans] == [1, 1]
     assert [one["unknownNodes"] for one in plans] == [["persons"]] * 2
     assert plans[0]["steps"] == plans[1]["steps"]
+
+
+def test_a_node_that_is_silent_for_longer_than_a_boot_is_no_room_and_is_left_alone(scene, tmp_path):
+    run, put, config = scene
+    config.write_text(CONFIG + actuator(tmp_path / "log"))
+    made = node("dead", "wide")
+    long_ago = "2001-09-09T01:46:40Z"
+    made["status"] = {"conditions": [{"type": "Ready", "status": "Unknown", "lastTransitionTime": long_ago}]}
+    put("/api/v1/nodes", made)
+    put("/api/v1/namespaces/default/pods", pod_manifest("waits", "1", "20Gi", labels={}))
+    document = json.loads(run("-o", "json").stdout)
+    # It came just now: whatever its condition says, it may boot still.
+    assert (document["on"]["wide"], document["unknownNodes"]) == (1, [])
+    config.write_text(config.read_text() + "  bootDeadlineSeconds: 0.000001\n")
+    document = json.loads(run("--apply", "-o", "json").stdout)
+    assert (document["on"]["wide"], document["unknownNodes"]) == (0, ["dead"])
+    assert [one.partition(" ")[0] for one in document["sent"]] == ["start"], "nobody cordons or stops it"
 
 
 def test_the_order_of_a_machine_that_came_and_was_cordoned_is_not_cancelled(scene, tmp_path):

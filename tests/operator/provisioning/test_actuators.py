@@ -75,7 +75,7 @@ async def test_a_command_or_address_that_no_system_takes_is_no_answer(caplog):
 
 
 async def test_a_webhook_gets_the_order_as_its_key_and_answers_by_status():
-    seen, codes = [], iter((200, 410, 422, 500))
+    seen, codes = [], iter((200, 410, 422, 500, 200, 200))
 
     async def hook(request: web.Request) -> web.Response:
         seen.append((request.headers["Idempotency-Key"], orjson.loads(await request.read())))
@@ -93,9 +93,12 @@ async def test_a_webhook_gets_the_order_as_its_key_and_answers_by_status():
         assert [await actuator.do(START) for _ in range(4)] == [
             Answer.ACCEPTED, Answer.GONE, Answer.FAILED, Answer.UNKNOWN,
         ]  # fmt: skip
+        for uid in ("u", "v"):  # the same machine in the morning and in the evening
+            await actuator.do(NodeInstruction(Action.STOP, "n", "a", uid))
         await runner.cleanup()
         assert await actuator.do(START) is Answer.UNKNOWN, "nobody is there"
     assert seen[0] == ("start:capacity-a-1", {"action": "start", "subject": "capacity-a-1", "kind": "a"})
+    assert [key for key, _ in seen[4:]] == ["stop:n:u", "stop:n:v"], "who knows a key does nothing for it again"
 
 
 @pytest.fixture

@@ -45,11 +45,16 @@ def cache_of(*objects: NodeObject | PodObject) -> ObjectCache:
     return cache
 
 
-def viewed(*pods: Pod, nodes: tuple[NodeObject, ...] = (), slack: tuple[tuple[int, int], ...] = ()) -> LiveView:
+def viewed(
+    *pods: Pod,
+    nodes: tuple[NodeObject, ...] = (),
+    slack: tuple[tuple[int, int], ...] = (),
+    young: frozenset[str] = frozenset(),
+) -> LiveView:
     shown = [pod_object(one.key.partition("/")[2], namespace="d") for one in pods]
     cache = cache_of(*nodes, *shown)
     there = [NodeView(one.metadata.name, "a") for one in nodes]
-    return live_view(cache, {one.key: one for one in pods}, there, (), slack, SETTINGS, NOW)
+    return live_view(cache, {one.key: one for one in pods}, there, (), slack, SETTINGS, NOW, young=young)
 
 
 def test_a_node_that_boots_counts_and_one_that_was_not_ready_for_longer_than_a_boot_is_lost() -> None:
@@ -101,6 +106,44 @@ def test_a_new_machine_is_like_those_that_are_there_but_for_what_befell_them() -
     plain, tolerant = pod("plain"), pod("tolerant", tolerations=(Toleration("dedicated", "Exists", "", ""),))
     found = viewed(plain, tolerant, nodes=(cordoned,))
     assert found.hopeless == ("d/plain",)
+
+
+KEPT = {"key": "maintenance", "value": "", "effect": "NoSchedule"}
+TOLERANT = (Toleration("maintenance", "Exists", "", ""),)
+
+
+def short_of_disk(name: str) -> NodeObject:
+    made = node_manifest(name, "4", memory="8Gi")
+    made["metadata"] |= {"labels": {LABEL: "a"}}
+    made["status"]["conditions"] = [{"type": what, "status": "True"} for what in ("Ready", "DiskPressure")]
+    return msgspec.convert(made, NodeObject)
+
+
+def test_a_node_that_somebody_has_tainted_tells_nothing_of_the_next_machine_of_its_type() -> None:
+    for order in ((machine("n", taints=[KEPT]), machine("m")), (machine("m"), machine("n", taints=[KEPT]))):
+        assert viewed(pod("plain"), nodes=order).hopeless == ()
+
+
+def test_a_pool_whose_nodes_are_all_tainted_helps_nobody_who_does_not_tolerate_that() -> None:
+    taints = [{"key": "team", "value": name, "effect": "NoSchedule"} for name in ("a", "b")]
+    pool = tuple(machine(one["value"], taints=[one]) for one in taints)
+    tolerant = pod("tolerant", tolerations=(Toleration("team", "Equal", "b", ""),))
+    assert viewed(pod("plain"), tolerant, nodes=pool).hopeless == ("d/plain",)
+
+
+def test_a_node_that_refuses_all_who_wait_and_would_fit_is_shut_and_one_that_boots_is_not() -> None:
+    nodes = (machine("kept", taints=[KEPT]), short_of_disk("full"), machine("open"))
+    assert viewed(pod("plain"), nodes=nodes).view.shut == {"kept", "full"}
+    assert viewed(pod("plain"), nodes=nodes, young=frozenset({"kept", "full"})).view.shut == frozenset()
+    assert viewed(nodes=nodes).view.shut == frozenset(), "nobody waits"
+
+
+def test_a_node_is_not_shut_to_those_who_tolerate_its_taint_as_far_as_they_fit_what_is_free() -> None:
+    nodes = (machine("kept", taints=[KEPT]), machine("open"))
+    small, large = pod("small", 1000, tolerations=TOLERANT), pod("large", 4000, tolerations=TOLERANT)
+    runs = running_pod("runs", "kept")
+    assert viewed(pod("plain"), small, runs, nodes=nodes).view.shut == frozenset()
+    assert viewed(pod("plain"), large, runs, nodes=nodes).view.shut == {"kept"}
 
 
 def test_pods_that_ended_or_have_gates_or_ask_for_nothing_need_no_machine() -> None:

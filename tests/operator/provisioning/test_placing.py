@@ -65,6 +65,28 @@ def test_replicas_that_are_asked_for_are_not_ready_whatever_an_old_status_says()
     assert (turn.set_now, turn.waiting) == ({"east": 4}, ("west",))
 
 
+def of_nothing(seen: dict[str, Seen | None], room: int = 10, **service: Any) -> dict[str, int]:
+    """Return what is wanted where nothing is asked for; east is the cheaper one."""
+    settings = PlaceSettings.model_validate(
+        {"centres": [centre("east", room), centre("west", room)], "deployment": "web", **RULES, **service}
+    )
+    price = np.array([[1.0, 2.0]] * 2)
+    return plan_turns(settings, {ONE_SERVICE: np.zeros((2, 1))}, price, {ONE_SERVICE: seen})[ONE_SERVICE].wanted
+
+
+def test_a_service_for_which_nothing_is_foreseen_keeps_a_replica_where_it_stands() -> None:
+    assert of_nothing({"east": Seen(1, 1), "west": Seen(3, 3)}) == {"east": 0, "west": 1}
+    assert of_nothing({"east": NOTHING, "west": NOTHING}) == {"east": 1, "west": 0}
+    assert of_nothing({"east": None, "west": Seen(3, 3)}) == {"west": 1}
+
+
+def test_a_service_keeps_as_many_replicas_as_its_section_says_and_there_is_room_for() -> None:
+    seen: dict[str, Seen | None] = {"east": Seen(1, 1), "west": Seen(3, 3)}
+    assert of_nothing(seen, minReplicas=0) == {"east": 0, "west": 0}
+    assert of_nothing(seen, 2, minReplicas=3) == {"east": 1, "west": 2}
+    assert of_nothing(seen, 0) == {"east": 0, "west": 0}
+
+
 @pytest.mark.parametrize(
     ("service", "path"),
     [

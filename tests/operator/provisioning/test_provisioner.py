@@ -106,6 +106,7 @@ async def test_a_machine_is_switched_off_only_when_the_server_says_that_no_pod_i
     scene.listed = [pod_manifest("own", namespace="d", uid="o", **daemon)]
     await scene.look()
     assert scene.asks() == [(Action.STOP, "gone")], "each node has its own of a DaemonSet"
+    assert scene.asked[0].uid == scene.mirror.nodes["gone"].metadata.uid != "", "its next life is stopped anew"
 
 
 async def test_nothing_may_go_before_there_is_a_plan_and_then_what_it_can_do_without() -> None:
@@ -227,3 +228,17 @@ async def test_what_was_foreseen_is_scored_when_its_time_has_come() -> None:
     await scene.look(8)  # every minute; foreseen for the end of a step of five
     text = scene.telemetry.text().decode()
     assert 'cotide_provisioning_forecasts_total{outcome="below_p50"} 3.0' in text
+
+
+async def test_what_can_not_be_planned_is_told_as_what_it_is_with_and_without_a_plan_before(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    await scene.look()
+    assert "there is no plan of capacity yet: " in caplog.text
+    scene.has("n")
+    scene.runs(1)
+    await scene.look()
+    scene.pods.clear()
+    await scene.look()
+    assert "the last plan of capacity stays: " in caplog.text

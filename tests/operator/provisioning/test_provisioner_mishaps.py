@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 from manifests import node_manifest
-from provisioner_scene import CAME, LABEL, Scene
+from provisioner_scene import CAME, LABEL, ORIGIN, Scene
 
 from cotide_core.consolidation.removal.watching import Mark
 from cotide_core.errors import ClusterError
-from cotide_core.provisioning.node_orders import Action, Answer, OrderBook
+from cotide_core.provisioning.node_orders import Action, Answer, NodeOrder, OrderBook
 from cotide_kube.objects import NodeObject
 from cotide_operator.provisioning.cluster_view import ORDER_LABEL
 
@@ -112,6 +112,62 @@ async def test_a_machine_that_came_and_that_somebody_has_cordoned_is_no_late_one
     await scene.look(2)
     assert scene.asks()[1:] == [(Action.START, "capacity-a-2")]
     assert "NodeLate" not in scene.instructions
+
+
+async def test_a_pod_beside_a_node_that_takes_nobody_has_a_machine_ordered_once_and_not_while_that_node_may_boot() -> (
+    None
+):
+    """An idle machine whose disk is full, or that somebody keeps for himself, is there and helps nobody."""
+    for taints, pressure in (([{"key": "mine", "value": "", "effect": "NoSchedule"}], "False"), ([], "True")):
+        scene = Scene()
+        scene.has("n")
+        made = node_manifest("n", "4", memory="64Gi")
+        made["metadata"] |= {"labels": {LABEL: "a"}, "creationTimestamp": CAME}
+        made["spec"] = {"taints": taints}
+        made["status"]["conditions"] = [{"type": "Ready", "status": "True", "lastTransitionTime": CAME}]
+        made["status"]["conditions"].append({"type": "DiskPressure", "status": pressure, "lastTransitionTime": CAME})
+        scene.has("m")
+        scene.runs(4, "m")
+        scene.mirror.apply("nodes", "MODIFIED", msgspec.convert(made, NodeObject))
+        scene.runs(1)
+        scene.pods["d/n-0"] = scene.pods["d/n-0"]._replace(node=None)
+        await scene.look(3)
+        assert scene.asks() == []
+        scene.clock.wall = ORIGIN + scene.settings.boot_deadline_seconds + 60.0
+        await scene.look(3)
+        assert scene.asks() == [(Action.START, "capacity-a-1")]
+
+
+async def test_a_machine_of_a_type_that_has_left_the_configuration_ends_its_order_all_the_same() -> None:
+    scene = Scene()
+    scene.book = OrderBook(orders=(NodeOrder("capacity-old-1", "old", ORIGIN, accepted=True),))
+    joined(scene, {LABEL: "a", ORDER_LABEL: "capacity-old-1"})
+    scene.runs(1, "came")
+    await scene.look(2)
+    assert scene.book.orders == ()
+    assert "NodeCame" in scene.instructions
+
+
+async def test_a_late_order_whose_node_came_without_its_type_says_so() -> None:
+    for labels, said in (({}, "is not set"), ({LABEL: "b"}, "is 'b'")):
+        scene = Scene()
+        messages: list[str] = []
+        scene.node_order = lambda *found, messages=messages: messages.append(found[-1])  # type: ignore[method-assign]
+        scene.runs(1)
+        scene.pods |= {key: one._replace(node=None) for key, one in scene.pods.items()}
+        await scene.look(2)
+        joined(scene, {**labels, ORDER_LABEL: "capacity-a-1"})
+        scene.clock.wall += scene.settings.boot_deadline_seconds + 60.0
+        await scene.look()
+        words = f"came came, but its label {LABEL} {said}, which is no machine type: the order is cancelled"
+        assert messages[-1] == words
+
+
+def joined(scene: Scene, labels: dict[str, str]) -> None:
+    """Let a machine join as a node with these labels."""
+    made = node_manifest("came", "4", memory="64Gi")
+    made["metadata"] |= {"labels": labels, "creationTimestamp": CAME}
+    scene.mirror.apply("nodes", "ADDED", msgspec.convert(made, NodeObject))
 
 
 def not_ready(scene: Scene, name: str) -> None:

@@ -113,7 +113,7 @@ class Scene:
         self.frees.marks |= marks
         for name in (*names, *marks):
             made = node_manifest(name, "4", memory="64Gi")
-            made["metadata"] |= {"labels": {LABEL: "a"}, "creationTimestamp": CAME}
+            made["metadata"] |= {"labels": {LABEL: "a"}, "creationTimestamp": CAME, "uid": f"uid-of-{name}"}
             made["spec"] = {"unschedulable": True} if name in marks else {}
             self.mirror.apply("nodes", "ADDED", msgspec.convert(made, NodeObject))
             self.state.apply(node_upserted(name, 4000))
