@@ -3,7 +3,8 @@
 Called by `cotide consolidate`. Nodes are tried cheapest first (fewest pods, then fewest bytes), each as a whole: only
 when every pod of a node finds another is it freed. Nodes that took a moved pod are not freed, so that nobody moves
 twice, and moves need no order among each other: every target has room as things are, and none is freed. Nodes that are
-empty are free without a move, and take nothing. No more pods of a gang move than it can spare.
+empty are free without a move, and take nothing. No more pods of a gang move than it can spare. Nodes that are being
+drained come first: what is still on them will need room too, and room that is not kept for it would be given twice.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class DrainPlan:
     Attributes
     ----------
     freed : in the order to go through. emptying : nodes better left to empty by themselves.
-    kept : nodes with a pod that must stay, one such pod each. used_before, used_after : nodes with pods to place.
+    kept : nodes with a pod that must stay, one such pod each.
+    used_before, used_after : nodes with pods to place, now and when this plan, and what is begun, is carried out.
     fewest : no plan, whatever it moves, has fewer nodes in use (by volume of the requests).
     """
 
@@ -65,9 +67,19 @@ class DrainPlan:
         return sum(len(one.moves) for one in self.freed)
 
 
-def drain_plan(columns: RemovalColumns, rules: MoveRules, excluded: Booleans | None = None) -> DrainPlan:
-    """Return the plan; `excluded`: (N,) nodes that are not to be freed (they may take pods)."""
+def drain_plan(
+    columns: RemovalColumns, rules: MoveRules, excluded: Booleans | None = None, begun: Booleans | None = None
+) -> DrainPlan:
+    """Return the plan of further nodes.
+
+    Parameters
+    ----------
+    excluded : (N,) nodes that are not to be freed (they may take pods).
+    begun : (N,) nodes that are being drained. Their pods get room before all others; where one of them finds none, no
+        node with pods is freed.
+    """
     board = board_of(columns, rules.reserve_share)
+    begun = np.zeros(columns.nodes, np.bool_) if begun is None else begun & ~board.closed
     alive = ~board.closed
     present = columns.stays != Stay.GOES
     loads = np.bincount(columns.row_of[present], minlength=columns.nodes)
@@ -75,14 +87,18 @@ def drain_plan(columns: RemovalColumns, rules: MoveRules, excluded: Booleans | N
     blocked = np.zeros(columns.nodes, np.bool_)
     blocked[columns.row_of[present & (columns.stays != Stay.NONE)]] = True
     used = alive & (loads > 0)
-    excluded = np.zeros(columns.nodes, np.bool_) if excluded is None else excluded
+    excluded = begun if excluded is None else excluded | begun
     emptying = _emptying(columns, rules, used & ~excluded)
     on_their_own = np.isin(np.arange(columns.nodes), [row for row, _ in emptying])
     # What is empty, or will be, takes nothing.
     board.closed[alive & ((loads == 0) | on_their_own) & ~excluded] = True
-    tried = np.flatnonzero(used & ~blocked & ~excluded & ~on_their_own)
-    tried = tried[np.lexsort((tried, weights[tried], loads[tried]))]
     targets = np.full(len(columns.keys), -2, np.int64)
+    # A pod that a budget holds now, since another of its service is on its way, goes all the same when that is ready.
+    stuck = replace_pods(board, np.flatnonzero(begun), targets, False) > 0
+    received = np.zeros(columns.nodes, np.bool_)
+    received[targets[targets >= 0]] = True
+    tried = np.flatnonzero(used & ~blocked & ~excluded & ~on_their_own & ~received)
+    tried = np.zeros(0, np.int64) if stuck else tried[np.lexsort((tried, weights[tried], loads[tried]))]
     spare = GangSpare(columns.gang_of, np.maximum(columns.gang_spare, 0))
     freed_rows = free_in_turn(board, spare, tried, targets, rules.most_moves, rules.moves_per_node)
     empty = np.flatnonzero(alive & (loads == 0) & ~excluded)
@@ -92,7 +108,7 @@ def drain_plan(columns: RemovalColumns, rules: MoveRules, excluded: Booleans | N
         tuple(one for _, one in emptying),
         tuple(_kept(columns, np.flatnonzero(blocked & used & ~on_their_own))),
         int(np.count_nonzero(used)),
-        int(np.count_nonzero(used)) - int(np.count_nonzero(freed_rows)),
+        int(np.count_nonzero(used if stuck else used & ~begun)) - int(np.count_nonzero(freed_rows)),
         _fewest(columns, present),
     )
 
