@@ -250,8 +250,14 @@ class Consolidator:
         )
         started = time.perf_counter()
         planned = await asyncio.to_thread(
-            plan_of, dependencies.mirror.copied(), dict(dependencies.pods), engine_view, self._spared(), now
-        )  # fmt: skip
+            plan_of,
+            dependencies.mirror.copied(),
+            dict(dependencies.pods),
+            engine_view,
+            self._spared(),
+            now,
+            tuple(self._drains),
+        )
         dependencies.telemetry.consolidation_plan_seconds.observe(time.perf_counter() - started)
         for view, nodes in (
             ("used", planned.plan.used_before),

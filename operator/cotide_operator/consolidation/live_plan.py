@@ -6,7 +6,7 @@ operator's engine was told; the picture beside them keeps the constraints of pod
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,13 +87,19 @@ def engine_view_of(state: ClusterState, forecaster: QosForecaster, threshold: fl
 
 
 def plan_of(
-    cache: ObjectCache, known: Mapping[str, Pod], engine_view: EngineView, settings: ConsolidationSettings, now: float
+    cache: ObjectCache,
+    known: Mapping[str, Pod],
+    engine_view: EngineView,
+    settings: ConsolidationSettings,
+    now: float,
+    draining: Collection[str] = (),
 ) -> LivePlan:
     """Return the plan.
 
     Parameters
     ----------
     cache : a copy that nobody changes. known : pods as the engine was told of them. now : on the operator's clock.
+    draining : nodes that are being drained; room is kept for what is still on them.
     """
     picture = picture_of(cache, now, known)
     state, rules = picture.state, settings.moves()
@@ -105,11 +111,12 @@ def plan_of(
     excluded = np.array([node is None or node.unschedulable or in_pools(node, pools) for node in nodes], np.bool_)
     columns = columns_of(state, picture.constraints(rules), now, Outlook(_room(engine_view, nodes), guard))
     excluded = excluded[: columns.nodes]
-    plan = drain_plan(columns, rules, excluded)
+    begun = np.isin(np.array(columns.names), list(draining))
+    plan = drain_plan(columns, rules, excluded, begun)
     refused: tuple[Refusal, ...] = ()
     if engine_view.room:
         free = columns_of(state, picture.constraints(rules), now, Outlook(None, guard))
-        refused = _refused(columns, drain_plan(free, rules, excluded))
+        refused = _refused(columns, drain_plan(free, rules, excluded, begun))
     uids = {one.pod.key: one.pod.uid for one in state.records()}
     going = {one.pod.key for one in state.records() if one.pod.terminating}
     goes = frozenset(going | {key for key, facts in picture.facts.items() if facts.goes_with_node})

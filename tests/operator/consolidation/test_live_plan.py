@@ -1,18 +1,24 @@
-"""The operator's own plan: nodes of pools that the configuration leaves out are not freed."""
+"""The operator's own plan: pools that the configuration leaves out, and drains that go on meanwhile."""
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+from hand_clock import HandClock
 from manifests import pod_manifest
 
 from cotide_core.forecasting.heuristics import HeuristicQos
+from cotide_core.state.cluster_state import ClusterState
 from cotide_kube.objects import NodeObject, PodObject
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.config.consolidation_settings import ConsolidationSettings
+from cotide_operator.consolidation.controller import ConsolidationDependencies, Consolidator
 from cotide_operator.consolidation.live_plan import EngineView, plan_of
+from cotide_operator.observability.metrics import Metrics
 
 BLIND = EngineView({}, {}, HeuristicQos(), 0.5)
 """Of an engine that was told no use, no rates."""
@@ -45,3 +51,41 @@ def test_a_node_of_a_pool_that_is_left_out_takes_pods_and_is_not_freed(
     settings = ConsolidationSettings(enabled=True, excluded_nodes=pools)
     planned = plan_of(two_nodes(), {}, BLIND, settings, now=2_000_000_000.0)
     assert [one.node for one in planned.plan.freed if one.moves] == freed
+
+
+def test_room_is_kept_for_what_is_still_on_a_node_that_is_being_drained() -> None:
+    settings = ConsolidationSettings(enabled=True)
+    planned = plan_of(two_nodes(), {}, BLIND, settings, 2_000_000_000.0, ("n1",))
+    assert planned.plan.freed == (), "n0 takes what is on n1"
+
+
+class Scene:
+    """The two nodes as an operator sees them that drains some already; nothing is written."""
+
+    def __init__(self, *draining: str) -> None:
+        none: Any = None
+        scene: Any = self
+        around = ConsolidationDependencies(
+            client=none, mirror=two_nodes(), board=none, clock=HandClock(2_000_000_000.0), recorder=scene,
+            telemetry=Metrics(), engine=lambda: SimpleNamespace(state=ClusterState()),  # type: ignore[arg-type,return-value]  # all that is read
+            pods={}, forecaster=HeuristicQos, note=lambda _: None, scheduler_name="cotide", risk_threshold=0.5,
+            slot_seconds=300.0,
+        )  # fmt: skip
+        settings = ConsolidationSettings(enabled=True, stable_seconds=0.0, moves_at_once=5)
+        self.consolidator = Consolidator(around, settings)
+        self.consolidator._drains = {name: asyncio.create_task(asyncio.sleep(60.0)) for name in draining}
+
+    async def drains(self) -> set[str]:
+        """Return what is being drained after one look."""
+        await self.consolidator.look()
+        found = set(self.consolidator._drains)
+        for drain in self.consolidator._drains.values():
+            drain.cancel()
+        return found
+
+    def node(self, *said: Any) -> None: ...
+
+
+async def test_nothing_is_drained_for_room_that_a_drain_that_goes_on_needs() -> None:
+    assert await Scene().drains() == {"n0"}
+    assert await Scene("n1").drains() == {"n1"}

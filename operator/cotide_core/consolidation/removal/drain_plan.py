@@ -2,14 +2,18 @@
 
 Called by `cotide consolidate`. Nodes are tried cheapest first (fewest pods, then fewest bytes), each as a whole: only
 when every pod of a node finds another is it freed. Nodes that took a moved pod are not freed, so that nobody moves
-twice, and moves need no order among each other: every target has room as things are, and none is freed. Nodes that are
-empty are free without a move, and take nothing. No more pods of a gang move than it can spare.
+twice, and moves need no order among each other: every target has room as things are, and none is freed. So a light
+node that took a pod of a lighter one costs a freed node, or a heavier one in its place: further tries set the lightest
+nodes aside, as many as the first try freed and some more, which take nothing until they are found not to go. The try
+that frees most nodes counts, of those the one that moves fewest pods. Nodes that are empty are free without a move,
+and take nothing. No more pods of a gang move than it can spare. Nodes that are being drained come first: what is still
+on them will need room too, and room that is not kept for it would be given twice.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -20,6 +24,11 @@ from cotide_core.consolidation.removal.stays import WORDS, MoveRules, Stay
 from cotide_core.consolidation.removal.what_if import Left, Move
 from cotide_core.kernels.compiled import compiled
 from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
+
+SET_ASIDE: Final = (1.0, 1.05, 1.1, 1.2)
+"""Nodes that further tries set aside, as shares of what the first try freed (chosen: no one of them is best always)."""
+SET_ASIDE_MOST: Final = 2000
+"""Nodes of a cluster in which there are further tries (chosen: all take less than the first takes with 10,000)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +57,8 @@ class DrainPlan:
     Attributes
     ----------
     freed : in the order to go through. emptying : nodes better left to empty by themselves.
-    kept : nodes with a pod that must stay, one such pod each. used_before, used_after : nodes with pods to place.
+    kept : nodes with a pod that must stay, one such pod each.
+    used_before, used_after : nodes with pods to place, now and when this plan, and what is begun, is carried out.
     fewest : no plan, whatever it moves, has fewer nodes in use (by volume of the requests).
     """
 
@@ -65,9 +75,19 @@ class DrainPlan:
         return sum(len(one.moves) for one in self.freed)
 
 
-def drain_plan(columns: RemovalColumns, rules: MoveRules, excluded: Booleans | None = None) -> DrainPlan:
-    """Return the plan; `excluded`: (N,) nodes that are not to be freed (they may take pods)."""
+def drain_plan(
+    columns: RemovalColumns, rules: MoveRules, excluded: Booleans | None = None, begun: Booleans | None = None
+) -> DrainPlan:
+    """Return the plan of further nodes.
+
+    Parameters
+    ----------
+    excluded : (N,) nodes that are not to be freed (they may take pods).
+    begun : (N,) nodes that are being drained. Their pods get room before all others; where one of them finds none, no
+        node with pods is freed.
+    """
     board = board_of(columns, rules.reserve_share)
+    begun = np.zeros(columns.nodes, np.bool_) if begun is None else begun & ~board.closed
     alive = ~board.closed
     present = columns.stays != Stay.GOES
     loads = np.bincount(columns.row_of[present], minlength=columns.nodes)
@@ -75,26 +95,58 @@ def drain_plan(columns: RemovalColumns, rules: MoveRules, excluded: Booleans | N
     blocked = np.zeros(columns.nodes, np.bool_)
     blocked[columns.row_of[present & (columns.stays != Stay.NONE)]] = True
     used = alive & (loads > 0)
-    excluded = np.zeros(columns.nodes, np.bool_) if excluded is None else excluded
+    excluded = begun if excluded is None else excluded | begun
     emptying = _emptying(columns, rules, used & ~excluded)
     on_their_own = np.isin(np.arange(columns.nodes), [row for row, _ in emptying])
     # What is empty, or will be, takes nothing.
     board.closed[alive & ((loads == 0) | on_their_own) & ~excluded] = True
-    tried = np.flatnonzero(used & ~blocked & ~excluded & ~on_their_own)
-    tried = tried[np.lexsort((tried, weights[tried], loads[tried]))]
     targets = np.full(len(columns.keys), -2, np.int64)
-    spare = GangSpare(columns.gang_of, np.maximum(columns.gang_spare, 0))
-    freed_rows = free_in_turn(board, spare, tried, targets, rules.most_moves, rules.moves_per_node)
+    # A pod that a budget holds now, since another of its service is on its way, goes all the same when that is ready.
+    stuck = replace_pods(board, np.flatnonzero(begun), targets, False) > 0
+    received = np.zeros(columns.nodes, np.bool_)
+    received[targets[targets >= 0]] = True
+    tried = np.flatnonzero(used & ~blocked & ~excluded & ~on_their_own & ~received)
+    tried = np.zeros(0, np.int64) if stuck else tried[np.lexsort((tried, weights[tried], loads[tried]))]
+    best = _best_try(columns, board, rules, tried, targets)
     empty = np.flatnonzero(alive & (loads == 0) & ~excluded)
-    freed = [_freed(columns, board, int(row), targets) for row in (*empty, *tried[freed_rows])]
+    freed = [_freed(columns, board, int(row), best.targets) for row in (*empty, *tried[best.freed])]
     return DrainPlan(
         tuple(freed),
         tuple(one for _, one in emptying),
         tuple(_kept(columns, np.flatnonzero(blocked & used & ~on_their_own))),
         int(np.count_nonzero(used)),
-        int(np.count_nonzero(used)) - int(np.count_nonzero(freed_rows)),
+        int(np.count_nonzero(used if stuck else used & ~begun)) - best.nodes,
         _fewest(columns, present),
     )
+
+
+class _Try(NamedTuple):
+    """Which of the rows it freed, each pod's target, and how many nodes and pods these are."""
+
+    freed: Booleans
+    targets: Integers
+    nodes: int
+    moves: int
+
+
+def _best_try(columns: RemovalColumns, board: Board, rules: MoveRules, rows: Integers, targets: Integers) -> _Try:
+    """Return the try that frees most, then moves least, then sets fewest aside; `targets`: of pods placed before."""
+    before = int(np.count_nonzero(targets >= 0))
+
+    def one(aside: int) -> _Try:
+        found = targets.copy()
+        spare = GangSpare(columns.gang_of, np.maximum(columns.gang_spare, 0))
+        own = board._replace(free=board.free.copy(), services=board.services.copy(), closed=board.closed.copy())
+        freed = free_in_turn(own, spare, rows, found, rules.most_moves, rules.moves_per_node, aside)
+        return _Try(freed, found, int(np.count_nonzero(freed)), int(np.count_nonzero(found >= 0)) - before)
+
+    best = first = one(0)
+    if len(rows) and columns.nodes <= SET_ASIDE_MOST:
+        for aside in sorted({min(round(first.nodes * share), len(rows)) for share in SET_ASIDE} - {0}):
+            other = one(aside)
+            if (other.nodes, -other.moves) > (best.nodes, -best.moves):
+                best = other
+    return best
 
 
 class GangSpare(NamedTuple):
@@ -127,46 +179,78 @@ def take_spare(board: Board, spare: GangSpare, row: int) -> bool:
 
 
 @compiled
+def free_one(board: Board, spare: GangSpare, row: int, targets: Integers) -> int:
+    """Free a node if all its pods find another: 0 then; else the number of a pod that finds none and 1, -1 of gangs."""
+    if not take_spare(board, spare, row):
+        return -1
+    one = np.full(1, row, np.int64)
+    without = replace_pods(board, one, targets, True)
+    if without:
+        give_spare(board, spare, row, 1)
+    return without
+
+
+@compiled
+def movable_pods(board: Board, row: int) -> int:
+    """Return how many pods of a node would move."""
+    count = 0
+    for index in range(board.first[row], board.first[row + 1]):
+        count += board.stays[board.pods[index]] == 0
+    return count
+
+
+@compiled
 def free_in_turn(
-    board: Board, spare: GangSpare, rows: Integers, targets: Integers, most_moves: int, moves_per_node: int
+    board: Board, spare: GangSpare, rows: Integers, targets: Integers, most_moves: int, moves_per_node: int, aside: int
 ) -> Booleans:
     """Free one node after the other while all its pods find another; returns which of the rows were freed.
 
-    Room only becomes less as the plan grows. So a shape that finds no node when one node asks and none when another
-    does (each time all but the asking node were looked at) never will again; nodes with such a pod are passed over.
+    The first `aside` rows take nothing until they were asked and did not go. After them room only becomes less as the
+    plan grows. So a shape that finds no node when one node asks and none when another does (each time all but the
+    asking node were looked at) never will again; nodes with such a pod are passed over.
     """
-    hopeless = np.zeros(board.takes.shape[0], np.int64)
     freed = np.zeros(rows.shape[0], np.bool_)
     received = np.zeros(board.closed.shape[0], np.bool_)
-    one = np.zeros(1, np.int64)
     moved = 0
+    for at in range(aside):
+        board.closed[rows[at]] = True
+    for at in range(aside):
+        row, count = rows[at], movable_pods(board, rows[at])
+        if count <= moves_per_node and moved + count <= most_moves and not received[row]:
+            freed[at] = free_one(board, spare, row, targets) == 0
+        board.closed[row] = freed[at]
+        if freed[at]:
+            moved += count
+            note_received(board, row, targets, received)
+    hopeless = np.zeros(board.takes.shape[0], np.int64)
     for at in range(rows.shape[0]):
-        row = rows[at]
-        count, stuck = 0, False
+        row, count = rows[at], movable_pods(board, rows[at])
+        stuck = False
         for index in range(board.first[row], board.first[row + 1]):
-            if board.stays[board.pods[index]] == 0:
-                count += 1
-                stuck = stuck or hopeless[board.shape_of[board.pods[index]]] > 1
-        if stuck or received[row] or count > moves_per_node or moved + count > most_moves:
+            pod = board.pods[index]
+            stuck = stuck or (board.stays[pod] == 0 and hopeless[board.shape_of[pod]] > 1)
+        if stuck or freed[at] or received[row] or count > moves_per_node or moved + count > most_moves:
             continue
-        if not take_spare(board, spare, row):
-            continue
-        one[0] = row
-        without = replace_pods(board, one, targets, True)
-        if without:
+        without = free_one(board, spare, row, targets)
+        if without > 0:
             # It may have been another pod of its own node that took the last room: ask for it alone.
             shape = board.shape_of[without - 1]
             board.closed[row] = True
             hopeless[shape] += best_node(board, shape) < 0
             board.closed[row] = False
-            give_spare(board, spare, row, 1)
-        else:
+        elif without == 0:
             freed[at] = True
             moved += count
-            for index in range(board.first[row], board.first[row + 1]):
-                if targets[board.pods[index]] >= 0:
-                    received[targets[board.pods[index]]] = True
+            note_received(board, row, targets, received)
     return freed
+
+
+@compiled
+def note_received(board: Board, row: int, targets: Integers, received: Booleans) -> None:
+    """Mark the nodes that took the pods of a freed one."""
+    for index in range(board.first[row], board.first[row + 1]):
+        if targets[board.pods[index]] >= 0:
+            received[targets[board.pods[index]]] = True
 
 
 def _freed(columns: RemovalColumns, board: Board, row: int, targets: Integers) -> Freed:
