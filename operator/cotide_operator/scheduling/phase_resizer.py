@@ -80,9 +80,9 @@ REFUSED_MOST_SECONDS: Final = 3600.0
 """Chosen: a pod that can never be resized costs a request an hour."""
 WRITES_AT_ONCE: Final = 16
 """Pods that are written to at the same time; chosen: a node's or two, and a small part of a client's connections."""
-LOOKS_AT_ONCE: Final = 500
+EXAMINED_AT_ONCE: Final = 500
 """Pods that are looked at in one cycle; chosen: 15 to 25 ms of the deciding loop where all are written to."""
-LOOKS_A_PERIOD: Final = 2000
+EXAMINED_A_PERIOD: Final = 2000
 """Pods that did not change and are looked at in `PERIOD_SECONDS`; chosen: 6 % of a core, however many there are."""
 GRANTED_ANYWAY_SECONDS: Final = 600.0
 """Chosen: room that is kept for a wish comes when a batch pod of the node ends; beside services alone it never may."""
@@ -208,7 +208,7 @@ class PhaseResizer:
             self._relieved.add(pod.spec.node_name)
 
     async def run(self) -> None:
-        """Have phased pods looked at every `PERIOD_SECONDS`, all of them or `LOOKS_A_PERIOD`, until cancelled."""
+        """Have phased pods looked at every `PERIOD_SECONDS`, all of them or `EXAMINED_A_PERIOD`, until cancelled."""
         try:
             while True:
                 await asyncio.sleep(max(PERIOD_SECONDS / self._clock.speed, 1.0 / POLLS_PER_SECOND))
@@ -228,11 +228,11 @@ class PhaseResizer:
         self._nudge()
 
     def look_at_some(self) -> None:
-        """Have the next of all phased pods looked at, or all where they are no more than `LOOKS_A_PERIOD`."""
+        """Have the next of all phased pods looked at, or all where they are no more than `EXAMINED_A_PERIOD`."""
         if not self._unchanged:
             self._unchanged = self._phased_pods()
-        self._touched.update(dict.fromkeys(self._unchanged[:LOOKS_A_PERIOD]))
-        del self._unchanged[:LOOKS_A_PERIOD]
+        self._touched.update(dict.fromkeys(self._unchanged[:EXAMINED_A_PERIOD]))
+        del self._unchanged[:EXAMINED_A_PERIOD]
         self._nudge()
 
     async def written(self) -> None:
@@ -244,7 +244,7 @@ class PhaseResizer:
         return bool(self._touched or self._relieved)
 
     def take_room(self) -> None:
-        """Ask for new sizes, the longest wait of a node first, and grant phases; at most for `LOOKS_AT_ONCE` pods.
+        """Ask for new sizes, the longest wait of a node first, and grant phases; at most for `EXAMINED_AT_ONCE` pods.
 
         What the scheduler counts as free must include all that it was told to expect.
         """
@@ -253,8 +253,8 @@ class PhaseResizer:
             due |= self._waiting.pop(node, {})
         due |= self._touched
         self._relieved.clear()
-        self._touched = dict.fromkeys(islice(due, LOOKS_AT_ONCE, None))
-        pods = self._running(islice(due, LOOKS_AT_ONCE), self._clock.now())
+        self._touched = dict.fromkeys(islice(due, EXAMINED_AT_ONCE, None))
+        pods = self._running(islice(due, EXAMINED_AT_ONCE), self._clock.now())
         rooms: dict[str, Amounts] = {}
         for one in sorted(pods, key=lambda one: one.known.progress.since_seconds):
             try:

@@ -23,7 +23,7 @@ async def test_a_pod_at_which_the_resizer_fails_is_set_aside_and_the_others_go_o
 async def test_of_very_many_pods_some_are_looked_at_in_each_cycle_and_all_of_them_in_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(phase_resizer, "LOOKS_AT_ONCE", 2)
+    monkeypatch.setattr(phase_resizer, "EXAMINED_AT_ONCE", 2)
     scene = Scene()
     for number in range(5):
         scene.see("2", name=f"p{number}")
@@ -39,14 +39,14 @@ async def test_of_very_many_pods_some_are_looked_at_in_each_cycle_and_all_of_the
 async def test_where_nothing_changes_a_bounded_number_of_pods_is_looked_at_each_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(phase_resizer, "LOOKS_A_PERIOD", 2)
+    monkeypatch.setattr(phase_resizer, "EXAMINED_A_PERIOD", 2)
     scene = Scene()
     for number in range(5):
         scene.see("500m", name=f"p{number}")
     await scene.after(0)
-    looked = []
+    examined = []
     for _ in range(3):
         scene.resizer.look_at_some()
-        looked.append(sorted(scene.resizer._touched))
+        examined.append(sorted(scene.resizer._touched))
         scene.resizer.take_room()
-    assert looked == [["d/p0", "d/p1"], ["d/p2", "d/p3"], ["d/p4"]]
+    assert examined == [["d/p0", "d/p1"], ["d/p2", "d/p3"], ["d/p4"]]
