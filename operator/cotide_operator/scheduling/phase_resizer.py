@@ -101,6 +101,8 @@ class _Known:
     wished : the position of the phase that it was asked for; -1 for none.
     infeasible : the same of a size that its kubelet called infeasible.
     granted, granted_at : the phase and the note that were written last, and the wall's monotonic second.
+    on_its_way, on_its_way_at : a smaller size that its kubelet may be about to set though the spec asks for more again,
+        and since when; None for none.
     """
 
     run: str
@@ -114,6 +116,8 @@ class _Known:
     infeasible: int = -1
     granted: tuple[str, str] = ("", "")
     granted_at: float = 0.0
+    on_its_way: Amounts | None = None
+    on_its_way_at: float = 0.0
 
 
 class _Patch(NamedTuple):
@@ -327,7 +331,10 @@ class PhaseResizer:
         if known is None or known.run != run:
             is_new_run = known is not None and known.run.partition("/")[0] == pod.metadata.uid
             left = Progress(0, now) if is_new_run else left_at(pod, phases, self._clock.from_wall, now)
-            known = self._known[key] = _Known(run, left)
+            known = self._known[key] = _Known(run, left, on_its_way_at=self._wall())
+            granted = index_of(pod.metadata.annotations.get(GRANTED_PHASE_ANNOTATION, ""), phases)
+            if granted is not None and not is_new_run:  # an operator before may have asked for that, and then for more
+                known.on_its_way = Amounts(phases[granted].millicores, memory_from(phases, granted))
         before = known.progress
         said = index_of(pod.metadata.annotations.get(PHASE_ANNOTATION, ""), phases)
         if said is not None:
@@ -379,18 +386,33 @@ class PhaseResizer:
         usage, waited = self._usage_of(one.key), now - progress.since_seconds
         used = usage.memory_bytes if usage is not None else None
         size = size_to_ask(Growth(needs, asks, waited, used), room)
-        has_enough = known.asked in (None, asks) and _holds(pod, needs)
+        has_enough = self._holds(one, needs)
         if size != asks:
             rooms[node] = _left(room, size, asks)
             known.wished = progress.position
-            grant = self._grant(one, signal_mistake(pod)) if has_enough else []
+            grant = self._grant(one, signal_mistake(pod)) if has_enough and known.asked in (None, asks) else []
             return [*grant, *self._ask(one, size, "asked")]
         self._expect(one.key, pod.metadata.uid, None)
-        if has_enough or (size.millicores == phase.millicores and size.memory_bytes >= memory and _is_set(pod)):
+        if has_enough:
             return self._grant(one, signal_mistake(pod))
         return self._grant(one, _HELD) if waited > GRANTED_ANYWAY_SECONDS else []
 
+    def _holds(self, one: _Phased, needs: Amounts) -> bool:
+        """Whether a container has as much as it needs, and no kubelet is about to give it less."""
+        _, pod, _, known = one
+        asks, less = asked_by(pod), known.on_its_way
+        if less is not None:
+            held = set_for(pod) or asks
+            is_there = all(has <= least for has, least in zip(held, less, strict=True))
+            if is_there or self._wall() - known.on_its_way_at >= ECHO_SECONDS:
+                less = known.on_its_way = None
+        surely = asks if less is None else Amounts(*(min(both) for both in zip(asks, less, strict=True)))
+        return _is_set(pod) and all(has >= need for has, need in zip(surely, needs, strict=True))
+
     def _ask(self, one: _Phased, size: Amounts, why: str) -> list[_Patch]:
+        asks, held = asked_by(one.pod), set_for(one.pod)
+        if held is not None and any(wish < has for wish, has in zip(asks, held, strict=True)):
+            one.known.on_its_way, one.known.on_its_way_at = asks, self._wall()
         one.known.asked, one.known.asked_at = size, self._wall()
         self._expect(one.key, one.pod.metadata.uid, size)
         requests = {CPU: format_amount(CPU, size.millicores)}
@@ -437,11 +459,6 @@ class PhaseResizer:
 def _left(room: Amounts, size: Amounts, asks: Amounts) -> Amounts:
     """Return the room that is left when a pod asks for another size."""
     return Amounts(*(free - (want - has) for free, want, has in zip(room, size, asks, strict=True)))
-
-
-def _holds(pod: PodObject, needs: Amounts) -> bool:
-    """Whether a container has as much as it needs, and no kubelet is about to give it another size."""
-    return _is_set(pod) and all(has >= need for has, need in zip(asked_by(pod), needs, strict=True))
 
 
 def _is_set(pod: PodObject) -> bool:
