@@ -330,6 +330,8 @@ class PodStatus(ApiStruct, frozen=True):
     allocated_resources: dict[str, Quantity] = {}
     resize: str = ""
     """``Infeasible`` and the like, up to Kubernetes 1.32; since then a condition says it."""
+    observed_generation: int | None = None
+    """Of the spec that its kubelet has taken in; told from Kubernetes 1.34 on."""
 
 
 class PodObject(ApiStruct, frozen=True):

@@ -398,8 +398,16 @@ class PhaseResizer:
         return self._grant(one, _HELD) if waited > GRANTED_ANYWAY_SECONDS else []
 
     def _holds(self, one: _Phased, needs: Amounts) -> bool:
-        """Whether a container has as much as it needs, and no kubelet is about to give it less."""
+        """Whether a container has as much as it needs, and no kubelet is about to give it less.
+
+        A kubelet that tells which spec it has taken in need not be guessed at.
+        """
         _, pod, _, known = one
+        observed = pod.status.observed_generation
+        if observed is not None:
+            known.on_its_way = None
+            if observed < pod.metadata.generation:
+                return False
         asks, less = asked_by(pod), known.on_its_way
         if less is not None:
             held = set_for(pod) or asks

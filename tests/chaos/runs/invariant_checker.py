@@ -44,6 +44,8 @@ class PhasedPod:
     said: str
     granted: str
     note: str
+    generation: int = 0
+    """Of its spec."""
 
     @property
     def words(self) -> str:
@@ -95,7 +97,8 @@ def read_pod(obj: Object, version: int) -> SeenPod:
     labels = metadata.get("labels") or {}
     notes = metadata.get("annotations") or {}
     seconds = notes.get("chaos/seconds")
-    phased = read_phased(notes, total["cpu"], status) if "chaos/phases" in notes else None
+    generation = int(metadata.get("generation") or 0)
+    phased = read_phased(notes, total["cpu"], status, generation) if "chaos/phases" in notes else None
     if phased is not None:
         total["cpu"] = phased.counted
     return SeenPod(
@@ -118,7 +121,7 @@ def read_pod(obj: Object, version: int) -> SeenPod:
     )
 
 
-def read_phased(notes: dict[str, str], asks: int, status: Object) -> PhasedPod:
+def read_phased(notes: dict[str, str], asks: int, status: Object, generation: int) -> PhasedPod:
     needs = tuple((name, int(need)) for name, need in (one.split("=") for one in notes["chaos/phases"].split(",")))
     first = next(iter(status.get("containerStatuses", ())), {})
     held = first.get("resources", {}).get("requests", {}).get("cpu")
@@ -132,6 +135,7 @@ def read_phased(notes: dict[str, str], asks: int, status: Object) -> PhasedPod:
         said=notes.get("cotide.dev/phase", ""),
         granted=notes.get("cotide.dev/granted-phase", ""),
         note=notes.get("cotide.dev/phase-note", ""),
+        generation=generation,
     )
 
 

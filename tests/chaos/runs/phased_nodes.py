@@ -53,27 +53,27 @@ class PhasedNodes:
     async def live(self, pod: SeenPod) -> None:
         """Be one pod: its kubelet and its work, until it ends or goes."""
         assert pod.phased is not None
-        held = pod.phased.asks
+        held, seen = pod.phased.asks, pod.phased.generation
         self._put_aside[pod.uid] = held
-        await self._tell(pod, held, "")
+        await self._tell(pod, held, "", seen)
         verdicts: dict[int, tuple[str, float]] = {}
         begun: dict[str, float] = {}
         names = [name for name, _ in pod.phased.needs]
         while (now := self._still(pod)) is not None:
             assert now.phased is not None
-            asks = now.phased.asks
+            asks, is_news, seen = now.phased.asks, now.phased.generation != seen, now.phased.generation
             if asks != held:
                 why = self._obstacle(now, asks, held, verdicts)
                 if not why:
                     self._put_aside[pod.uid] = max(asks, held)
                     await asyncio.sleep(self._rng.uniform(*SET_SECONDS))
                     held, self.resized = asks, self.resized + 1
-                    await self._tell(pod, held, "")
+                    await self._tell(pod, held, "", seen)
                     self._put_aside[pod.uid] = held
-                elif why != now.phased.pending:
-                    await self._tell(pod, held, why)
-            elif now.phased.pending:
-                await self._tell(pod, held, "")
+                elif why != now.phased.pending or is_news:
+                    await self._tell(pod, held, why, seen)
+            elif now.phased.pending or is_news:
+                await self._tell(pod, held, "", seen)
             phase = now.phased.granted
             if phase in names and phase == (now.phased.said or phase):
                 begun.setdefault(phase, time.monotonic())
@@ -129,7 +129,7 @@ class PhasedNodes:
     def _offered(self, node: str) -> int:
         return resource_amount("cpu", self._checker.nodes[node]["status"]["allocatable"]["cpu"])
 
-    async def _tell(self, pod: SeenPod, held: int, pending: str) -> None:
+    async def _tell(self, pod: SeenPod, held: int, pending: str, seen: int) -> None:
         condition: Object = {"type": "PodResizePending", "status": "True", "reason": pending, "message": "chaos"}
         shown = condition if pending else {"type": "PodResizePending", "$patch": "delete"}
         container: Object = {
@@ -141,7 +141,7 @@ class PhasedNodes:
             "state": {"running": {"startedAt": pod.created}},
             "resources": {"requests": {"cpu": f"{held}m", "memory": "64Mi"}},
         }
-        status = {"conditions": [shown], "containerStatuses": [container]}
+        status = {"conditions": [shown], "containerStatuses": [container], "observedGeneration": seen}
         await self._patch(pod, "/status", {"status": status}, "strategic")
 
     async def _say(self, pod: SeenPod, phase: str) -> None:

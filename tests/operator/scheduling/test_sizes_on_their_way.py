@@ -46,3 +46,13 @@ async def test_an_operator_that_comes_later_waits_for_what_an_earlier_one_may_ha
     assert await scene.after(ECHO_SECONDS - 0.1) == []
     (patch,) = await scene.after(0.2)
     assert annotations_of(patch)[GRANTED] == "write"
+
+
+async def test_a_kubelet_that_tells_which_spec_it_has_taken_in_is_waited_for_by_that_and_not_by_time() -> None:
+    scene = Scene(4000, *PHASES)
+    scene.see("500m", phase="write", notes={GRANTED: "wait"}, generation=3, observed=2)
+    assert await scene.after(0) == []
+    assert await scene.after(2 * ECHO_SECONDS) == []
+    scene.see("500m", phase="write", notes={GRANTED: "wait"}, generation=3, observed=3)
+    (patch,) = await scene.after(0)
+    assert annotations_of(patch)[GRANTED] == "write"

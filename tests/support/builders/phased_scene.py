@@ -79,12 +79,15 @@ class Scene:
         probe: bool = True,
         state: dict[str, Any] = RUNS,
         name: str = "p",
+        generation: int = 0,
+        observed: int | None = None,
     ) -> None:
         """See a pod; ``ready`` is whether it is so and since when: it then says its phase by that."""
         notes = {"cotide.dev/phase": phase, **(notes or {})}
         more = {"memory": memory} if memory else {}
         owner = {"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
         metadata = {"namespace": "d", "name": name, "uid": f"u{name}", "annotations": notes, "ownerReferences": [owner]}
+        metadata["generation"] = generation
         conditions = [{"type": "PodResizePending", "status": "True", "reason": pending}] if pending else []
         if ready is not None:
             notes["cotide.dev/phase-signal"] = "readiness"
@@ -102,6 +105,7 @@ class Scene:
                 "phase": "Running",
                 "conditions": conditions,
                 "containerStatuses": statuses if has_statuses else [],
+                "observedGeneration": observed,
             },
         }
         self.mirror.apply("pods", "MODIFIED", msgspec.convert(pod, PodObject))
