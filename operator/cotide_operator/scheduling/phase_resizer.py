@@ -462,6 +462,8 @@ class PhaseResizer:
         stays = format_amount(CPU, asked_by(one.pod).millicores)
         known.refused = f"it can't be resized now and stays at {stays} of cpu: {error}"[:500]
         _LOG.warning("pods %s: %s", one.key, known.refused)
+        self._touched[one.key] = None  # its note says so
+        self._nudge()
 
 
 def _left(room: Amounts, size: Amounts, asks: Amounts) -> Amounts:

@@ -97,8 +97,13 @@ async def test_a_pod_that_can_not_be_resized_keeps_its_largest_need_and_says_so(
         await world.server.until_open(world.client)
         # Requests that equal their limits make it Guaranteed, which it must stay.
         await world.client.create(JOBS, job("fixed", {"cpu": "3", "memory": "1Gi"}))
-        pod = await until_set(world, fleet, "fixed", "3", "fetch")
-        assert "QOS Class may not change" in pod["metadata"]["annotations"]["cotide.dev/phase-note"]
+        await until_set(world, fleet, "fixed", "3", "fetch")
+
+        async def says_so() -> bool:
+            note = (await pod_of(world, "fixed"))["metadata"]["annotations"].get("cotide.dev/phase-note", "")
+            return "QOS Class may not change" in note
+
+        await world.until("its note says why it keeps its size", says_so)
 
 
 async def test_work_that_says_nothing_goes_on_after_the_stated_seconds_under_a_new_operator_too(world: World) -> None:
