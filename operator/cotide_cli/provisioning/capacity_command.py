@@ -8,6 +8,7 @@ every step, from a CronJob for example. Invariant: without ``--apply`` nothing i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -210,9 +211,11 @@ def _lost(nodes: Sequence[Mapping[str, Any]], settings: ProvisioningSettings) ->
     from cotide_operator.clock import ScaledClock
     from cotide_operator.provisioning.live_view import nodes_of
 
-    known, _ = nodes_of(
-        {one["metadata"]["name"]: msgspec.convert(one, NodeObject) for one in nodes}, settings, ScaledClock()
-    )
+    readable: dict[str, NodeObject] = {}
+    for one in nodes:
+        with contextlib.suppress(msgspec.ValidationError):  # that is no reason to call it lost
+            readable[one["metadata"]["name"]] = msgspec.convert(one, NodeObject)
+    known, _ = nodes_of(readable, settings, ScaledClock())
     return {one.view.name for one in known if one.lost}
 
 

@@ -203,7 +203,7 @@ class PhaseResizer:
             self._learned[key] = None
         else:
             self._learned.pop(key, None)
-        if pod is None:
+        if pod is None:  # its node is not known any more: all that wait have their turn each second
             self._touched.pop(key, None)
             return
         if key in self._learned or owned_key(pod.metadata, "Job") in self._phased:
@@ -226,9 +226,8 @@ class PhaseResizer:
 
     def look_at_all(self) -> None:
         """Have all phased pods looked at in the next cycles."""
-        self._unchanged = self._phased_pods()
-        self._touched.update(dict.fromkeys(self._unchanged))
         self._unchanged.clear()
+        self._touched.update(dict.fromkeys(self._phased_pods()))
         self._nudge()
 
     def look_at_some(self) -> None:

@@ -11,8 +11,10 @@ import pytest
 from click.testing import CliRunner
 from manifests import node_manifest, pod_manifest
 
+from cotide_cli.provisioning import capacity_command
 from cotide_cli.provisioning.capacity_command import command, read_history
 from cotide_core.errors import InputError
+from cotide_operator.config.settings import parse_settings
 from cotide_operator.consolidation.carrier import FREED, MARK
 from cotide_sim.apiserver.testing import server_in_thread
 
@@ -142,6 +144,15 @@ def test_a_node_that_is_silent_for_longer_than_a_boot_is_no_room_and_is_left_alo
     document = json.loads(run("--apply", "-o", "json").stdout)
     assert (document["on"]["wide"], document["unknownNodes"]) == (0, ["dead"])
     assert [one.partition(" ")[0] for one in document["sent"]] == ["start"], "nobody cordons or stops it"
+
+
+def test_a_node_that_can_not_be_read_is_not_taken_for_lost_and_ends_nothing():
+    settings = parse_settings(CONFIG).provisioning
+    odd = {"metadata": {"name": "odd", "labels": None}}
+    silent = node("silent", "wide")
+    silent["metadata"]["creationTimestamp"] = "2001-09-09T01:46:40Z"
+    silent["status"] = {"conditions": []}
+    assert capacity_command._lost([odd, silent], settings) == {"silent"}
 
 
 def test_the_order_of_a_machine_that_came_and_was_cordoned_is_not_cancelled(scene, tmp_path):

@@ -8,6 +8,13 @@ from phased_scene import Scene, size
 from cotide_operator.scheduling import phase_resizer
 
 
+def five_pods(cpu: str) -> Scene:
+    scene = Scene()
+    for number in range(5):
+        scene.see(cpu, name=f"p{number}")
+    return scene
+
+
 async def test_a_pod_at_which_the_resizer_fails_is_set_aside_and_the_others_go_on() -> None:
     scene = Scene()
     for name in ("p", "q"):
@@ -24,9 +31,7 @@ async def test_of_very_many_pods_some_are_looked_at_in_each_cycle_and_all_of_the
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(phase_resizer, "EXAMINED_AT_ONCE", 2)
-    scene = Scene()
-    for number in range(5):
-        scene.see("2", name=f"p{number}")
+    scene = five_pods("2")
     sizes = []
     while scene.resizer.wants():
         before = len(scene.patches)
@@ -40,9 +45,7 @@ async def test_where_nothing_changes_a_bounded_number_of_pods_is_looked_at_each_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(phase_resizer, "EXAMINED_A_PERIOD", 2)
-    scene = Scene()
-    for number in range(5):
-        scene.see("500m", name=f"p{number}")
+    scene = five_pods("500m")
     await scene.after(0)
     examined = []
     for _ in range(3):
