@@ -100,9 +100,17 @@ class EventRecorder:
         """Say something of a node."""
         self._write_soon(_About("Node", name, uid), kind, reason, message)
 
-    def kueue_workload(self, key: str, uid: str, reason: str, message: str, api_version: str) -> None:
-        """Say of a Workload of Kueue's when its pods should start or be done."""
+    def kueue_workload(self, key: str, uid: str, reason: str, message: str, api_version: str) -> float:
+        """Say of a Workload of Kueue's when its pods should start or be done.
+
+        Returns seconds, 0 or more: where something else was said of it just before, this is dropped, and may be said
+        when they are over.
+        """
+        before = self._written.get((uid, f"{reason}/"))
         self._write_soon(_About("Workload", key, uid, api_version), "Normal", reason, message)
+        if before is None or before.message == message:
+            return 0.0
+        return max(0.0, before.wall_seconds + REPEAT_SECONDS - time.monotonic())
 
     def node_order(self, key: str, order: str, kind: str, reason: str, message: str) -> None:
         """Say something of an order of a node, of the ConfigMap that holds it."""

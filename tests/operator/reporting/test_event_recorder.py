@@ -91,6 +91,19 @@ async def test_of_what_waits_in_the_lane_only_the_latest_is_written(scene: Scene
     assert [event["message"] for event in scene.created] == ["second"]
 
 
+async def test_who_says_something_else_of_kueues_workload_too_soon_hears_when_to_say_it_again(scene: Scene) -> None:
+    say = partial(scene.recorder.kueue_workload, "ns/wl", "u", "PredictedFinish")
+    assert say("1 pod on nodes", "kueue.x-k8s.io/v1beta2") == 0.0
+    await scene.flush()
+    scene.now += 5.0
+    assert say("1 pod on nodes", "kueue.x-k8s.io/v1beta2") == 0.0  # said already
+    assert say("2 pods on nodes", "kueue.x-k8s.io/v1beta2") == REPEAT_SECONDS - 5.0
+    scene.now += REPEAT_SECONDS - 5.0
+    assert say("2 pods on nodes", "kueue.x-k8s.io/v1beta2") == 0.0
+    await scene.flush()
+    assert [event["message"] for event in scene.created] == ["1 pod on nodes", "2 pods on nodes"]
+
+
 async def test_a_long_sentence_is_cut_to_what_the_api_takes(scene: Scene) -> None:
     scene.recorder.failed("ns/p", "u", "x" * 2000)
     await scene.flush()
