@@ -541,6 +541,9 @@ class Scheduler:
         while left > (self._attempts_worth(effort) if weighs else 0) and (entry := self._queue.pop()) is not None:
             shape = entry.shape
             self._handling = entry.pod
+            if entry.queue_state is QueueState.PARKED and self._hoped_in_vain(entry, snapshot, now):
+                left -= 1
+                continue
             if shape.fit.peers is not None and not self.state.matches.ready(shape.fit.peers):
                 self._queue.back_off(entry, now)
                 continue
@@ -575,9 +578,21 @@ class Scheduler:
             else:
                 binds.append(self._assumptions.assume(entry, placement, snapshot, now))
         self._handling = None
+        self._queue.end_hopes(now)
         binds += self._planner.plan(snapshot, now, left - self._attempts_worth(effort), self._qos)
         self._out.extend(self._planner.waits(snapshot))
         return binds
+
+    def _hoped_in_vain(self, entry: QueuedPod, snapshot: Snapshot, now: float) -> bool:
+        """Whether others took the rows for which a parked pod got its turn; else it is taken up."""
+        shape = entry.shape
+        alone = entry.last_reason is not None and shape.fit.peers is None and not shape.gang
+        may_start = alone and not self._planner.plans(shape) and self._queue.over_held(entry) is None
+        if may_start and self._wakes.is_stale(snapshot, shape, self._qos):
+            self._queue.failed(entry, now)
+            return True
+        self._queue.take_up(entry)
+        return False
 
     def _attempts_worth(self, before: int) -> int:
         """Return as how many attempts the effort counts that placing took since then."""

@@ -84,7 +84,7 @@ class QueueingHints:
             self._hopes = self._screen(snapshot, list(screened.items()), forecaster)
             for shape in screened:
                 if shape in self._hopes:
-                    self._queue.wake(shape, now, urgent=True)
+                    self._queue.hope(shape, now)
                 else:
                     self._refuse(shape, now)
         self._state.relieved.clear()

@@ -7,6 +7,7 @@ Invariant: `pop` gives the first of all that were pushed and are still valid.
 
 from __future__ import annotations
 
+from bisect import insort
 from typing import Final, Protocol
 
 from cotide_core.queueing.lazy_heap import LazyHeap
@@ -19,6 +20,8 @@ Item = tuple[Key, int, QueuedPod]
 """Key, the ticket that the pod must still carry, and the pod."""
 _LEVEL: Final = 2
 """Parts of a full key before the order's own: class and priority."""
+MOST_IN_FRONT: Final = 128
+"""Pods that `OneHeap` keeps sorted; chosen: a few times what is looked at ahead, and still moved in no time."""
 
 
 def carries_ticket(item: tuple[object, int, QueuedPod]) -> bool:
@@ -36,6 +39,48 @@ class ActivePods(Protocol):
     def pop(self) -> Item | None:
         """Take the first valid pod out; None where there is none."""
         ...
+
+    def ahead(self, count: int) -> list[Item]:
+        """Return the next that `pop` would give, at most so many, without taking them."""
+        ...
+
+
+class OneHeap:
+    """Pods whose keys say it all.
+
+    Those that were looked at ahead stay sorted in front of the heap, so that looking again after each pod costs what is
+    new and not all of them. Invariant: none in the heap is before one in front.
+    """
+
+    def __init__(self) -> None:
+        self._heap: LazyHeap[Item] = LazyHeap(carries_ticket)
+        self._front: list[Item] = []
+
+    def push(self, item: Item) -> None:
+        """Put a pod in."""
+        front = self._front
+        if not front or front[-1] < item:
+            self._heap.push(item)
+            return
+        insort(front, item)
+        if len(front) > MOST_IN_FRONT:
+            self._heap.push(front.pop())
+
+    def pop(self) -> Item | None:
+        """Take the first valid pod out."""
+        front = self._front
+        while front:
+            item = front.pop(0)
+            if item[2].ticket == item[1]:
+                return item
+        return self._heap.pop()
+
+    def ahead(self, count: int) -> list[Item]:
+        """Return the next that `pop` would give."""
+        self._front = front = [item for item in self._front if item[2].ticket == item[1]]
+        while len(front) < count and (item := self._heap.pop()) is not None:
+            front.append(item)
+        return front[:count]
 
 
 class HeapByNamespace:
@@ -70,3 +115,12 @@ class HeapByNamespace:
             if best is None or rank < best:
                 best, chosen = rank, name
         return None if best is None else self._heaps[chosen].pop()
+
+    def ahead(self, count: int) -> list[Item]:
+        """Return the next that `pop` would give."""
+        taken: list[Item] = []
+        while len(taken) < count and (item := self.pop()) is not None:
+            taken.append(item)
+        for item in taken:
+            self.push(item)
+        return taken

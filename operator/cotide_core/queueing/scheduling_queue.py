@@ -31,7 +31,7 @@ from operator import itemgetter
 from typing import Final
 
 from cotide_core.config import SchedulerConfig
-from cotide_core.queueing.active_pods import ActivePods, HeapByNamespace, Item, carries_ticket
+from cotide_core.queueing.active_pods import ActivePods, HeapByNamespace, Item, OneHeap, carries_ticket
 from cotide_core.queueing.capped_pods import Capped, CappedPods, together_of
 from cotide_core.queueing.lazy_heap import LazyHeap
 from cotide_core.queueing.ordering import Key, Order, full_key
@@ -70,11 +70,13 @@ class SchedulingQueue:
         self._config = config
         self._entries: dict[str, QueuedPod] = {}
         self._usage = namespaces.usage if namespaces is not None else None
-        self._active: ActivePods = LazyHeap(carries_ticket) if self._usage is None else HeapByNamespace(self._usage)
+        self._active: ActivePods = OneHeap() if self._usage is None else HeapByNamespace(self._usage)
         self._backoff: LazyHeap[tuple[float, int, QueuedPod]] = LazyHeap(carries_ticket)
         self._changes: LazyHeap[tuple[float, int, QueuedPod]] = LazyHeap(self._is_announced)
         self._flushes: LazyHeap[tuple[float, int, Shape]] = LazyHeap(self._is_flush)
         self._parked: dict[Shape, _Parked] = {}
+        self._hoping: dict[Shape, None] = {}
+        """To whom `hope` gave a turn, until that came."""
         self._limits = namespaces.limits if namespaces is not None else {}
         self._capped = CappedPods(namespaces or NamespaceUse())
         self._counted = self._capped.counted
@@ -183,22 +185,29 @@ class SchedulingQueue:
         return entry
 
     def pop(self) -> QueuedPod | None:
-        """Take the next pod in hand; it must come back through `placed`, `failed` or `back_off`."""
+        """Take the next pod in hand; it must come back through `placed`, `failed` or `back_off`.
+
+        One whose turn came by `hope` stays PARKED: `failed` leaves it where it is, `take_up` takes it in hand.
+        """
         item = self._active.pop()
         if item is None:
             return None
-        self._stand(item[2], QueueState.IN_HAND)
-        return item[2]
+        entry = item[2]
+        if entry.queue_state is QueueState.PARKED:
+            self._hoping.pop(entry.shape, None)
+        else:
+            self._stand(entry, QueueState.IN_HAND)
+        return entry
+
+    def take_up(self, entry: QueuedPod) -> None:
+        """Take a pod in hand whose turn came while it was parked."""
+        self._parked[entry.shape].scout = entry
+        self._stand(entry, QueueState.IN_HAND)
 
     def ahead(self, count: int) -> list[QueuedPod]:
         """Return the next pods that `pop` would give, without taking them: so that one model call can serve them
         all."""
-        taken: list[Item] = []
-        while len(taken) < count and (item := self._active.pop()) is not None:
-            taken.append(item)
-        for item in taken:
-            self._active.push(item)
-        return [entry for _, _, entry in taken]
+        return [entry for _, _, entry in self._active.ahead(count)]
 
     def plan(self, entry: QueuedPod) -> None:
         """Leave a popped pod to the plan: it stays in the queue, and nothing here wakes it."""
@@ -265,6 +274,9 @@ class SchedulingQueue:
 
     def failed(self, entry: QueuedPod, now: float) -> None:
         """Park a pod that no node can take now; QPSM demotes it when it was its first attempt."""
+        if entry.queue_state is QueueState.PARKED:
+            self._count_attempt(entry, self._parked[entry.shape], now)
+            return
         entry.attempts += 1
         if self._order.demotes and entry.attempts == 1 and entry.demotions == 0:
             entry.demotions += 1
@@ -290,10 +302,27 @@ class SchedulingQueue:
         group = self._parked[shape]
         first = group.heap.first()
         if first is not None:
-            entry = first[2]
-            entry.attempts += 1
-            entry.ready_seconds = now + self.backoff_seconds(entry.attempts)
-            self._schedule_flush(shape, group, now)
+            self._count_attempt(first[2], group, now)
+
+    def hope(self, shape: Shape, now: float) -> None:
+        """Give the first pod of a parked shape its turn, and leave it parked until then.
+
+        For the many of whom one takes the room that all were to be woken for: each costs an item in the heap of those
+        that may be tried, and no more. Ends with `end_hopes`.
+        """
+        group = self._parked[shape]
+        first = group.heap.first()
+        if group.scout is not None or first is None:
+            self.wake(shape, now, urgent=True)
+            return
+        self._active.push(first)
+        self._hoping[shape] = None
+
+    def end_hopes(self, now: float) -> None:
+        """Wake those to whom `hope` gave a turn that did not come."""
+        hoping, self._hoping = self._hoping, {}
+        for shape in hoping:
+            self.wake(shape, now, urgent=True)
 
     def back_off(self, entry: QueuedPod, now: float) -> float:
         """Take a pod back whose bind failed; returns when it is tried again."""
@@ -374,7 +403,7 @@ class SchedulingQueue:
 
     def next_wakeup(self, now: float) -> float | None:
         """Return when `advance` or `pop` has something to do next: now, a time to come, or None for never."""
-        has_work = self._count[QueueState.ACTIVE] or self._capped.due
+        has_work = self._count[QueueState.ACTIVE] or self._hoping or self._capped.due
         if has_work or (self._count[QueueState.ASIDE] and not self.is_full()):
             return now
         ready = self._backoff.first()
@@ -421,6 +450,12 @@ class SchedulingQueue:
         """Whether a pod is still here, and its key changes by itself when an item says so."""
         entry = item[2]
         return entry.announced == item[1] and self._entries.get(entry.pod.key) is entry
+
+    def _count_attempt(self, entry: QueuedPod, group: _Parked, now: float) -> None:
+        """Count an attempt of a pod that stays parked."""
+        entry.attempts += 1
+        entry.ready_seconds = now + self.backoff_seconds(entry.attempts)
+        self._schedule_flush(entry.shape, group, now)
 
     def _schedule_flush(self, shape: Shape, group: _Parked, now: float) -> None:
         due = now + self._config.unschedulable_flush_seconds

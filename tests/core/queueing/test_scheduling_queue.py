@@ -11,7 +11,7 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.config import SchedulerConfig
 from cotide_core.events import Pod
 from cotide_core.queueing.ordering import ArrivalOrder, Order, PredictedShortestFirst, RandomOrder
-from cotide_core.queueing.queued_pod import QueuedPod
+from cotide_core.queueing.queued_pod import QueuedPod, QueueState
 from cotide_core.queueing.scheduling_queue import SchedulingQueue
 from cotide_core.queueing.stepwise import finished
 from cotide_core.state.cluster_state import ClusterState
@@ -232,6 +232,45 @@ def test_when_the_scout_is_deleted_before_its_turn_the_next_has_it() -> None:
     assert names(waiting.ahead(9)) == ["b"]
 
 
+def two_parked() -> tuple[SchedulingQueue, QueuedPod, QueuedPod]:
+    """Return a queue in which a short and a long pod of two shapes found no node."""
+    short, long = entry("short", 5), entry("long", 50, shape=2)
+    waiting = filled(queue(), short, long)
+    for one in (short, long):
+        assert waiting.pop() is one
+        waiting.failed(one, 0.0)
+    return waiting, short, long
+
+
+def test_those_who_hope_for_the_same_room_have_their_turns_and_stay_parked_where_it_was_taken() -> None:
+    waiting, short, long = two_parked()
+    waiting.hope(long.shape, 2.0)
+    waiting.hope(short.shape, 2.0)
+    assert waiting.pop() is short
+    waiting.take_up(short)
+    waiting.placed(short, 2.0)
+    assert waiting.pop() is long
+    waiting.failed(long, 2.0)  # the room is taken
+    assert (long.attempts, long.queue_state, waiting.pop()) == (2, QueueState.PARKED, None)
+    waiting.end_hopes(2.0)
+    assert waiting.next_wakeup(2.0) == 62.0  # its flush
+    waiting.wake(long.shape, 3.0, urgent=True)
+    assert waiting.pop() is long
+
+
+def test_a_turn_that_did_not_come_in_its_cycle_is_kept_and_goes_to_the_next_when_the_pod_is_deleted() -> None:
+    waiting, short, _ = two_parked()
+    second = entry("second", 6)
+    waiting.add(second, 1.0)
+    assert waiting.pop() is second
+    waiting.failed(second, 1.0)
+    waiting.hope(short.shape, 2.0)
+    waiting.end_hopes(2.0)
+    assert waiting.next_wakeup(2.0) == 2.0
+    waiting.remove(short.pod.key, 2.5)
+    assert waiting.pop() is second
+
+
 def test_gated_and_unsupported_pods_are_never_tried() -> None:
     waiting = filled(queue(), entry("gated", gates=("example.com/quota",)), entry("odd", unsupported=("spec.x",)))
     assert waiting.pop() is None
@@ -258,8 +297,23 @@ def test_looking_ahead_takes_nothing() -> None:
 
 
 steps = st.lists(
-    st.tuples(st.sampled_from(("add", "pop", "fail", "bounce", "remove", "wake", "time")), st.integers(0, 7))
+    st.tuples(
+        st.sampled_from(("add", "pop", "fail", "bounce", "remove", "wake", "hope", "ahead", "end", "time")),
+        st.integers(0, 7),
+    )
 )
+
+
+def give_turns(waiting: SchedulingQueue, action: str, number: int, now: float) -> None:
+    if action == "wake":
+        waiting.wake(entry("x", shape=1 + number % 3).shape, now, urgent=number % 2 == 0)
+    elif action == "ahead":
+        assert len(waiting.ahead(number)) <= number
+    elif action == "end":
+        waiting.end_hopes(now)
+    else:
+        for shape in waiting.parked_shapes():
+            waiting.hope(shape, now)
 
 
 @settings(max_examples=300, deadline=None)
@@ -276,15 +330,17 @@ def test_every_pod_is_in_exactly_one_place(actions: list[tuple[str, int]]) -> No
         elif action == "remove":
             waiting.remove(f"d/p{number}", now)
             known.pop(f"d/p{number}", None)
-        elif action == "wake":
-            waiting.wake(entry("x", shape=1 + number % 3).shape, now, urgent=number % 2 == 0)
         elif action == "time":
             now += 10.0 * number
             waiting.advance(now)
+        elif action in ("wake", "hope", "ahead", "end"):
+            give_turns(waiting, action, number, now)
         elif (one := waiting.pop()) is not None:
             if action == "fail":
                 waiting.failed(one, now)
             else:
+                if one.queue_state is QueueState.PARKED:
+                    waiting.take_up(one)
                 waiting.placed(one, now)
                 known.pop(one.pod.key)
                 if action == "bounce":
@@ -292,6 +348,7 @@ def test_every_pod_is_in_exactly_one_place(actions: list[tuple[str, int]]) -> No
                     known[one.pod.key] = one
         assert sum(waiting.sizes().values()) == len(waiting) == len(known)
     # Nobody is lost: given time and room, all that may be tried come out.
+    waiting.end_hopes(now)
     for _ in range(len(known) + 1):
         now += 100.0
         waiting.advance(now)
