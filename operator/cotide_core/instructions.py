@@ -26,9 +26,12 @@ class WaitReason(StrEnum):
     """Others of its gang are not there, or can't start with it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class NodeVerdict:
-    """Why a group of nodes was refused, in kube-scheduler's words, with how many nodes it was."""
+    """Why a group of nodes was refused, in kube-scheduler's words, with how many nodes it was.
+
+    Never changed once it is made; not frozen, since some are made for each attempt and that takes five times as long.
+    """
 
     nodes: int
     message: str

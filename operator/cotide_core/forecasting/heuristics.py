@@ -73,8 +73,7 @@ def larger_outside(probability: Floats, outside: Integers, mixes: MixBatch) -> F
 
     Monotone where ``outside`` is closed upwards: what lies outside stays there when the load grows.
     """
-    rows = np.flatnonzero(outside)
-    if not len(rows):
+    if not np.count_nonzero(outside):
         return probability
     heuristic = HeuristicQos().violation_probability(mixes)
     return np.where(outside != 0, np.maximum(probability, heuristic), probability)

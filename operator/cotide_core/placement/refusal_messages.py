@@ -7,6 +7,7 @@ numbers of a sentence add up to the number of nodes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
 import numpy as np
 
@@ -36,7 +37,7 @@ def risk_verdicts(snapshot: Snapshot, refused: Sequence[AtRisk]) -> list[NodeVer
 
     Where a probability follows from the refusal of a smaller pod or an earlier mix it is the least that it can be.
     """
-    ordered = sorted(refused, key=lambda group: (-group[1], group[0])) if len(refused) > 1 else refused
+    ordered = sorted(sorted(refused), key=itemgetter(1), reverse=True) if len(refused) > 1 else refused
     verdicts = [
         _at_risk(snapshot, nodes, probability, row, f"limit of {service}", service)
         for service, nodes, probability, row in ordered[:NAMED_SERVICES]

@@ -16,9 +16,10 @@ Owned by `cycle.Scheduler`. Where a waiting pod stands::
 A policy that plans ahead (`planning`) keeps the pods that it was handed PLANNED until they start or change.
 
 Pods of one shape are interchangeable to every filter and guard, so only the first of a parked shape is woken; when
-it is placed the next follows, when it fails the others need not be tried. Freed capacity wakes at once, so that it
-goes to the pod that the order puts first; a wake-up by falling request rates or by the flush respects the back-off
-of the pod, which doubles per attempt. Pushing and popping are O(log n). Invariant: a pod that was added is in
+it is placed the next follows, when it fails the others need not be tried. Where many shapes hope for the same room
+each has its turn parked (`hope`), and is taken up only if some of it is left by then. Freed capacity wakes at once, so
+that it goes to the pod that the order puts first; a wake-up by falling request rates or by the flush respects the
+back-off of the pod, which doubles per attempt. Pushing and popping are O(log n). Invariant: a pod that was added is in
 exactly one queue state until it is removed or placed.
 """
 
@@ -55,6 +56,9 @@ class _Parked:
     scout: QueuedPod | None = None
     """The one that was woken and is not decided yet."""
     flush_seconds: float = -1.0
+    """When it is flushed at the latest."""
+    flush_ticket: int = -1
+    """Of the one item that says so, or says an earlier time and is put back when that comes; -1 for none."""
 
 
 class SchedulingQueue:
@@ -374,8 +378,9 @@ class SchedulingQueue:
         """
         while (ready := self._backoff.first()) is not None and ready[0] <= now:
             self._activate(ready[2], now)
-        while (flush := self._flushes.first()) is not None and flush[0] <= now:
+        while (flush := self._next_flush()) is not None and flush[0] <= now:
             self._flushes.pop()
+            self._parked[flush[2]].flush_ticket = -1
             self.wake(flush[2], now, urgent=False)
         while (change := self._changes.first()) is not None and change[0] <= now:
             self._changes.pop()
@@ -407,8 +412,9 @@ class SchedulingQueue:
         if has_work or (self._count[QueueState.ASIDE] and not self.is_full()):
             return now
         ready = self._backoff.first()
-        while (flush := self._flushes.first()) is not None and not self._may_flush(flush[2]):
+        while (flush := self._next_flush()) is not None and not self._may_flush(flush[2]):
             self._flushes.pop()
+            self._parked[flush[2]].flush_ticket = -1
         times = [item[0] for item in (ready, flush) if item is not None]
         return max(now, min(times)) if times else None
 
@@ -438,9 +444,23 @@ class SchedulingQueue:
         return [entry for _, entry in ranked]
 
     def _is_flush(self, item: tuple[float, int, Shape]) -> bool:
-        """Whether a parked shape is still to be flushed when an item says so."""
+        """Whether an item is the one that says when a parked shape is flushed."""
         group = self._parked.get(item[2])
-        return group is not None and group.flush_seconds == item[0]
+        return group is not None and group.flush_ticket == item[1]
+
+    def _next_flush(self) -> tuple[float, int, Shape] | None:
+        """Return what is flushed next, and when; what was put off meanwhile is put back for its time."""
+        while (flush := self._flushes.first()) is not None:
+            group = self._parked[flush[2]]
+            if group.flush_seconds <= flush[0]:
+                return flush
+            self._flushes.pop()
+            self._push_flush(flush[2], group)
+        return None
+
+    def _push_flush(self, shape: Shape, group: _Parked) -> None:
+        group.flush_ticket = self._ticket()
+        self._flushes.push((group.flush_seconds, group.flush_ticket, shape))
 
     def _may_flush(self, shape: Shape) -> bool:
         group = self._parked.get(shape)
@@ -458,10 +478,9 @@ class SchedulingQueue:
         self._schedule_flush(entry.shape, group, now)
 
     def _schedule_flush(self, shape: Shape, group: _Parked, now: float) -> None:
-        due = now + self._config.unschedulable_flush_seconds
-        if group.flush_seconds != due:
-            group.flush_seconds = due
-            self._flushes.push((due, self._ticket(), shape))
+        group.flush_seconds = now + self._config.unschedulable_flush_seconds
+        if group.flush_ticket < 0:
+            self._push_flush(shape, group)
 
     def _keep_capped(self, entry: QueuedPod, now: float, together: Together | None = None) -> None:
         self._stand(entry, QueueState.CAPPED)

@@ -28,6 +28,8 @@ FEATURES: Final = (
     "requests_per_second", "other_requests_per_second", "limit_milliseconds", "cpu_pressure", "jobs", "input_bytes",
 )  # fmt: skip
 """Columns of the corners; of the limit the lowest, of all others the highest."""
+LEAST_KEPT: Final = 256
+"""Rows; chosen: most batches of a scheduler have fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,8 @@ class EnvelopeCheck:
         self.samples = np.append(envelope.samples, 0).astype(np.int64)
         self._services: tuple[str, ...] | None = None
         self._service_indices: Integers = np.zeros(0, np.int64)
+        self._same: Integers = np.full(LEAST_KEPT, -1, np.int64)
+        """The index of the service that all rows of a batch are of, as often as was asked for."""
         self._types: tuple[str, ...] | None = None
         self._unknown: Integers = np.zeros(0, np.int64)
 
@@ -80,7 +84,10 @@ class EnvelopeCheck:
             self._service_indices = self._envelope.indices_of(mixes.services)
             self._services = mixes.services
         if mixes.service is None:
-            return np.full(len(mixes), self._service_indices[0], np.int64)
+            rows = len(mixes)
+            if rows > len(self._same) or self._same.item(0) != self._service_indices.item(0):
+                self._same = np.full(max(rows, LEAST_KEPT), self._service_indices[0], np.int64)
+            return self._same[:rows]
         return self._service_indices[mixes.service]
 
     def outside(self, mixes: MixBatch, who: Integers) -> Integers:

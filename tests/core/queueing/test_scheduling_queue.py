@@ -215,6 +215,26 @@ def test_a_parked_pod_is_flushed_after_a_time() -> None:
     assert names(waiting.ahead(9)) == ["a"]
 
 
+def test_a_pod_that_fails_twice_at_one_moment_is_still_flushed() -> None:
+    waiting = filled(queue(), entry("a", 5))
+    for _ in range(2):
+        one = waiting.pop()
+        assert one is not None
+        assert waiting.next_wakeup(0.0) is None  # it is in hand, so that nothing is to be flushed
+        waiting.failed(one, 0.0)
+        waiting.wake(one.shape, 0.0, urgent=True)
+    one = waiting.pop()
+    assert one is not None
+    waiting.failed(one, 0.0)
+    assert waiting.next_wakeup(0.0) == 60.0
+    waiting.wake(one.shape, 30.0, urgent=True)
+    assert waiting.pop() is one
+    waiting.failed(one, 30.0)
+    assert waiting.next_wakeup(30.0) == 90.0  # put off
+    waiting.advance(60.0)
+    assert waiting.pop() is None
+
+
 def test_when_the_scout_is_deleted_in_its_backoff_the_others_are_still_flushed() -> None:
     waiting = parked(queue(), entry("a"), entry("b"))
     waiting.wake(entry("x").shape, 0.5, urgent=False)
