@@ -57,9 +57,10 @@ class StampClock:
         """Return when data came in that was read with these messages; nan where none is a stamp."""
         for level, kind, data in ancillary:
             if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPING and len(data) >= _STAMPS.size:
-                whole, nanoseconds, *_ = _STAMPS.unpack_from(data)
-                if whole:
-                    return (whole * 1_000_000_000 + nanoseconds - self._offset - self._begin_nanoseconds) / 1e9
+                whole, rest, *_ = _STAMPS.unpack_from(data)
+                day: int = whole * 1_000_000_000 + rest
+                if day:
+                    return (day - self._offset - self._begin_nanoseconds) / 1e9
         return math.nan
 
     def was_set(self) -> bool:

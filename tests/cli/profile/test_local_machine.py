@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import ClassVar
 
@@ -50,7 +51,7 @@ def test_a_window_waits_for_a_job_that_is_held_up(held_up: Path, monkeypatch: py
         waited.append(seconds)
         held_up.write_text("1\n" if len(waited) == 3 else "")
 
-    monkeypatch.setattr(local_machine.time, "sleep", come)
+    monkeypatch.setattr(time, "sleep", come)
     with LocalMachine((), 1000) as machine, machine.running(MIX, [JOB]):
         assert len(waited) == 3
 

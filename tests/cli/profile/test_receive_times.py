@@ -7,6 +7,7 @@ import select
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
@@ -78,7 +79,7 @@ def measured(port: int, warm_up: float = 0.1, harm: float = math.inf) -> LoadRep
 
 
 def test_an_answer_that_is_read_late_was_there_when_it_came() -> None:
-    clock = StampClock(tcp_load.time.perf_counter())
+    clock = StampClock(time.perf_counter())
     with line_server() as port:
         one = stamped_connection(port, clock)
         with closing(one.socket):
@@ -87,7 +88,7 @@ def test_an_answer_that_is_read_late_was_there_when_it_came() -> None:
 
 
 def test_without_stamps_an_answer_was_there_when_it_was_read() -> None:
-    clock = StampClock(tcp_load.time.perf_counter())
+    clock = StampClock(time.perf_counter())
     with line_server() as port:
         one = stamped_connection(port, clock)
         with closing(one.socket):
