@@ -107,10 +107,14 @@ def test_a_late_reader_makes_no_server_slow() -> None:
     assert found.reading_lag_ms > 1000.0 * HOUR / 2
 
 
-@pytest.mark.usefixtures("stamps_already", "reads_late")
-def test_a_late_reader_cuts_no_window_short() -> None:
+@pytest.mark.parametrize(("came", "cut"), [(-1.0, False), (math.nan, True)])
+def test_a_window_is_cut_by_when_answers_came_and_not_by_when_they_were_read(
+    monkeypatch: pytest.MonkeyPatch, came: float, cut: bool
+) -> None:
+    """All are read later than the harm of a nanosecond; by their stamps they came before the window began."""
+    monkeypatch.setattr(StampClock, "seconds", lambda clock, ancillary: came)
     with line_server() as port:
-        assert not measured(port, harm=HOUR / 2).cut
+        assert measured(port, harm=1e-9).cut is cut
 
 
 @pytest.mark.usefixtures("reads_late")
