@@ -22,10 +22,10 @@ JOB = BatchJob(JobKind("sleep", 7, 500), "exec sleep 100")
 class StandInGroup(CpuGroup):
     """A group that is a plain directory, into which no job comes by itself."""
 
-    place: ClassVar[Path]
+    folder: ClassVar[Path]
 
     def __enter__(self) -> StandInGroup:
-        self.directory = self.place
+        self.directory = self.folder
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -38,7 +38,7 @@ class StandInGroup(CpuGroup):
 @pytest.fixture
 def held_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Hold jobs up before their group; return the file in which it says who is in it."""
-    monkeypatch.setattr(StandInGroup, "place", tmp_path, raising=False)
+    monkeypatch.setattr(StandInGroup, "folder", tmp_path, raising=False)
     monkeypatch.setattr(local_machine, "CpuGroup", StandInGroup)
     return tmp_path / "cgroup.procs"
 
