@@ -110,6 +110,8 @@ def run_campaign(
                 # Jobs run through connecting and warm-up, too.
                 job_core_seconds=cpu_seconds * reading.seconds / max(lasted, reading.seconds),
                 failed_jobs=failed,
+                kernel_share=reading.kernel_share,
+                reading_lag_milliseconds=reading.reading_lag_milliseconds,
                 at_seconds=time.time(),
             )
         )

@@ -52,6 +52,15 @@ class CpuGroup:
             while not _removed(self.directory) and time.monotonic() < deadline:
                 time.sleep(0.01)
 
+    def is_used(self) -> bool:
+        """Whether a process is in it; also where there is no group, since nothing is waited for then."""
+        if self.directory is None:
+            return True
+        try:
+            return bool((self.directory / "cgroup.procs").read_text(encoding="ascii").strip())
+        except OSError:
+            return False
+
     def prefix(self, beside_millicores: int) -> str:
         """Return the shell command that puts the shell itself into the group, or makes it nice instead.
 

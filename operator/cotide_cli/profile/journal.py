@@ -122,6 +122,11 @@ def _window(document: dict[str, Any]) -> Window:
             "at_seconds",
         )
     }
+    # Journals of before have none of these.
+    numbers |= {
+        key: math.nan if document.get(key) is None else float(document[key])
+        for key in ("kernel_share", "reading_lag_milliseconds")
+    }
     if not numbers["p95_milliseconds"] > 0 or not numbers["seconds"] > 0:
         raise ValueError("a p95 and a window's length are above 0")
     ended = tuple((str(name), float(seconds)) for name, seconds in document["job_seconds"])

@@ -28,6 +28,8 @@ from cotide_predictors.profiling.design import Mix
 
 START_SECONDS: Final = 20.0
 """How long a service may take until it accepts connections (chosen)."""
+BEGIN_SECONDS: Final = 20.0
+"""How long a job may take to come into its group (chosen): Linux holds it up while others, starved, begin processes."""
 STOP_SECONDS: Final = 5.0
 LEAVE_SECONDS: Final = 0.5
 """How long jobs have to end by themselves when a window is over (chosen: `sort` removes gigabytes in less)."""
@@ -62,6 +64,11 @@ class RunningMix:
         """Return how many jobs of each name failed since the mark."""
         with self._lock:
             return tuple(sorted(self._failed.items()))
+
+    def names_ended(self) -> set[str]:
+        """Return whose jobs ended since the mark, well or not."""
+        with self._lock:
+            return {name for name, _ in self._ended} | set(self._failed)
 
     def began(self, process: subprocess.Popen[bytes]) -> None:
         """Note a job that runs."""
@@ -157,21 +164,29 @@ class LocalMachine:
 
     @contextmanager
     def running(self, mix: Mix, jobs: Sequence[BatchJob]) -> Iterator[RunningMix]:
-        """Keep a mix running inside the context."""
+        """Keep a mix running inside the context, from when every job has begun.
+
+        Raises
+        ------
+        InputError
+            When one does not.
+        """
         found, stop = RunningMix(), threading.Event()
         by_name = {job.kind.name: job for job in jobs}
         with ExitStack() as open_groups:
-            threads = []
+            threads, begins = [], []
             for name, count in mix:
                 for number in range(count):
                     job = by_name[name]
                     group = open_groups.enter_context(CpuGroup(f"{name}-{number}", job.kind.millicores))
                     self.weighted &= group.directory is not None
+                    begins.append((name, group))
                     prefix = group.prefix(self._service_millicores)
                     threads.append(threading.Thread(target=self._keep, args=(job, prefix, found, stop), daemon=True))
             for thread in threads:
                 thread.start()
             try:
+                _wait_until_begun(begins, found)
                 yield found
             finally:
                 stop.set()
@@ -210,6 +225,15 @@ class LocalMachine:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+
+
+def _wait_until_begun(begins: Sequence[tuple[str, CpuGroup]], found: RunningMix) -> None:
+    """Return when every group has a job or its kind had one: a window before that would be of the service alone."""
+    deadline, left = time.monotonic() + BEGIN_SECONDS, list(begins)
+    while left := [(name, group) for name, group in left if not (group.is_used() or name in found.names_ended())]:
+        if time.monotonic() > deadline:
+            raise InputError(f"no job ran in its control group within {BEGIN_SECONDS:g} s", field="--job")
+        time.sleep(0.01)
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:

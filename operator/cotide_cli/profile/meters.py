@@ -2,7 +2,8 @@
 
 Used by `campaign`. A load command has ``{rate}``, ``{seconds}`` and ``{warm_up}`` put in and ends with a line such as
 ``{"p95_ms": 4.2, "requests_per_second": 999, "requests": 9990}``; all but the first may be missing. Our generators
-(`tcp_load`, `http_load`) are such commands. Invariant: an answer that is no positive p95 is an error that quotes it.
+(`tcp_load`, `http_load`) are such commands, which say the rest of `open_loop.LoadReport`, too. Invariant: an answer
+that is no positive p95 is an error that quotes it.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class Reading:
     seconds: float
     cut: bool
     lag_milliseconds: float
+    kernel_share: float = math.nan
+    reading_lag_milliseconds: float = math.nan
 
 
 class LoadCommand:
@@ -135,13 +138,19 @@ class LoadCommand:
             said = json.loads(last)
             p95 = float(said["p95_ms"])
             lag, lasted = float(said.get("lag_ms", math.nan)), float(said.get("seconds", seconds))
+            share, reading = _or_nan(said, "kernel_share"), _or_nan(said, "reading_lag_ms")
             rate, requests = float(said.get("requests_per_second", math.nan)), int(said.get("requests", 0))
         except (ValueError, TypeError, KeyError, AttributeError):
             message = f'the last line is {last[:QUOTED]!r}, not such as {{"p95_ms": 4.2}}'
             raise InputError(message, field=self._field) from None
         if not (math.isfinite(p95) and p95 > 0 and lasted > 0):
             raise InputError(f"a p95 of {p95:g} ms over {lasted:g} s is no measurement", field=self._field)
-        return Reading(p95, rate, requests, lasted, said.get("cut") is True, lag)
+        return Reading(p95, rate, requests, lasted, said.get("cut") is True, lag, share, reading)
+
+
+def _or_nan(said: dict[str, Any], key: str) -> float:
+    """Return a number that may be missing or null."""
+    return math.nan if said.get(key) is None else float(said[key])
 
 
 def _end(process: subprocess.Popen[str], how: signal.Signals) -> None:

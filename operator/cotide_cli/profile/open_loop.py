@@ -9,6 +9,7 @@ Invariant: same seed, same arrivals.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +20,14 @@ from cotide_core.kernels.array_types import Floats, Indices
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What a load generator prints, as JSON, on its last line."""
+    """What a load generator prints, as JSON, on its last line.
+
+    Attributes
+    ----------
+    lag_ms : how late requests were sent in the mean; it is part of each latency.
+    kernel_share : of the answers whose time is when the kernel had them; the others' is when they were read.
+    reading_lag_ms : how late the former were read in the mean, which is part of no latency; None where there are none.
+    """
 
     p95_ms: float
     p50_ms: float
@@ -31,6 +39,8 @@ class LoadReport:
     seconds: float
     cut: bool
     lag_ms: float
+    kernel_share: float = 0.0
+    reading_lag_ms: float | None = None
 
 
 def arrivals(rate: float, seconds: float, seed: int) -> Floats:
@@ -72,6 +82,8 @@ def report(
     *,
     cut: bool,
     answered: NDArray[np.bool_] | None = None,
+    kernel_share: float = 0.0,
+    reading_lag_seconds: float = math.nan,
 ) -> LoadReport:
     """Return the report of a window's latencies (n,), in seconds."""
     if not len(found):
@@ -89,4 +101,6 @@ def report(
         seconds=seconds,
         cut=cut,
         lag_ms=lag_seconds * 1000.0,
+        kernel_share=kernel_share,
+        reading_lag_ms=None if math.isnan(reading_lag_seconds) else reading_lag_seconds * 1000.0,
     )

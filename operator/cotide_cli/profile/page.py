@@ -27,6 +27,8 @@ MIXES_OF_A_CHART: Final = 7
 """Lines that a reader can tell apart, beside the service alone and the limit (chosen)."""
 MUCH_LAG: Final = 0.2
 """A generator later than this share of the p95 is named (chosen)."""
+MOST_STAMPED: Final = 0.99
+"""A window in which the kernel timed a smaller share of the answers is named (chosen: a p95 hangs on five)."""
 ODD: Final = 1.5
 """A service that is so many times slower alone than beside a job was not alone (chosen: beyond a window's noise)."""
 
@@ -121,6 +123,12 @@ def _notes(journal: Journal, results: Results) -> list[str]:
         found.append(
             f"In {counted(len(late), 'window')} the load generator itself was late (up to {worst:.2f} ms in the mean), "
             "which counts as latency: give it a core of its own."
+        )
+    unstamped = sum(one.kernel_share < MOST_STAMPED for one in journal.windows)
+    if unstamped:
+        found.append(
+            f"In {counted(unstamped, 'window')} the kernel did not say when each answer came in: what the generator "
+            "took to read it counts as latency."
         )
     if results.refused:
         found.append(f"There is no model: {results.refused}.")

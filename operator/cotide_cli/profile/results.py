@@ -66,6 +66,9 @@ class Results:
             "windows": len(journal.windows),
             "ended_early": self.note,
             "warnings": self.warnings,
+            "least_kernel_share": min(
+                (one.kernel_share for one in journal.windows if not math.isnan(one.kernel_share)), default=None
+            ),
             "cells": [
                 {
                     "requests_per_second": one.cell.rate,

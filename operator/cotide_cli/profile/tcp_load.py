@@ -4,6 +4,7 @@ Run by `meters` as a process of its own (``python -m cotide_cli.profile.tcp_load
 itself: it polls without a pause, and never sleeps through an arrival. With a real-time priority on a core that others
 use, too, it may sleep (``--sleeps``): it is woken at once then, and starves nobody. memcached is filled first, and each
 request is a hit of the same length, so that answers are counted by their bytes; lines are counted by their breaks.
+An answer was there when the kernel had it (`receive_times`), whenever we came to read it; what is sent late counts.
 
 Prints one JSON line (`open_loop.LoadReport`), or one sentence on stderr and exit code 1. Invariant: a request is sent
 once it is due, whatever became of those before.
@@ -20,12 +21,21 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NamedTuple
 
 import click
 import numpy as np
 
 from cotide_cli.profile.open_loop import LoadReport, arrivals, latencies, report
+from cotide_cli.profile.receive_times import (
+    ANCILLARY_BYTES,
+    StampClock,
+    ask_for_stamps,
+    reading_lag,
+    received,
+    stamped_share,
+)
+from cotide_core.kernels.array_types import Floats
 
 VALUE_BYTES: Final = 100
 KEYS: Final = 100_000
@@ -38,19 +48,36 @@ TIMEOUT_SECONDS: Final = 10.0
 """For connecting and filling (chosen)."""
 AWAKE_SECONDS: Final = 50e-6
 """How long before an arrival one that sleeps is awake again; chosen: a timer of a virtual machine is as late."""
-_CHUNK: Final = 1 << 18
+_CHUNK: Final = 1 << 16
 
 
 class Refused(Exception):
     """The server does not do what it must for a measurement; one sentence."""
 
 
-class _Connection:
+class Driven(NamedTuple):
+    """How a window went: when it ended, the mean lag of sending, in seconds, and what may be wrong with it.
+
+    Attributes
+    ----------
+    cut : it was stopped early.
+    clock_set : the clock of the day was set meanwhile, so that stamps say nothing.
+    """
+
+    end: float
+    lag: float
+    cut: bool
+    clock_set: bool
+
+
+class Connection:
     """One connection: its requests in order, and how many answers had come by when."""
 
     def __init__(self, host: str, port: int, answer_bytes: int) -> None:
         self.socket = socket.create_connection((host, port), TIMEOUT_SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._ancillary = ANCILLARY_BYTES if ask_for_stamps(self.socket) else 0
+        self._buffer = bytearray(_CHUNK)
         self.answer_bytes = answer_bytes
         self.unsent = b""
         self.due: list[float] = []
@@ -58,6 +85,7 @@ class _Connection:
         self.answers = 0
         self.answered: list[int] = []
         self.read_at: list[float] = []
+        self.stamps: list[float] = []
 
     def send(self, data: bytes) -> None:
         """Send as much as the kernel takes; the rest goes first the next time."""
@@ -68,23 +96,30 @@ class _Connection:
             sent = 0
         self.unsent = data[sent:]
 
-    def read(self, now: float) -> int:
+    def read(self, now: float, clock: StampClock) -> int:
         """Take in what came; return the answers in it."""
         try:
-            data = self.socket.recv(_CHUNK)
+            count, ancillary, _, _ = self.socket.recvmsg_into([self._buffer], self._ancillary)
         except BlockingIOError:
             return 0
-        if not data:
+        if not count:
             raise Refused("the server closed a connection")
         before = self.answers
         if self.answer_bytes:
-            self.bytes += len(data)
+            self.bytes += count
             self.answers = self.bytes // self.answer_bytes
         else:
-            self.answers += data.count(b"\n")
+            self.answers += self._buffer.count(b"\n", 0, count)
         self.answered.append(self.answers)
         self.read_at.append(now)
+        self.stamps.append(clock.seconds(ancillary))
         return self.answers - before
+
+    def received(self, *, by_stamps: bool) -> tuple[Floats, Floats]:
+        """Return (n,) when the data of each reading was there, in seconds, and the stamps that say so, else nan."""
+        read_at = np.asarray(self.read_at, np.float64)
+        stamps = np.asarray(self.stamps, np.float64) if by_stamps else np.full(len(read_at), np.nan)
+        return received(read_at, stamps), stamps
 
 
 def fill_memcached(host: str, port: int) -> tuple[list[bytes], int]:
@@ -119,14 +154,14 @@ def _has(connection: socket.socket, answers: BinaryIO, key: str) -> bool:
 
 
 def drive(
-    connections: Sequence[_Connection],
+    connections: Sequence[Connection],
     due: Sequence[float],
     requests: Sequence[bytes],
     warm_up: float,
     harm: float,
     *,
     sleeps: bool = False,
-) -> tuple[float, float, bool]:
+) -> Driven:
     """Send requests when they are due until the last one is answered or nobody waits any more.
 
     Parameters
@@ -134,10 +169,6 @@ def drive(
     due : seconds from the beginning, rising.
     harm : seconds; once more than `LATE_SHARE` of the window's requests took longer for sure, the rest is left out.
     sleeps : until an answer comes or a request is due, instead of polling.
-
-    Returns
-    -------
-    when it ended, the mean lag of the generator itself, and whether it was cut short; times in seconds.
     """
     poll = select.epoll()
     at = {one.socket.fileno(): one for one in connections}
@@ -148,9 +179,10 @@ def drive(
     kinds, draw = len(requests), random.Random(1).random
     allowed = LATE_SHARE * sum(moment >= warm_up for moment in due)
     sent, got, late, turn, lag = 0, 0, 0, 0, 0.0
-    stuck: list[_Connection] = []
+    stuck: list[Connection] = []
     clock = time.perf_counter
     begin = clock()
+    stamps = StampClock(begin)
     while True:
         now = clock() - begin
         if sent < count and due[sent] <= now:
@@ -172,14 +204,17 @@ def drive(
         for number, _ in poll.poll(0):
             one = at[number]
             now = clock() - begin
-            answers = one.read(now)
+            answers = one.read(now, stamps)
+            if not answers:
+                continue
             got += answers
-            newest = one.due[min(one.answers, len(one.due)) - 1] if one.answers else now
+            came = min(now, one.stamps[-1])  # now, where there is no stamp: nan is less than nothing
+            newest = one.due[min(one.answers, len(one.due)) - 1]
             # All of these are at least as late as the newest of them.
-            if now - newest > harm and newest - warm_up >= 0:
+            if came - newest > harm and newest - warm_up >= 0:
                 late += answers
         if got >= count or now >= last or late > allowed:
-            return now, lag / max(1, sent), late > allowed
+            return Driven(now, lag / max(1, sent), late > allowed, stamps.was_set())
         for one in stuck:
             one.send(b"")
         stuck = [one for one in stuck if one.unsent]
@@ -203,14 +238,14 @@ def measure(
         requests, answer_bytes = fill_memcached(host, int(port))
     else:
         requests, answer_bytes = [request.encode().decode("unicode_escape").encode("latin-1")], 0
-    connections = [_Connection(host, int(port), answer_bytes) for _ in range(CONNECTIONS)]
+    connections = [Connection(host, int(port), answer_bytes) for _ in range(CONNECTIONS)]
     due = arrivals(rate, warm_up + seconds, seed)
     if not (due >= warm_up).any():
         raise Refused(f"no request is due within {seconds:g} s at {rate:g}/s: the window is too short")
     collects = gc.isenabled()
     gc.disable()
     try:
-        end, lag, cut = drive(connections, due.tolist(), requests, warm_up, harm, sleeps=sleeps)
+        driven = drive(connections, due.tolist(), requests, warm_up, harm, sleeps=sleeps)
     finally:
         if collects:
             gc.enable()
@@ -219,13 +254,39 @@ def measure(
         own = np.asarray(one.due)
         if answer_bytes and one.answers >= len(own) and one.bytes != len(own) * answer_bytes:
             raise Refused("memcached gave answers of another length: it forgets keys, give it 64 MB or more")
-        taken, _ = latencies(own, np.asarray(one.answered), np.asarray(one.read_at), end)
+        there, _ = one.received(by_stamps=not driven.clock_set)
+        taken, _ = latencies(own, np.asarray(one.answered), there, driven.end)
         inside = own >= warm_up
         found.append(taken[inside])
         missing += int(inside[one.answers :].sum())
         one.socket.close()
-    lasted = seconds if not cut else max(end - warm_up, 1e-3)
-    return report(np.concatenate(found), missing, lasted, lag, cut=cut)
+    share, reading = readings_of(connections, warm_up, by_stamps=not driven.clock_set)
+    lasted = seconds if not driven.cut else max(driven.end - warm_up, 1e-3)
+    return report(
+        np.concatenate(found),
+        missing,
+        lasted,
+        driven.lag,
+        cut=driven.cut,
+        kernel_share=share,
+        reading_lag_seconds=reading,
+    )
+
+
+def readings_of(connections: Sequence[Connection], warm_up: float, *, by_stamps: bool) -> tuple[float, float]:
+    """Return the share of answers whose time is the kernel's, and how late those were read in the mean, in seconds.
+
+    Of what was read after the warm-up: a kernel that stamped for nobody before begins a moment after it was asked.
+    """
+    answers, read_at, stamps = [], [], []
+    for one in connections:
+        answers.append(np.diff(np.asarray(one.answered, np.float64), prepend=0.0))
+        read_at.append(np.asarray(one.read_at, np.float64))
+        stamps.append(one.received(by_stamps=by_stamps)[1])
+    moments = np.concatenate(read_at)
+    inside = moments >= warm_up
+    known = np.concatenate(stamps)[inside]
+    return stamped_share(np.concatenate(answers)[inside], known), reading_lag(moments[inside], known)
 
 
 @click.command()

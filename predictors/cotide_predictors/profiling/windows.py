@@ -42,9 +42,12 @@ class Window:
     requests : latencies behind the p95; 0 where the load command or Prometheus doesn't say.
     seconds : its length.
     cut : stopped early, when enough requests were late to say that the p95 is above the harm.
-    lag_milliseconds : how late the generator itself was in the mean; nan where nobody knows.
+    lag_milliseconds : how late the generator itself sent in the mean, which counts; nan where nobody knows.
     job_seconds : run times of jobs that ended in it, by name.
     job_core_seconds : cpu that the jobs had in it, nan where nobody knows.
+    kernel_share : of the answers whose time is when the kernel had them; the others' is when the generator read them;
+        nan where nobody knows.
+    reading_lag_milliseconds : how late it read the former in the mean, which does not count; nan where nobody knows.
     failed_jobs : jobs that ended in it with another exit code than 0, by name.
     """
 
@@ -57,6 +60,8 @@ class Window:
     lag_milliseconds: float = float("nan")
     job_seconds: tuple[tuple[str, float], ...] = ()
     job_core_seconds: float = float("nan")
+    kernel_share: float = float("nan")
+    reading_lag_milliseconds: float = float("nan")
     failed_jobs: tuple[tuple[str, int], ...] = ()
     at_seconds: float = field(default=0.0, compare=False)
 

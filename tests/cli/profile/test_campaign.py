@@ -47,15 +47,16 @@ class Machine:
 class Meter:
     """Says 1 ms and 1 ms more for each window; fails at the ``broken``-th."""
 
-    def __init__(self, broken: int = 10**9, p95: float = 1.0) -> None:
+    def __init__(self, broken: int = 10**9, p95: float = 1.0, kernel_share: float = math.nan) -> None:
         self.seeds: list[int] = []
+        self.kernel_share = kernel_share
         self.broken, self.p95 = broken, p95
 
     def measure(self, rate: float, warm_up: float, seconds: float, harm_milliseconds: float, seed: int) -> Reading:
         self.seeds.append(seed)
         if len(self.seeds) == self.broken:
             raise InputError("the load failed", field="--load-command")
-        return Reading(self.p95, rate, 100, seconds, False, 0.0)
+        return Reading(self.p95, rate, 100, seconds, False, 0.0, self.kernel_share, 0.25)
 
 
 def plan(**changes: object) -> Plan:
@@ -97,6 +98,15 @@ def test_a_job_that_fails_now_and_then_is_in_the_journal_and_a_journal_without_s
     path = tmp_path / NAME
     path.write_text(re.sub(r', "failed_jobs": [][", a-z0-9]*(?=, "at)', "", path.read_text()))
     assert {one.failed_jobs for one in Journal(tmp_path, None).windows} == {()}
+
+
+def test_whose_times_they_are_is_in_the_journal_and_a_journal_without_such_is_read(tmp_path: Path) -> None:
+    run(Journal(tmp_path, plan()), Machine(), Meter(kernel_share=0.5))
+    assert {one.kernel_share for one in Journal(tmp_path, None).windows} == {0.5}
+    path = tmp_path / NAME
+    path.write_text(re.sub(r' "kernel_share": 0.5, "reading_lag_milliseconds": 0.25,', "", path.read_text()))
+    kept = Journal(tmp_path, None).windows
+    assert all(math.isnan(one.kernel_share) and math.isnan(one.reading_lag_milliseconds) for one in kept)
 
 
 def test_a_torn_line_is_a_window_less(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -83,6 +84,7 @@ def test_a_campaign_on_this_machine_leaves_samples_findings_and_a_page(
     assert len(samples.mixes) == 8
     assert (samples.latency_milliseconds > 0).all()
     assert set(completion_from_csv(out / "completions.csv").types) == {"sleep"}
+    assert 0.0 <= found["least_kernel_share"] <= 1.0
     page = (out / "profile.html").read_text()
     assert "1 sleep" in page
     assert "There is no model" in page
@@ -282,6 +284,18 @@ def test_a_service_that_is_slower_alone_than_beside_a_job_was_not_alone(tmp_path
         assert profile("page", str(tmp_path / f"{alone}")).exception is None
         page = (tmp_path / f"{alone}" / "profile.html").read_text()
         assert ("At 1 rate the service alone was slower" in page) is said
+
+
+@pytest.mark.parametrize(("share", "said"), [(1.0, False), (0.98, True), (0.0, True), (math.nan, False)])
+def test_windows_without_the_kernels_times_are_named(tmp_path: Path, share: float, said: bool) -> None:
+    """Where a load command of the user's says nothing of it, nothing is said."""
+    journal = Journal(tmp_path, passive_plan())
+    for _ in range(2):
+        journal.add(Window(Cell(100.0), 2.0, 100.0, 10, 1.0, kernel_share=share))
+    done = profile("page", str(tmp_path), "-o", "json")
+    assert done.exception is None
+    assert json.loads(done.stdout)["least_kernel_share"] == (None if math.isnan(share) else share)
+    assert ("In 2 windows the kernel did not say" in (tmp_path / "profile.html").read_text()) is said
 
 
 def passive_plan() -> Plan:
