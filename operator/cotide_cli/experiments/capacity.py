@@ -80,6 +80,10 @@ def _print(report: Report) -> None:
             f" {_spread(trace.energy_over_baseline, '.3f')} (bar {ENERGY_BAR}); money over the oracle at an equal"
             f" delay: {_spread(trace.money_over_oracle, '.3f')} (bar {ORACLE_BAR})"
         )
+        click.echo(
+            f"  of the baseline's energy the oracle needs {_spread(trace.oracle_over_baseline, '.3f')}, and nobody who"
+            f" lets no task wait less than {_spread(trace.floor_over_baseline, '.3f')}"
+        )
         click.echo("  our money per core-hour over each rival's cheapest setting with as good a 95 % delay:")
         for rivalry in trace.rivalries:
             spread = _spread(rivalry.ratio, ".3f") if rivalry.seeds else "reaches no such delay"

@@ -25,6 +25,7 @@ from cotide_sim.experiments.capacity.controllers import (
     Reactive,
     learn,
 )
+from cotide_sim.experiments.capacity.energy_floor import energy_floor
 from cotide_sim.experiments.capacity.integral import IntegralGap, integral_gap
 from cotide_sim.experiments.capacity.run import Outcome, run_controller
 from cotide_sim.experiments.capacity.scenarios import Scenario, scenario
@@ -141,7 +142,11 @@ class Rivalry:
 
 @dataclass(frozen=True, slots=True)
 class TraceReport:
-    """One trace."""
+    """One trace.
+
+    ``floor_over_baseline``: the least energy in which tasks can run that start when they come, over the baseline's; no
+    rule comes below it that lets none wait. ``oracle_over_baseline``: what our program reaches that knows the future.
+    """
 
     trace: str
     reading: str
@@ -151,6 +156,8 @@ class TraceReport:
     rivalries: tuple[Rivalry, ...]
     energy_over_baseline: Spread
     money_over_oracle: Spread
+    floor_over_baseline: Spread
+    oracle_over_baseline: Spread
     types: tuple[str, ...]
     shown: dict[str, tuple[tuple[float, ...], ...]]
     """Policy to (steps, M) machines on, of the first seed."""
@@ -177,6 +184,7 @@ class _Run:
     tasks: int
     classes: int
     types: tuple[str, ...]
+    floor_kwh: float
     outcomes: tuple[Outcome, ...]
 
 
@@ -233,7 +241,9 @@ def _one(arguments: tuple[str, Path | None, int, float | None, float]) -> _Run:
         for reserve in reserves
     ]
     types = tuple(f"{kind.name} x{kind.count}" for kind in scene.machines)
-    return _Run(seed, scene.reading, len(scene.run), len(known.demand.labels_), types, tuple(outcomes))
+    return _Run(
+        seed, scene.reading, len(scene.run), len(known.demand.labels_), types, energy_floor(scene), tuple(outcomes)
+    )
 
 
 def _trace_report(trace: str, runs: Sequence[_Run]) -> TraceReport:
@@ -243,10 +253,13 @@ def _trace_report(trace: str, runs: Sequence[_Run]) -> TraceReport:
             by_setting.setdefault((outcome.policy, outcome.reserve), []).append(outcome)
     rows = tuple(_row(name, reserve, found) for (name, reserve), found in by_setting.items())
     rivals = [name for name in POLICIES if name not in (OWN, ORACLE)]
-    energy, oracle = [], []
+    energy, oracle, floor, known = [], [], [], []
     for one in runs:
         ours, baseline = _usual(one, OWN), _usual(one, BASELINE)
-        energy.append(ours.energy_kwh / max(baseline.energy_kwh, 1e-9))
+        of_baseline = max(baseline.energy_kwh, 1e-9)
+        energy.append(ours.energy_kwh / of_baseline)
+        floor.append(one.floor_kwh / of_baseline)
+        known.append(_usual(one, ORACLE).energy_kwh / of_baseline)
         best = _at_delay(one, ORACLE, ours.delay_p95) or _usual(one, ORACLE)
         oracle.append(ours.money_per_core_hour / best.money_per_core_hour)
     return TraceReport(
@@ -258,6 +271,8 @@ def _trace_report(trace: str, runs: Sequence[_Run]) -> TraceReport:
         rivalries=tuple(_rivalry(name, runs) for name in rivals),
         energy_over_baseline=Spread.of(energy),
         money_over_oracle=Spread.of(oracle),
+        floor_over_baseline=Spread.of(floor),
+        oracle_over_baseline=Spread.of(known),
         types=runs[0].types,
         shown={name: _usual(runs[0], name).by_type for name in SHOWN_RUNS},
     )
