@@ -7,6 +7,7 @@ Invariant: only the oracle looks at tasks that have not come.
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -161,7 +162,7 @@ class Provisioning:
         self._certain = source != "forecast"
         self._levels = PROBABILITIES if not self._certain else (0.5,)
         self._program = CapacityProgram(self._model, len(self._levels))
-        self._solver = HighsSolver()
+        self._solver = HighsSolver(time_limit_seconds=math.inf)
         self._demand = copy.deepcopy(learned.demand)
         self._factor = LearnedFactor.start(len(learned.classes.sizes_)) if learning else None
         self._started: list[Floats] = []

@@ -8,6 +8,8 @@ Invariant: never above the energy of a controller under which no task waits.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,7 +25,7 @@ Floats = NDArray[np.float64]
 def energy_floor(scene: Scenario) -> float:
     """Return kWh of the stretch that counts."""
     groups, need = mean_needs(scene)
-    solver, kinds, joules = HighsSolver(), scene.machines, 0.0
+    solver, kinds, joules = HighsSolver(time_limit_seconds=math.inf), scene.machines, 0.0
     for of_step in need:
         solved = solver.solve(_program(kinds, groups, of_step))
         if solved.status is Status.OPTIMAL:  # else demand is beyond all machines, and somebody waits: no bound

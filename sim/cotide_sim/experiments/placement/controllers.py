@@ -6,6 +6,7 @@ oracle looks at requests and prices that have not come.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Protocol
 
@@ -58,7 +59,7 @@ class PredictiveControl:
         if not reconfiguring:
             centres = tuple(replace(centre, on_cost=0.0, off_cost=0.0) for centre in centres)
         self._program = PlacementProgram(replace(scene.model, horizon=horizon, centres=centres))
-        self._solver = ConvexSolver()
+        self._solver = ConvexSolver(time_limit_seconds=math.inf)
         self._networks = NetworkDemand(networks=len(scene.model.networks), day_steps=DAY_STEPS)
         for row in scene.before:
             self._networks.update(row)
