@@ -44,11 +44,11 @@ KNOWN_SHARE: Final = 0.5
 
 
 class Span(NamedTuple):
-    """Steps of a history: ``count`` of them, of which the first ends at ``first`` epoch seconds."""
+    """Steps of a history: ``steps`` of them, of which the first ends at ``first`` epoch seconds."""
 
     first: float
     step_seconds: float
-    count: int
+    steps: int
 
     @classmethod
     def until(cls, now_seconds: float, step_seconds: float) -> Span:
@@ -60,7 +60,7 @@ class Span(NamedTuple):
     @property
     def last(self) -> float:
         """Return when the last step ends."""
-        return self.first + (self.count - 1) * self.step_seconds
+        return self.first + (self.steps - 1) * self.step_seconds
 
 
 async def queried(settings: PlaceSettings) -> tuple[PlaceSettings, dict[str, float]]:
@@ -180,7 +180,7 @@ def number_of(answer: Mapping[str, Any]) -> float:
 
 
 def history_of(answer: Mapping[str, Any], span: Span) -> Floats:
-    """Return (count,) values of the one series of an answer; nan before the first of them.
+    """Return (steps,) values of the one series of an answer; nan before the first of them.
 
     A step that has no number keeps the one before.
 
@@ -192,11 +192,11 @@ def history_of(answer: Mapping[str, Any], span: Span) -> Floats:
     """
     series = _only(_data(answer).get("result"), "series")
     samples = series.get("values") if isinstance(series, dict) else None
-    values = np.full(span.count, math.nan)
+    values = np.full(span.steps, math.nan)
     for sample in samples if isinstance(samples, list) else []:
         at = _number(sample, 0)
         index = round((at - span.first) / span.step_seconds) if math.isfinite(at) else -1
-        if 0 <= index < span.count:
+        if 0 <= index < span.steps:
             values[index] = _number(sample)
     known = np.isfinite(values)
     wrong = values[known & ((values < 0) | (values > LARGEST))]
@@ -204,11 +204,11 @@ def history_of(answer: Mapping[str, Any], span: Span) -> Floats:
         raise InputError(f"{wrong[-1]:g} requests per second are none: they lie in [0, {LARGEST:g}]")
     if not known[-2:].any():
         raise InputError("its last two steps have no number: what is asked now can't be told from that")
-    steps = np.arange(span.count)
-    first, latest = int(known.argmax()), np.maximum.accumulate(np.where(known, steps, 0))
+    position = np.arange(span.steps)
+    first, latest = int(known.argmax()), np.maximum.accumulate(np.where(known, position, 0))
     if known[first:].mean() < KNOWN_SHARE:
-        raise InputError(f"only {known.sum()} of its last {span.count - first} steps have a number")
-    filled: Floats = np.where(steps < first, math.nan, values[latest])
+        raise InputError(f"only {known.sum()} of its last {span.steps - first} steps have a number")
+    filled: Floats = np.where(position < first, math.nan, values[latest])
     return filled
 
 

@@ -41,12 +41,12 @@ SPAN = Span(0.0, QUARTER, 6)
 def test_a_history_is_of_steps_that_have_ended_at_whole_multiples_so_that_two_turns_see_the_same() -> None:
     span = Span.until(MORNING, QUARTER)
     assert span == Span.until(MORNING + 700, QUARTER)
-    assert (span.last % QUARTER, span.count) == (0.0, 2 * DAY)
+    assert (span.last % QUARTER, span.steps) == (0.0, 2 * DAY)
     assert 0 <= MORNING - span.last < QUARTER
 
 
 def test_a_history_of_short_steps_is_bounded() -> None:
-    assert Span.until(MORNING, 10.0).count == HISTORY_STEPS
+    assert Span.until(MORNING, 10.0).steps == HISTORY_STEPS
 
 
 def test_a_step_without_a_number_keeps_the_one_before_and_nothing_stands_before_the_first() -> None:

@@ -40,7 +40,7 @@ def mean_needs(scene: Scenario) -> tuple[NDArray[np.bool_], Floats]:
     held = (run.need[:, None, :] <= capacity[None] + 1e-9).all(axis=2)
     groups, group_of = np.unique(held, axis=0, return_inverse=True)
     steps = round(scene.score_seconds / scene.step_seconds)
-    edges = first + np.arange(steps + 1) * scene.step_seconds
+    edges: Floats = first + np.arange(steps + 1, dtype=np.float64) * scene.step_seconds
     need = np.zeros((steps, len(groups), run.need.shape[1]))
     for group in range(len(groups)):
         rows = np.flatnonzero(group_of.ravel() == group)
