@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     "--service-level", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.25, show_default=True,
     help="Of our plans: share of the demand's distribution that is worth serving before it comes.",
 )  # fmt: skip
+@click.option(
+    "--stabilization-seconds", type=click.FloatRange(0, 3600), default=0.0, show_default=True,
+    help="Our machines go when they were not wanted for so long.",
+)  # fmt: skip
 @run_options
 def command(
     data: Path | None,
@@ -38,6 +42,7 @@ def command(
     seeds: int,
     hours: float | None,
     service_level: float,
+    stabilization_seconds: float,
     workers: int,
     output: str,
     plot: Path | None,
@@ -61,6 +66,7 @@ def command(
             workers=workers,
             score_hours=hours,
             service_level=service_level,
+            stabilization_seconds=stabilization_seconds,
             progress=progress,
         )
     if plot is not None:
@@ -80,6 +86,10 @@ def _print(report: Report) -> None:
             f" {_spread(trace.energy_over_baseline, '.3f')} (bar {ENERGY_BAR}); money over the oracle at an equal"
             f" delay: {_spread(trace.money_over_oracle, '.3f')} (bar {ORACLE_BAR})"
         )
+        click.echo(
+            f"  of the baseline's energy the oracle needs {_spread(trace.oracle_over_baseline, '.3f')}, and nobody who"
+            f" lets no task wait less than {_spread(trace.floor_over_baseline, '.3f')}"
+        )
         click.echo("  our money per core-hour over each rival's cheapest setting with as good a 95 % delay:")
         for rivalry in trace.rivalries:
             spread = _spread(rivalry.ratio, ".3f") if rivalry.seeds else "reaches no such delay"
@@ -93,7 +103,7 @@ def _print(report: Report) -> None:
     )
     click.echo(
         f"means over {len(report.seeds)} seed(s), in brackets the least and the most; our service level"
-        f" {report.service_level:g}"
+        f" {report.service_level:g}, machines stay for {report.stabilization_seconds:g} s after they were wanted"
     )
     click.echo("every stated bar was reached" if not report.missed else "\n".join(["missed:", *report.missed]))
 

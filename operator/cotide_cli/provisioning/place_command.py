@@ -1,8 +1,8 @@
 """`cotide place`: the replicas of services over several clusters, by predictive control; a dry run by default.
 
-Called by `main`. Reads the placement file, forecasts of demand and prices (CSV, a row a step), and the clusters; plans
-one turn, or with ``--watch`` one each step; prints; with ``--apply`` sets replicas. Invariant: without ``--apply``
-nothing is written in any cluster.
+Called by `main`. Reads the placement file, what is foreseen of demand and prices (CSV, a row a step, or what a
+Prometheus says), and the clusters; plans one turn, or with ``--watch`` one each step; prints; with ``--apply`` sets
+replicas. Invariant: without ``--apply`` nothing is written in any cluster.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ if TYPE_CHECKING:
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "--demand",
-    required=True,
     type=click.Path(path_type=Path, dir_okay=False),
-    help="CSV, a column a network; of several services SERVICE/NETWORK.",
+    help="CSV, a column a network; of several services SERVICE/NETWORK; not needed for those with demandQueries.",
 )
 @click.option(
     "--prices",
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 @output_option
 def command(
     file: Path,
-    demand: Path,
+    demand: Path | None,
     prices: Path | None,
     apply_it: bool,
     watch: bool,
@@ -97,6 +96,7 @@ def _print(taken: Taken) -> None:
         if not taken.settings.is_of_one:
             click.echo(f"{name}:")
         _print_turn(turn, taken.seen[name], taken.applied)
+        click.echo(f"  requests per second that are planned for: {taken.demand[name][0].sum():.2f}")
     if not taken.applied:
         click.echo("  dry run: nothing was changed")
 

@@ -28,7 +28,7 @@ from cotide_core.provisioning.placement_model import LARGEST, STEPS_MOST
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import load_credentials
 from cotide_operator.config.yaml_lines import line_of, load, written
-from cotide_operator.provisioning.place_queries import queried
+from cotide_operator.provisioning.place_queries import demand_histories, foreseen, queried
 from cotide_operator.provisioning.placing import (
     ONE_SERVICE,
     CentreSettings,
@@ -57,7 +57,7 @@ class PlacementFiles:
     """Where everything is read from."""
 
     file: Path
-    demand: Path
+    demand: Path | None
     prices: Path | None
     kubeconfig: str | None
 
@@ -157,6 +157,8 @@ class Taken:
     """One turn as it was taken."""
 
     settings: PlaceSettings
+    demand: Mapping[str, Floats]
+    """(W, V) requests per second that were planned for, by service."""
     seen: Everything
     turns: Mapping[str, Turn]
     applied: bool
@@ -173,7 +175,8 @@ async def take(files: PlacementFiles, lost: LostClusters, passed: PassedRows, *,
     settings, queried_prices = await queried(read_settings(files.file))
     if not settings.networks:
         raise InputError("no centre has delays or delayQueries", file=str(files.file), field="centres")
-    demand, price = _forecasts(files, settings, queried_prices, passed)
+    histories = await demand_histories(settings, time.time())
+    demand, price = _forecasts(files, settings, queried_prices, histories, passed)
     seen = await _look(settings, files.kubeconfig)
     turns = plan_turns(settings, demand, price, seen, sorted(lost.names))
     gone = {name for turn in turns.values() for name in turn.lost}
@@ -183,7 +186,7 @@ async def take(files: PlacementFiles, lost: LostClusters, passed: PassedRows, *,
         await apply_turns(settings, turns, seen, files.kubeconfig, lost)
     else:
         lost.names = frozenset(gone)
-    return Taken(settings, seen, turns, apply)
+    return Taken(settings, demand, seen, turns, apply)
 
 
 async def follow(
@@ -246,35 +249,72 @@ def read_settings(file: Path) -> PlaceSettings:
 
 
 def _forecasts(
-    files: PlacementFiles, settings: PlaceSettings, queried_prices: Mapping[str, float], passed: PassedRows
+    files: PlacementFiles,
+    settings: PlaceSettings,
+    queried_prices: Mapping[str, float],
+    histories: Mapping[str, Floats],
+    passed: PassedRows,
 ) -> tuple[dict[str, Floats], Floats]:
-    """Return demand by service, and (rows, centres) prices: those queried hold for all rows, others are a file's."""
+    """Return demand by service, and (rows, centres) prices.
+
+    Prices queried hold for all rows, others are a file's; demand is foreseen from its history, or a file's.
+    """
     columns = {
-        service: [network if settings.is_of_one else f"{service}/{network}" for network in settings.networks]
+        (service, network): network if settings.is_of_one else f"{service}/{network}"
         for service in settings.services
+        if service not in histories
+        for network in settings.networks
     }
-    every = [name for names in columns.values() for name in names]
-    rates, demand_writing = _read(files.demand, every)
     asked = [centre.name for centre in settings.centres if centre.name not in queried_prices]
-    given = np.zeros((len(rates), 0))
-    if asked:
-        if files.prices is None:
-            raise InputError(f"is needed for the centres without a priceQuery: {', '.join(asked)}", field="--prices")
-        given, writing = _read(files.prices, asked, signed=True)
-        if len(given) != len(rates):
-            raise InputError(f"has {len(given)} rows where the demand has {len(rates)}", file=str(files.prices))
-        given = _left(files.prices, given, passed.of(files.prices, writing, settings.step_seconds))
-    rates = _left(files.demand, rates, passed.of(files.demand, demand_writing, settings.step_seconds))
-    rows = min(len(rates), len(given)) if asked else len(rates)  # one of the files may be the newer
+    rates, given = _of_files(files, settings, list(columns.values()), asked, passed)
+    lengths = {path: len(found) for path, found in ((files.demand, rates), (files.prices, given)) if found is not None}
+    rows = min(lengths.values(), default=settings.horizon_steps)  # one of the files may be the newer
     if rows > STEPS_MOST:
         words = f"has {rows} rows from now on, at most {STEPS_MOST} steps are planned for"
-        raise InputError(words, file=str(files.demand))
-    of_column = dict(zip(asked, given[:rows].T, strict=True))
+        raise InputError(words, file=str(next(iter(lengths))))
+    of_column = {} if given is None else dict(zip(asked, given[:rows].T, strict=True))
     price = np.stack(
         [of_column.get(one.name, np.full(rows, queried_prices.get(one.name, 0.0))) for one in settings.centres], axis=1
     )
-    at = {name: index for index, name in enumerate(every)}
-    return {service: rates[:rows, [at[name] for name in names]] for service, names in columns.items()}, price
+    demand = {
+        service: foreseen(settings.services[service], history, settings.step_seconds, rows)
+        for service, history in histories.items()
+    }
+    if rates is not None:
+        table = dict(zip(columns, rates[:rows].T, strict=True))
+        for service in settings.services.keys() - histories.keys():
+            demand[service] = np.stack([table[service, network] for network in settings.networks], axis=1)
+    return demand, price
+
+
+def _of_files(
+    files: PlacementFiles,
+    settings: PlaceSettings,
+    columns: Sequence[str],
+    centres: Sequence[str],
+    passed: PassedRows,
+) -> tuple[Floats | None, Floats | None]:
+    """Return what the files of demand and of prices have from now on; None for one from which nothing is needed."""
+    writings: dict[Path, Writing] = {}
+    rates = given = None
+    if columns:
+        if files.demand is None:
+            lacking = sorted(name for name, one in settings.services.items() if not one.demand_queries)
+            where = "" if settings.is_of_one else f" of {', '.join(lacking)}"
+            raise InputError(f"is needed for the demand{where}, for which there are no demandQueries", field="--demand")
+        rates, writings[files.demand] = _read(files.demand, columns)
+    elif files.demand is not None:
+        raise InputError("nothing is read from it: every service has demandQueries", field="--demand")
+    if centres:
+        if files.prices is None:
+            raise InputError(f"is needed for the centres without a priceQuery: {', '.join(centres)}", field="--prices")
+        given, writings[files.prices] = _read(files.prices, centres, signed=True)
+        if rates is not None and len(given) != len(rates):
+            raise InputError(f"has {len(given)} rows where the demand has {len(rates)}", file=str(files.prices))
+        given = _left(files.prices, given, passed.of(files.prices, writings[files.prices], settings.step_seconds))
+    if rates is not None and files.demand is not None:
+        rates = _left(files.demand, rates, passed.of(files.demand, writings[files.demand], settings.step_seconds))
+    return rates, given
 
 
 def _left(path: Path, rows: Floats, passed: int) -> Floats:
@@ -364,11 +404,12 @@ def _client(centre: CentreSettings, kubeconfig: str | None) -> KubeClient:
 
 def as_data(taken: Taken) -> dict[str, Any]:
     """Return a turn as ``-o json`` shows it: of one service its fields, of several these by name."""
-    shown = {name: _turn_data(turn, taken.seen[name], taken.applied) for name, turn in taken.turns.items()}
+    shown = {name: _turn_data(taken, name) for name in taken.turns}
     return shown[ONE_SERVICE] if taken.settings.is_of_one else {"services": shown}
 
 
-def _turn_data(turn: Turn, seen: Mapping[str, Seen | None], applied: bool) -> dict[str, Any]:
+def _turn_data(taken: Taken, service: str) -> dict[str, Any]:
+    turn, seen = taken.turns[service], taken.seen[service]
     return {
         "now": {name: None if one is None else one.replicas for name, one in seen.items()},
         "wanted": turn.wanted,
@@ -376,8 +417,9 @@ def _turn_data(turn: Turn, seen: Mapping[str, Seen | None], applied: bool) -> di
         "waiting": list(turn.waiting),
         "lost": list(turn.lost),
         "back": list(turn.back),
+        "plannedFor": dict(zip(taken.settings.networks, map(float, taken.demand[service][0]), strict=True)),
         "unserved": float(turn.plan.unserved[0].sum()),
         "worthOfOneServerMore": dict(zip(seen, map(float, turn.plan.worth_of_server), strict=True)),
         "cost": turn.plan.cost,
-        "applied": applied,
+        "applied": taken.applied,
     }

@@ -135,6 +135,8 @@ class ProvisioningSettings(Section):
     horizon_steps: int = Field(default=12, ge=1, le=288)
     service_level: float = Field(default=0.25, gt=0, lt=1)
     """Chosen: as in the capacity experiment (docs/capacity.md has what others cost). Online pods have their own."""
+    scale_down_stabilization_seconds: float = Field(default=0.0, ge=0, le=3600)
+    """Machines of a type fall to no fewer than were wanted in this window; the operator's (docs/capacity.md)."""
     price_per_kilowatt_hour: float = Field(default=0.1, ge=PRICE_LEAST, le=PRICE_MOST)
     carbon_grams_per_kilowatt_hour: float = Field(default=0.0, ge=0, le=CARBON_MOST)
     carbon_price_per_tonne: float = Field(default=0.0, ge=0, le=1e6)

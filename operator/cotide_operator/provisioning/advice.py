@@ -44,6 +44,8 @@ Floats = NDArray[np.float64]
 STEPS_MOST: Final = 100_000
 """Of a history (chosen): a year of five minutes, which takes half a minute; more is a slip of units."""
 FIT_PROBABILITY: Final = 0.9
+KEPT: Final = 2
+"""Column of `Advice.reasons` with machines that are kept on."""
 ONLINE_LEVEL: Final = 0.95
 """Share of what online pods need that is worth serving, whatever ``serviceLevel`` says (chosen): they are there, and a
 level at which it is cheaper to let tasks wait is not theirs."""
@@ -104,6 +106,15 @@ class Advice:
     classes: tuple[str, ...]
     present: Floats
     reasons: Floats
+
+    def keeping(self, machines: Floats) -> Advice:
+        """Return it with so many (M,) machines wanted now, of which those beyond the plan are kept on."""
+        more = np.maximum(machines - self.plan.machines[0], 0.0)
+        reasons = self.reasons.copy()
+        reasons[:, KEPT] += more
+        later = self.plan.machines[1:]
+        raised = replace(self.plan, machines=np.concatenate(((self.plan.machines[0] + more)[None], later)))
+        return replace(self, plan=raised, reasons=reasons)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -33,6 +33,7 @@ from cotide_core.errors import ClusterError, CotideError, InputError
 from cotide_core.events import Pod
 from cotide_core.provisioning.node_orders import Answer, NodeOrder
 from cotide_core.provisioning.overprovisioning import LearnedFactor
+from cotide_core.provisioning.stabilization import Stabilization
 from cotide_core.state.node_columns import CPU_COLUMN
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
@@ -49,7 +50,7 @@ from cotide_operator.provisioning.actuators import (
     ScaleSubresource,
     WebhookActuator,
 )
-from cotide_operator.provisioning.advice import Advice, Underway, machine_types
+from cotide_operator.provisioning.advice import Underway, machine_types
 from cotide_operator.provisioning.carrying import CONFIG_MAP, BookStore
 from cotide_operator.provisioning.cluster_api import MachineRemoval, machine_of
 from cotide_operator.provisioning.cluster_view import ORDER_LABEL
@@ -130,6 +131,7 @@ class Provisioner:
             settings, dependencies.prometheus, dependencies.clock.now, dependencies.telemetry, self._complain
         )  # fmt: skip
         self._factor = LearnedFactor.start(1)
+        self._stabilization = Stabilization(settings.scale_down_stabilization_seconds)
         self._planned: Planned | None = None
         self._planning: asyncio.Task[None] | None = None
         self._next_plan = float("-inf")
@@ -198,7 +200,7 @@ class Provisioner:
         self._accounts.spend(self._loads(nodes), now, price, carbon)
         self._show(nodes)
         if self._planned is not None and self._settings.mode != "advice":
-            await self._act(nodes, self._wanted(self._planned.advice), now)
+            await self._act(nodes, self._wanted(self._planned, nodes), now)
 
     def nodes(self) -> SortedNodes:
         """Return the nodes of known types as they are now."""
@@ -211,17 +213,24 @@ class Provisioner:
 
     def allowed(self) -> Allowance:
         """Return how many nodes of each type may go; none before the first plan."""
-        wanted = {} if self._planned is None else self._wanted(self._planned.advice)
-        open_now = self.nodes().open
+        nodes = self.nodes()
+        wanted = {} if self._planned is None else self._wanted(self._planned, nodes)
+        open_now = nodes.open
         left = {
             kind.name: max(len(open_now.get(kind.name, ())) - wanted[kind.name], 0) if wanted else 0
             for kind in self._machines
         }
         return Allowance(self._settings.node_type_label, left)
 
-    @staticmethod
-    def _wanted(advice: Advice) -> dict[str, int]:
-        return {kind: int(count) for kind, count in zip(advice.kinds, advice.plan.machines[0], strict=True)}
+    def _wanted(self, plan: Planned, nodes: SortedNodes) -> dict[str, int]:
+        """Return the plan's nodes by type; what only its window keeps is wanted as far as it is there or comes."""
+        views = [node.view for node in nodes.counted]
+        there = Counter(view.kind for view in views)
+        if self._ordering is not None:
+            coming = self._ordering.coming(views, self._dependencies.clock.now(), nodes.lost)
+            there.update({kind: len(seconds) for kind, seconds in coming.items()})
+        least = zip(plan.advice.kinds, plan.least, strict=True)
+        return {kind: max(int(count), min(plan.nodes[kind], there[kind])) for kind, count in least}
 
     async def _plan(self, nodes: SortedNodes, now: float) -> None:
         telemetry, started = self._dependencies.telemetry, time.perf_counter()
@@ -253,6 +262,7 @@ class Provisioner:
             self._quiet(nodes, now),
             self._prices.of_steps(now),
             now,
+            self._stabilization,
             {node.view.name for node in nodes.counted if now - node.since <= self._settings.boot_deadline_seconds},
         )
 
@@ -264,7 +274,7 @@ class Provisioner:
 
     def _take(self, made: Planned, now: float) -> None:
         telemetry = self._dependencies.telemetry
-        self._planned, self._factor = made, made.factor
+        self._planned, self._factor, self._stabilization = made, made.factor, made.stabilization
         telemetry.provisioning_plans.labels("planned").inc()
         telemetry.provisioning_plan_time.set(time.time())
         telemetry.provisioning_plan_cost.set(made.advice.plan.cost)
@@ -275,7 +285,7 @@ class Provisioner:
                 telemetry.provisioning_wanted.labels(kind, why).set(count)
         for foreseen, came in self._accounts.score(made.advice, now):
             self._dependencies.note({"now": now, "foreseen": foreseen._asdict(), "came": came})
-        wanted = self._wanted(made.advice)
+        wanted = made.nodes
         resting = {kind: int(parts[3]) for kind, parts in zip(made.advice.kinds, made.advice.reasons, strict=True)}
         said = tuple((kind, count, resting[kind]) for kind, count in wanted.items())
         if said != self._said:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from cotide_core.events import Pod
 from cotide_core.provisioning.node_orders import NodeView
 from cotide_core.provisioning.overprovisioning import LearnedFactor
+from cotide_core.provisioning.stabilization import Stabilization
 from cotide_core.state.cluster_state import ClusterState
 from cotide_core.units import RECLAIMED_CPU, RECLAIMED_MEMORY
 from cotide_operator.cache.object_cache import ObjectCache
@@ -49,16 +50,27 @@ class Seen:
     quiet_seconds: float
     price: Floats
     now: float
+    stabilization: Stabilization
     young: Set[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Planned:
-    """A plan, the view that it was made from, and the factor of over-provisioning for the next one."""
+    """A plan, the view that it was made from; for the next one the factor of over-provisioning and what was wanted.
+
+    ``least``: (M,) nodes of the plan without what the window of stabilization keeps.
+    """
 
     advice: Advice
+    least: Floats
     seen: LiveView
     factor: LearnedFactor
+    stabilization: Stabilization
+
+    @property
+    def nodes(self) -> dict[str, int]:
+        """Return the nodes wanted, by type."""
+        return {kind: int(count) for kind, count in zip(self.advice.kinds, self.advice.plan.machines[0], strict=True)}
 
 
 def planned(settings: ProvisioningSettings, seen: Seen) -> Planned:
@@ -79,7 +91,10 @@ def planned(settings: ProvisioningSettings, seen: Seen) -> Planned:
         time_limit_seconds=settings.plan_timeout_seconds,
         price=seen.price,
     )
-    return Planned(advice, found, _learned(settings, seen, found))
+    coming = np.array([float(len(seen.underway.coming.get(kind, ()))) for kind in advice.kinds])
+    least = advice.plan.machines[0]
+    stabilization, kept = seen.stabilization.after(seen.now, least, advice.on + coming)
+    return Planned(advice.keeping(kept), least, found, _learned(settings, seen, found), stabilization)
 
 
 def _learned(settings: ProvisioningSettings, seen: Seen, found: LiveView) -> LearnedFactor:

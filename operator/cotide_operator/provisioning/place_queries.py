@@ -1,28 +1,66 @@
-"""Prices and delays of data centres as a Prometheus tells them now.
+"""Demand, prices and delays as a Prometheus tells them.
 
-Called by `cotide place`, before a turn is planned. What is told holds for all steps to come: a forecast of prices is a
-file's to give. Invariant: an answer that is missing, not a number or more than one ends the turn with a sentence that
-names the centre, and nothing is set.
+Called by `cotide place`, before a turn is planned. Prices and delays of now hold for all steps to come: a forecast of
+prices is a file's to give. Of demand its history is asked for, which forecasts are made from. Invariant: an answer that
+is missing, not a number or more than one ends the turn with a sentence that names what was asked for, and nothing is
+set.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 import aiohttp
+import numpy as np
+from numpy.typing import NDArray
 
 from cotide_core.errors import CotideError, InputError
+from cotide_core.provisioning.placement_model import LARGEST
 from cotide_operator.config.metric_settings import PrometheusSourceSettings
-from cotide_operator.provisioning.placing import PlaceSettings
+from cotide_operator.provisioning.placing import PlaceSettings, ServiceSettings
 from cotide_operator.usage.prometheus_client import Limits, PrometheusClient
+from cotide_predictors.capacity.network_demand import NetworkDemand
+
+Floats = NDArray[np.float64]
 
 TIMEOUT_SECONDS: Final = 10.0
 """For one query; chosen: somebody waits at a terminal."""
 LIMITS: Final = Limits(bytes=1 << 20, series=100)
+RANGE_LIMITS: Final = Limits(bytes=1 << 22, series=10)
+"""Of a history; chosen: ten series of `HISTORY_STEPS` samples of 100 bytes."""
+AT_ONCE: Final = 10
+"""Histories that are asked for at one time; chosen, as a dashboard asks."""
 LONGEST_DELAY_SECONDS: Final = 3600.0
 """There and back; more is a slip of units."""
+HISTORY_SECONDS: Final = 2 * 86_400.0
+"""Of demand: what the forecasts keep, two days."""
+HISTORY_STEPS: Final = 3000
+"""At most; chosen: two days of minutes. A Prometheus refuses more than 11,000."""
+KNOWN_SHARE: Final = 0.5
+"""Of the steps of a history; of less nothing is learned (chosen)."""
+
+
+class Span(NamedTuple):
+    """Steps of a history: ``steps`` of them, of which the first ends at ``first`` epoch seconds."""
+
+    first: float
+    step_seconds: float
+    steps: int
+
+    @classmethod
+    def until(cls, now_seconds: float, step_seconds: float) -> Span:
+        """Return the steps that have ended; they end at whole multiples of a step, so that each turn sees the same."""
+        count = max(1, min(HISTORY_STEPS, int(HISTORY_SECONDS / step_seconds)))
+        last = math.floor(now_seconds / step_seconds) * step_seconds
+        return cls(last - (count - 1) * step_seconds, step_seconds, count)
+
+    @property
+    def last(self) -> float:
+        """Return when the last step ends."""
+        return self.first + (self.steps - 1) * self.step_seconds
 
 
 async def queried(settings: PlaceSettings) -> tuple[PlaceSettings, dict[str, float]]:
@@ -56,6 +94,60 @@ async def queried(settings: PlaceSettings) -> tuple[PlaceSettings, dict[str, flo
     return settings.model_copy(update={"centres": tuple(centres)}), prices
 
 
+async def demand_histories(settings: PlaceSettings, now_seconds: float) -> dict[str, Floats]:
+    """Return (H, V) requests per second, by service that has queries for them: of each step that has ended.
+
+    ``now_seconds``: since the epoch. H begins where every network of the service has a sample.
+
+    Raises
+    ------
+    InputError
+        When an answer can't be used, or says nothing of now.
+    """
+    asked = {name: one for name, one in settings.services.items() if one.demand_queries}
+    if not asked:
+        return {}
+    assert settings.prometheus is not None  # noqa: S101 - for mypy: the settings ask for it
+    span, turns = Span.until(now_seconds, settings.step_seconds), asyncio.Semaphore(AT_ONCE)
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)) as session:
+        client = PrometheusClient(session, settings.prometheus)
+
+        async def one(service: str, network: str) -> Floats:
+            query = asked[service].demand_queries[network]
+            parameters = {"query": query, "start": f"{span.first:.3f}", "end": f"{span.last:.3f}"}
+            parameters["step"] = f"{span.step_seconds:.3f}"
+            try:
+                async with turns:
+                    answer = await client.answer("/api/v1/query_range", parameters, RANGE_LIMITS)
+                return history_of(answer, span)
+            except CotideError as error:
+                of_service = f" for {service}" if service else ""
+                where = f"services.{service}.demandQueries" if service else "demandQueries"
+                raise InputError(
+                    f"the demand of {network}{of_service} is not known: {error}", field=f"{where}.{network}"
+                ) from error
+
+        networks = settings.networks
+        answers = await asyncio.gather(*(one(service, network) for service in asked for network in networks))
+    found = {}
+    for index, service in enumerate(asked):
+        table = np.stack(answers[index * len(networks) : (index + 1) * len(networks)], axis=1)
+        found[service] = table[int(np.isnan(table).any(axis=1).sum()) :]
+    return found
+
+
+def foreseen(service: ServiceSettings, history: Floats, step_seconds: float, steps: int) -> Floats:
+    """Return (steps, V) requests per second to plan for, from the step that is under way on.
+
+    As in the placement experiment: forecasts of each network, at the service's quantile of their sum.
+    """
+    demand = NetworkDemand(networks=history.shape[1], day_steps=round(86_400.0 / step_seconds))
+    for rates in history:
+        demand.update(rates)
+    found: Floats = np.minimum(demand.predict(steps, service.demand_quantile), LARGEST)
+    return found
+
+
 async def _ask(source: PrometheusSourceSettings, questions: dict[tuple[str, str], str]) -> dict[tuple[str, str], float]:
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)) as session:
         client = PrometheusClient(session, source)
@@ -70,7 +162,7 @@ async def _ask(source: PrometheusSourceSettings, questions: dict[tuple[str, str]
     return dict(zip(questions, values, strict=True))
 
 
-def number_of(answer: dict[str, Any]) -> float:
+def number_of(answer: Mapping[str, Any]) -> float:
     """Return the one number of an answer of Prometheus.
 
     Raises
@@ -78,20 +170,65 @@ def number_of(answer: dict[str, Any]) -> float:
     InputError
         When it has none, more than one, or no finite one.
     """
-    if answer.get("status") != "success":
-        raise InputError(f"Prometheus says: {answer.get('error', 'nothing that is known')}")
-    data = answer.get("data")
-    result = data.get("result") if isinstance(data, dict) else None
-    samples = [result] if isinstance(data, dict) and data.get("resultType") == "scalar" else result
-    if not isinstance(samples, list) or len(samples) != 1:
-        count = len(samples) if isinstance(samples, list) else 0
-        raise InputError(f"the query has {count} values where one is expected")
-    sample = samples[0]
-    pair = sample.get("value") if isinstance(sample, dict) else sample
-    try:
-        value = float(pair[1])  # type: ignore[index]  # whatever else it is, is told below
-    except (TypeError, ValueError, IndexError, KeyError):
-        value = math.nan
+    data = _data(answer)
+    result = data.get("result")
+    sample = _only([result] if data.get("resultType") == "scalar" else result, "values")
+    value = _number(sample.get("value") if isinstance(sample, dict) else sample)
     if not math.isfinite(value):
         raise InputError("the value is not a number")
     return value
+
+
+def history_of(answer: Mapping[str, Any], span: Span) -> Floats:
+    """Return (steps,) values of the one series of an answer; nan before the first of them.
+
+    A step that has no number keeps the one before.
+
+    Raises
+    ------
+    InputError
+        When there is none or more than one, a value is below 0 or beyond `LARGEST`, too few steps have a number, or
+        none of the last two has.
+    """
+    series = _only(_data(answer).get("result"), "series")
+    samples = series.get("values") if isinstance(series, dict) else None
+    values = np.full(span.steps, math.nan)
+    for sample in samples if isinstance(samples, list) else []:
+        at = _number(sample, 0)
+        index = round((at - span.first) / span.step_seconds) if math.isfinite(at) else -1
+        if 0 <= index < span.steps:
+            values[index] = _number(sample)
+    known = np.isfinite(values)
+    wrong = values[known & ((values < 0) | (values > LARGEST))]
+    if len(wrong):
+        raise InputError(f"{wrong[-1]:g} requests per second are none: they lie in [0, {LARGEST:g}]")
+    if not known[-2:].any():
+        raise InputError("its last two steps have no number: what is asked now can't be told from that")
+    position = np.arange(span.steps)
+    first, latest = int(known.argmax()), np.maximum.accumulate(np.where(known, position, 0))
+    if known[first:].mean() < KNOWN_SHARE:
+        raise InputError(f"only {known.sum()} of its last {span.steps - first} steps have a number")
+    filled: Floats = np.where(position < first, math.nan, values[latest])
+    return filled
+
+
+def _data(answer: Mapping[str, Any]) -> dict[str, Any]:
+    if answer.get("status") != "success":
+        raise InputError(f"Prometheus says: {answer.get('error', 'nothing that is known')}")
+    data = answer.get("data")
+    return data if isinstance(data, dict) else {}
+
+
+def _only(found: Any, what: str) -> Any:
+    """Return the one of a list, which must have just one."""
+    if not isinstance(found, list) or len(found) != 1:
+        raise InputError(f"the query has {len(found) if isinstance(found, list) else 0} {what} where one is expected")
+    return found[0]
+
+
+def _number(pair: Any, index: int = 1) -> float:
+    """Return the number at a place of a pair of time and value; nan for whatever else stands there."""
+    try:
+        return float(pair[index])
+    except (TypeError, ValueError, IndexError, KeyError, OverflowError):
+        return math.nan

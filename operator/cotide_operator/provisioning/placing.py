@@ -19,7 +19,13 @@ from pydantic import Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from cotide_core.errors import ClusterError, InputError
-from cotide_core.provisioning.placement_model import DataCentre, PlacementModel, PlacementOutlook, ServiceLevel
+from cotide_core.provisioning.placement_model import (
+    STEPS_MOST,
+    DataCentre,
+    PlacementModel,
+    PlacementOutlook,
+    ServiceLevel,
+)
 from cotide_core.provisioning.placement_plan import PlacementPlan, hold, plan_placement
 from cotide_core.provisioning.placement_program import PlacementProgram
 from cotide_kube.answers import ApiError
@@ -73,6 +79,10 @@ class ServiceSettings(Section):
     """Of all centres together, whatever the demand says: a forecast of nothing may be one that broke."""
     size: float = Field(default=1.0, ge=1e-3, le=1e6)
     """What a replica takes of a centre's ``servers``, and of their price."""
+    demand_queries: Mapping[str, Annotated[str, Field(min_length=1)]] = Field(default_factory=dict)
+    """Network to PromQL for its requests per second; then the file of demand needs no columns for the service."""
+    demand_quantile: float = Field(default=0.95, gt=0, lt=1)
+    """Of what is foreseen from ``demand_queries``, the level of safety; chosen as in the placement experiment."""
 
     @model_validator(mode="after")
     def _names_one(self) -> ServiceSettings:
@@ -105,7 +115,9 @@ class PlaceSettings(Section):
     """By name; who stands first has the room of a centre first."""
     step_seconds: float = Field(default=900.0, ge=10, le=86_400)
     prometheus: PrometheusSourceSettings | None = None
-    """Who answers the queries of centres."""
+    """Who answers the queries of centres and services."""
+    horizon_steps: int = Field(default=24, ge=1, le=STEPS_MOST)
+    """Steps that are planned for where no file says how many; as in the placement experiment."""
 
     @model_validator(mode="before")
     @classmethod
@@ -131,8 +143,16 @@ class PlaceSettings(Section):
         paths = [one.path for one in self.services.values()]
         if len(set(paths)) != len(paths):
             raise ValueError("services must be of different objects: two would set the replicas of one")
-        if self.prometheus is None and any(one.price_query or one.delay_queries for one in self.centres):
-            raise ValueError("priceQuery and delayQueries need prometheus: {url: ...}")
+        queries = [one.price_query or one.delay_queries for one in self.centres]
+        queries += [one.demand_queries for one in self.services.values()]
+        if self.prometheus is None and any(queries):
+            raise ValueError("priceQuery, delayQueries and demandQueries need prometheus: {url: ...}")
+        for name, service in self.services.items():
+            wrong = sorted(service.demand_queries.keys() ^ set(self.networks))
+            if service.demand_queries and wrong:
+                words = "has no delay to" if wrong[0] in service.demand_queries else "has a delay to, and no query for,"
+                of_service = f"services.{name}.demandQueries" if name else "demandQueries"
+                raise ValueError(f"{of_service}: the file {words} {wrong[0]}")
         return self
 
     @property
@@ -142,8 +162,8 @@ class PlaceSettings(Section):
 
     @property
     def networks(self) -> list[str]:
-        """Return the networks that any centre has a delay to."""
-        return sorted({name for centre in self.centres for name in centre.delays})
+        """Return the networks that any centre has a delay to, or a query for it."""
+        return sorted({name for centre in self.centres for name in (*centre.delays, *centre.delay_queries)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,22 @@ def test_a_higher_service_level_keeps_more_of_our_machines_on_and_changes_no_riv
     assert machines[0] == machines[1]
 
 
+def test_machines_that_stay_after_they_were_wanted_are_ours_alone(capacity):
+    gone = json.loads(capacity[0].stdout)
+    asked = ("capacity", "--seeds", 1, "--hours", 1, "--workers", 1, "-o", "json")
+    kept = json.loads(run(*asked, "--stabilization-seconds", 1800).stdout)
+    assert (gone["stabilization_seconds"], kept["stabilization_seconds"]) == (0.0, 1800.0)
+    machines = [{row["policy"]: row["machines"]["mean"] for row in one["traces"][0]["rows"]} for one in (gone, kept)]
+    assert machines[0].pop("cbp") < machines[1].pop("cbp")
+    assert machines[0].pop("cbp, factor 1.2") <= machines[1].pop("cbp, factor 1.2")
+    assert machines[0] == machines[1]
+
+
+def test_the_least_energy_that_is_possible_is_no_more_than_the_oracle_needs(capacity):
+    trace = json.loads(capacity[0].stdout)["traces"][0]
+    assert 0 < trace["floor_over_baseline"]["high"] <= trace["oracle_over_baseline"]["low"]
+
+
 def test_rounding_up_is_never_better_than_the_integral_optimum(capacity):
     gap = json.loads(capacity[0].stdout)["integral"]
     assert gap["instances"] > 0

@@ -7,6 +7,7 @@ Invariant: only the oracle looks at tasks that have not come.
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -20,6 +21,7 @@ from cotide_core.provisioning.capacity_program import CapacityProgram
 from cotide_core.provisioning.containers import container_sizes, groups_per_machine
 from cotide_core.provisioning.first_step import Standing, first_step
 from cotide_core.provisioning.overprovisioning import PAPER, LearnedFactor
+from cotide_core.provisioning.stabilization import Stabilization
 from cotide_predictors.capacity.calibration import calibrated_demand, occupancy_peaks
 from cotide_predictors.capacity.container_demand import ContainerDemand
 from cotide_predictors.capacity.task_classes import TaskClasses
@@ -161,7 +163,7 @@ class Provisioning:
         self._certain = source != "forecast"
         self._levels = PROBABILITIES if not self._certain else (0.5,)
         self._program = CapacityProgram(self._model, len(self._levels))
-        self._solver = HighsSolver()
+        self._solver = HighsSolver(time_limit_seconds=math.inf)
         self._demand = copy.deepcopy(learned.demand)
         self._factor = LearnedFactor.start(len(learned.classes.sizes_)) if learning else None
         self._started: list[Floats] = []
@@ -260,6 +262,21 @@ class Provisioning:
                 waited[group] = True
                 filled[group] = float((1.0 - free / np.maximum(capacity, 1e-9)).max())
         return waited, filled
+
+
+class Stabilized:
+    """Another controller whose machines go only when it did not want them for a while."""
+
+    def __init__(self, controller: Controller, seconds: float) -> None:
+        self.rule = controller.rule
+        self._controller, self._window = controller, Stabilization(seconds)
+
+    def decide(self, park: MachinePark, step: int) -> tuple[Floats, Floats | None]:
+        """Return what the other wants, or wanted lately and is still on."""
+        wanted, weights = self._controller.decide(park, step)
+        on = park.counts(kernel.BOOTING, kernel.UP)
+        self._window, kept = self._window.after(park.now / 1000.0, wanted, on)
+        return kept, weights
 
 
 class Oblivious:

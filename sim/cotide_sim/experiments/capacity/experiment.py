@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,8 +24,10 @@ from cotide_sim.experiments.capacity.controllers import (
     Packing,
     Provisioning,
     Reactive,
+    Stabilized,
     learn,
 )
+from cotide_sim.experiments.capacity.energy_floor import energy_floor
 from cotide_sim.experiments.capacity.integral import IntegralGap, integral_gap
 from cotide_sim.experiments.capacity.run import Outcome, run_controller
 from cotide_sim.experiments.capacity.scenarios import Scenario, scenario
@@ -36,6 +39,8 @@ FACTOR: Final = "cbp, factor 1.2"
 LEVEL: Final = 0.25
 """Service level of our plans and the operator's default (chosen on seeds 101 and 102 of
 `benchmarks/provisioning/capacity_dials.py`, which reports do not use)."""
+STABILIZATION_SECONDS: Final = 0.0
+"""For which our machines stay on after they were wanted, and the operator's default."""
 RIVALS_LEVEL: Final = 0.75
 """That of rivals with the same plan and other forecasts (chosen on seeds 101 and 102 of Google and Alibaba)."""
 ENERGY_BAR: Final = 0.8
@@ -46,19 +51,21 @@ SAME_DELAY_SECONDS: Final = 1.0
 Make = Callable[[Scenario, Learned, float], Controller]
 
 
-def ours(level: float) -> dict[str, tuple[Make, tuple[float, ...]]]:
-    """Return our plan at a service level, with what it learns of packing and with the paper's factor."""
-    return {
-        OWN: (
-            lambda scene, known, reserve: Provisioning(scene, known, level=level, learning=True, reserve=reserve),
-            (1.0,),
-        ),
-        FACTOR: (lambda scene, known, reserve: Provisioning(scene, known, level=level, reserve=reserve), (1.0,)),
-    }
+def ours(level: float, stabilization_seconds: float) -> dict[str, tuple[Make, tuple[float, ...]]]:
+    """Return our plan at a service level, with what it learns of packing and with the paper's factor.
+
+    ``stabilization_seconds``: machines go when they were not wanted for so long.
+    """
+
+    def made(scene: Scenario, known: Learned, reserve: float, *, learning: bool) -> Controller:
+        plan = Provisioning(scene, known, level=level, learning=learning, reserve=reserve)
+        return Stabilized(plan, stabilization_seconds)
+
+    return {OWN: (partial(made, learning=True), (1.0,)), FACTOR: (partial(made, learning=False), (1.0,))}
 
 
 POLICIES: Final[dict[str, tuple[Make, tuple[float, ...]]]] = {
-    **ours(LEVEL),
+    **ours(LEVEL, STABILIZATION_SECONDS),
     BASELINE: (lambda scene, known, reserve: Oblivious(scene, known, reserve=reserve), (0.8, 1.0, 1.25)),
     "greedy": (
         lambda scene, known, reserve: Provisioning(
@@ -141,7 +148,11 @@ class Rivalry:
 
 @dataclass(frozen=True, slots=True)
 class TraceReport:
-    """One trace."""
+    """One trace.
+
+    ``floor_over_baseline``: the least energy in which tasks can run that start when they come, over the baseline's; no
+    rule comes below it that lets none wait. ``oracle_over_baseline``: what our program reaches that knows the future.
+    """
 
     trace: str
     reading: str
@@ -151,6 +162,8 @@ class TraceReport:
     rivalries: tuple[Rivalry, ...]
     energy_over_baseline: Spread
     money_over_oracle: Spread
+    floor_over_baseline: Spread
+    oracle_over_baseline: Spread
     types: tuple[str, ...]
     shown: dict[str, tuple[tuple[float, ...], ...]]
     """Policy to (steps, M) machines on, of the first seed."""
@@ -160,11 +173,12 @@ class TraceReport:
 class Report:
     """All traces, the price of rounding up on small instances, and which bars were missed.
 
-    ``service_level`` is that of our plans.
+    ``service_level`` is that of our plans, whose machines stay for ``stabilization_seconds`` after they were wanted.
     """
 
     seeds: tuple[int, ...]
     service_level: float
+    stabilization_seconds: float
     traces: tuple[TraceReport, ...]
     integral: IntegralGap
     missed: tuple[str, ...]
@@ -177,6 +191,7 @@ class _Run:
     tasks: int
     classes: int
     types: tuple[str, ...]
+    floor_kwh: float
     outcomes: tuple[Outcome, ...]
 
 
@@ -188,6 +203,7 @@ def run(
     workers: int = 1,
     score_hours: float | None = None,
     service_level: float = LEVEL,
+    stabilization_seconds: float = STABILIZATION_SECONDS,
     progress: Callable[[str, float], object] = lambda _what, _share: None,
 ) -> Report:
     """Run the experiment; without ``data`` on generated tasks. Rivals with the same plan keep a level of their own.
@@ -200,7 +216,7 @@ def run(
     names = list(traces) if data is not None else ["generated"]
     cells = [(trace, seed) for trace in names for seed in seeds]
     done: dict[tuple[str, int], _Run] = {}
-    arguments = [(trace, data, seed, score_hours, service_level) for trace, seed in cells]
+    arguments = [(trace, data, seed, score_hours, service_level, stabilization_seconds) for trace, seed in cells]
     if workers > 1:
         with ProcessPoolExecutor(workers) as pool:
             answers = pool.map(_one, arguments)
@@ -209,7 +225,7 @@ def run(
         _gather(cells, map(_one, arguments), done, progress)
     reports = tuple(_trace_report(trace, [done[(trace, seed)] for seed in seeds]) for trace in names)
     missed = [sentence for report in reports for sentence in _missed(report)]
-    return Report(tuple(seeds), service_level, reports, integral_gap(seeds), tuple(missed))
+    return Report(tuple(seeds), service_level, stabilization_seconds, reports, integral_gap(seeds), tuple(missed))
 
 
 def _gather(
@@ -223,17 +239,19 @@ def _gather(
         progress(f"{cell[0]}, seed {cell[1]}", index / len(cells))
 
 
-def _one(arguments: tuple[str, Path | None, int, float | None, float]) -> _Run:
-    trace, data, seed, hours, level = arguments
+def _one(arguments: tuple[str, Path | None, int, float | None, float, float]) -> _Run:
+    trace, data, seed, hours, level, window = arguments
     scene = scenario(trace, data, seed, score_hours=hours)
     known = learn(scene, seed)
     outcomes = [
         run_controller(scene, known, make(scene, known, reserve), name, reserve)
-        for name, (make, reserves) in (POLICIES | ours(level)).items()
+        for name, (make, reserves) in (POLICIES | ours(level, window)).items()
         for reserve in reserves
     ]
     types = tuple(f"{kind.name} x{kind.count}" for kind in scene.machines)
-    return _Run(seed, scene.reading, len(scene.run), len(known.demand.labels_), types, tuple(outcomes))
+    return _Run(
+        seed, scene.reading, len(scene.run), len(known.demand.labels_), types, energy_floor(scene), tuple(outcomes)
+    )
 
 
 def _trace_report(trace: str, runs: Sequence[_Run]) -> TraceReport:
@@ -243,10 +261,13 @@ def _trace_report(trace: str, runs: Sequence[_Run]) -> TraceReport:
             by_setting.setdefault((outcome.policy, outcome.reserve), []).append(outcome)
     rows = tuple(_row(name, reserve, found) for (name, reserve), found in by_setting.items())
     rivals = [name for name in POLICIES if name not in (OWN, ORACLE)]
-    energy, oracle = [], []
+    energy, oracle, floor, known = [], [], [], []
     for one in runs:
         ours, baseline = _usual(one, OWN), _usual(one, BASELINE)
-        energy.append(ours.energy_kwh / max(baseline.energy_kwh, 1e-9))
+        of_baseline = max(baseline.energy_kwh, 1e-9)
+        energy.append(ours.energy_kwh / of_baseline)
+        floor.append(one.floor_kwh / of_baseline)
+        known.append(_usual(one, ORACLE).energy_kwh / of_baseline)
         best = _at_delay(one, ORACLE, ours.delay_p95) or _usual(one, ORACLE)
         oracle.append(ours.money_per_core_hour / best.money_per_core_hour)
     return TraceReport(
@@ -258,6 +279,8 @@ def _trace_report(trace: str, runs: Sequence[_Run]) -> TraceReport:
         rivalries=tuple(_rivalry(name, runs) for name in rivals),
         energy_over_baseline=Spread.of(energy),
         money_over_oracle=Spread.of(oracle),
+        floor_over_baseline=Spread.of(floor),
+        oracle_over_baseline=Spread.of(known),
         types=runs[0].types,
         shown={name: _usual(runs[0], name).by_type for name in SHOWN_RUNS},
     )

@@ -6,6 +6,7 @@ oracle looks at requests and prices that have not come.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Protocol
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from cotide_core.provisioning.placement_model import PlacementOutlook
 from cotide_core.provisioning.placement_plan import PlacementPlan, hold, plan_placement
 from cotide_core.provisioning.placement_program import PlacementProgram
-from cotide_predictors.capacity.arrival_rates import ArrivalRates
+from cotide_predictors.capacity.network_demand import NetworkDemand
 from cotide_sim.experiments.placement.scenarios import DAY_STEPS, HORIZON, WEEK_STEPS, PlacementScenario
 from cotide_solvers.convex import ConvexSolver
 
@@ -23,8 +24,6 @@ Floats = NDArray[np.float64]
 
 PRICE_MEMORY = 0.9
 """What is left after a step of the distance between a price and the last week's mean (chosen on seeds 101 to 103)."""
-LEADS = 8
-"""Steps ahead for which errors of the demand are learned (chosen: two hours; what is kept idle for longer is dear)."""
 
 
 class PlacementController(Protocol):
@@ -60,12 +59,10 @@ class PredictiveControl:
         if not reconfiguring:
             centres = tuple(replace(centre, on_cost=0.0, off_cost=0.0) for centre in centres)
         self._program = PlacementProgram(replace(scene.model, horizon=horizon, centres=centres))
-        self._solver = ConvexSolver()
-        # One column more for the sum: what networks need beyond their means falls together in the data centres, so that
-        # the quantile of the sum is what must be there, and not the sum of quantiles.
-        self._rates = ArrivalRates(classes=len(scene.model.networks) + 1, day_steps=DAY_STEPS, leads=LEADS)
+        self._solver = ConvexSolver(time_limit_seconds=math.inf)
+        self._networks = NetworkDemand(networks=len(scene.model.networks), day_steps=DAY_STEPS)
         for row in scene.before:
-            self._rates.update(np.append(row, row.sum()))
+            self._networks.update(row)
         self._demand = np.concatenate((scene.before, scene.demand))
         self._price = np.concatenate((scene.price_before, scene.price))
         self.plans: list[PlacementPlan] = []
@@ -74,7 +71,7 @@ class PredictiveControl:
         """Return the plan's first step; what came until now has been seen, the present step has not."""
         now = len(self._scene.before) + step
         if step:
-            self._rates.update(np.append(self._demand[now - 1], self._demand[now - 1].sum()))
+            self._networks.update(self._demand[now - 1])
         outlook = PlacementOutlook(self._foreseen(now), self._prices(now))
         plan = plan_placement(self._program, self._solver, servers, outlook)
         self.plans.append(plan)
@@ -86,10 +83,7 @@ class PredictiveControl:
     def _foreseen(self, now: int) -> Floats:
         steps = self._horizon
         if self._source == "forecast":
-            mean = self._rates.predict(steps)
-            total = self._rates.quantiles(steps, (self._quantile,))[:, -1, 0]
-            foreseen: Floats = mean[:, :-1] * (total / np.maximum(mean[:, :-1].sum(axis=1), 1e-9))[:, None]
-            return foreseen
+            return self._networks.predict(steps, self._quantile)
         if self._source == "last value":
             found = np.broadcast_to(self._demand[now - 1], (steps, self._demand.shape[1]))
         elif self._source == "yesterday":

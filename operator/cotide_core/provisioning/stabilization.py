@@ -1,0 +1,37 @@
+"""Machines go only when they were not wanted for a while: waves that come again soon find them still on.
+
+Called by whoever carries plans out, in the experiment and in the operator, after `first_step`; beyond the paper. As the
+stabilization window of a HorizontalPodAutoscaler's scale-down, for each type of machine. Invariants: no fewer machines
+than the plan wants, and none is started for what was wanted before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cotide_core.provisioning.programs import Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stabilization:
+    """What was wanted lately.
+
+    Attributes
+    ----------
+    seconds : of the window, >= 0; 0 lets machines go at once.
+    lately : time of each plan of the window and the (M,) machines that it wanted, the oldest first.
+    """
+
+    seconds: float
+    lately: tuple[tuple[float, Floats], ...] = ()
+
+    def after(self, now: float, wanted: Floats, on: Floats) -> tuple[Stabilization, Floats]:
+        """Return the window with a plan made ``now``, in seconds, and the (M,) machines to have.
+
+        ``wanted``, ``on`` : (M,) machines by the plan, and those that are on or on their way.
+        """
+        lately = (*(one for one in self.lately if now - one[0] < self.seconds), (now, wanted))
+        most = np.max([counts for _, counts in lately], axis=0)
+        return replace(self, lately=lately), np.maximum(wanted, np.minimum(on, most))
