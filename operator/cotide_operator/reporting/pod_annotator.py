@@ -237,9 +237,7 @@ class PodAnnotator:
         patch = {"metadata": {"uid": decision.uid}, "status": {"conditions": [condition]}}
         return (await self._patch(key, "/status", patch, strategic=True)).fault
 
-    async def _patch(
-        self, key: str, subresource: str, patch: dict[str, Any], *, strategic: bool = False
-    ) -> _Outcome:
+    async def _patch(self, key: str, subresource: str, patch: dict[str, Any], *, strategic: bool = False) -> _Outcome:
         """Patch a pod."""
         namespace, _, name = key.partition("/")
         path = f"/api/v1/namespaces/{namespace}/pods/{name}{subresource}"

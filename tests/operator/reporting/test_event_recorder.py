@@ -42,7 +42,7 @@ class Scene:
 
     async def patch(self, path: str, body: dict[str, Any]) -> None:
         if self.expired:
-            raise ApiError(404, "NotFound", "events \"p\" not found")
+            raise ApiError(404, "NotFound", 'events "p" not found')
         self.patched.append((path, body))
 
     async def flush(self) -> None:
