@@ -48,13 +48,13 @@ class TaskHistory:
     Parameters
     ----------
     pods : as the engine was told of them, by key.
-    is_told : whether it was told of the latest change of a pod.
+    is_current : whether it was told of the latest change of a pod.
     """
 
     def __init__(
-        self, mirror: ObjectCache, pods: Mapping[str, Pod], is_told: Callable[[str], bool] = lambda _: True
+        self, mirror: ObjectCache, pods: Mapping[str, Pod], is_current: Callable[[str], bool] = lambda _: True
     ) -> None:
-        self._mirror, self._pods, self._is_told = mirror, pods, is_told
+        self._mirror, self._pods, self._is_current = mirror, pods, is_current
         self._ended: deque[Task] = deque(maxlen=TASKS_MOST)
         self._open: dict[str, Pod] = {}
         self._changed: dict[str, None] = dict.fromkeys(mirror.pods)
@@ -70,7 +70,7 @@ class TaskHistory:
         """Take in some of the pods that changed."""
         for key in list(self._changed)[:CHANGES_MOST]:
             del self._changed[key]
-            if self._is_told(key):
+            if self._is_current(key):
                 self._take(key, now)
             else:
                 self._changed[key] = None  # behind all others

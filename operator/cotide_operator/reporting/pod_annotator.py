@@ -202,8 +202,8 @@ class PodAnnotator:
     def _is_over_binding(self, key: str, fault: ClusterError | None, node: str) -> bool:
         """Whether a note came, or may have come, after the binding whose annotation it replaced; that is set right."""
         latest = self._board.get(key)
-        is_told = latest is not None and latest.node is not None
-        if is_told and (node or (fault is not None and not isinstance(fault, ApiError))):
+        is_bound = latest is not None and latest.node is not None
+        if is_bound and (node or (fault is not None and not isinstance(fault, ApiError))):
             self.annotate(key)
             return True
         if node:

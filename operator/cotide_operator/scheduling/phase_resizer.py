@@ -104,7 +104,7 @@ class _Known:
     wished : the position of the phase that it was asked for; -1 for none.
     infeasible : the same of a size that its kubelet called infeasible.
     granted, granted_at : the phase and the note that were written last, and the wall's monotonic second.
-    untold, refused_tells, tell_at : those that could not be written, how often in a row, and when it is tried again.
+    unwritten, refused_grants, grant_at : those that could not be written, how often in a row, and when it is tried again.
     on_its_way, on_its_way_at : a smaller size that its kubelet may be about to set though the spec asks for more again,
         and since when; None for none.
     """
@@ -120,9 +120,9 @@ class _Known:
     infeasible: int = -1
     granted: tuple[str, str] = ("", "")
     granted_at: float = 0.0
-    untold: tuple[str, str] = ("", "")
-    refused_tells: int = 0
-    tell_at: float = 0.0
+    unwritten: tuple[str, str] = ("", "")
+    refused_grants: int = 0
+    grant_at: float = 0.0
     on_its_way: Amounts | None = None
     on_its_way_at: float = 0.0
 
@@ -306,12 +306,12 @@ class PhaseResizer:
         except ApiError as error:
             if not _is_refusal(error):
                 raise
-            known.untold, known.tell_at = patch.grants, self._wall() + _pause(known.refused_tells)
-            known.refused_tells += 1
+            known.unwritten, known.grant_at = patch.grants, self._wall() + _pause(known.refused_grants)
+            known.refused_grants += 1
             _LOG.warning("pods %s is not told its phase now: %s", one.key, error)
             return
         known.granted, known.granted_at = patch.grants, self._wall()
-        known.untold, known.refused_tells = ("", ""), 0
+        known.unwritten, known.refused_grants = ("", ""), 0
 
     def _phased_pods(self) -> list[str]:
         """Return the keys of all pods with phases; what is remembered of others is forgotten."""
@@ -463,7 +463,7 @@ class PhaseResizer:
         written_before = (annotations.get(GRANTED_PHASE_ANNOTATION, ""), annotations.get(PHASE_NOTE_ANNOTATION, ""))
         if written_before == grants or (known.granted == grants and self._wall() - known.granted_at < ECHO_SECONDS):
             return []
-        if known.untold == grants and self._wall() < known.tell_at:
+        if known.unwritten == grants and self._wall() < known.grant_at:
             return []
         ends = granted + phase.seconds if phase.seconds is not None else None
         changed: dict[str, Any] = {

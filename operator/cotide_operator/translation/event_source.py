@@ -149,7 +149,7 @@ class EventSource:
         """Whether an engine that knew nothing was told a part of what there is: nothing may be decided on that."""
         return self._uncollected is not None and any(self._uncollected.values())
 
-    def is_told(self, key: str) -> bool:
+    def is_current(self, key: str) -> bool:
         """Whether `pods` has a pod as the mirror has it, or as far as it can be told."""
         return key not in self._changed["pods"]
 

@@ -212,14 +212,14 @@ def test_a_task_that_was_deleted_while_it_ran_had_run_until_then() -> None:
 def test_a_task_of_whose_end_the_engine_was_not_told_yet_is_looked_at_when_it_was() -> None:
     mirror = cache_of(pod_object("job", namespace="d"))
     pods = {"d/job": running_pod("job", "n", created_seconds=NOW, started_seconds=NOW)}
-    untold = set[str]()
-    history = TaskHistory(mirror, pods, lambda key: key not in untold)
+    behind = set[str]()
+    history = TaskHistory(mirror, pods, lambda key: key not in behind)
     history.follow(NOW + 1.0)
     mirror.apply("pods", "DELETED", pod_object("job", namespace="d"))
-    untold.add("d/job")
+    behind.add("d/job")
     history.follow(NOW + 60.0)
     del pods["d/job"]
-    untold.clear()
+    behind.clear()
     history.follow(NOW + 61.0)
     assert history.read(NOW + 900.0, 3600.0).seconds.tolist() == [61.0], "and not twice its age, as if it still ran"
 

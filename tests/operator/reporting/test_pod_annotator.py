@@ -303,9 +303,9 @@ async def test_a_pod_that_is_replaced_while_its_note_is_written_does_not_get_its
     assert [path for path, _ in await scene.write()] == ["/api/v1/namespaces/ns/pods/p"]
 
 
-@pytest.mark.parametrize("told_first", [True, False], ids=["binding told first", "note answered first"])
+@pytest.mark.parametrize("binding_first", [True, False], ids=["binding told first", "note answered first"])
 async def test_a_note_that_was_carried_out_after_the_binding_is_replaced_by_what_is_true(
-    scene: Scene, *, told_first: bool
+    scene: Scene, *, binding_first: bool
 ) -> None:
     def bind() -> None:
         scene.board.publish(Decision("ns/p", "u", 2.0, "n", "Scheduled", "is on n"))
@@ -313,11 +313,11 @@ async def test_a_note_that_was_carried_out_after_the_binding_is_replaced_by_what
 
     scene.waits("m")
     scene.api.node = "n"
-    if told_first:
+    if binding_first:
         scene.api.meanwhile = bind
     assert [path for path, _ in await scene.write()] == ["/api/v1/namespaces/ns/pods/p"]  # and no condition
     scene.api.meanwhile = lambda: None
-    if not told_first:
+    if not binding_first:
         bind()
     ((_, patch),) = [(path, patch) for path, patch in await scene.write() if "annotations" in patch["metadata"]]
     assert '"Scheduled"' in patch["metadata"]["annotations"][DECISION_ANNOTATION]

@@ -60,11 +60,11 @@ def test_changed_labels_are_told_once_a_pod_selects_by_label(scene: Scene) -> No
 
 def test_a_pod_is_told_until_it_changes_and_when_the_change_was_collected(scene: Scene) -> None:
     scene.pod()
-    assert not scene.intake.is_told("ns/p")
+    assert not scene.intake.is_current("ns/p")
     scene.intake.collect()
-    assert scene.intake.is_told("ns/p")
+    assert scene.intake.is_current("ns/p")
     scene.pod("MODIFIED", labels={"cotide.dev/class": "gratis"})
-    assert not scene.intake.is_told("ns/p")
+    assert not scene.intake.is_current("ns/p")
 
 
 def test_several_changes_are_one_event_with_the_latest_state(scene: Scene) -> None:
