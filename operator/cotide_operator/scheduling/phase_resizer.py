@@ -104,7 +104,7 @@ class _Known:
     wished : the position of the phase that it was asked for; -1 for none.
     infeasible : the same of a size that its kubelet called infeasible.
     granted, granted_at : the phase and the note that were written last, and the wall's monotonic second.
-    unwritten, refused_grants, grant_at : those that could not be written, how often in a row, and when it is tried again.
+    unwritten, refused_grants, grant_at : those that were refused, how often in a row, and when it is tried again.
     on_its_way, on_its_way_at : a smaller size that its kubelet may be about to set though the spec asks for more again,
         and since when; None for none.
     """
