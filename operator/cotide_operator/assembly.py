@@ -491,6 +491,7 @@ class Operator:
                 telemetry=self.telemetry,
                 engine=lambda: self.loop.scheduler,
                 pods=self.intake.pods,
+                is_current=self.intake.is_current,
                 note=outcomes.note,
                 namespace=self.settings.leader_election.namespace,
                 drains=lambda: self._consolidator,

@@ -173,8 +173,14 @@ class ClusterMachine:
                 raise
 
     def _clear(self) -> None:
+        refused: list[ClusterError] = []
         for pod in self._own_pods():
-            self._delete(pod["metadata"]["name"])
+            try:
+                self._delete(pod["metadata"]["name"])
+            except ClusterError as error:  # of one: the others go all the same
+                refused.append(error)
+        if refused:
+            raise refused[0]
 
 
 def _lasted(pod: Mapping[str, Any]) -> float | None:

@@ -140,11 +140,13 @@ class LoadCommand:
             lag, lasted = float(said.get("lag_ms", math.nan)), float(said.get("seconds", seconds))
             share, reading = _or_nan(said, "kernel_share"), _or_nan(said, "reading_lag_ms")
             rate, requests = float(said.get("requests_per_second", math.nan)), int(said.get("requests", 0))
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
             message = f'the last line is {last[:QUOTED]!r}, not such as {{"p95_ms": 4.2}}'
             raise InputError(message, field=self._field) from None
-        if not (math.isfinite(p95) and p95 > 0 and lasted > 0):
+        if not (math.isfinite(p95) and p95 > 0 and math.isfinite(lasted) and lasted > 0):
             raise InputError(f"a p95 of {p95:g} ms over {lasted:g} s is no measurement", field=self._field)
+        if math.isinf(rate) or math.isinf(lag):  # JSON has no such number, nor has the journal
+            raise InputError(f"{rate:g} requests/s, {lag:g} ms late, is no measurement", field=self._field)
         return Reading(p95, rate, requests, lasted, said.get("cut") is True, lag, share, reading)
 
 

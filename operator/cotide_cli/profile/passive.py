@@ -32,6 +32,8 @@ from cotide_predictors.profiling.windows import JobKind, Window
 ANSWER: Final = Limits(bytes=1 << 20, series=1000)
 """Of one query (chosen: a sum has one series)."""
 TIMEOUT_SECONDS: Final = 30.0
+RESUME_SECONDS: Final = (0.5, 1.0, 2.0)
+"""Pauses after which Jobs that were not resumed at the end are asked for again (chosen: within `UNDO_SECONDS`)."""
 FAULTS: Final = 10
 """Intervals without an answer, one after the other, after which the watch ends (chosen)."""
 
@@ -57,8 +59,8 @@ class Watch:
 class Alternation:
     """Suspends and resumes batch/v1 Jobs through the official client; without any it does nothing."""
 
-    def __init__(self, api: Any, jobs: Sequence[tuple[str, str]]) -> None:
-        self._api, self._jobs = api, tuple(jobs)
+    def __init__(self, api: Any, jobs: Sequence[tuple[str, str]], pauses: Sequence[float] = RESUME_SECONDS) -> None:
+        self._api, self._jobs, self._pauses = api, tuple(jobs), tuple(pauses)
         self._lock = threading.Lock()
         """A turn that was begun ends before the next: of one that nobody waits for any more nothing may come last."""
 
@@ -84,6 +86,23 @@ class Alternation:
                     refused.append(error)
         if refused:
             raise refused[0]
+
+    def leave(self) -> None:
+        """Let the Jobs run for good: nobody resumes them later, so that a refusal is not the last word.
+
+        Raises
+        ------
+        ClusterError
+            When one was refused each time.
+        """
+        for pause in self._pauses:
+            try:
+                self.set(running=True)
+            except ClusterError:
+                time.sleep(pause)
+            else:
+                return
+        self.set(running=True)
 
 
 def mix_of_pods(pods: Sequence[Mapping[str, Any]], kinds: Sequence[JobKind]) -> Mix:
@@ -175,7 +194,7 @@ async def watch(
                 journal.add(Window(cell, worst, rate, 0, what.interval_seconds, at_seconds=time.time()))
     finally:
         if alternation:
-            await asyncio.to_thread(alternation.set, running=True)
+            await asyncio.to_thread(alternation.leave)
     return ", ".join(f"{count} intervals left out: {why}" for why, count in sorted(left_out.items()))
 
 

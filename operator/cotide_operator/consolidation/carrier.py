@@ -6,12 +6,12 @@ Called by ``cotide consolidate --apply`` and by the operator's `controller`. For
         -> next pod ... -> empty: marked "freed", stays cordoned
     surprise, Ctrl-C, cancellation -> the node is uncordoned and unmarked; what moved or was freed stays so
 
-A surprise is whatever the plan did not know: a node that is gone, a pod that was replaced, a cordon by somebody else, a
-pod that came to the node since, a disruption budget that lets nobody go within the time, a gang at its minimum for as
-long, a pod that is not ready again within it. No surprise is a pod that went by itself, which needs no move, nor an
-owner that was scaled down meanwhile: where pods come and go, a drain that stopped at those would have moved the others
-for nothing. Marks on nodes make a run
-resumable: a run that was killed leaves at most one node "draining", which the next run, or ``--undo``, uncordons first.
+A surprise is whatever the plan did not know: a node that is gone, a pod that was replaced, a cordon by somebody else,
+ours that somebody has taken off, a pod that came to the node since, a disruption budget that lets nobody go within the
+time, a gang at its minimum for as long, a pod that is not ready again within it. No surprise is a pod that went by
+itself, which needs no move, nor an owner that was scaled down meanwhile: where pods come and go, a drain that stopped
+at those would have moved the others for nothing. Marks on nodes make a run resumable: a run that was killed leaves at
+most one node "draining", which the next run, or ``--undo``, uncordons first.
 Invariants: never more than one pod of a node is on its way, nor of an owner where several nodes are drained at once;
 nothing is evicted twice, since every eviction names the pod's uid; no gang is below its minimum by an eviction, since
 directly before each one it is counted again, and of one gang one pod at a time is on its way.
@@ -204,6 +204,7 @@ class Carrier:
             await self._no_stranger(step.node, expected)
             for move in step.moves:
                 moved += [move.pod] if await self._move(step.node, move.pod, uids[move.pod]) else []
+            await self._still_cordoned(step.node)
             await self._hands.mark(step.node, FREED, cordoned=True)
             cordoned = False
             self._say(f"{step.node}: free")
@@ -211,6 +212,12 @@ class Carrier:
             if cordoned:
                 await self._hands.mark(step.node, None, cordoned=False)
                 self._say(f"{step.node}: uncordoned again")
+
+    async def _still_cordoned(self, node: str) -> None:
+        """Whoever has uncordoned a node has it: nothing is moved off it, nor is it cordoned again."""
+        now = await self._hands.node(node)
+        if now is not None and not now.cordoned:
+            raise SurpriseError("somebody has uncordoned the node since")
 
     async def _no_stranger(self, node: str, expected: Set[str]) -> None:
         there = await self._hands.pods(node=node)
@@ -267,6 +274,7 @@ class Carrier:
             gang = await self._hands.gang(pod.key)
             holds_on = gang is not None and gang.spare < 1
             if not holds_on:
+                await self._still_cordoned(pod.node)  # a budget may have held it up for long
                 status = await self._hands.evict(pod.key, pod.uid)
                 if 200 <= status < 300 or status in GONE:
                     return

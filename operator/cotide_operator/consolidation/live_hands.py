@@ -43,6 +43,7 @@ class _Written:
     uid: str
     mark: str
     record: NodeRecord
+    cordoned: bool
 
 
 class LiveHands:
@@ -101,9 +102,9 @@ class LiveHands:
         await asyncio.sleep(max(SHORTEST_SLEEP_SECONDS, clock_seconds / self._clock.speed))
 
     async def node(self, name: str) -> NodeNow | None:
-        """Return a node as the cache has it."""
+        """Return a node as the cache has it, or as it was last written."""
         found = self._mirror.nodes.get(name)
-        return None if found is None else NodeNow(found.spec.unschedulable, found.metadata.annotations.get(MARK, ""))
+        return None if found is None else NodeNow(self._cordoned(found), self._mark(found))
 
     async def marked(self) -> dict[str, str]:
         """Return the nodes that carry our mark and our record."""
@@ -154,7 +155,7 @@ class LiveHands:
             return
         now = self._clock.to_wall(self._clock.now())
         record = marked(self.record(node), now, cordoned=cordoned, demanded=demanded, forecast=forecast)
-        written = _Written(node.metadata.uid, mark.value, record)
+        written = _Written(node.metadata.uid, mark.value, record, cordoned)
         await self._patch(node, written, patch_of(mark, RECORD, record, cordoned=cordoned))
         if not cordoned:
             self._gave_back(name, demanded)
@@ -171,7 +172,7 @@ class LiveHands:
             now = self._clock.to_wall(self._clock.now())
             after = moved(self.record(node), uid, now, HOUR_SECONDS / self._clock.speed)
             if after is not None:
-                written = _Written(node.metadata.uid, self._mark(node), after)
+                written = _Written(node.metadata.uid, self._mark(node), after, self._cordoned(node))
                 await self._patch(node, written, {"metadata": {"annotations": {RECORD: after.text()}}})
         namespace, _, name = key.partition("/")
         return (await self._client.evict(namespace, name, uid)).code
@@ -193,6 +194,10 @@ class LiveHands:
     def _mark(self, node: NodeObject) -> str:
         ahead = self._ahead(node)
         return node.metadata.annotations.get(MARK, "") if ahead is None else ahead.mark
+
+    def _cordoned(self, node: NodeObject) -> bool:
+        ahead = self._ahead(node)
+        return node.spec.unschedulable if ahead is None else ahead.cordoned
 
     def _ahead(self, node: NodeObject) -> _Written | None:
         """Return what was written to a node and is not seen yet."""

@@ -96,7 +96,7 @@ class ProvisioningDependencies:
 
     Attributes
     ----------
-    engine : the scheduler as it is now. pods : as it was told of them.
+    engine : the scheduler as it is now. pods : as it was told of them; is_current : of the latest change of one.
     note : keeps a line of what was done or came of a forecast (`provisioning.jsonl`).
     namespace : of the book of orders. drains : None where nobody frees nodes.
     official : connects the official client, for scale subresources.
@@ -115,6 +115,7 @@ class ProvisioningDependencies:
     drains: Callable[[], Drains | None]
     official: Callable[[], Any]
     prometheus: PrometheusSourceSettings | None = None
+    is_current: Callable[[str], bool] = lambda _: True
 
 
 class Provisioner:
@@ -125,7 +126,7 @@ class Provisioner:
         self._acts = settings.mode == "act"
         self._machines = machine_types(settings)
         self._complained: dict[str, float] = {}
-        self._history = TaskHistory(dependencies.mirror, dependencies.pods)
+        self._history = TaskHistory(dependencies.mirror, dependencies.pods, dependencies.is_current)
         self._accounts = Accounts(settings, self._machines, dependencies.telemetry)
         self._prices = EnergyPrices(
             settings, dependencies.prometheus, dependencies.clock.now, dependencies.telemetry, self._complain

@@ -2,14 +2,15 @@
 
 Fed by the operator's `controller` with the pods that changed; read by `advice`. Pods of online services are no tasks:
 they end when somebody scales them down. Nor are those that come with a node, and those that ask for reclaimed capacity
-only: they run in what others leave. A restart begins with the pods that the API still shows. Invariants: a pod is
-counted once; at most `TASKS_MOST` are remembered, the latest, of the last `WINDOW_SECONDS`.
+only: they run in what others leave. A restart begins with the pods that the API still shows. What the cache shows and
+the engine was not told yet is looked at later: by what it was told before, a pod that is gone would run for ever.
+Invariants: a pod is counted once; at most `TASKS_MOST` are remembered, the latest, of the last `WINDOW_SECONDS`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -47,10 +48,13 @@ class TaskHistory:
     Parameters
     ----------
     pods : as the engine was told of them, by key.
+    is_current : whether it was told of the latest change of a pod.
     """
 
-    def __init__(self, mirror: ObjectCache, pods: Mapping[str, Pod]) -> None:
-        self._mirror, self._pods = mirror, pods
+    def __init__(
+        self, mirror: ObjectCache, pods: Mapping[str, Pod], is_current: Callable[[str], bool] = lambda _: True
+    ) -> None:
+        self._mirror, self._pods, self._is_current = mirror, pods, is_current
         self._ended: deque[Task] = deque(maxlen=TASKS_MOST)
         self._open: dict[str, Pod] = {}
         self._changed: dict[str, None] = dict.fromkeys(mirror.pods)
@@ -66,7 +70,10 @@ class TaskHistory:
         """Take in some of the pods that changed."""
         for key in list(self._changed)[:CHANGES_MOST]:
             del self._changed[key]
-            self._take(key, now)
+            if self._is_current(key):
+                self._take(key, now)
+            else:
+                self._changed[key] = None  # behind all others
 
     def _take(self, key: str, now: float) -> None:
         before, pod = self._open.get(key), self._pods.get(key)

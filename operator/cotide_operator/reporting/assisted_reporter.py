@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from cotide_core.errors import InputError
+from cotide_kube.objects import PodObject
 from cotide_operator.cache.decision_store import Decision, DecisionStore
-from cotide_operator.cache.object_cache import Kind, ObjectCache
-from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION
+from cotide_operator.cache.object_cache import Kind, ObjectCache, key_of
+from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, decode
 
 
 class AssistedReporter:
@@ -59,5 +61,19 @@ class AssistedReporter:
                 words = f"kube-scheduler put it on {pod.spec.node_name}; Cotide had answered {decision.node}"
                 decision = replace(decision, node=pod.spec.node_name, message=words)
             self._board.publish(decision)
-            if DECISION_ANNOTATION not in pod.metadata.annotations:  # a binding of ours brought it along
+            if not _says(
+                pod, pod.spec.node_name
+            ):  # a binding of ours brought it along; an earlier refusal may be there
                 self._annotate(key)
+
+
+def _says(pod: PodObject, node: str) -> bool:
+    """Whether a pod carries the decision for a node."""
+    text = pod.metadata.annotations.get(DECISION_ANNOTATION)
+    if text is None:
+        return False
+    try:
+        noted = decode(text, key_of(pod.metadata)).decision
+    except InputError:
+        return False
+    return (noted.uid, noted.node) == (pod.metadata.uid, node)

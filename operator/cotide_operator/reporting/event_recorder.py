@@ -2,20 +2,23 @@
 
 Called by the loop, the binder and the publisher of reclaimed capacity; written through the low-priority lane. A
 repeated event raises the count of the one that is there, and one pod gets a new ``FailedScheduling`` at most every
-`REPEAT_SECONDS`, whatever its attempts.
+`REPEAT_SECONDS`, whatever its attempts. Most is said once, when it changes: other words that come sooner wait until
+then, and the latest of them are written.
 Invariant: an event never delays or stops a decision; what could not be written is counted.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from cotide_core.errors import ClusterError
+from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.timestamps import format_micro_timestamp, format_timestamp
 from cotide_operator.apis.types import API_VERSION
@@ -26,6 +29,7 @@ from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 _LOG = logging.getLogger(__name__)
 
 COMPONENT: Final = "cotide"
+FAILED: Final = "FailedScheduling"
 REPEAT_SECONDS: Final = 15.0
 """Wall seconds between two events of one pod and reason; chosen."""
 MESSAGE_LIMIT: Final = 1024
@@ -44,6 +48,16 @@ class _About(msgspec.Struct, frozen=True, gc=False):
     api_version: str = "v1"
 
 
+class _Words(NamedTuple):
+    """What is said, and the wall's second at which it was true."""
+
+    about: _About
+    kind: str
+    reason: str
+    message: str
+    happened: float
+
+
 @dataclass
 class _Written:
     name: str
@@ -60,16 +74,19 @@ class EventRecorder:
         self._lane = lane
         self._telemetry = telemetry
         self._written: dict[tuple[str, str], _Written] = {}
+        self._early: dict[tuple[str, str], _Words] = {}
+        """The latest words that came too soon after others of those that are remembered."""
         self._write_one = self._write
         """Bound once: two objects fewer for each pod, which live until its event is written."""
 
     def scheduled(self, key: str, uid: str, node: str) -> None:
         """Say that a pod was bound."""
+        self._early.pop((uid, f"{FAILED}/"), None)  # it waits no more
         self._record(key, uid, "Normal", "Scheduled", f"Successfully assigned {key} to {node}")
 
     def failed(self, key: str, uid: str, message: str) -> None:
         """Say why a pod waits."""
-        self._record(key, uid, "Warning", "FailedScheduling", message)
+        self._record(key, uid, "Warning", FAILED, message)
 
     def evicted(self, key: str, uid: str, message: str) -> None:
         """Say that a pod was taken off its node."""
@@ -107,10 +124,10 @@ class EventRecorder:
         when they are over.
         """
         before = self._written.get((uid, f"{reason}/"))
-        self._write_soon(_About("Workload", key, uid, api_version), "Normal", reason, message)
-        if before is None or before.message == message:
-            return 0.0
-        return max(0.0, before.wall_seconds + REPEAT_SECONDS - time.monotonic())
+        seconds = 0.0 if before is None or before.message == message else _too_soon(before)
+        if seconds == 0.0:
+            self._write_soon(_About("Workload", key, uid, api_version), "Normal", reason, message)
+        return seconds
 
     def node_order(self, key: str, order: str, kind: str, reason: str, message: str) -> None:
         """Say something of an order of a node, of the ConfigMap that holds it."""
@@ -120,14 +137,29 @@ class EventRecorder:
         self._write_soon(_About("Pod", key, uid), kind, reason, message)
 
     def _write_soon(self, about: _About, kind: str, reason: str, message: str, topic: str = "") -> None:
-        said = (about.uid, f"{reason}/{topic}")
-        before = self._written.get(said)
-        if before is not None and time.monotonic() - before.wall_seconds < REPEAT_SECONDS:
-            return
         text = message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."
-        key, namespace = ("event", *said), namespace_of_key(about.key)
-        if not self._lane.submit(key, self._write_one, namespace, said, about, kind, reason, text, time.time()):
+        self._say((about.uid, f"{reason}/{topic}"), _Words(about, kind, reason, text, time.time()))
+
+    def _say(self, said: tuple[str, str], words: _Words) -> None:
+        before = self._written.get(said)
+        seconds = 0.0 if before is None else _too_soon(before)
+        if before is not None and seconds > 0.0:
+            if before.message == words.message:
+                self._early.pop(said, None)
+                return
+            if said not in self._early:
+                asyncio.get_running_loop().call_later(seconds, self._say_later, said)
+            self._early[said] = words
+            return
+        self._early.pop(said, None)
+        key, namespace = ("event", *said), namespace_of_key(words.about.key)
+        if not self._lane.submit(key, self._write_one, namespace, said, *words):
             self._telemetry.events_dropped.inc()
+
+    def _say_later(self, said: tuple[str, str]) -> None:
+        words = self._early.pop(said, None)
+        if words is not None:
+            self._say(said, words)
 
     async def _write(
         self, said: tuple[str, str], about: _About, kind: str, reason: str, message: str, happened: float
@@ -137,14 +169,10 @@ class EventRecorder:
         path = f"/api/v1/namespaces/{body['metadata']['namespace']}/events"
         before = self._written.get(said)
         try:
-            if before is not None and before.message == message:
-                before.count += 1
-                before.wall_seconds = time.monotonic()
-                patch = {"count": before.count, "lastTimestamp": format_timestamp(happened)}
-                await self._client.patch(f"{path}/{before.name}", patch)
+            if before is not None and before.message == message and await self._count(path, before, happened):
                 return
             await self._client.create(path, body)
-        except ClusterError as error:  # the namespace may be going, or the event expired: no reason to stop
+        except ClusterError as error:  # the namespace may be going: no reason to stop
             self._telemetry.events_dropped.inc()
             self._written.pop(said, None)
             _LOG.debug("event %s of %s %s was not written: %s", reason, about.kind, about.key, error)
@@ -152,6 +180,24 @@ class EventRecorder:
         self._written[said] = _Written(body["metadata"]["name"], message, 1, time.monotonic())
         while len(self._written) > REMEMBERED:
             del self._written[next(iter(self._written))]
+
+    async def _count(self, path: str, before: _Written, happened: float) -> bool:
+        """Raise the count of an event that is there; False where the server keeps it no more (an hour, by default)."""
+        before.count += 1
+        before.wall_seconds = time.monotonic()
+        patch = {"count": before.count, "lastTimestamp": format_timestamp(happened)}
+        try:
+            await self._client.patch(f"{path}/{before.name}", patch)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return False
+        return True
+
+
+def _too_soon(before: _Written) -> float:
+    """Return the seconds until something else may be said; 0 where it may be now."""
+    return max(0.0, before.wall_seconds + REPEAT_SECONDS - time.monotonic())
 
 
 def _event(about: _About, kind: str, reason: str, message: str, happened: float) -> dict[str, Any]:

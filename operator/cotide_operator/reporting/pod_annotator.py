@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from cotide_core.classes import CLASS_LABEL, CLASSES
 from cotide_core.errors import ClusterError
@@ -37,6 +37,13 @@ TRIES_AGAIN: Final = 6
 Chosen: an API server is back by then, and pods that can't be written for good do not fill the lane for ever."""
 SWEPT: Final = 1_000
 """Pods of one step of a sweep; chosen: some milliseconds of the loop."""
+
+
+class _Outcome(NamedTuple):
+    """What kept a patch from being written, if anything did, and the node of the pod as it is with it."""
+
+    fault: ClusterError | None = None
+    node: str = ""
 
 
 class PodAnnotator:
@@ -64,6 +71,8 @@ class PodAnnotator:
         """By pod: writes that failed in a row, and the monotonic second before which none is tried again."""
         self._later: dict[str, None] = {}
         self._unlabelled: dict[str, None] = {}
+        self._overtaken: set[str] = set()
+        """Pods whose note was carried out after a binding that nobody has told of yet."""
         self._label_one = self._label
         """Bound once: two objects fewer for each pod, which live until its label is written."""
 
@@ -72,6 +81,9 @@ class PodAnnotator:
         self._later.pop(key, None)
         self._lane.take_back(("note", key))
         self.label(key)
+        if key in self._overtaken:
+            self._overtaken.discard(key)
+            self.annotate(key)
 
     def label(self, key: str) -> None:
         """Write the class on a pod that carries none, some time."""
@@ -92,7 +104,9 @@ class PodAnnotator:
             self._later[key] = None
 
     def annotate(self, key: str) -> None:
-        """Write the decision about a pod of another scheduler onto it, some time; its condition is that one's."""
+        """Write the decision about a pod onto it, some time: of another scheduler's, whose condition is that one's, or
+        of one that a binding has told already, and a note that was under way has overwritten.
+        """
         self._submit("note", key, self._annotate)
 
     def sweep_steps(self) -> Generator[None, None, None]:
@@ -114,6 +128,7 @@ class PodAnnotator:
         self._failures.pop(key, None)
         self._later.pop(key, None)
         self._unlabelled.pop(key, None)
+        self._overtaken.discard(key)
 
     def _lacks_class(self, pod: PodObject) -> bool:
         """Whether a pod's label tells readers nothing, or a class that its namespace does not allow."""
@@ -154,8 +169,8 @@ class PodAnnotator:
         if pod is None or decided is None or not self._lacks_class(pod):
             return
         # Naming the uid makes the server refuse the patch if the pod was replaced meanwhile.
-        fault = await self._patch(key, "", {"metadata": {"uid": pod.metadata.uid, "labels": {CLASS_LABEL: decided}}})
-        if self._is_tried_again(key, fault):
+        patch = {"metadata": {"uid": pod.metadata.uid, "labels": {CLASS_LABEL: decided}}}
+        if self._is_tried_again(key, (await self._patch(key, "", patch)).fault):
             self._unlabelled[key] = None
 
     async def _note(self, key: str) -> None:
@@ -173,7 +188,9 @@ class PodAnnotator:
         metadata: dict[str, Any] = {"uid": decision.uid, "annotations": {DECISION_ANNOTATION: encode(decision)}}
         if labels:
             metadata["labels"] = labels
-        fault = await self._patch(key, "", {"metadata": metadata})
+        fault, node = await self._patch(key, "", {"metadata": metadata})
+        if self._is_over_binding(key, fault, node):
+            return
         # A pod that waits for its turn or its gates was not found unschedulable: the condition would be wrong. One that
         # waits for a limit of its namespace may wait for ever, and no node would change that.
         if fault is None and (decision.cap or decision.reason != WaitReason.WAITING_FOR_TURN):
@@ -181,6 +198,17 @@ class PodAnnotator:
         if self._is_tried_again(key, fault) and self._noted.get(key) is said:
             self._noted[key] = (said[0], ("", ""))
             self._later[key] = None
+
+    def _is_over_binding(self, key: str, fault: ClusterError | None, node: str) -> bool:
+        """Whether a note came, or may have come, after the binding whose annotation it replaced; that is set right."""
+        latest = self._board.get(key)
+        is_bound = latest is not None and latest.node is not None
+        if is_bound and (node or (fault is not None and not isinstance(fault, ApiError))):
+            self.annotate(key)
+            return True
+        if node:
+            self._overtaken.add(key)
+        return bool(node)
 
     async def _annotate(self, key: str) -> None:
         pod, decision = self._mirror.pods.get(key), self._board.get(key)
@@ -207,22 +235,20 @@ class PodAnnotator:
             "lastTransitionTime": changed or format_timestamp(time.time()),
         }
         patch = {"metadata": {"uid": decision.uid}, "status": {"conditions": [condition]}}
-        return await self._patch(key, "/status", patch, strategic=True)
+        return (await self._patch(key, "/status", patch, strategic=True)).fault
 
-    async def _patch(
-        self, key: str, subresource: str, patch: dict[str, Any], *, strategic: bool = False
-    ) -> ClusterError | None:
-        """Patch a pod; return what kept it from being written."""
+    async def _patch(self, key: str, subresource: str, patch: dict[str, Any], *, strategic: bool = False) -> _Outcome:
+        """Patch a pod."""
         namespace, _, name = key.partition("/")
         path = f"/api/v1/namespaces/{namespace}/pods/{name}{subresource}"
         try:
-            await self._client.patch(path, patch, "strategic" if strategic else "merge")
+            pod = await self._client.patch(path, patch, "strategic" if strategic else "merge")
         except ClusterError as error:
             if not (isinstance(error, ApiError) and error.status in (404, 409)):  # gone or replaced: nothing to say
                 self._telemetry.notes_failed.inc()
                 _LOG.debug("pod %s could not be annotated: %s", key, error)
-            return error
-        return None
+            return _Outcome(error)
+        return _Outcome(node=str((pod.get("spec") or {}).get("nodeName") or ""))
 
 
 def _may_pass(fault: ClusterError) -> bool:

@@ -1,18 +1,21 @@
 """Publishes what is set aside: metrics, and on the object itself an event and a condition with reason Misconfigured.
 
 Subscribed to the mirror's quarantine by `assembly`; only the leader writes on objects. Written through the low-priority
-lane like all that explains. Invariant: an owner reads what is wrong with his object and nothing about anybody else's;
-what could not be written is no reason to stop.
+lane like all that explains. A condition that could not be written, as long as the server may take it later, is tried
+again, ever later and only so often: nothing else says it until the object changes. Invariant: an owner reads what is
+wrong with his object and nothing about anybody else's; what could not be written is no reason to stop.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from typing import Any, Final, cast
 
 from cotide_core.errors import ClusterError
 from cotide_core.instructions import WaitReason
+from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient, PatchKind
 from cotide_kube.timestamps import format_timestamp
 from cotide_operator.apis.types import API_VERSION
@@ -25,6 +28,10 @@ from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 _LOG = logging.getLogger(__name__)
 
 REASON: Final = WaitReason.MISCONFIGURED.value
+AGAIN_SECONDS: Final = 10.0
+"""Wall seconds after a condition that was not written, doubled each time; chosen as those of notes on pods."""
+TRIES_AGAIN: Final = 6
+"""Chosen: they come to ten minutes, and what can never be written is left then."""
 _OURS: Final = {"jobs": "Job", "workloads": "Workload"}
 
 
@@ -84,15 +91,26 @@ class QuarantineReporter:
             return
         else:
             return
-        self._lane.submit(
-            ("aside", entry.kind, entry.key), lambda: self._condition(entry, message), namespace_of_key(entry.key)
-        )
+        self._write(entry, message, 0)
+
+    def _write(self, entry: SetAside, message: str, failures: int) -> None:
+        """Write the condition, some time; ``failures``: how often that came to nothing."""
+        if self._mirror.quarantine.get(entry.kind, entry.key) is not entry:
+            return  # it changed meanwhile
+        key, namespace = ("aside", entry.kind, entry.key), namespace_of_key(entry.key)
+        if not self._lane.submit(key, self._condition, namespace, entry, message, failures):
+            self._write_again(entry, message, failures)
+
+    def _write_again(self, entry: SetAside, message: str, failures: int) -> None:
+        if failures < TRIES_AGAIN:
+            seconds = AGAIN_SECONDS * 2.0**failures
+            asyncio.get_running_loop().call_later(seconds, self._write, entry, message, failures + 1)
 
     def _is_ours(self, entry: SetAside) -> bool:
         pod = self._mirror.pods.get(entry.key)
         return pod is not None and pod.spec.scheduler_name == self._scheduler_name and not pod.spec.node_name
 
-    async def _condition(self, entry: SetAside, message: str) -> None:
+    async def _condition(self, entry: SetAside, message: str, failures: int) -> None:
         if self._mirror.quarantine.get(entry.kind, entry.key) is not entry:
             return  # it changed meanwhile
         namespace, _, name = entry.key.partition("/")
@@ -122,6 +140,8 @@ class QuarantineReporter:
         except ClusterError as error:
             self._telemetry.notes_failed.inc()
             _LOG.debug("%s %s got no condition: %s", entry.kind, entry.key, error)
+            if not isinstance(error, ApiError) or error.status in (401, 429) or error.status >= 500:
+                self._write_again(entry, message, failures)
 
     def refresh(self, kinds: tuple[Kind, ...]) -> None:
         """Show how many objects are set aside now, by kind."""

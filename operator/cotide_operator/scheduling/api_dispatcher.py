@@ -1,9 +1,10 @@
 """The low-priority lane: writes that explain decisions give way to those that carry decisions out.
 
 Fed by the recorder (events) and the annotator (labels, notes, conditions). Work is keyed: a newer write for the
-same key replaces the older, so that a crowd of waiting pods costs one write each, not one per attempt. Namespaces take
-turns: what one of them says of its ten thousand pods does not hold up what another says of one, and however slowly its
-writes are answered (by a webhook that hangs, say), half of the workers are left to the others.
+same key replaces the older, so that a crowd of waiting pods costs one write each, not one per attempt; one that is on
+its way is waited for, since what was sent first may be carried out last. Namespaces take turns: what one of them says
+of its ten thousand pods does not hold up what another says of one, and however slowly its writes are answered (by a
+webhook that hangs, say), half of the workers are left to the others.
 
 While bindings are asked for, each such write would take a server's time from them, and so a crowd of them waits for a
 calm moment, but no longer than `HOLD_SECONDS`; then the lane writes as fast as it takes to catch up with what waits.
@@ -91,6 +92,8 @@ class ApiDispatcher:
         self._turns: NamespaceTurns[Hashable] = NamespaceTurns()
         self._in_flight: Counter[str] = Counter()
         """Writes of a namespace that wait for their answer; no zeros."""
+        self._on_their_way: set[Hashable] = set()
+        """Keys of these; a newer write of one takes no turn until the answer is there."""
         self._wake = asyncio.Event()
         self._next_free = 0.0
 
@@ -112,8 +115,9 @@ class ApiDispatcher:
         if self._turns.count(namespace) >= self._bound - len(self._waiting):
             return False
         self._waiting[key] = _Waiting(self._now(), work, arguments)
-        self._turns.add(key, namespace)
-        self._wake.set()
+        if key not in self._on_their_way:
+            self._turns.add(key, namespace)
+            self._wake.set()
         return True
 
     def take_back(self, key: Hashable) -> None:
@@ -150,6 +154,7 @@ class ApiDispatcher:
             if found is not None:
                 namespace, key, waiting = found
                 self._in_flight[namespace] += 1
+                self._on_their_way.add(key)
                 try:
                     await waiting.work(*waiting.arguments)
                 except CotideError as error:
@@ -157,13 +162,16 @@ class ApiDispatcher:
                 except Exception:  # noqa: BLE001 - one write that trips us must not stop all others
                     _LOG.exception("%s could not be written", key)
                 finally:
-                    self._ended(namespace)
+                    self._ended(namespace, key)
 
     def _holds(self) -> bool:
         """Whether a crowd has to wait."""
         return self._busy() and self._now() - next(iter(self._waiting.values())).since < HOLD_SECONDS
 
-    def _ended(self, namespace: str) -> None:
+    def _ended(self, namespace: str, key: Hashable) -> None:
+        self._on_their_way.discard(key)
+        if key in self._waiting:
+            self._turns.add(key, namespace)
         self._in_flight[namespace] -= 1
         if not self._in_flight[namespace]:
             del self._in_flight[namespace]

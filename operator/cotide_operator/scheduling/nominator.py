@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Final
 
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import Answer, ApiError
@@ -19,7 +19,10 @@ from cotide_operator.cache.decision_store import DecisionStore
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 
-NOT_NEEDED = "NotNeeded"
+AGAIN_SECONDS: Final = 30.0
+"""Wall seconds after which a claim that could not be taken off is tried again; chosen. Nobody else takes it off: to an
+autoscaler the pod has its room, and an engine that starts keeps room for it."""
+NOT_NEEDED: Final = "NotNeeded"
 """The reason of an answer that says: the pod is gone or has a node."""
 
 
@@ -34,6 +37,8 @@ class Nominator:
         self._written: dict[str, tuple[str, str]] = {}
         """(uid, node) by pod key, of what was written and may not be in the mirror yet."""
         self._turns: dict[str, asyncio.Lock] = {}
+        self._again: set[str] = set()
+        """Pods whose claim is to be taken off later."""
 
     async def write(self, key: str, uid: str, node: str) -> Answer:
         """Write a claim, if it is not there; the answer tells whether it is."""
@@ -48,13 +53,17 @@ class Nominator:
             answer = await self._patch(key, uid, node)
             if answer.ok:
                 self._written[key] = (uid, node)
+            elif not answer.code:
+                self._written[key] = (uid, "")  # it may be there, or come: there is something to take off
             return answer
 
     def withdraw(self, key: str) -> None:
         """Take a claim off a pod, some time, unless it has another by then."""
         pod = self._mirror.pods.get(key)
-        if pod is not None and (key in self._written or pod.status.nominated_node_name):
-            self._lane.submit(("nomination", key), lambda: self._withdraw(key), pod.metadata.namespace)
+        if pod is None or not (key in self._written or pod.status.nominated_node_name):
+            return
+        if not self._lane.submit(("nomination", key), lambda: self._withdraw(key), pod.metadata.namespace):
+            self._try_again(key)
 
     def forget(self, key: str) -> None:
         """Drop a pod that is gone or on a node."""
@@ -78,8 +87,20 @@ class Nominator:
             pod, decision = self._mirror.pods.get(key), self._board.get(key)
             if pod is None or pod.spec.node_name or decision is None or decision.nominated_node:
                 return
-            if (await self._patch(key, pod.metadata.uid, None)).ok:
+            answer = await self._patch(key, pod.metadata.uid, None)
+            if answer.ok:
                 self._written[key] = (pod.metadata.uid, "")
+            elif answer.reason != NOT_NEEDED:
+                self._try_again(key)
+
+    def _try_again(self, key: str) -> None:
+        if key not in self._again:
+            self._again.add(key)
+            asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._withdraw_again, key)
+
+    def _withdraw_again(self, key: str) -> None:
+        self._again.discard(key)
+        self.withdraw(key)
 
     async def _patch(self, key: str, uid: str, node: str | None) -> Answer:
         namespace, _, name = key.partition("/")

@@ -15,10 +15,11 @@ answer for one holds up no other.
 
 What the API server refuses (a quota that is used up, a pod whose QoS class would change) is asked for again after
 `REFUSED_SECONDS`, and after twice as long each time; meanwhile the pod stays as it is, its phases are granted to it at
-once, and ``cotide.dev/phase-note`` says why. A size that its kubelet
-calls infeasible is taken back, and that phase granted; where it puts a size off for longer than
-`GRANTED_ANYWAY_SECONDS` the phase goes on as it is held: no phase waits for ever. A new leader finds the phase and its
-beginning in annotations, and misses nothing but the ages of waits, which begin anew.
+once, and ``cotide.dev/phase-note`` says why. Annotations that it refuses (a pod may be full of them) are written again
+after the same pauses, and hold up no size. A size that its kubelet calls infeasible is taken back, and that phase
+granted; where it puts a size off for longer than `GRANTED_ANYWAY_SECONDS` the phase goes on as it is held: no phase
+waits for ever. A new leader finds the phase and its beginning in annotations, and misses nothing but the ages of waits,
+which begin anew.
 """
 
 from __future__ import annotations
@@ -78,6 +79,8 @@ REFUSED_SECONDS: Final = 30.0
 """Wall seconds after the first refusal; chosen."""
 REFUSED_MOST_SECONDS: Final = 3600.0
 """Chosen: a pod that can never be resized costs a request an hour."""
+DOUBLED_MOST: Final = 10
+"""Doublings of a pause: the first has become the longest by then, and a power without end is no number."""
 WRITES_AT_ONCE: Final = 16
 """Pods that are written to at the same time; chosen: a node's or two, and a small part of a client's connections."""
 EXAMINED_AT_ONCE: Final = 500
@@ -101,6 +104,7 @@ class _Known:
     wished : the position of the phase that it was asked for; -1 for none.
     infeasible : the same of a size that its kubelet called infeasible.
     granted, granted_at : the phase and the note that were written last, and the wall's monotonic second.
+    unwritten, refused_grants, grant_at : those that were refused, how often in a row, and when it is tried again.
     on_its_way, on_its_way_at : a smaller size that its kubelet may be about to set though the spec asks for more again,
         and since when; None for none.
     """
@@ -116,6 +120,9 @@ class _Known:
     infeasible: int = -1
     granted: tuple[str, str] = ("", "")
     granted_at: float = 0.0
+    unwritten: tuple[str, str] = ("", "")
+    refused_grants: int = 0
+    grant_at: float = 0.0
     on_its_way: Amounts | None = None
     on_its_way_at: float = 0.0
 
@@ -275,20 +282,36 @@ class PhaseResizer:
             async with self._few:
                 for patch in patches:
                     await (self._resize if patch.why else self._tell)(one, patch)
-        except ApiError as error:
-            self._refused(one, error)
+        except ApiError:
+            self._telemetry.phase_resizes.labels("unanswered").inc()  # gone, another one, or for now
         except ClusterError as error:
             self._telemetry.phase_resizes.labels("unanswered").inc()
             _LOG.warning("pods %s is resized later: %s", one.key, error)
 
     async def _resize(self, one: _Phased, patch: _Patch) -> None:
-        await self._client.patch(f"{_path(one.key)}/resize", patch.body, "strategic")
+        try:
+            await self._client.patch(f"{_path(one.key)}/resize", patch.body, "strategic")
+        except ApiError as error:
+            if not _is_refusal(error):
+                raise
+            self._refused(one, error)
+            return
         one.known.refused, one.known.refusals = "", 0
         self._telemetry.phase_resizes.labels(patch.why).inc()
 
     async def _tell(self, one: _Phased, patch: _Patch) -> None:
-        await self._client.patch(_path(one.key), patch.body)
-        one.known.granted, one.known.granted_at = patch.grants, self._wall()
+        known = one.known
+        try:
+            await self._client.patch(_path(one.key), patch.body)
+        except ApiError as error:
+            if not _is_refusal(error):
+                raise
+            known.unwritten, known.grant_at = patch.grants, self._wall() + _pause(known.refused_grants)
+            known.refused_grants += 1
+            _LOG.warning("pods %s is not told its phase now: %s", one.key, error)
+            return
+        known.granted, known.granted_at = patch.grants, self._wall()
+        known.unwritten, known.refused_grants = ("", ""), 0
 
     def _phased_pods(self) -> list[str]:
         """Return the keys of all pods with phases; what is remembered of others is forgotten."""
@@ -440,6 +463,8 @@ class PhaseResizer:
         written_before = (annotations.get(GRANTED_PHASE_ANNOTATION, ""), annotations.get(PHASE_NOTE_ANNOTATION, ""))
         if written_before == grants or (known.granted == grants and self._wall() - known.granted_at < ECHO_SECONDS):
             return []
+        if known.unwritten == grants and self._wall() < known.grant_at:
+            return []
         ends = granted + phase.seconds if phase.seconds is not None else None
         changed: dict[str, Any] = {
             GRANTED_PHASE_ANNOTATION: phase.name,
@@ -450,19 +475,25 @@ class PhaseResizer:
         return [_Patch({"metadata": {"uid": one.pod.metadata.uid, "annotations": changed}}, grants=grants)]
 
     def _refused(self, one: _Phased, error: ApiError) -> None:
-        if error.status in (404, 409, 429) or error.status >= 500:
-            self._telemetry.phase_resizes.labels("unanswered").inc()
-            return  # gone, another one, or for now
         self._telemetry.phase_resizes.labels("refused").inc()
         self._expect(one.key, one.pod.metadata.uid, None)
         known = one.known
-        pause = min(REFUSED_SECONDS * 2.0**known.refusals, REFUSED_MOST_SECONDS)
-        known.refusals, known.again_at = known.refusals + 1, self._wall() + pause
+        known.refusals, known.again_at = known.refusals + 1, self._wall() + _pause(known.refusals)
         stays = format_amount(CPU, asked_by(one.pod).millicores)
         known.refused = f"it can't be resized now and stays at {stays} of cpu: {error}"[:500]
         _LOG.warning("pods %s: %s", one.key, known.refused)
         self._touched[one.key] = None  # its note says so
         self._nudge()
+
+
+def _is_refusal(error: ApiError) -> bool:
+    """Whether a write would be refused again: not that the pod is gone, is another one, or can't be written now."""
+    return error.status not in (404, 409, 429) and error.status < 500
+
+
+def _pause(refusals: int) -> float:
+    """Return the seconds after one refusal more."""
+    return min(REFUSED_SECONDS * 2.0 ** min(refusals, DOUBLED_MOST), REFUSED_MOST_SECONDS)
 
 
 def _left(room: Amounts, size: Amounts, asks: Amounts) -> Amounts:

@@ -149,6 +149,10 @@ class EventSource:
         """Whether an engine that knew nothing was told a part of what there is: nothing may be decided on that."""
         return self._uncollected is not None and any(self._uncollected.values())
 
+    def is_current(self, key: str) -> bool:
+        """Whether `pods` has a pod as the mirror has it, or as far as it can be told."""
+        return key not in self._changed["pods"]
+
     def translate_ahead(self, most: int) -> bool:
         """Translate up to so many pods for the first collection; False when there is nothing to do, now or any more."""
         if self._ahead is None or not _AROUND_PODS.isdisjoint(self._mirror.missing()):

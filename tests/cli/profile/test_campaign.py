@@ -187,6 +187,9 @@ def test_what_the_runner_of_a_container_says_after_it_is_passed_over() -> None:
         ("echo {rate} >&2; exit 4", "failed with exit code 4: 100"),
         ("""echo '{"p95_ms": -1}' # {rate}""", "no measurement"),
         ("""echo '{"p95_ms": "NaN"}' # {rate}""", "no measurement"),
+        ("""echo '{"p95_ms": 1, "seconds": Infinity}' # {rate}""", "no measurement"),
+        ("""echo '{"p95_ms": 1, "requests_per_second": Infinity}' # {rate}""", "no measurement"),
+        ("""echo '{"p95_ms": 1, "requests": Infinity}' # {rate}""", "the last line is"),
     ],
 )
 def test_a_load_command_that_says_nothing_is_quoted(command: str, words: str) -> None:

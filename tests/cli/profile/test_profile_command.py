@@ -360,7 +360,7 @@ async def test_a_job_that_can_not_be_resumed_keeps_no_other_suspended(tmp_path: 
                 journal,
                 Watch(url, "rate", "latency", 0.02, 0.6),
                 lambda: (),
-                Alternation(switch, [("default", "gone"), ("default", "job")]),
+                Alternation(switch, [("default", "gone"), ("default", "job")], pauses=(0.0,)),
                 lambda what, share: None,
             )
     assert switch.running_of["job"]

@@ -109,6 +109,22 @@ async def test_a_budget_is_waited_for_and_then_is_a_surprise() -> None:
     assert cluster.nodes["a"] == NodeNow(False, "")
 
 
+async def test_a_node_that_somebody_uncordons_is_his_and_no_more_pods_are_moved_off_it() -> None:
+    cluster = SmallCluster(pod_now("1", "a"), pod_now("2", "a"))
+    cluster.on_sleep = lambda: cluster.nodes.update(a=NodeNow(False, DRAINING))
+    found = await carry(cluster, freed("a", "1", "2"))
+    assert found == Carried((), ("d/1",), "a: somebody has uncordoned the node since")
+    assert cluster.evicted == [("d/1", "u-1")]
+    assert cluster.nodes["a"] == NodeNow(False, "")
+
+
+async def test_a_node_that_somebody_uncordons_at_the_last_pod_is_not_cordoned_again() -> None:
+    cluster = SmallCluster(pod_now("1", "a"))
+    cluster.on_sleep = lambda: cluster.nodes.update(a=NodeNow(False, DRAINING))
+    assert (await carry(cluster, freed("a", "1"))).freed == ()
+    assert cluster.nodes["a"] == NodeNow(False, "")
+
+
 async def test_a_pod_that_is_not_ready_again_stops_the_run_with_the_schedulers_reason() -> None:
     cluster = SmallCluster(pod_now("1", "a"), pod_now("2", "b"), again_after=1.0)
     made = cluster.evict

@@ -209,6 +209,21 @@ def test_a_task_that_was_deleted_while_it_ran_had_run_until_then() -> None:
     assert history.read(NOW + 77.0, 3600.0).seconds.tolist() == [77.0]
 
 
+def test_a_task_of_whose_end_the_engine_was_not_told_yet_is_looked_at_when_it_was() -> None:
+    mirror = cache_of(pod_object("job", namespace="d"))
+    pods = {"d/job": running_pod("job", "n", created_seconds=NOW, started_seconds=NOW)}
+    behind = set[str]()
+    history = TaskHistory(mirror, pods, lambda key: key not in behind)
+    history.follow(NOW + 1.0)
+    mirror.apply("pods", "DELETED", pod_object("job", namespace="d"))
+    behind.add("d/job")
+    history.follow(NOW + 60.0)
+    del pods["d/job"]
+    behind.clear()
+    history.follow(NOW + 61.0)
+    assert history.read(NOW + 900.0, 3600.0).seconds.tolist() == [61.0], "and not twice its age, as if it still ran"
+
+
 def test_what_is_free_on_a_node_is_what_no_pod_on_it_asks_for_that_has_not_ended() -> None:
     runs = running_pod("runs", "n")._replace(requests=(("cpu", 1500), ("memory", GIB)))
     done = running_pod("done", "n", phase=PodPhase.SUCCEEDED)

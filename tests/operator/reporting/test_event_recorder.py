@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from cotide_core.errors import ClusterError
+from cotide_kube.answers import ApiError
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reporting import event_recorder as recorder_module
 from cotide_operator.reporting.event_recorder import MESSAGE_LIMIT, REPEAT_SECONDS, EventRecorder
@@ -21,6 +23,7 @@ class Scene:
         self.created: list[dict[str, Any]] = []
         self.patched: list[tuple[str, dict[str, Any]]] = []
         self.fault: ClusterError | None = None
+        self.expired = False
         self.telemetry = Metrics()
         self.now = 100.0
         monkeypatch.setattr(recorder_module.time, "monotonic", lambda: self.now)
@@ -38,12 +41,21 @@ class Scene:
         self.created.append(body)
 
     async def patch(self, path: str, body: dict[str, Any]) -> None:
+        if self.expired:
+            raise ApiError(404, "NotFound", 'events "p" not found')
         self.patched.append((path, body))
 
     async def flush(self) -> None:
         work, self.work = list(self.work.values()), {}
         for one in work:
             await one()
+
+    async def later(self, seconds: float) -> None:
+        """Let time pass, which is the event loop's as well, and write what that brings."""
+        self.now += seconds
+        for _ in range(3):
+            await asyncio.sleep(0)
+        await self.flush()
 
     def dropped(self) -> float | None:
         return self.telemetry.registry.get_sample_value("cotide_events_dropped_total")
@@ -89,6 +101,46 @@ async def test_of_what_waits_in_the_lane_only_the_latest_is_written(scene: Scene
         scene.recorder.failed("ns/p", "u", words)
     await scene.flush()
     assert [event["message"] for event in scene.created] == ["second"]
+
+
+async def test_the_latest_of_what_came_too_soon_is_written_as_soon_as_it_may_be(scene: Scene) -> None:
+    for second, fault in enumerate(("no image", "no class", "no such class")):  # its owner corrects it again and again
+        scene.now = 100.0 + second
+        scene.recorder.misconfigured("Job", "ns/j", "u-j", fault, "cotide.dev/v1alpha1")
+        await scene.flush()
+    assert [event["message"] for event in scene.created] == ["no image"]
+    await scene.later(REPEAT_SECONDS - 2.0)
+    assert [event["message"] for event in scene.created] == ["no image", "no such class"]
+    await scene.later(2 * REPEAT_SECONDS)
+    assert len(scene.created) == 2
+
+
+async def test_what_is_again_as_it_was_written_is_not_followed_by_what_was_between(scene: Scene) -> None:
+    for words in ("0/2 nodes are available", "0/1 nodes are available", "0/2 nodes are available"):
+        scene.recorder.failed("ns/p", "u", words)
+        await scene.flush()
+    await scene.later(REPEAT_SECONDS)
+    assert [event["message"] for event in scene.created] == ["0/2 nodes are available"]
+
+
+async def test_a_pod_that_is_bound_meanwhile_is_not_told_why_it_waits(scene: Scene) -> None:
+    for words in ("0/2 nodes are available", "0/1 nodes are available"):
+        scene.recorder.failed("ns/p", "u", words)
+        await scene.flush()
+    scene.recorder.scheduled("ns/p", "u", "n1")
+    await scene.later(REPEAT_SECONDS)
+    assert [event["reason"] for event in scene.created] == ["FailedScheduling", "Scheduled"]
+
+
+async def test_an_event_that_the_server_has_forgotten_is_written_anew(scene: Scene) -> None:
+    say = partial(scene.recorder.node, "n1", "u", "Normal", "Freed", "free and cordoned: it was empty")
+    say()
+    await scene.flush()
+    scene.now += 7200.0
+    scene.expired = True
+    say()
+    await scene.flush()
+    assert (len(scene.created), scene.dropped()) == (2, 0.0)
 
 
 async def test_who_says_something_else_of_kueues_workload_too_soon_hears_when_to_say_it_again(scene: Scene) -> None:

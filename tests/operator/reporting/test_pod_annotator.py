@@ -43,12 +43,14 @@ class Api:
         self.refusal: ClusterError | None = None
         self.refused_path = ""
         self.meanwhile: Callable[[], None] = lambda: None
+        self.node = ""
 
-    async def patch(self, path: str, patch: Any, kind: str) -> None:
+    async def patch(self, path: str, patch: Any, kind: str) -> dict[str, Any]:
         self.meanwhile()
         if self.refusal is not None and path.endswith(self.refused_path):
             raise self.refusal
         self.patches.append((path, patch, kind))
+        return {"metadata": {"name": "p"}, "spec": {"nodeName": self.node}}
 
 
 class Scene:
@@ -299,3 +301,33 @@ async def test_a_pod_that_is_replaced_while_its_note_is_written_does_not_get_its
     scene.api.meanwhile = lambda: scene.pod(uid="another")
     scene.waits("m")
     assert [path for path, _ in await scene.write()] == ["/api/v1/namespaces/ns/pods/p"]
+
+
+@pytest.mark.parametrize("binding_first", [True, False], ids=["binding told first", "note answered first"])
+async def test_a_note_that_was_carried_out_after_the_binding_is_replaced_by_what_is_true(
+    scene: Scene, *, binding_first: bool
+) -> None:
+    def bind() -> None:
+        scene.board.publish(Decision("ns/p", "u", 2.0, "n", "Scheduled", "is on n"))
+        scene.annotator.bound("ns/p")
+
+    scene.waits("m")
+    scene.api.node = "n"
+    if binding_first:
+        scene.api.meanwhile = bind
+    assert [path for path, _ in await scene.write()] == ["/api/v1/namespaces/ns/pods/p"]  # and no condition
+    scene.api.meanwhile = lambda: None
+    if not binding_first:
+        bind()
+    ((_, patch),) = [(path, patch) for path, patch in await scene.write() if "annotations" in patch["metadata"]]
+    assert '"Scheduled"' in patch["metadata"]["annotations"][DECISION_ANNOTATION]
+
+
+async def test_a_note_that_got_no_answer_while_its_pod_was_bound_is_replaced_by_what_is_true(scene: Scene) -> None:
+    scene.waits("m")
+    scene.api.meanwhile = lambda: scene.board.publish(Decision("ns/p", "u", 2.0, "n", "Scheduled", "is on n"))
+    scene.api.refusal = ClusterError("no answer")
+    await scene.write()
+    scene.api.refusal = None
+    ((_, patch),) = await scene.write()
+    assert '"Scheduled"' in patch["metadata"]["annotations"][DECISION_ANNOTATION]

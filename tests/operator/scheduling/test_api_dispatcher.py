@@ -183,3 +183,28 @@ async def test_what_waits_for_a_write_of_its_own_namespace_is_written_once_that_
     assert written == ["slow", "next"]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_newer_write_waits_for_an_older_one_that_is_on_its_way() -> None:
+    lane, written, answered = ApiDispatcher(lambda: False, per_second=10_000.0), list[str](), asyncio.Event()
+
+    async def old() -> None:
+        await answered.wait()
+        written.append("old")
+
+    lane.submit("note", old, "ns")
+    task = asyncio.create_task(lane.run())
+    await asyncio.sleep(0.005)
+    for word in ("replaced", "new"):
+        lane.submit("note", writer(written, word), "ns")
+    lane.submit("other", writer(written, "other"), "ns")
+    async with asyncio.timeout(5):
+        while not written:
+            await asyncio.sleep(0.001)
+        assert written == ["other"]
+        answered.set()
+        while len(written) < 3:
+            await asyncio.sleep(0.001)
+    assert written == ["other", "old", "new"]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -9,11 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from cotide_core.errors import ClusterError
 from cotide_core.instructions import Evict, EvictCause, Instruction
 from cotide_kube.answers import Answer, ApiError
 from cotide_kube.objects import PodDisruptionBudgetObject, PodObject
 from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.scheduling import nominator
 from cotide_operator.scheduling.binder import Binder, Report
 from cotide_operator.scheduling.evictor import Evictor, EvictReport
 from cotide_operator.scheduling.nominator import Nominator
@@ -26,7 +28,7 @@ class Bench:
         self.answers: dict[str, Answer] = {}
         self.said: list[str] = []
         """What reached the API server, in order."""
-        self.refuses_patches: ApiError | None = None
+        self.refuses_patches: ClusterError | None = None
         self.gate: asyncio.Event | None = None
         self.work: list[Callable[[], Awaitable[None]]] = []
         self.mirror, self.board = ObjectCache(), DecisionStore()
@@ -244,6 +246,32 @@ async def test_a_claim_that_came_to_nothing_is_taken_off_unless_there_is_a_new_o
     bench.pod("a")
     await bench.carry_out(evict("a"))
     assert bench.said[1:] == ["nominate x n", "evict a"], "the old word in the mirror is not taken for the new one"
+
+
+async def test_a_claim_that_could_not_be_taken_off_is_taken_off_later(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nominator, "AGAIN_SECONDS", 0.0)
+    bench.pod("x", node="", nominated="n")
+    bench.board.publish(Decision("ns/x", "u-x", 0.0, None, "InsufficientSlack", "waits"))
+    bench.refuses_patches = ApiError(500, "InternalError", "etcdserver: request timed out")
+    bench.nominator.withdraw("ns/x")
+    await bench.work.pop()()
+    bench.refuses_patches = None
+    for _ in range(3):
+        await asyncio.sleep(0)
+    await bench.work.pop()()
+    assert bench.said == ["nominate x None"]
+
+
+async def test_a_claim_that_got_no_answer_is_taken_off_although_nobody_has_seen_it(bench: Bench) -> None:
+    bench.board.publish(Decision("ns/x", "u-x", 0.0, None, "InsufficientSlack", "waits"))
+    bench.refuses_patches = ClusterError("no answer")
+    await bench.nominator.write("ns/x", "u-x", "n")
+    bench.refuses_patches = None
+    bench.nominator.withdraw("ns/x")
+    await bench.work.pop()()
+    assert bench.said == ["nominate x None"]
 
 
 def overriding(name: str) -> Evict:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from phased_scene import Scene, size
+from phased_scene import GRANTED, Scene, annotations_of, size
 
+from cotide_kube.answers import ApiError
 from cotide_operator.scheduling import phase_resizer
+from cotide_operator.scheduling.phase_resizer import REFUSED_SECONDS
 
 
 def five_pods(cpu: str) -> Scene:
@@ -53,3 +55,26 @@ async def test_where_nothing_changes_a_bounded_number_of_pods_is_looked_at_each_
         examined.append(sorted(scene.resizer._touched))
         scene.resizer.take_room()
     assert examined == [["d/p0", "d/p1"], ["d/p2", "d/p3"], ["d/p4"]]
+
+
+async def test_annotations_that_are_refused_hold_up_no_size_and_are_written_again_after_pauses() -> None:
+    scene = Scene()
+    scene.see("3")
+    scene.refused = {"p": ApiError(422, "Invalid", "metadata.annotations: Too long", "PATCH")}
+    assert [size(one) for one in await scene.after(0)] == ["500m"]
+    assert not scene.resizer.wants()  # no change of the pod, and no time that passed, is a reason to look again
+    scene.see("500m")
+    assert await scene.after(REFUSED_SECONDS - 1) == []
+    scene.refused = {}
+    assert [annotations_of(one)[GRANTED] for one in await scene.after(1)] == ["read"]
+
+
+async def test_a_refused_size_whose_note_is_refused_too_costs_no_more_requests_than_the_pauses_allow() -> None:
+    scene = Scene()
+    scene.see("500m", phase="count")
+    scene.refused = {part: ApiError(403, "Forbidden", "by policy", "PATCH") for part in ("p", "resize")}
+    await scene.after(0)
+    for _ in range(10):
+        scene.resizer.take_room()
+        await scene.resizer.written()
+    assert scene.tried == ["resize", "p"]

@@ -58,6 +58,15 @@ def test_changed_labels_are_told_once_a_pod_selects_by_label(scene: Scene) -> No
     assert {pod.key: pod.labels for pod in events} == {"ns/q": (), "ns/p": (("app", "web"),)}
 
 
+def test_a_pod_is_told_until_it_changes_and_when_the_change_was_collected(scene: Scene) -> None:
+    scene.pod()
+    assert not scene.intake.is_current("ns/p")
+    scene.intake.collect()
+    assert scene.intake.is_current("ns/p")
+    scene.pod("MODIFIED", labels={"cotide.dev/class": "gratis"})
+    assert not scene.intake.is_current("ns/p")
+
+
 def test_several_changes_are_one_event_with_the_latest_state(scene: Scene) -> None:
     scene.pod()
     scene.pod("MODIFIED", nodeName="n")

@@ -30,6 +30,10 @@ class Scene:
     def __init__(self, room: int = 4000, *phases: dict[str, Any]) -> None:
         self.mirror, self.patches, self.clock, self.room = ObjectCache(), [], HandClock(START), room
         self.fault: Exception | None = None
+        self.refused: dict[str, Exception] = {}
+        """Answers to patches of a pod, by the last part of their paths."""
+        self.tried: list[str] = []
+        """These parts, whatever the answer."""
         self.usage: Usage | None = None
         self.trips: set[str] = set()
         """Pods at which the resizer fails."""
@@ -60,9 +64,12 @@ class Scene:
 
     async def patch(self, path: str, body: Any, kind: str = "merge") -> None:
         del kind
-        if self.fault is not None:
-            raise self.fault
-        self.patches.append((path.rpartition("/")[2], body))
+        part = path.rpartition("/")[2]
+        self.tried.append(part)
+        fault = self.fault or self.refused.get(part)
+        if fault is not None:
+            raise fault
+        self.patches.append((part, body))
 
     def see(
         self,

@@ -1,0 +1,52 @@
+"""What consolidation sees of a node that it has written to, while the cache is behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from hand_clock import HandClock
+from manifests import node_manifest, pod_object
+
+from cotide_kube.answers import Answer
+from cotide_kube.objects import NodeObject
+from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.consolidation.carrier import DRAINING, NodeNow
+from cotide_operator.consolidation.live_hands import LiveHands
+
+
+class Server:
+    """Keeps a node; shows it to the cache when the test lets it."""
+
+    def __init__(self) -> None:
+        self.node = node_manifest("a", "4", memory="8Gi")
+        self.node["metadata"] |= {"uid": "a", "annotations": {}}
+        self.node["spec"] = {}
+        self.cache = ObjectCache()
+        self.show()
+
+    async def patch(self, path: str, body: Any) -> None:
+        annotations = self.node["metadata"]["annotations"] | body["metadata"]["annotations"]
+        self.node["metadata"]["annotations"] = {name: text for name, text in annotations.items() if text is not None}
+        self.node["spec"]["unschedulable"] = body.get("spec", self.node["spec"])["unschedulable"] or False
+
+    async def evict(self, namespace: str, name: str, uid: str) -> Answer:
+        return Answer(201)
+
+    def show(self) -> None:
+        self.cache.apply("nodes", "MODIFIED", msgspec.convert(self.node, NodeObject))
+
+
+async def test_a_node_is_as_it_was_written_until_the_cache_shows_that_and_then_as_others_make_it() -> None:
+    server: Any = Server()
+    server.cache.apply("pods", "ADDED", pod_object("p", namespace="d", spec={"nodeName": "a"}))
+    hands = LiveHands(server, server.cache, HandClock(1_000_000_000.0), lambda *_: None)
+    await hands.mark("a", DRAINING, cordoned=True)
+    assert await hands.node("a") == NodeNow(True, DRAINING)
+    assert await hands.evict("d/p", "u-p") == 201
+    assert await hands.node("a") == NodeNow(True, DRAINING)
+    server.show()
+    assert await hands.node("a") == NodeNow(True, DRAINING)
+    server.node["spec"]["unschedulable"] = False  # by a person
+    server.show()
+    assert await hands.node("a") == NodeNow(False, DRAINING)

@@ -1,0 +1,99 @@
+"""What the owner of an object that is set aside reads on it, though the API server may not take it at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from cotide_core.errors import ClusterError
+from cotide_kube.answers import ApiError
+from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.observability.metrics import Metrics
+from cotide_operator.reporting import quarantine_reporter
+from cotide_operator.reporting.quarantine_reporter import TRIES_AGAIN, QuarantineReporter
+
+
+class Scene:
+    """Stands for the client, the lane and the recorder."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(quarantine_reporter, "AGAIN_SECONDS", 0.0)
+        self.work: dict[Hashable, Callable[[], Awaitable[None]]] = {}
+        self.full = False
+        self.answers: list[ClusterError] = []
+        self.tries = 0
+        self.written: list[str] = []
+        self.mirror = ObjectCache()
+        stand_in: Any = self
+        self.reporter = QuarantineReporter(
+            stand_in, stand_in, self.mirror, stand_in, Metrics(), scheduler_name="cotide"
+        )  # fmt: skip
+        self.reporter.lead()
+
+    def misconfigured(self, *said: str) -> None: ...
+
+    def submit(self, key: Hashable, work: Callable[..., Awaitable[None]], namespace: str, *arguments: object) -> bool:
+        if not self.full:
+            self.work[key] = partial(work, *arguments)
+        return not self.full
+
+    async def patch_blindly(self, path: str, body: dict[str, Any], kind: str) -> None:
+        self.tries += 1
+        if self.answers:
+            raise self.answers.pop(0)
+        self.written.append(body["status"]["conditions"][0]["message"])
+
+    def set_aside(self, fault: str, version: str) -> None:
+        self.mirror.quarantine.put("jobs", "ns/j", "translation", fault, uid="u", version=version)
+
+    async def settle(self) -> None:
+        """Write what waits, and what follows from that, until nothing does."""
+        for _ in range(4 * TRIES_AGAIN):
+            work, self.work = list(self.work.values()), {}
+            for one in work:
+                await one()
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    return Scene(monkeypatch)
+
+
+async def test_a_condition_that_the_server_did_not_take_is_written_later(scene: Scene) -> None:
+    scene.answers = [ClusterError("no answer"), ApiError(500, "InternalError", "etcd")]
+    scene.set_aside("no image", "1")
+    await scene.settle()
+    assert (scene.tries, scene.written) == (3, ["is set aside until it changes: no image"])
+
+
+async def test_a_condition_for_which_the_lane_had_no_room_is_written_later(scene: Scene) -> None:
+    scene.full = True
+    scene.set_aside("no image", "1")
+    scene.full = False
+    await scene.settle()
+    assert len(scene.written) == 1
+
+
+async def test_of_an_object_that_changed_meanwhile_only_what_is_wrong_by_now_is_written(scene: Scene) -> None:
+    scene.answers = [ClusterError("no answer")]
+    scene.set_aside("no image", "1")
+    for work in list(scene.work.values()):
+        await work()
+    scene.set_aside("no class", "2")
+    await scene.settle()
+    assert scene.written == ["is set aside until it changes: no class"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "tries"), [(ApiError(403, "Forbidden", "no"), 1), (ApiError(503, "Down", "down"), 1 + TRIES_AGAIN)]
+)
+async def test_what_can_never_be_written_is_left(scene: Scene, answer: ApiError, tries: int) -> None:
+    scene.answers = [answer] * 99
+    scene.set_aside("no image", "1")
+    await scene.settle()
+    assert scene.tries == tries
