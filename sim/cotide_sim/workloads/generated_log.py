@@ -30,7 +30,7 @@ LOAD_LEAST: Final = 1e-4
 LOAD_MOST: Final = 10.0
 """Loads that are generated; chosen. On an emptier machine nobody ever waits, and times leave what can be counted."""
 JOBS_MOST: Final = 10_000_000
-"""Jobs of one log, which is held in memory as a whole: some 0.1 KB each, many times that while it is replayed; chosen."""
+"""Jobs of one log, which is held in memory as a whole: 0.1 KB each, many times that during a replay; chosen."""
 USERS: Final = 20
 """Jobs are handed out evenly at random to so many users; chosen."""
 OVERESTIMATE_MAX: Final = 5.0
@@ -50,7 +50,8 @@ def generated_log(
     Raises
     ------
     InputError
-        When the count or the load is none of these, or the machine too small for the generator's jobs or beyond `PROCESSORS_MOST`.
+        When the count or the load is none of these, or the machine too small for the generator's jobs or beyond
+        `PROCESSORS_MOST`.
     """
     if count > JOBS_MOST:
         raise InputError(f"{count:,} are more than {JOBS_MOST:,} jobs", field="--jobs")
