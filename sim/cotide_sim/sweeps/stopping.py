@@ -46,8 +46,8 @@ def held_while_starting() -> Iterator[None]:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number in heard:
             signal.signal(number, before[number])
-        for number in came[:1]:
-            signal.raise_signal(number)
+        for first in came[:1]:
+            signal.raise_signal(first)
 
 
 class Stopped(BaseException):  # not an Exception: what catches the faults of a cell must let it pass
