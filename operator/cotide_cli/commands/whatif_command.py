@@ -52,7 +52,8 @@ def command(
     if each_node and any(changes):
         raise InputError("is asked alone", field="--each-node")
     if not each_node and not any(changes):
-        raise InputError("nothing is different: give one of --without-node, --add-node, --policy, --scale-workload")
+        options = "--without-node, --add-node, --policy, --scale-workload, --each-node"
+        raise InputError(f"nothing is different: give one of {options}")
     gone = tuple(dict.fromkeys(name.strip() for part in without for name in part.split(",") if name.strip()))
     if without and not gone:  # of a script's empty variable: "nothing moves" would be an answer about no node
         raise InputError("names no node", field="--without-node")

@@ -27,7 +27,7 @@ from cotide_cli.demo.summary import PolicyOutcome
 from cotide_core.config import HierarchicalConfig
 from cotide_core.errors import ClusterError
 from cotide_core.policies.catalogue import by_slack
-from cotide_core.units import MEMORY, resource_amount
+from cotide_core.units import MEMORY, counted, resource_amount
 from cotide_kube.answers import ApiError
 from cotide_sim.cluster.scorecard import Scorecard
 from cotide_sim.workloads.plan import Plan
@@ -85,7 +85,7 @@ async def play(stage: Stage, plan: Plan, policy: str, ledger: Path, view: LiveVi
                 await asyncio.gather(*running, return_exceptions=True)
         observer.count_unseen(start + plan.duration_seconds)
         summary = scorecard.summary(start + plan.duration_seconds)
-        await _clean(stage)
+        await _clean(stage, operator)
         return PolicyOutcome(
             summary,
             scorecard.violation_ratio_by_service(),
@@ -176,7 +176,7 @@ async def _warm_up(stage: Stage, plan: Plan, operator: Child) -> None:
         if asyncio.get_running_loop().time() > deadline:
             raise ClusterError(f"the operator made no pod of a Job within {START_SECONDS:g} s; log:\n{operator.tail()}")
         await asyncio.sleep(0.1)
-    await _clean(stage)
+    await _clean(stage, operator)
 
 
 async def _submit(stage: Stage, plan: Plan, facts: RunFacts) -> None:
@@ -206,15 +206,23 @@ async def _show_until_over(
             await asyncio.sleep(FRAME_WALL_SECONDS)
 
 
-async def _clean(stage: Stage) -> None:
-    """Delete what the act made and wait until the cluster is empty."""
+async def _clean(stage: Stage, operator: Child) -> None:
+    """Delete what the act made and wait until the cluster is empty.
+
+    Raises
+    ------
+    ClusterError
+        When it is not in time, or the operator, whose finalizers are on Jobs and Workloads, has ended.
+    """
     for path in _COLLECTIONS.values():
         await stage.client.delete(path, propagation="Background")
     deadline = asyncio.get_running_loop().time() + CLEAN_WALL_SECONDS
-    while await _left(stage):
+    while left := await _left(stage):
         stage.check()
+        operator.check()
         if asyncio.get_running_loop().time() > deadline:
-            raise ClusterError(f"pods of the last policy were still there after {CLEAN_WALL_SECONDS:g} s")
+            what = f"{counted(left, 'object')} still there {CLEAN_WALL_SECONDS:g} s after being deleted"
+            raise ClusterError(f"{what}; the operator's log:\n{operator.tail()}")
         await asyncio.sleep(0.2)
 
 

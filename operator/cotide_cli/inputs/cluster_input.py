@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from cotide_core.errors import InputError
+from cotide_core.errors import InputError, LedgerError
 
 if TYPE_CHECKING:
     from cotide_operator.consolidation.picture import Picture
@@ -40,7 +40,7 @@ def read_picture(ledger: Path | None, at: float | None, kubeconfig: str | None, 
     Raises
     ------
     InputError
-        When the ledger can't be read, or a time is given without a ledger or is none.
+        When the ledger can't be read or is none, or a time is given without a ledger or is none.
     """
     from cotide_operator.consolidation.official_client import OfficialClient
     from cotide_operator.consolidation.picture import picture_of_ledger
@@ -58,6 +58,8 @@ def read_picture(ledger: Path | None, at: float | None, kubeconfig: str | None, 
                 picture = picture_of_ledger(lines, at)
         except OSError as error:
             raise InputError(f"can't be read: {error.strerror}", file=str(file)) from error
+        except LedgerError as error:
+            raise InputError(str(error), file=str(file)) from error
     for warning in picture.warnings:
         click.echo(f"cotide: {warning}", err=True)
     return picture

@@ -585,6 +585,8 @@ def _first(error: ValidationError) -> tuple[tuple[int | str, ...], str]:
         near = get_close_matches(str(path[-1]), known, n=1)
         message = "is not a setting" + (f"; there are {', '.join(known)}" if known else "")
         message += f"; did you mean {near[0]}?" if near else ""
+    elif fault["type"] in ("model_type", "dict_type"):  # pydantic's words name classes of ours
+        message = "is a section: write its settings below it, each on a line of its own"
     else:
         message = message.removeprefix("Value error, ")
         message = message[0].lower() + message[1:]

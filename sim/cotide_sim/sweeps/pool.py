@@ -11,15 +11,19 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from cotide_core.errors import ClusterError
+from cotide_sim.sweeps.stopping import held_while_starting
 
 PARENT_POLL_SECONDS: Final = 0.5
 """How often a worker looks whether its parent is still there; chosen."""
+MANAGER_THREAD: Final = "ExecutorManagerThread"
+"""Name of loky's thread that hands calls to workers and kills them."""
 
 Answer = TypeVar("Answer")
 
@@ -91,18 +95,26 @@ class Pool:
             how = {"backend": "loky", "initializer": leave_with, "initargs": (os.getpid(),)}
         # One call a batch: what is finished is kept at once. Arrays travel as arguments of their own, which loky
         # puts into shared memory and Dask sends to a worker once.
-        with joblib.parallel_config(**how):
-            parallel = joblib.Parallel(
-                n_jobs=self.count + spare, return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs"
-            )
-            answers = parallel(joblib.delayed(_keyed)(call.key, call.function, *call.arguments) for call in calls)
-        try:
-            for answer in answers:  # noqa: UP028  `yield from` would close them outside the lines below
-                yield answer
-        finally:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # joblib warns that the rest is lost; it is run again when resumed
-                answers.close()
+        answers: Any = None
+        with _end_of_manager_unsaid():
+            try:
+                with held_while_starting(), joblib.parallel_config(**how):
+                    parallel = joblib.Parallel(
+                        n_jobs=self.count + spare,
+                        return_as="generator_unordered",
+                        batch_size=1,
+                        pre_dispatch="2*n_jobs",
+                    )
+                    answers = parallel(
+                        joblib.delayed(_keyed)(call.key, call.function, *call.arguments) for call in calls
+                    )
+                for answer in answers:  # noqa: UP028  `yield from` would close them outside the lines below
+                    yield answer
+            finally:
+                if answers is not None:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")  # joblib warns that the rest is lost; a resumed sweep runs it
+                        answers.close()
 
     def _check_death(self, error: Exception) -> None:
         """Let pass the death of a worker; raise what ends everything."""
@@ -112,6 +124,27 @@ class Pool:
             said = " ".join(f"{type(error).__name__}: {error}".split())
             raise ClusterError(f"the Dask cluster failed, finished cells are kept ({said})") from error
         raise error
+
+
+@contextmanager
+def _end_of_manager_unsaid() -> Iterator[None]:
+    """Keep a traceback of loky to ourselves, which comes where calls are given up.
+
+    Its thread that manages workers fails with a KeyError, where it had not yet taken over all calls when it is told to
+    kill the workers, which it does first (loky 3.5, `add_call_item_to_queue`).
+    """
+    before = threading.excepthook
+
+    def hear(failure: threading.ExceptHookArgs) -> None:
+        managing = failure.thread is not None and failure.thread.name == MANAGER_THREAD
+        if not (managing and failure.exc_type is KeyError):
+            before(failure)
+
+    threading.excepthook = hear
+    try:
+        yield
+    finally:
+        threading.excepthook = before
 
 
 def leave_with(parent: int) -> None:

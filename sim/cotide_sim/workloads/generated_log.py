@@ -29,6 +29,8 @@ DEFAULT_LOAD: Final = 0.9
 LOAD_LEAST: Final = 1e-4
 LOAD_MOST: Final = 10.0
 """Loads that are generated; chosen. On an emptier machine nobody ever waits, and times leave what can be counted."""
+JOBS_MOST: Final = 10_000_000
+"""Jobs of one log, which is held in memory as a whole: 0.1 KB each, many times that during a replay; chosen."""
 USERS: Final = 20
 """Jobs are handed out evenly at random to so many users; chosen."""
 OVERESTIMATE_MAX: Final = 5.0
@@ -38,7 +40,7 @@ OVERESTIMATE_MAX: Final = 5.0
 def generated_log(
     name: str, kind: Generator, count: int, load: float | None, seed: int, *, processors: int | None = None
 ) -> BatchJobs:
-    """Return ``count`` jobs, >= 1.
+    """Return ``count`` jobs, from 1 to `JOBS_MOST`.
 
     Parameters
     ----------
@@ -48,8 +50,11 @@ def generated_log(
     Raises
     ------
     InputError
-        When the load is none of these, or the machine too small for the generator's jobs or beyond `PROCESSORS_MOST`.
+        When the count or the load is none of these, or the machine too small for the generator's jobs or beyond
+        `PROCESSORS_MOST`.
     """
+    if count > JOBS_MOST:
+        raise InputError(f"{count:,} are more than {JOBS_MOST:,} jobs", field="--jobs")
     if load is not None and not LOAD_LEAST <= load <= LOAD_MOST:
         raise InputError(f"{load} is no share of a machine; between {LOAD_LEAST:g} and {LOAD_MOST:g}", field="--load")
     if processors is not None and processors > PROCESSORS_MOST:

@@ -102,7 +102,7 @@ def test_each_node_alone_is_answered_at_once(tmp_path: Path) -> None:
         (["--scale-workload", "w"], "no workload and factor"),
         (["--scale-workload", "d/w=2x"], "no Workload and no Job with pods"),
         (["--policy", "nonsense"], "nonsense"),
-        ([], "nothing is different"),
+        ([], "give one of --without-node, --add-node, --policy, --scale-workload, --each-node"),
         (["--without-node", ""], "--without-node: names no node"),
         (["--without-node", " , "], "--without-node: names no node"),
         (["--each-node", "--at", "nan"], "--at: nan is no number of seconds"),
@@ -116,6 +116,15 @@ def test_a_users_mistake_is_one_sentence(tmp_path: Path, options: list[str], wor
     result = CliRunner().invoke(whatif_command.command, asked, standalone_mode=False)
     assert isinstance(result.exception, InputError)
     assert words in str(result.exception)
+
+
+def test_a_file_that_is_no_ledger_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "notes.yaml"
+    file.write_text("a: 1\n")
+    asked = ["--ledger", str(file), "--each-node"]
+    result = CliRunner().invoke(whatif_command.command, asked, standalone_mode=False)
+    assert isinstance(result.exception, InputError)
+    assert str(result.exception).startswith(f"{file}: line 1 is not how a ledger begins")
 
 
 def test_placed_pods_keep_the_constraints_that_they_were_recorded_with(tmp_path: Path) -> None:

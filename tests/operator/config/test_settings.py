@@ -76,6 +76,7 @@ MISTAKES = [
     ("metricsSource: {prometheus: {url: 'http://p', tls: {caFile: /ca}}}\n", "metricsSource.prometheus: tls goes with an https:// url"),
     ("metricsSource: {prometheus: {url: 'https://p', tls: {certificateFile: /crt}}}\n", "metricsSource.prometheus.tls: certificateFile and keyFile go together"),
     ("metricsSource: {scrape: {url: 'http://s'}, intervalSeconds: 90}\n", "c.yaml:3: metricsSource: staleAfterSeconds must not be below"),
+    ("seed: 1\nleaderElection: 5\n", "c.yaml:4: leaderElection: is a section: write its settings below it"),
     ("seed: 1\nseed: 2\n", "c.yaml:4: seed: is written twice"),
     ("models: {retraining: {enabled: true}}\n", "c.yaml:3: models: retraining needs a directory"),
     ("models: {directory: /m, retraining: {enabled: true, ownModelsMost: 0}}\n", "c.yaml:3: models: retraining needs pooledNamespaces"),

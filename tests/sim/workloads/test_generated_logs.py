@@ -83,6 +83,12 @@ def test_lublins_largest_jobs_are_those_of_the_machine():
             generated_log("x", kind, 10, None, 1, processors=processors)
 
 
+@pytest.mark.parametrize("kind", GENERATORS)
+def test_more_jobs_than_fit_into_memory_are_refused_before_any_is_made(kind):
+    with pytest.raises(InputError, match=r"--jobs: 99,999,999,999,999 are more than 10,000,000 jobs"):
+        generated_log("x", kind, 99_999_999_999_999, None, 1)
+
+
 def test_a_generator_says_what_it_did():
     assert (
         described("lublin", 128, None) == "lublin on 128 processors, arrivals of the model, requests to 5 x, 20 users"
