@@ -18,6 +18,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 SKEWS: Final = ("older", "newer")
+TOMORROW: Final = 3
+"""Version of the files that the newer one writes; ours and the older can't read them."""
 
 
 def install(skew: str) -> None:
@@ -62,7 +64,7 @@ def _newer() -> None:
 
     lease.LeaderElector._body = with_more  # type: ignore[method-assign]  # another version
     _notes_of_tomorrow()
-    _files_of(3)
+    _files_of(TOMORROW)
 
 
 def _notes_of_tomorrow() -> None:

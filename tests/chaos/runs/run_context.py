@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -18,13 +19,14 @@ from chaos_steps import Plan, Step
 from environment import Environment
 from invariant_checker import InvariantChecker
 from metric_faults import PartialPrometheus
+from skewed import TOMORROW
 from webhook_faults import WrongWebhook
 from write_record import WriteRecord
 
 from cotide_core.errors import ModelError
 from cotide_kube.client import KubeClient
 from cotide_operator.models.learned_store import LEARNED, RUN_TIMES, DirectoryStore
-from cotide_predictors.persistence.model_files import unpack
+from cotide_predictors.persistence.model_files import MANIFEST, unpack
 
 STEPS: Final = ("backup", "restore", "metrics", "webhook", "measured")
 KNOWN_SECONDS: Final = 60.0
@@ -61,6 +63,7 @@ class RunContext:
         self.apply: Callable[[], Awaitable[None]] = self._nothing
         """What users do once more after a backup was restored."""
         self._kept = False
+        self._of_tomorrow = "newer" in plan.skews
         self.violations: list[str] = []
 
     @staticmethod
@@ -120,9 +123,14 @@ class RunContext:
         """Whether there is anything that was learned; raises where it can't be read."""
         assert self._models is not None
         files = await DirectoryStore(self._models / LEARNED).load(RUN_TIMES, "")
-        if files is not None:
+        if files is not None and not (self._of_tomorrow and self._is_of_tomorrow(files)):
             unpack(files)
         return files is not None
+
+    @staticmethod
+    def _is_of_tomorrow(files: Mapping[str, bytes]) -> bool:
+        """Whether a newer version, which is to read them, wrote these files last."""
+        return bool(json.loads(files[MANIFEST])["schema_version"] == TOMORROW)
 
     async def ended(self) -> None:
         """Look at what was learned: nobody writes it now."""
