@@ -61,9 +61,8 @@ class AssistedReporter:
                 words = f"kube-scheduler put it on {pod.spec.node_name}; Cotide had answered {decision.node}"
                 decision = replace(decision, node=pod.spec.node_name, message=words)
             self._board.publish(decision)
-            if not _says(
-                pod, pod.spec.node_name
-            ):  # a binding of ours brought it along; an earlier refusal may be there
+            # A binding of ours brought it along; of an earlier refusal there may be another.
+            if not _says(pod, pod.spec.node_name):
                 self._annotate(key)
 
 

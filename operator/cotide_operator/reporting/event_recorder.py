@@ -81,7 +81,7 @@ class EventRecorder:
 
     def scheduled(self, key: str, uid: str, node: str) -> None:
         """Say that a pod was bound."""
-        self._early.pop((uid, f"{FAILED}/"), None)  # it waits no more
+        self._unsay(uid, FAILED)  # it waits no more
         self._record(key, uid, "Normal", "Scheduled", f"Successfully assigned {key} to {node}")
 
     def failed(self, key: str, uid: str, message: str) -> None:
@@ -117,17 +117,15 @@ class EventRecorder:
         """Say something of a node."""
         self._write_soon(_About("Node", name, uid), kind, reason, message)
 
-    def kueue_workload(self, key: str, uid: str, reason: str, message: str, api_version: str) -> float:
+    def kueue_workload(
+        self, key: str, uid: str, reason: str, message: str, api_version: str, *, instead_of: str
+    ) -> None:
         """Say of a Workload of Kueue's when its pods should start or be done.
 
-        Returns seconds, 0 or more: where something else was said of it just before, this is dropped, and may be said
-        when they are over.
+        ``instead_of``: the reason of what is true no more, in case it still waits to be said.
         """
-        before = self._written.get((uid, f"{reason}/"))
-        seconds = 0.0 if before is None or before.message == message else _too_soon(before)
-        if seconds == 0.0:
-            self._write_soon(_About("Workload", key, uid, api_version), "Normal", reason, message)
-        return seconds
+        self._unsay(uid, instead_of)
+        self._write_soon(_About("Workload", key, uid, api_version), "Normal", reason, message)
 
     def node_order(self, key: str, order: str, kind: str, reason: str, message: str) -> None:
         """Say something of an order of a node, of the ConfigMap that holds it."""
@@ -155,6 +153,10 @@ class EventRecorder:
         key, namespace = ("event", *said), namespace_of_key(words.about.key)
         if not self._lane.submit(key, self._write_one, namespace, said, *words):
             self._telemetry.events_dropped.inc()
+
+    def _unsay(self, uid: str, reason: str) -> None:
+        """Forget what came too soon and is true no more."""
+        self._early.pop((uid, f"{reason}/"), None)
 
     def _say_later(self, said: tuple[str, str]) -> None:
         words = self._early.pop(said, None)

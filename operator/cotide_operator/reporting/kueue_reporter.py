@@ -2,13 +2,11 @@
 
 Told by the board of each decision; writes through the low-priority lane, with the recorder. Kueue says whether pods may
 run, and by then lifts their gates; what is told here is what Cotide expects from there on. A group of pods is told of
-as a whole: by its last pod, and so what comes too soon after the event before is told when that is some seconds old.
-Invariant: without pods of Kueue's queues nothing is asked for and nothing written.
+as a whole: by its last pod. Invariant: without pods of Kueue's queues nothing is asked for and nothing written.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Final
 
@@ -60,8 +58,6 @@ class KueueReporter:
         """Pods by namespace and group, or, of a pod without one, namespace and uid."""
         self._workloads: dict[tuple[str, str], tuple[str, str, str]] = {}
         """Version, name and uid of the Workload, the same way."""
-        self._later: set[tuple[str, str]] = set()
-        """Told of again when the event before is old enough, the same way; among those remembered."""
         self._refused = False
         board.subscribe(self._decided)
 
@@ -94,14 +90,8 @@ class KueueReporter:
             return  # Kueue has not made it yet, or it is gone: the next decision tells
         self._workloads[name] = found
         version, workload, uid = found
-        seconds = self._recorder.kueue_workload(f"{name[0]}/{workload}", uid, *said, version)
-        if seconds > 0.0 and name not in self._later:
-            self._later.add(name)
-            asyncio.get_running_loop().call_later(seconds, self._again, name, group)
-
-    def _again(self, name: tuple[str, str], group: str) -> None:
-        self._later.discard(name)
-        self._lane.submit(("kueue", *name), self._tell, name[0], name, group)
+        other = FINISHES if said[0] == STARTS else STARTS
+        self._recorder.kueue_workload(f"{name[0]}/{workload}", uid, *said, version, instead_of=other)
 
     def _sentence(self, name: tuple[str, str]) -> tuple[str, str] | None:
         """Return reason and message; None where nothing can be said."""

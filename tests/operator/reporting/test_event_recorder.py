@@ -143,17 +143,19 @@ async def test_an_event_that_the_server_has_forgotten_is_written_anew(scene: Sce
     assert (len(scene.created), scene.dropped()) == (2, 0.0)
 
 
-async def test_who_says_something_else_of_kueues_workload_too_soon_hears_when_to_say_it_again(scene: Scene) -> None:
-    say = partial(scene.recorder.kueue_workload, "ns/wl", "u", "PredictedFinish")
-    assert say("1 pod on nodes", "kueue.x-k8s.io/v1beta2") == 0.0
-    await scene.flush()
-    scene.now += 5.0
-    assert say("1 pod on nodes", "kueue.x-k8s.io/v1beta2") == 0.0  # said already
-    assert say("2 pods on nodes", "kueue.x-k8s.io/v1beta2") == REPEAT_SECONDS - 5.0
-    scene.now += REPEAT_SECONDS - 5.0
-    assert say("2 pods on nodes", "kueue.x-k8s.io/v1beta2") == 0.0
-    await scene.flush()
-    assert [event["message"] for event in scene.created] == ["1 pod on nodes", "2 pods on nodes"]
+async def test_of_kueues_workload_the_last_pod_is_told_and_no_start_after_the_end(scene: Scene) -> None:
+    reasons = "PredictedStart", "PredictedFinish"
+    for reason, words in (
+        ("PredictedStart", "2 of 2 pods waiting"),
+        ("PredictedFinish", "1 pod on nodes"),
+        ("PredictedStart", "1 of 2 pods waiting"),
+        ("PredictedFinish", "2 pods on nodes"),
+    ):
+        other = reasons[reason == "PredictedStart"]
+        scene.recorder.kueue_workload("ns/wl", "u", reason, words, "kueue.x-k8s.io/v1beta2", instead_of=other)
+        await scene.flush()
+    await scene.later(REPEAT_SECONDS)
+    assert [one["message"] for one in scene.created] == ["2 of 2 pods waiting", "1 pod on nodes", "2 pods on nodes"]
 
 
 async def test_a_long_sentence_is_cut_to_what_the_api_takes(scene: Scene) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
 from typing import Any
@@ -29,7 +28,6 @@ class Scene:
         self.error: ApiError | None = None
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.events: list[tuple[str, ...]] = []
-        self.too_soon = 0.0
         self.mirror, self.board = ObjectCache(), DecisionStore()
         stand_in: Any = self
         clock = ScaledClock(origin_seconds=0.0, speed=1.0)
@@ -48,10 +46,9 @@ class Scene:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
         return [{"metadata": {"name": "wl", "uid": "u-wl"}}]
 
-    def kueue_workload(self, *said: str) -> float:
-        if not self.too_soon:
-            self.events.append(said)
-        return self.too_soon
+    def kueue_workload(self, *said: str, instead_of: str) -> None:
+        assert {said[2], instead_of} == {"PredictedStart", "PredictedFinish"}
+        self.events.append(said)
 
     def pod(self, name: str, **parts: Any) -> None:
         self.mirror.apply("pods", "ADDED", pod_object(name, "1", **parts))
@@ -96,25 +93,6 @@ async def test_a_group_is_told_of_by_its_last_pod() -> None:
     scene.decide("a", node="n")
     ((_, _, _, words, _),) = await scene.written()
     assert words.startswith("1 of 2 pods waiting")
-
-
-async def test_what_comes_too_soon_after_another_event_is_told_later_as_it_is_by_then() -> None:
-    scene = Scene()
-    for name in "abc":
-        scene.pod(name, labels={QUEUE: "team", GROUP: "train"})
-    scene.decide("a", node="n")
-    ((_, _, _, words, _),) = await scene.written()
-    assert words.startswith("1 pod on nodes")
-    scene.too_soon = 0.01
-    for name in "bc":  # each by a cycle of its own
-        scene.decide(name, node="n")
-        assert await scene.written() == []
-    scene.too_soon = 0.0
-    async with asyncio.timeout(5.0):
-        while not scene.work:
-            await asyncio.sleep(0)
-    ((_, _, _, words, _),) = await scene.written()
-    assert words.startswith("3 pods on nodes")
 
 
 async def test_an_older_kueue_is_asked_in_its_own_version() -> None:
