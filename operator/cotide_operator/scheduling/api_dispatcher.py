@@ -43,8 +43,9 @@ CATCH_UP_SECONDS: Final = 30.0
 server can bear, their events are half a minute late and none is lost."""
 POLL_SECONDS: Final = 0.1
 """Between two looks whether it is calm by now; chosen."""
-MOST_WAITING: Final = 40_000
-"""Keys of all namespaces; chosen: one alone may have half of that, 20,000 pods or their events, and 20 MB in all."""
+MOST_WAITING: Final = 100_000
+"""Keys of all namespaces; chosen: one alone may have half of that, the events of 50,000 pods, as many as are measured
+with. They take 1 kB each, and with the longest messages twice that."""
 Arguments = TypeVarTuple("Arguments")
 
 

@@ -50,6 +50,12 @@ async def test_a_full_lane_refuses_and_says_so() -> None:
     assert lane.submit("a", writer(written, "again"), "ns")  # its place is taken already
 
 
+def test_the_burst_of_a_whole_large_cluster_in_one_namespace_finds_room() -> None:
+    lane, write = ApiDispatcher(lambda: True), writer([], "")
+    assert all(lane.submit(("event", number), write, "burst") for number in range(50_000))
+    assert lane.submit("event", write, "other"), "a burst leaves room for others"
+
+
 async def test_namespaces_take_turns_so_that_a_crowd_of_one_holds_nobody_up() -> None:
     lane, written = ApiDispatcher(lambda: False, per_second=1000.0, workers=1), list[str]()
     for index in range(100):
