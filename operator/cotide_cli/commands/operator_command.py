@@ -7,6 +7,7 @@ Exit codes: 0 when told to stop, 1 when it could not go on, 2 for a mistake in o
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import os
 import signal
@@ -25,6 +26,11 @@ GC_OBJECTS_AT_FIRST: Final = 2_000_000
 SWITCH_SECONDS: Final = 0.0005
 """Longest turn of a thread while libraries are loaded in one and lists arrive in the other; chosen: a page comes in
 some ten pieces, each of which would wait for Python's usual 5 ms."""
+
+ALLOCATOR: Final = {-8: 2, -3: 4 * 1024 * 1024, -1: 8 * 1024 * 1024}
+"""Options of glibc's `mallopt`: M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD. Chosen: pages of lists are larger
+than four megabytes and are given back whole, the engine's arrays are smaller and are not; threads share two heaps, since
+eight would each keep what it freed. Left to itself glibc raises the thresholds to what was freed last."""
 
 
 @click.command()
@@ -60,6 +66,7 @@ def command(
     # One decision's arrays are small: threads of BLAS and OpenMP that wait for each other took most of a call's time.
     # Set before the first import that reads it; who sets it outside has the last word.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    _give_memory_back()
     # Thousands of lasting objects come with the first lists: a collection after each 700 took a fifth of the time.
     gc.set_threshold(GC_OBJECTS_AT_FIRST, *gc.get_threshold()[1:])
     # Imported here: they take a quarter of a second to load, which `--help` need not wait for.
@@ -79,6 +86,15 @@ def command(
     # A loop of our own rather than a global policy: kopf makes one in its thread.
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_operate(config, changes, options))
+
+
+def _give_memory_back() -> None:
+    """Have freed memory given back, where the C library can be told; who sets MALLOC_... outside has the last word."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None or any(name.startswith("MALLOC_") for name in os.environ):
+        return
+    for option, value in ALLOCATOR.items():
+        mallopt(option, value)
 
 
 async def _operate(config: Path | None, changes: dict[str, Any], options: dict[str, Any]) -> None:
