@@ -156,6 +156,7 @@ class DecisionReporter:
                 cap="",
             )
         )
+        self._annotator.confirmed(pod.key)
 
     def decided(self, instructions: Sequence[Instruction], now: float, cycle_seconds: float) -> Mapping[str, BindNote]:
         """Take the instructions of one cycle; return what goes with its bindings, by the uid of the pod."""
