@@ -208,9 +208,7 @@ def drive(
             answers = one.read(now, stamps)
             if not answers:
                 continue
-            if one.answers > len(one.due):  # each answer would be taken for that to another request
-                lines = f"{one.answers} lines came for {counted(len(one.due), 'request')}"
-                raise Refused(f"{lines} on a connection: it must answer each with one, and say nothing unasked")
+            _check_asked(one)
             got += answers
             came = min(now, one.stamps[-1])  # now, where there is no stamp: nan is less than nothing
             newest = one.due[one.answers - 1]
@@ -222,6 +220,13 @@ def drive(
         for one in stuck:
             one.send(b"")
         stuck = [one for one in stuck if one.unsent]
+
+
+def _check_asked(one: Connection) -> None:
+    """Raise `Refused` where more came than was asked for: each answer would be taken for that to another request."""
+    if one.answers > len(one.due):
+        lines = f"{one.answers} lines came for {counted(len(one.due), 'request')}"
+        raise Refused(f"{lines} on a connection: it must answer each with one, and say nothing unasked")
 
 
 def measure(

@@ -37,8 +37,8 @@ MESSAGE_LIMIT: Final = 1024
 NAME_LIMIT: Final = 230
 """Characters of an object's name in that of its event, which may have 253: the time takes 17."""
 TRIES_AGAIN: Final = 3
-"""After a write that failed, the first `REPEAT_SECONDS` later and each after twice as long: they come to two minutes, in
-which an API server is upgraded. Chosen; client-go tries for as long."""
+"""After a write that failed, the first `REPEAT_SECONDS` later and each after twice as long: they come to two minutes.
+Chosen: an API server is upgraded within them, and client-go tries for as long."""
 REMEMBERED: Final = 4096
 """Last events that are remembered for aggregation, as in client-go (`maxLruCacheEntries`): about 2 MB."""
 

@@ -3,7 +3,8 @@
 Told by the board of each decision; writes through the low-priority lane, with the recorder. Kueue says whether pods may
 run, and by then lifts their gates; what is told here is what Cotide expects from there on. A group of pods is told of
 as a whole: by its last pod. Where nobody answers which Workload that is, it is asked again, ever later and only so
-often: of the last pod nothing else tells. Invariant: without pods of Kueue's queues nothing is asked for and nothing written.
+often: of the last pod nothing else tells. Invariant: without pods of Kueue's queues nothing is asked for and nothing
+written.
 """
 
 from __future__ import annotations

@@ -64,7 +64,8 @@ async def test_what_somebody_made_of_a_node_while_the_watch_had_a_gap_counts_tho
     await hands.mark("a", DRAINING, cordoned=True)
     server.show()
     await hands.mark("a", FREED, cordoned=True)
-    server.node["metadata"]["annotations"], server.node["spec"]["unschedulable"] = {}, False  # cotide consolidate --undo
+    # By `cotide consolidate --undo`.
+    server.node["metadata"]["annotations"], server.node["spec"]["unschedulable"] = {}, False
     server.changed()
     server.show()
     assert await hands.node("a") == NodeNow(False, "")

@@ -145,17 +145,19 @@ async def test_the_last_word_is_said_later_where_nobody_answered_or_the_lane_was
     assert [said[2] for said in await scene.written()] == ["PredictedFinish"]
 
 
-async def test_it_is_asked_only_so_often_and_not_for_pods_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("goes", "times"), [(False, 1 + TRIES_AGAIN), (True, 1)])
+async def test_it_is_asked_only_so_often_and_not_for_pods_that_are_gone(
+    monkeypatch: pytest.MonkeyPatch, *, goes: bool, times: int
+) -> None:
     monkeypatch.setattr(kueue_reporter, "AGAIN_SECONDS", 0.0)
-    for is_gone, times in ((False, 1 + TRIES_AGAIN), (True, 1)):
-        scene = Scene()
-        scene.error = ClusterError("no answer")
-        scene.pod("p", labels={QUEUE: "team"})
-        scene.decide("p", node="n")
-        for _ in range(6 * TRIES_AGAIN):
-            await scene.written()
-            if is_gone:
-                scene.mirror.apply("pods", "DELETED", scene.mirror.pods["ns/p"])
-                is_gone = False
-            await asyncio.sleep(0)
-        assert len(scene.asked) == times
+    scene = Scene()
+    scene.error = ClusterError("no answer")
+    scene.pod("p", labels={QUEUE: "team"})
+    scene.decide("p", node="n")
+    await scene.written()
+    if goes:
+        scene.mirror.apply("pods", "DELETED", scene.mirror.pods["ns/p"])
+    for _ in range(6 * TRIES_AGAIN):
+        await asyncio.sleep(0)
+        await scene.written()
+    assert len(scene.asked) == times
