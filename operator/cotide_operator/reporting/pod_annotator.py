@@ -217,7 +217,7 @@ class PodAnnotator:
         if is_bound and (node or (fault is not None and not isinstance(fault, ApiError))):
             self.annotate(key)
             return True
-        if node:
+        if node and key in self._mirror.pods:
             self._overtaken.add(key)
         return bool(node)
 

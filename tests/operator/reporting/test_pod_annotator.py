@@ -371,3 +371,14 @@ async def test_a_note_that_was_carried_out_after_the_binding_of_another_replica_
     reporter.events([PodUpserted(one)], [])
     ((_, patch),) = await scene.write()
     assert '"Scheduled"' in patch["metadata"]["annotations"][DECISION_ANNOTATION]
+
+
+async def test_of_a_pod_that_went_while_its_note_was_written_nothing_is_remembered(scene: Scene) -> None:
+    def go() -> None:
+        scene.mirror.apply("pods", "DELETED", scene.mirror.pods["ns/p"])
+        scene.annotator.forget("ns/p")
+
+    scene.waits("m")
+    scene.api.meanwhile, scene.api.node = go, "n"
+    await scene.write()
+    assert not scene.annotator._overtaken
