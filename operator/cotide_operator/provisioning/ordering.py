@@ -69,7 +69,7 @@ class Ordering:
         self._monotonic = monotonic
         self._boot = {kind.name: kind.boot_seconds for kind in settings.machine_types}
         self._book: OrderBook | None = None
-        self._told: OrderBook | None = None
+        self._reported: OrderBook | None = None
         """The book up to which it was told what became of orders: a write that failed may have been carried out."""
         self._asked: dict[tuple[Action, str], float] = {}
         self._failed: dict[str, tuple[int, float]] = {}
@@ -92,7 +92,7 @@ class Ordering:
         """
         if self._book is None:
             self._book = await self._store.load()
-            self._told = self._told or self._book
+            self._reported = self._reported or self._book
 
     @property
     def cordoned(self) -> frozenset[str]:
@@ -154,10 +154,10 @@ class Ordering:
         )  # fmt: skip
         await self._write(book)
         came = {**lost, **closed, **{node.order: node.name for node in nodes if node.order is not None}}
-        self._tell(self._told or before, book, came, now)
-        self._told = book
+        self._tell(self._reported or before, book, came, now)
+        self._reported = book
         await self._ask(todo, now)
-        self._told = self._book
+        self._reported = self._book
 
     async def stop(self, nodes: Iterable[NodeView]) -> dict[str, Answer]:
         """Ask for machines to be switched off whose nodes are drained and marked; return what was answered now."""

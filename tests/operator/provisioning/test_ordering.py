@@ -147,9 +147,9 @@ async def test_what_became_of_an_order_is_told_and_counted_though_the_answer_to_
     await scene.turn(1, after=1.0)
     assert ("NodeLate", FIRST) in scene.reports
     assert scene.ordering.barred(scene.now) == {"a"}
-    told = len(scene.reports)
+    reported = len(scene.reports)
     await scene.turn(1, after=1.0)
-    assert len(scene.reports) == told
+    assert len(scene.reports) == reported
 
 
 async def test_machines_that_fail_together_are_one_failure() -> None:

@@ -364,9 +364,9 @@ async def test_a_note_that_was_carried_out_after_the_binding_of_another_replica_
     scene.api.node = "n"
     await scene.write()
     one = running_pod("p", "n", key="ns/p", uid="u")
-    told: Any = SimpleNamespace(pod_changed=lambda _: None)
+    calibration: Any = SimpleNamespace(pod_changed=lambda _: None)
     nobody: Any = None
-    sinks = Sinks(scene.board, scene.annotator, nobody, told, scene.telemetry, nobody, nobody)
+    sinks = Sinks(scene.board, scene.annotator, nobody, calibration, scene.telemetry, nobody, nobody)
     reporter = DecisionReporter(sinks, scene.mirror, {one.key: one}.get, ScaledClock(), "fifo")
     reporter.events([PodUpserted(one)], [])
     ((_, patch),) = await scene.write()
