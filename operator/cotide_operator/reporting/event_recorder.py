@@ -235,7 +235,7 @@ def _key(said: tuple[str, str]) -> tuple[str, str, str]:
 
 def _cut(message: str) -> str:
     """Return as much of a message as the API takes: it counts bytes, and names may be of any script."""
-    if len(message) * 4 <= MESSAGE_LIMIT or len(raw := message.encode()) <= MESSAGE_LIMIT:
+    if len(message) * 4 <= MESSAGE_LIMIT or len(raw := message.encode(errors="replace")) <= MESSAGE_LIMIT:
         return message
     return raw[: MESSAGE_LIMIT - 3].decode(errors="ignore") + "..."
 
