@@ -81,6 +81,8 @@ class LiveHands:
                 await asyncio.sleep(0)
 
     def _changed(self, kind: Kind, key: str) -> None:
+        if kind == "nodes" and key not in self._mirror.nodes:
+            self._written.pop(key, None)
         if kind != "pods" or not key:
             return
         pod = self._mirror.pods.get(key)

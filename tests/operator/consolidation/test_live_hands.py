@@ -70,3 +70,11 @@ async def test_what_somebody_made_of_a_node_while_the_watch_had_a_gap_counts_tho
     server.show()
     assert await hands.node("a") == NodeNow(False, "")
     assert hands.standings() == {}
+
+
+async def test_nothing_is_kept_of_a_node_that_went_before_it_showed_what_was_written() -> None:
+    server: Any = Server()
+    hands = LiveHands(server, server.cache, HandClock(1_000_000_000.0), lambda *_: None)
+    await hands.mark("a", FREED, cordoned=True)
+    server.cache.apply("nodes", "DELETED", server.cache.nodes["a"])
+    assert not hands._written
