@@ -165,7 +165,7 @@ class Provisioner:
     async def _use(self, chosen: ActuatorSettings, session: aiohttp.ClientSession) -> None:
         if chosen.scales:
             api = await asyncio.to_thread(self._dependencies.official)  # it takes a third of a second to load
-            self._scales = ScaleSubresource(api, chosen.scales, chosen.timeout_seconds)
+            self._scales = ScaleSubresource(api, chosen.scales, chosen.timeout_seconds, self._permit)
             self._removal = MachineRemoval(self._scales) if chosen.scales_down else None
             return
         actuator: NodeActuator
@@ -178,7 +178,13 @@ class Provisioner:
     def order_by(self, actuator: NodeActuator) -> None:
         """Order nodes by this actuator; for embedders, which bring their own."""
         store = BookStore(self._dependencies.client, self._dependencies.namespace)
-        self._ordering = Ordering(store, actuator, self._settings, self._ordered)
+        self._ordering = Ordering(store, actuator, self._settings, self._ordered, permit=self._permit)
+
+    def _permit(self) -> None:
+        """Raise `ClusterError` where the operator's own client would: what goes past it is no less a leader's."""
+        fence = self._dependencies.client.fence
+        if fence is not None:
+            fence()
 
     async def _look_safely(self) -> None:
         try:

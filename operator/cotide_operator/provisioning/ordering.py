@@ -53,7 +53,8 @@ class Ordering:
 
     Parameters
     ----------
-    told : of each order's fate. answered : of each answer; for figures.
+    report : told of each order's fate.
+    permit : raises `ClusterError` when nobody may be asked for anything any more.
     """
 
     def __init__(
@@ -64,7 +65,9 @@ class Ordering:
         report: Reporter,
         *,
         monotonic: Callable[[], float] = time.monotonic,
+        permit: Callable[[], object] = lambda: None,
     ) -> None:
+        self._permit = permit
         self._store, self._actuator, self._settings, self._report = store, actuator, settings, report
         self._monotonic = monotonic
         self._boot = {kind.name: kind.boot_seconds for kind in settings.machine_types}
@@ -235,6 +238,8 @@ class Ordering:
         return sorted(due, key=asked.__getitem__)[:AT_ONCE]
 
     async def _send(self, todo: Sequence[NodeInstruction]) -> dict[NodeInstruction, Answer]:
+        if todo:
+            self._permit()  # of who was a leader a machine does not ask
         answers = await asyncio.gather(*(self._answer(one) for one in todo))
         for one in todo:
             self._asked[one.action, one.subject] = self._monotonic()
