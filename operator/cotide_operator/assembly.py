@@ -309,6 +309,8 @@ class Operator:
             await supervisor.until(acquiring, stopping)
         finally:
             stopping.cancel()
+        if stop.is_set():
+            await leadership.withdraw()
         self.client.fence = leadership.permit
         return leadership
 

@@ -1,7 +1,8 @@
 """An operator that orders machines and has them switched off is killed at drawn points, at machines full of mishaps.
 
-No need gets two machines, no pod is on one that is switched off, and in the end as many are on as are needed. More of
-them: ``--chaos-runs N --chaos-seed S`` as in `test_seeded_runs`.
+No need gets two machines, no pod is on one that is switched off, none goes that was needed a moment before, where it is
+to stay for a while, and in the end as many are on as are needed. More of them: ``--chaos-runs N --chaos-seed S`` as in
+`test_seeded_runs`.
 """
 
 from __future__ import annotations
@@ -18,13 +19,18 @@ from report import Report
 from cotide_sim.provisioning.fake_nodes import Mishaps
 
 UP: Final = Step(0.0, "service", {"name": "own", "replicas": 6, "cpu": "1"})
-QUIET: Final = replace(provision_plan(0), policy="fifo", election=False, steps=(UP,), kill_at=(), mishaps=Mishaps(0.3))
+QUIET: Final = replace(
+    provision_plan(0), policy="fifo", election=False, steps=(UP,), kill_at=(), mishaps=Mishaps(0.3), stays_seconds=0.0
+)
 SHRINKS: Final = replace(QUIET, steps=(UP, Step(10.0, "scale", {"name": "own", "replicas": 1})))
+# Killed when it needs fewer, and long before those that it needed may go.
+STAYS: Final = replace(SHRINKS, steps=(*SHRINKS.steps, Step(12.0, "kill")), stays_seconds=30.0)
 CASES: Final[dict[str, tuple[Plan, str]]] = {
     # The two orders arrive at point 16, as counted: those machines boot when the next operator comes.
     "off the book": (replace(QUIET, kill_at=(18,), mishaps=Mishaps(10.0)), "begun at one time"),
     "impatient": (replace(QUIET, mishaps=Mishaps(2.5)), "begun at one time"),
     "undrained": (SHRINKS, "was on a machine that was switched off"),
+    "anew": (STAYS, "were needed"),
 }
 
 

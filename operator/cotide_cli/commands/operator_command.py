@@ -29,8 +29,8 @@ some ten pieces, each of which would wait for Python's usual 5 ms."""
 
 ALLOCATOR: Final = {-8: 2, -3: 4 * 1024 * 1024, -1: 8 * 1024 * 1024}
 """Options of glibc's `mallopt`: M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD. Chosen: pages of lists are larger
-than four megabytes and are given back whole, the engine's arrays are smaller and are not; threads share two heaps, since
-eight would each keep what it freed. Left to itself glibc raises the thresholds to what was freed last."""
+than four megabytes and are given back whole, the engine's arrays are smaller and are not; threads share two heaps,
+since eight would each keep what it freed. Left to itself glibc raises the thresholds to what was freed last."""
 
 
 @click.command()

@@ -36,6 +36,7 @@ from cotide_cli.profile.receive_times import (
     stamped_share,
 )
 from cotide_core.kernels.array_types import Floats
+from cotide_core.units import counted
 
 VALUE_BYTES: Final = 100
 KEYS: Final = 100_000
@@ -207,9 +208,10 @@ def drive(
             answers = one.read(now, stamps)
             if not answers:
                 continue
+            _check_asked(one)
             got += answers
             came = min(now, one.stamps[-1])  # now, where there is no stamp: nan is less than nothing
-            newest = one.due[min(one.answers, len(one.due)) - 1]
+            newest = one.due[one.answers - 1]
             # All of these are at least as late as the newest of them.
             if came - newest > harm and newest - warm_up >= 0:
                 late += answers
@@ -218,6 +220,13 @@ def drive(
         for one in stuck:
             one.send(b"")
         stuck = [one for one in stuck if one.unsent]
+
+
+def _check_asked(one: Connection) -> None:
+    """Raise `Refused` where more came than was asked for: each answer would be taken for that to another request."""
+    if one.answers > len(one.due):
+        lines = f"{one.answers} lines came for {counted(len(one.due), 'request')}"
+        raise Refused(f"{lines} on a connection: it must answer each with one, and say nothing unasked")
 
 
 def measure(

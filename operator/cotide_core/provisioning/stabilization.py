@@ -2,7 +2,8 @@
 
 Called by whoever carries plans out, in the experiment and in the operator, after `first_step`; beyond the paper. As the
 stabilization window of a HorizontalPodAutoscaler's scale-down, for each type of machine. Invariants: no fewer machines
-than the plan wants, and none is started for what was wanted before.
+than the plan wants, and none is started for what was wanted before. Who begins anew and can't know what was wanted
+begins with what there is (`beginning`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,11 @@ class Stabilization:
 
     seconds: float
     lately: tuple[tuple[float, Floats], ...] = ()
+
+    @classmethod
+    def beginning(cls, seconds: float, now: float, there: Floats) -> Stabilization:
+        """Return a window in which the (M,) machines that are there ``now`` were wanted, as far as anybody knows."""
+        return cls(seconds, ((now, there),))
 
     def after(self, now: float, wanted: Floats, on: Floats) -> tuple[Stabilization, Floats]:
         """Return the window with a plan made ``now``, in seconds, and the (M,) machines to have.

@@ -353,6 +353,7 @@ class SchedulingQueue:
 
     def wake(self, shape: Shape, now: float, *, urgent: bool) -> None:
         """Let the first parked pod of a shape try again: at once, or when its back-off is over."""
+        self._hoping.pop(shape, None)  # the turn that it gets now is enough
         group = self._parked.get(shape)
         if group is None:
             return

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cotide_core.consolidation.removal.watching import HOUR_SECONDS, Mark, Standing
 from cotide_core.errors import ClusterError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import NodeObject, PodObject
+from cotide_kube.versions import order
 from cotide_operator.cache.object_cache import Kind, ObjectCache, controller_of
 from cotide_operator.clock import Clock
 from cotide_operator.consolidation.carrier import ENDED, MARK, NodeNow, PodNow, pod_now
@@ -40,10 +41,13 @@ SHORTEST_SLEEP_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class _Written:
+    """What was written to a node; ``version``: the node's with it, empty before the answer."""
+
     uid: str
     mark: str
     record: NodeRecord
     cordoned: bool
+    version: str = ""
 
 
 class LiveHands:
@@ -77,6 +81,8 @@ class LiveHands:
                 await asyncio.sleep(0)
 
     def _changed(self, kind: Kind, key: str) -> None:
+        if kind == "nodes" and key not in self._mirror.nodes:
+            self._written.pop(key, None)
         if kind != "pods" or not key:
             return
         pod = self._mirror.pods.get(key)
@@ -181,10 +187,13 @@ class LiveHands:
         name = node.metadata.name
         self._written[name] = written
         try:
-            await self._client.patch(f"/api/v1/nodes/{name}", body)
+            answer = await self._client.patch(f"/api/v1/nodes/{name}", body)
         except ClusterError:
             self._written.pop(name, None)  # refused, or nobody knows: the cache will tell
             raise
+        if self._written.get(name) is written:
+            version = str((answer.get("metadata") or {}).get("resourceVersion", ""))
+            self._written[name] = replace(written, version=version)
 
     def record(self, node: NodeObject) -> NodeRecord | None:
         """Return a node's record as it was last written."""
@@ -205,6 +214,9 @@ class LiveHands:
         if written is None:
             return None
         seen = node.metadata.annotations.get(RECORD) == written.record.text()
+        shown, wrote = order(node.metadata.resource_version), order(written.version)
+        # After a gap in the watch it may be as somebody else made it since, and never as we wrote it.
+        seen |= shown is not None and wrote is not None and shown >= wrote
         if seen or written.uid != node.metadata.uid:
             del self._written[node.metadata.name]
             return None

@@ -11,6 +11,7 @@ a second HTTP stack with its own credentials.
     leader  --renewed--> leader
     leader  --not renewed within the deadline, or taken by another--> lost: `LeadershipLost`
     leader  --stopped--> released (empty holder), so that a standby takes over at once
+    standby --stopped--> gives back what its last try may have taken
 
 Expiry is judged by our own monotonic time since the lease was last seen to change, never by comparing the holder's
 clock with ours; our own lease counts from before the request that renewed it. Invariant: the deadline is shorter than
@@ -108,7 +109,8 @@ class LeaderElector:
         self._seen_at = float("-inf")
         self._trouble = ""
         self._turn = asyncio.Lock()
-        """Held over each renewal: a release waits for the one in flight, and none comes after it."""
+        """Held over each try and renewal: a release waits for the one in flight, and none comes after it."""
+        self._withdrawn = False
         self._renewed = float("-inf")
         """When the request began that renewed the lease last."""
         self.leading = False
@@ -132,10 +134,15 @@ class LeaderElector:
             raise LeadershipLost(f"the lease {self._settings.lease_name} may be another's by now: nothing is written")
 
     async def acquire(self) -> None:
-        """Return when this replica leads; tries for ever."""
-        while not await self._renew():
-            await self._sleep(self._settings.retry_period_seconds)
-        self.leading = True
+        """Return when this replica leads, or has withdrawn; tries for ever."""
+        while not self.leading:
+            async with self._turn:
+                held = not self._withdrawn and await self._renew()
+                if self._withdrawn:
+                    return
+                self.leading = held
+            if not held:
+                await self._sleep(self._settings.retry_period_seconds)
         _LOG.info("leading as %s (lease %s/%s)", self.identity, self._settings.namespace, self._settings.lease_name)
 
     async def hold(self) -> None:
@@ -180,9 +187,20 @@ class LeaderElector:
         """
         if not self.leading:
             return
+        await self._give_back(bound_up_to, self._settings.renew_deadline_seconds)
+
+    async def withdraw(self) -> None:
+        """Try no more, and give back what may be ours already, though nothing was begun with it; never raises.
+
+        Of a try that is under way, or whose answer was lost, nobody would know, and nobody decide until it expires.
+        """
+        self._withdrawn = True
+        await self._give_back("", self._settings.retry_period_seconds)
+
+    async def _give_back(self, bound_up_to: str, within_seconds: float) -> None:
         self.leading = False
         try:
-            async with asyncio.timeout(self._settings.renew_deadline_seconds), self._turn:
+            async with asyncio.timeout(within_seconds), self._turn:
                 stored = await self._read()
                 if stored is not None and stored.lease.spec.holder_identity == self.identity:
                     await self._write(stored, "", duration_seconds=1, bound_up_to=bound_up_to or self.inherited)

@@ -134,6 +134,10 @@ class LeaseThread:
         self._learn()
         await self._there(self.elector.release(bound_up_to))
 
+    async def withdraw(self) -> None:
+        """Try no more, see `LeaderElector.withdraw`."""
+        await self._there(self.elector.withdraw())
+
     async def _end(self) -> None:
         """In the thread: end what it is at, which whoever waited for it may have given up, then close."""
         left = asyncio.all_tasks() - {asyncio.current_task()}

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import aiohttp
@@ -158,9 +158,18 @@ class ScaleSubresource:
     is refused, and reads again at its next turn.
     """
 
-    def __init__(self, api: Any, paths: Mapping[str, str], timeout_seconds: float) -> None:
-        """Take a `kubernetes.client.ApiClient` that does not ask again by itself, and the API path of each type."""
-        self._api, self._paths, self._timeout = api, dict(paths), timeout_seconds
+    def __init__(
+        self,
+        api: Any,
+        paths: Mapping[str, str],
+        timeout_seconds: float,
+        permit: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Take a `kubernetes.client.ApiClient` that does not ask again by itself, and the API path of each type.
+
+        ``permit`` raises `ClusterError` when nothing may be written any more.
+        """
+        self._api, self._paths, self._timeout, self._permit = api, dict(paths), timeout_seconds, permit
 
     @property
     def paths(self) -> Mapping[str, str]:
@@ -197,8 +206,10 @@ class ScaleSubresource:
         Raises
         ------
         ClusterError
-            When it refuses, does not answer, or answers with what is no object.
+            When it refuses, does not answer, or answers with what is no object; before a write that is not permitted.
         """
+        if method != "GET":
+            self._permit()
         headers = {"Accept": "application/json"}
         if body is not None:
             headers["Content-Type"] = "application/merge-patch+json"

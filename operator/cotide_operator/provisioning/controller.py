@@ -132,7 +132,8 @@ class Provisioner:
             settings, dependencies.prometheus, dependencies.clock.now, dependencies.telemetry, self._complain
         )  # fmt: skip
         self._factor = LearnedFactor.start(1)
-        self._stabilization = Stabilization(settings.scale_down_stabilization_seconds)
+        self._stabilization: Stabilization | None = None
+        """None before the first look."""
         self._planned: Planned | None = None
         self._planning: asyncio.Task[None] | None = None
         self._next_plan = float("-inf")
@@ -164,7 +165,7 @@ class Provisioner:
     async def _use(self, chosen: ActuatorSettings, session: aiohttp.ClientSession) -> None:
         if chosen.scales:
             api = await asyncio.to_thread(self._dependencies.official)  # it takes a third of a second to load
-            self._scales = ScaleSubresource(api, chosen.scales, chosen.timeout_seconds)
+            self._scales = ScaleSubresource(api, chosen.scales, chosen.timeout_seconds, self._permit)
             self._removal = MachineRemoval(self._scales) if chosen.scales_down else None
             return
         actuator: NodeActuator
@@ -177,7 +178,13 @@ class Provisioner:
     def order_by(self, actuator: NodeActuator) -> None:
         """Order nodes by this actuator; for embedders, which bring their own."""
         store = BookStore(self._dependencies.client, self._dependencies.namespace)
-        self._ordering = Ordering(store, actuator, self._settings, self._ordered)
+        self._ordering = Ordering(store, actuator, self._settings, self._ordered, permit=self._permit)
+
+    def _permit(self) -> None:
+        """Raise `ClusterError` where the operator's own client would: what goes past it is no less a leader's."""
+        fence = self._dependencies.client.fence
+        if fence is not None:
+            fence()
 
     async def _look_safely(self) -> None:
         try:
@@ -225,11 +232,8 @@ class Provisioner:
 
     def _wanted(self, plan: Planned, nodes: SortedNodes) -> dict[str, int]:
         """Return the plan's nodes by type; what only its window keeps is wanted as far as it is there or comes."""
-        views = [node.view for node in nodes.counted]
-        there = Counter(view.kind for view in views)
-        if self._ordering is not None:
-            coming = self._ordering.coming(views, self._dependencies.clock.now(), nodes.lost)
-            there.update({kind: len(seconds) for kind, seconds in coming.items()})
+        there = Counter(node.view.kind for node in nodes.counted)
+        there += self._coming(nodes, self._dependencies.clock.now())
         least = zip(plan.advice.kinds, plan.least, strict=True)
         return {kind: max(int(count), min(plan.nodes[kind], there[kind])) for kind, count in least}
 
@@ -263,9 +267,25 @@ class Provisioner:
             self._quiet(nodes, now),
             self._prices.of_steps(now),
             now,
-            self._stabilization,
+            self._window(nodes, now),
             {node.view.name for node in nodes.counted if now - node.since <= self._settings.boot_deadline_seconds},
         )
+
+    def _window(self, nodes: SortedNodes, now: float) -> Stabilization:
+        """Return what was wanted lately; of what the term before wanted, what it left open or on its way tells."""
+        if self._stabilization is None:
+            coming = self._coming(nodes, now)
+            there = [float(len(nodes.open.get(kind.name, ())) + coming[kind.name]) for kind in self._machines]
+            seconds = self._settings.scale_down_stabilization_seconds
+            self._stabilization = Stabilization.beginning(seconds, now, np.array(there))
+        return self._stabilization
+
+    def _coming(self, nodes: SortedNodes, now: float) -> Counter[str]:
+        """Return how many machines of each type are on their way."""
+        if self._ordering is None:
+            return Counter()
+        coming = self._ordering.coming([node.view for node in nodes.counted], now, nodes.lost)
+        return Counter({kind: len(seconds) for kind, seconds in coming.items()})
 
     def _quiet(self, nodes: SortedNodes, now: float) -> float:
         """Return for how long no machine has come; 0 while one is on its way."""

@@ -53,7 +53,8 @@ class Ordering:
 
     Parameters
     ----------
-    told : of each order's fate. answered : of each answer; for figures.
+    report : told of each order's fate.
+    permit : raises `ClusterError` when nobody may be asked for anything any more.
     """
 
     def __init__(
@@ -64,11 +65,15 @@ class Ordering:
         report: Reporter,
         *,
         monotonic: Callable[[], float] = time.monotonic,
+        permit: Callable[[], object] = lambda: None,
     ) -> None:
+        self._permit = permit
         self._store, self._actuator, self._settings, self._report = store, actuator, settings, report
         self._monotonic = monotonic
         self._boot = {kind.name: kind.boot_seconds for kind in settings.machine_types}
         self._book: OrderBook | None = None
+        self._reported: OrderBook | None = None
+        """The book up to which it was told what became of orders: a write that failed may have been carried out."""
         self._asked: dict[tuple[Action, str], float] = {}
         self._failed: dict[str, tuple[int, float]] = {}
         """By type: boots that failed one after the other, and until when none is ordered."""
@@ -90,6 +95,7 @@ class Ordering:
         """
         if self._book is None:
             self._book = await self._store.load()
+            self._reported = self._reported or self._book
 
     @property
     def cordoned(self) -> frozenset[str]:
@@ -151,8 +157,10 @@ class Ordering:
         )  # fmt: skip
         await self._write(book)
         came = {**lost, **closed, **{node.order: node.name for node in nodes if node.order is not None}}
-        self._tell(before, book, came, now)
+        self._tell(self._reported or before, book, came, now)
+        self._reported = book
         await self._ask(todo, now)
+        self._reported = self._book
 
     async def stop(self, nodes: Iterable[NodeView]) -> dict[str, Answer]:
         """Ask for machines to be switched off whose nodes are drained and marked; return what was answered now."""
@@ -230,6 +238,8 @@ class Ordering:
         return sorted(due, key=asked.__getitem__)[:AT_ONCE]
 
     async def _send(self, todo: Sequence[NodeInstruction]) -> dict[NodeInstruction, Answer]:
+        if todo:
+            self._permit()  # of who was a leader a machine does not ask
         answers = await asyncio.gather(*(self._answer(one) for one in todo))
         for one in todo:
             self._asked[one.action, one.subject] = self._monotonic()

@@ -42,6 +42,9 @@ class AssistedReporter:
             self._follow("pods", key)
             return
         self._chosen.pop(key, None)
+        pod = self._mirror.pods.get(key)
+        if pod is None or pod.metadata.uid != decision.uid:  # gone meanwhile: nobody would tell when to forget it
+            return
         before = self._board.get(key)
         same = before is not None and before.uid == decision.uid
         if before is not None and same and (before.node, before.message) == (None, decision.message):

@@ -128,13 +128,18 @@ class DecisionReporter:
         self._mirror.set_aside("pods", key, "reporting", error)
 
     def resumed(self, decisions: Iterable[Decision]) -> None:
-        """Take over what an earlier run noted on pods, unless this one decided already: forecasts outlive a restart."""
+        """Take over what an earlier run noted on pods, unless this one decided already: forecasts outlive a restart.
+
+        Of those that it bound it may not have come to write the class, which a node's agent goes by.
+        """
         for decision in decisions:
             pod, known = self._pod_of(decision.key), self._board.get(decision.key)
             if known is not None and known.uid == decision.uid:
                 continue
             if pod is not None and pod.ours and pod.uid == decision.uid and pod.node == decision.node:
                 self._board.publish(decision)
+                if decision.node is not None:
+                    self._annotator.label(decision.key)
 
     def _confirmed(self, pod: Pod) -> None:
         """A pod of ours is on a node: also told when another replica, or an earlier run, bound it."""
@@ -156,6 +161,7 @@ class DecisionReporter:
                 cap="",
             )
         )
+        self._annotator.confirmed(pod.key)
 
     def decided(self, instructions: Sequence[Instruction], now: float, cycle_seconds: float) -> Mapping[str, BindNote]:
         """Take the instructions of one cycle; return what goes with its bindings, by the uid of the pod."""

@@ -3,7 +3,7 @@
 Called by the loop, the binder and the publisher of reclaimed capacity; written through the low-priority lane. A
 repeated event raises the count of the one that is there, and one pod gets a new ``FailedScheduling`` at most every
 `REPEAT_SECONDS`, whatever its attempts. Most is said once, when it changes: other words that come sooner wait until
-then, and the latest of them are written.
+then, and the latest of them are written. So is, a few times, what the server may take later: nothing says it again.
 Invariant: an event never delays or stops a decision; what could not be written is counted.
 """
 
@@ -33,7 +33,12 @@ FAILED: Final = "FailedScheduling"
 REPEAT_SECONDS: Final = 15.0
 """Wall seconds between two events of one pod and reason; chosen."""
 MESSAGE_LIMIT: Final = 1024
-"""The API's own limit on an event's note."""
+"""The API's own limit on an event's note, in bytes (`NoteLengthLimit`)."""
+NAME_LIMIT: Final = 230
+"""Characters of an object's name in that of its event, which may have 253: the time takes 17."""
+TRIES_AGAIN: Final = 3
+"""After a write that failed, the first `REPEAT_SECONDS` later and each after twice as long: they come to two minutes.
+Chosen: an API server is upgraded within them, and client-go tries for as long."""
 REMEMBERED: Final = 4096
 """Last events that are remembered for aggregation, as in client-go (`maxLruCacheEntries`): about 2 MB."""
 
@@ -56,6 +61,8 @@ class _Words(NamedTuple):
     reason: str
     message: str
     happened: float
+    failures: int = 0
+    """How often writing them came to nothing."""
 
 
 @dataclass
@@ -75,7 +82,7 @@ class EventRecorder:
         self._telemetry = telemetry
         self._written: dict[tuple[str, str], _Written] = {}
         self._early: dict[tuple[str, str], _Words] = {}
-        """The latest words that came too soon after others of those that are remembered."""
+        """The latest words that came too soon after others of those that are remembered, or could not be written."""
         self._write_one = self._write
         """Bound once: two objects fewer for each pod, which live until its event is written."""
 
@@ -125,6 +132,7 @@ class EventRecorder:
         ``instead_of``: the reason of what is true no more, in case it still waits to be said.
         """
         self._unsay(uid, instead_of)
+        self._lane.take_back(_key((uid, f"{instead_of}/")))  # it would be written after what is true by now
         self._write_soon(_About("Workload", key, uid, api_version), "Normal", reason, message)
 
     def node_order(self, key: str, order: str, kind: str, reason: str, message: str) -> None:
@@ -135,8 +143,7 @@ class EventRecorder:
         self._write_soon(_About("Pod", key, uid), kind, reason, message)
 
     def _write_soon(self, about: _About, kind: str, reason: str, message: str, topic: str = "") -> None:
-        text = message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."
-        self._say((about.uid, f"{reason}/{topic}"), _Words(about, kind, reason, text, time.time()))
+        self._say((about.uid, f"{reason}/{topic}"), _Words(about, kind, reason, _cut(message), time.time()))
 
     def _say(self, said: tuple[str, str], words: _Words) -> None:
         before = self._written.get(said)
@@ -150,8 +157,7 @@ class EventRecorder:
             self._early[said] = words
             return
         self._early.pop(said, None)
-        key, namespace = ("event", *said), namespace_of_key(words.about.key)
-        if not self._lane.submit(key, self._write_one, namespace, said, *words):
+        if not self._lane.submit(_key(said), self._write_one, namespace_of_key(words.about.key), said, *words):
             self._telemetry.events_dropped.inc()
 
     def _unsay(self, uid: str, reason: str) -> None:
@@ -163,8 +169,24 @@ class EventRecorder:
         if words is not None:
             self._say(said, words)
 
+    def _say_again(self, said: tuple[str, str], words: _Words) -> bool:
+        """Keep words for later that could not be written; False where it is no use, or newer ones wait."""
+        if words.failures == TRIES_AGAIN or said in self._early or len(self._early) >= REMEMBERED:
+            return False
+        seconds = REPEAT_SECONDS * 2.0**words.failures
+        self._early[said] = words._replace(failures=words.failures + 1)
+        asyncio.get_running_loop().call_later(seconds, self._say_later, said)
+        return True
+
     async def _write(
-        self, said: tuple[str, str], about: _About, kind: str, reason: str, message: str, happened: float
+        self,
+        said: tuple[str, str],
+        about: _About,
+        kind: str,
+        reason: str,
+        message: str,
+        happened: float,
+        failures: int = 0,
     ) -> None:
         """Write an event with the time at which it happened; the lane may have held it back."""
         body = _event(about, kind, reason, message, happened)
@@ -175,10 +197,14 @@ class EventRecorder:
                 return
             await self._client.create(path, body)
         except ClusterError as error:  # the namespace may be going: no reason to stop
-            self._telemetry.events_dropped.inc()
             self._written.pop(said, None)
+            words = _Words(about, kind, reason, message, happened, failures)
+            if not (_may_pass(error) and self._say_again(said, words)):
+                self._telemetry.events_dropped.inc()
             _LOG.debug("event %s of %s %s was not written: %s", reason, about.kind, about.key, error)
             return
+        if said in self._early and self._early[said].happened < happened:
+            del self._early[said]  # it was to be said again, and is true no more
         self._written[said] = _Written(body["metadata"]["name"], message, 1, time.monotonic())
         while len(self._written) > REMEMBERED:
             del self._written[next(iter(self._written))]
@@ -195,6 +221,23 @@ class EventRecorder:
                 raise
             return False
         return True
+
+
+def _may_pass(error: ClusterError) -> bool:
+    """Whether the same write may be taken later: no answer, or one about the server and not the write."""
+    return not isinstance(error, ApiError) or error.status in (401, 429) or error.status >= 500
+
+
+def _key(said: tuple[str, str]) -> tuple[str, str, str]:
+    """Return the key in the lane."""
+    return ("event", *said)
+
+
+def _cut(message: str) -> str:
+    """Return as much of a message as the API takes: it counts bytes, and names may be of any script."""
+    if len(message) * 4 <= MESSAGE_LIMIT or len(raw := message.encode(errors="replace")) <= MESSAGE_LIMIT:
+        return message
+    return raw[: MESSAGE_LIMIT - 3].decode(errors="ignore") + "..."
 
 
 def _too_soon(before: _Written) -> float:
@@ -214,9 +257,12 @@ def _event(about: _About, kind: str, reason: str, message: str, happened: float)
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        # client-go's way of a unique name: the object's name and the time in hexadecimal nanoseconds. What lives in no
-        # namespace has its events in ``default``, as the node controller's are.
-        "metadata": {"name": f"{name[:230]}.{time.time_ns():x}", "namespace": namespace or "default"},
+        # client-go's way of a unique name: the object's name and the time in hexadecimal nanoseconds; no part of a name
+        # may end with a hyphen. What lives in no namespace has its events in ``default``, as the node controller's are.
+        "metadata": {
+            "name": f"{name[:NAME_LIMIT].rstrip('-.')}.{time.time_ns():x}",
+            "namespace": namespace or "default",
+        },
         "involvedObject": {field: value for field, value in involved.items() if value},
         "type": kind,
         "reason": reason,

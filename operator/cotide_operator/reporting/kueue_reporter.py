@@ -2,11 +2,14 @@
 
 Told by the board of each decision; writes through the low-priority lane, with the recorder. Kueue says whether pods may
 run, and by then lifts their gates; what is told here is what Cotide expects from there on. A group of pods is told of
-as a whole: by its last pod. Invariant: without pods of Kueue's queues nothing is asked for and nothing written.
+as a whole: by its last pod. Where nobody answers which Workload that is, it is asked again, ever later and only so
+often: of the last pod nothing else tells. Invariant: without pods of Kueue's queues nothing is asked for and nothing
+written.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Final
 
@@ -34,6 +37,10 @@ FINISHES: Final = "PredictedFinish"
 REMEMBERED: Final = 10_000
 """Workloads whose pods are remembered; chosen, about 3 MB."""
 FORBIDDEN: Final = 403
+AGAIN_SECONDS: Final = 10.0
+"""Wall seconds after which it is asked again, doubled each time; chosen as those of notes on pods."""
+TRIES_AGAIN: Final = 6
+"""Chosen: they come to ten minutes."""
 
 
 class KueueReporter:
@@ -58,6 +65,8 @@ class KueueReporter:
         """Pods by namespace and group, or, of a pod without one, namespace and uid."""
         self._workloads: dict[tuple[str, str], tuple[str, str, str]] = {}
         """Version, name and uid of the Workload, the same way."""
+        self._again: set[tuple[str, str]] = set()
+        """Those that are asked for again some time."""
         self._refused = False
         board.subscribe(self._decided)
 
@@ -72,10 +81,25 @@ class KueueReporter:
             oldest = next(iter(self._members))
             del self._members[oldest]
             self._workloads.pop(oldest, None)
-        self._lane.submit(("kueue", *name), self._tell, pod.metadata.namespace, name, group)
+        self._tell_soon(name, group, 0)
 
-    async def _tell(self, name: tuple[str, str], group: str) -> None:
-        """Say what is expected of a Workload by now."""
+    def _tell_soon(self, name: tuple[str, str], group: str, failures: int) -> None:
+        if not self._lane.submit(("kueue", *name), self._tell, name[0], name, group, failures):
+            self._tell_later(name, group, failures)
+
+    def _tell_later(self, name: tuple[str, str], group: str, failures: int) -> None:
+        if failures < TRIES_AGAIN and name not in self._again:
+            self._again.add(name)
+            seconds = AGAIN_SECONDS * 2.0**failures
+            asyncio.get_running_loop().call_later(seconds, self._tell_again, name, group, failures + 1)
+
+    def _tell_again(self, name: tuple[str, str], group: str, failures: int) -> None:
+        self._again.discard(name)
+        if name in self._members:
+            self._tell_soon(name, group, failures)
+
+    async def _tell(self, name: tuple[str, str], group: str, failures: int) -> None:
+        """Say what is expected of a Workload by now; ``failures``: how often that came to nothing."""
         said = self._sentence(name)
         if said is None:
             return
@@ -85,10 +109,13 @@ class KueueReporter:
             if isinstance(error, ApiError) and error.status == FORBIDDEN:
                 self._refused = True
                 _LOG.warning("Kueue's Workloads get no events: %s (deploy/kueue holds the right to read them)", error)
+            else:
+                self._tell_later(name, group, failures)
             return
         if found is None:
             return  # Kueue has not made it yet, or it is gone: the next decision tells
-        self._workloads[name] = found
+        if name in self._members:  # else it was forgotten meanwhile
+            self._workloads[name] = found
         version, workload, uid = found
         other = FINISHES if said[0] == STARTS else STARTS
         self._recorder.kueue_workload(f"{name[0]}/{workload}", uid, *said, version, instead_of=other)

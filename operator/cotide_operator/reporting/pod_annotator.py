@@ -71,6 +71,8 @@ class PodAnnotator:
         """By pod: writes that failed in a row, and the monotonic second before which none is tried again."""
         self._later: dict[str, None] = {}
         self._unlabelled: dict[str, None] = {}
+        self._unannotated: dict[str, None] = {}
+        """Pods that `annotate` was asked for, and whose annotation is to be written later."""
         self._overtaken: set[str] = set()
         """Pods whose note was carried out after a binding that nobody has told of yet."""
         self._label_one = self._label
@@ -83,6 +85,12 @@ class PodAnnotator:
         self.label(key)
         if key in self._overtaken:
             self._overtaken.discard(key)
+            self.annotate(key)
+
+    def confirmed(self, key: str) -> None:
+        """Set right a note that came after a binding of which the watch tells: it may be another's, never reported."""
+        self._later.pop(key, None)
+        if key in self._overtaken:
             self.annotate(key)
 
     def label(self, key: str) -> None:
@@ -107,14 +115,16 @@ class PodAnnotator:
         """Write the decision about a pod onto it, some time: of another scheduler's, whose condition is that one's, or
         of one that a binding has told already, and a note that was under way has overwritten.
         """
-        self._submit("note", key, self._annotate)
+        if self._rests(key) or not self._submit("note", key, self._annotate):
+            self._unannotated[key] = None
 
     def sweep_steps(self) -> Generator[None, None, None]:
         """Take up all that had to wait, the oldest first, in steps; called with each publication.
 
         All, since a long queue is published once in a minute: by a part of it at a time notes would never catch up.
         """
-        for waiting, take_up in ((self._later, self.note), (self._unlabelled, self.label)):
+        kept = (self._later, self.note), (self._unannotated, self.annotate), (self._unlabelled, self.label)
+        for waiting, take_up in kept:
             for number, key in enumerate(list(waiting), start=1):
                 if key in waiting:  # it may be bound or gone since the last step
                     del waiting[key]
@@ -128,6 +138,7 @@ class PodAnnotator:
         self._failures.pop(key, None)
         self._later.pop(key, None)
         self._unlabelled.pop(key, None)
+        self._unannotated.pop(key, None)
         self._overtaken.discard(key)
 
     def _lacks_class(self, pod: PodObject) -> bool:
@@ -206,7 +217,7 @@ class PodAnnotator:
         if is_bound and (node or (fault is not None and not isinstance(fault, ApiError))):
             self.annotate(key)
             return True
-        if node:
+        if node and key in self._mirror.pods:
             self._overtaken.add(key)
         return bool(node)
 
@@ -215,7 +226,9 @@ class PodAnnotator:
         if pod is None or decision is None or pod.metadata.uid != decision.uid:
             return
         note = {DECISION_ANNOTATION: encode(self._view.decision(decision))}
-        await self._patch(key, "", {"metadata": {"uid": decision.uid, "annotations": note}})
+        patch = {"metadata": {"uid": decision.uid, "annotations": note}}
+        if self._is_tried_again(key, (await self._patch(key, "", patch)).fault):
+            self._unannotated[key] = None
 
     async def _condition(self, key: str, decision: Decision) -> ClusterError | None:
         pod, latest = self._mirror.pods.get(key), self._board.get(key)

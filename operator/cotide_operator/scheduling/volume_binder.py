@@ -60,8 +60,8 @@ class VolumeBinder:
         self._mirror = mirror
         self._reader = reader
         self._timeout_seconds = timeout_seconds
-        self._waits: dict[str, asyncio.Event] = {}
-        """By claim, and by pod."""
+        self._waits: dict[str, set[asyncio.Event]] = {}
+        """By claim, and by pod: of each pod that waits one; pods may share a claim."""
         self._reserved: dict[str, str] = {}
         """Volume to the uid of the claim that it was reserved for, until the watch shows it."""
         mirror.subscribe(self._changed)
@@ -150,7 +150,7 @@ class VolumeBinder:
         selected: set[str] = set()
         """Claims that the watch has shown with their node."""
         for key in keys:
-            self._waits[key] = changed
+            self._waits.setdefault(key, set()).add(changed)
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 while True:
@@ -162,8 +162,9 @@ class VolumeBinder:
         except TimeoutError:
             return await self._let_go(bind, made)
         finally:
-            for key in keys:
-                if self._waits.get(key) is changed:
+            for key in dict.fromkeys(keys):
+                self._waits[key].discard(changed)
+                if not self._waits[key]:
                     del self._waits[key]
 
     def _look(
@@ -231,9 +232,8 @@ class VolumeBinder:
 
     def _wake(self, keys: Iterable[str]) -> None:
         for key in keys:
-            found = self._waits.get(key)
-            if found is not None:
-                found.set()
+            for changed in self._waits.get(key, ()):
+                changed.set()
 
 
 def _again(why: str) -> Refused:

@@ -216,7 +216,8 @@ def gang_plan(seed: int) -> Plan:
 def provision_plan(seed: int) -> Plan:
     """Return a run in which machines are ordered and switched off, and fail, are late, vanish or answer as they like.
 
-    The operator is killed up to three times, at points of an order or a stop that the seed draws.
+    The operator is killed up to three times, at points of an order or a stop that the seed draws. In two runs of five
+    machines stay for a while after they were wanted.
     """
     rng = random.Random(f"provision {seed}")
     first, then = rng.randint(3, 9), rng.randint(1, 3)
@@ -242,6 +243,7 @@ def provision_plan(seed: int) -> Plan:
         warm=True,
         consolidates=True,
         mishaps=Mishaps(boot_seconds=0.3, fails=fails, late=late, silent=silent, twice=twice),
+        stays_seconds=round(rng.uniform(2.0, 10.0), 1) if rng.random() < 0.4 else 0.0,
     )
 
 

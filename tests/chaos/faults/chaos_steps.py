@@ -72,6 +72,8 @@ class Plan:
     """Whether kubelets resize pods, and put off or refuse some of it; see `phased_nodes`."""
     mishaps: Mishaps | None = None
     """Of the machines, where the operator orders them: then there is no other node, and machines are of four cores."""
+    stays_seconds: float = 0.0
+    """For which machines stay on after they were wanted: `scaleDownStabilizationSeconds`."""
     ordered: bool = False
     """Whether the queue must be after a kill as it was before, whatever the policy."""
     named: bool = False
@@ -96,6 +98,7 @@ class Plan:
             f"theme {self.theme}, policy {self.policy}, nodes of {', '.join(map(str, self.nodes))} cores, "
             f"election {self.election}, standby {self.standby}, clock jumps {list(self.jumps)}",
             *([f"versions {', '.join(one or 'ours' for one in self.skews)}"] if self.skews else []),
+            *([f"machines stay for {self.stays_seconds:g} s after they were wanted"] if self.stays_seconds else []),
             f"killed on path {self.kill_path} at {list(self.kill_at)}, begins {'warm' if self.warm else 'cold'}"
             f"{', ended pods of Jobs are deleted' if self.tidy else ''}",
             *(str(step) for step in self.steps),

@@ -293,11 +293,11 @@ def _impatient() -> None:
 
     turn = Ordering.turn
 
-    async def turned(self: Any, wanted: Any, nodes: Any, now: float) -> None:
+    async def turned(self: Any, wanted: Any, nodes: Any, now: float, *those_not_counted: Any) -> None:
         await self.read()
         young = tuple(one for one in self._book.orders if now - one.since < 0.5)
         self._book = dataclasses.replace(self._book, orders=young)
-        await turn(self, wanted, nodes, now)
+        await turn(self, wanted, nodes, now, *those_not_counted)
 
     Ordering.turn = turned  # type: ignore[method-assign]  # on purpose
 
@@ -318,6 +318,13 @@ def _undrained() -> None:
 
     Provisioner._free_or_keep = freed  # type: ignore[method-assign]  # on purpose
     Provisioner._pods_on = nobody  # type: ignore[method-assign]  # on purpose
+
+
+def _anew() -> None:
+    """Who takes over knows nothing of what was wanted a moment ago."""
+    from cotide_core.provisioning.stabilization import Stabilization
+
+    Stabilization.beginning = lambda seconds, _now, _there: Stabilization(seconds)  # type: ignore[method-assign]
 
 
 _MUTANTS: dict[str, Callable[[], None]] = {
@@ -342,6 +349,7 @@ _MUTANTS: dict[str, Callable[[], None]] = {
     "off the book": _off_the_book,
     "impatient": _impatient,
     "undrained": _undrained,
+    "anew": _anew,
     **MACHINE_MUTANTS,
     **WORLD_MUTANTS,
 }

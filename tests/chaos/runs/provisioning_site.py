@@ -1,8 +1,9 @@
 """Machines that the operator of a run orders and switches off, and what must hold of them.
 
 Used by `chaos_run` for plans with mishaps. No order begins two machines; never are more on or booting than a plan has
-wanted; no pod is on a machine that is switched off. At the end as many are on as the pods need, none is on its way, and
-no node is left half switched off.
+wanted; no pod is on a machine that is switched off, and none goes that was needed within the window of stabilization,
+by whichever operator. At the end as many are on as the pods need, none is on its way, and no node is left half switched
+off.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from chaos_steps import Plan
@@ -39,21 +41,23 @@ provisioning:
   stepSeconds: 10
   horizonSteps: 3
   bootDeadlineSeconds: {deadline:g}
+  scaleDownStabilizationSeconds: {stays:g}
   actuator: {{url: '{url}', timeoutSeconds: 2, askAgainSeconds: 1, retrySeconds: 1}}
   machineTypes: [{{name: m, cpu: '{cores}', memory: 64Gi, count: {machines}, bootSeconds: 0.3, minimumUpSeconds: 0}}]
 """
 
 
 class _Wires:
-    """Makes nodes and removes them, whatever befalls the server."""
+    """Makes nodes and removes them, whatever befalls the server; tells of each that goes."""
 
-    def __init__(self, environment: Environment) -> None:
-        self._environment = environment
+    def __init__(self, environment: Environment, going: Callable[[], None]) -> None:
+        self._environment, self._going = environment, going
 
     async def switch_on(self, name: str, labels: Mapping[str, str]) -> None:
         await self._environment.node(name, CORES, {LABEL: KIND, **labels})
 
     async def switch_off(self, name: str) -> None:
+        self._going()
         await self._environment.remove_node(name)
 
 
@@ -66,9 +70,12 @@ class ProvisioningSite:
         self._plan, self._checker, self._folder = plan, checker, folder
         self._environment, self._client = environment, client
         names = [f"{environment.namespace}-m{number}" for number in range(MACHINES)]
-        racks = {KIND: Rack(_Wires(environment), names)}
+        self._gone: list[tuple[float, int]] = []
+        """When machines were switched off since they were last broken, and how many were left on or booting."""
+        racks = {KIND: Rack(_Wires(environment, self._going), names)}
         rng = np.random.default_rng(plan.seed)
         self.room = MachineRoom(client, racks, ORDER_LABEL, rng=rng, mishaps=plan.mishaps)
+        self._broke = 0.0
         self.section = ""
 
     @contextlib.asynccontextmanager
@@ -78,7 +85,8 @@ class ProvisioningSite:
         await self._environment.insist(lambda: self._client.create("/api/v1/namespaces", namespace))
         async with self.room.serving() as url:
             deadline = DEADLINE_BOOTS * self.room.mishaps.boot_seconds
-            self.section = _SECTION.format(url=url, cores=CORES, machines=MACHINES, deadline=deadline)
+            stays = self._plan.stays_seconds
+            self.section = _SECTION.format(url=url, cores=CORES, machines=MACHINES, deadline=deadline, stays=stays)
             yield
 
     async def vanish(self) -> None:
@@ -86,6 +94,11 @@ class ProvisioningSite:
         on = self.room.on(KIND)
         if on:
             await self.room.vanish(KIND, on[0])
+            self._gone.clear()
+            self._broke = time.time()
+
+    def _going(self) -> None:
+        self._gone.append((time.time(), len(self.room.on(KIND)) + self.room.booting() - 1))
 
     def unsettled(self) -> str:
         """Say what is not as it must be at the end; empty where all is.
@@ -109,13 +122,27 @@ class ProvisioningSite:
         wanted = self._wanted()
         if switched.most[KIND] > wanted:
             found.append(f"{switched.most[KIND]} machines were begun at one time, and {wanted} were wanted at most")
-        return found
+        return found + self._gone_too_soon()
+
+    def _gone_too_soon(self) -> list[str]:
+        """Say of each machine that went which plan needed it a moment before, if one did."""
+        needed = [(line["now"], sum(line["reasons"][0][:2])) for line in self._plans() if line["now"] > self._broke]
+        return [
+            f"a machine went, and {left} stayed, {at - now:.1f} s after {need:.0f} were needed"
+            for at, left in self._gone
+            for now, need in needed
+            if now <= at < now + self._plan.stays_seconds and left < need
+        ]
 
     def _wanted(self) -> int:
+        return max((int(one["wanted"][KIND]) for one in self._plans()), default=0)
+
+    def _plans(self) -> list[dict[str, Any]]:
+        """Return what operators wrote of their plans, each time that something else was wanted."""
         lines = [
             json.loads(line)
             for file in self._folder.glob("ledger-*/provisioning.jsonl")
             for line in file.read_text().splitlines()
             if line.endswith("}")  # a process that was killed may leave half a line
         ]
-        return max((int(one["wanted"][KIND]) for one in lines if "wanted" in one), default=0)
+        return [one for one in lines if "wanted" in one]

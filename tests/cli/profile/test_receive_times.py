@@ -9,7 +9,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 
 import numpy as np
 import pytest
@@ -22,15 +22,18 @@ HOUR = 3600.0
 
 
 @contextmanager
-def line_server(delay: Callable[[], object] = lambda: None) -> Iterator[int]:
+def line_server(
+    delay: Callable[[], object] = lambda: None, greeting: bytes = b"", answered: bytes = b"+PONG\r\n"
+) -> Iterator[int]:
     """Answer each line with one after ``delay``, a thread for each connection; yield the port."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def answer(connection: socket.socket) -> None:
-        with connection, connection.makefile("rb") as lines:
+        with connection, connection.makefile("rb") as lines, suppress(OSError):  # whoever has enough closes
+            connection.sendall(greeting)
             for _ in lines:
                 delay()
-                connection.sendall(b"+PONG\r\n")
+                connection.sendall(answered)
 
     def serve() -> None:
         while True:
@@ -95,6 +98,14 @@ def test_without_stamps_an_answer_was_there_when_it_was_read() -> None:
             there, stamps = one.received(by_stamps=False)
     assert set(there) == {HOUR}
     assert np.isnan(stamps).all()
+
+
+@pytest.mark.parametrize(
+    "says", [{"greeting": b"220 mail ready\r\n"}, {"answered": b"$4\r\nPONG\r\n"}], ids=["a greeting", "two lines"]
+)
+def test_a_server_that_says_more_than_a_line_for_each_request_is_not_measured(says: dict[str, bytes]) -> None:
+    with line_server(**says) as port, pytest.raises(tcp_load.Refused, match="must answer each with one"):
+        measured(port)
 
 
 @pytest.mark.usefixtures("stamps_already", "reads_late")

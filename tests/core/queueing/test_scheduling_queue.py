@@ -291,6 +291,20 @@ def test_a_turn_that_did_not_come_in_its_cycle_is_kept_and_goes_to_the_next_when
     assert waiting.pop() is second
 
 
+def test_who_is_woken_while_it_hopes_has_one_turn_and_not_two() -> None:
+    """Another of its shape comes, finds room, and wakes it."""
+    waiting, short, _ = two_parked()
+    waiting.hope(short.shape, 2.0)
+    first = entry("first", 1)
+    waiting.add(first, 2.0)
+    assert waiting.pop() is first
+    waiting.placed(first, 2.0)
+    assert waiting.pop() is short
+    waiting.failed(short, 2.0)
+    waiting.end_hopes(2.0)
+    assert waiting.pop() is None
+
+
 def test_gated_and_unsupported_pods_are_never_tried() -> None:
     waiting = filled(queue(), entry("gated", gates=("example.com/quota",)), entry("odd", unsupported=("spec.x",)))
     assert waiting.pop() is None

@@ -11,7 +11,7 @@ from manifests import node_manifest, pod_object
 from cotide_kube.answers import Answer
 from cotide_kube.objects import NodeObject
 from cotide_operator.cache.object_cache import ObjectCache
-from cotide_operator.consolidation.carrier import DRAINING, NodeNow
+from cotide_operator.consolidation.carrier import DRAINING, FREED, NodeNow
 from cotide_operator.consolidation.live_hands import LiveHands
 
 
@@ -20,15 +20,20 @@ class Server:
 
     def __init__(self) -> None:
         self.node = node_manifest("a", "4", memory="8Gi")
-        self.node["metadata"] |= {"uid": "a", "annotations": {}}
+        self.node["metadata"] |= {"uid": "a", "annotations": {}, "resourceVersion": "99"}
         self.node["spec"] = {}
         self.cache = ObjectCache()
         self.show()
 
-    async def patch(self, path: str, body: Any) -> None:
+    async def patch(self, path: str, body: Any) -> dict[str, Any]:
         annotations = self.node["metadata"]["annotations"] | body["metadata"]["annotations"]
         self.node["metadata"]["annotations"] = {name: text for name, text in annotations.items() if text is not None}
         self.node["spec"]["unschedulable"] = body.get("spec", self.node["spec"])["unschedulable"] or False
+        self.changed()
+        return self.node
+
+    def changed(self) -> None:
+        self.node["metadata"]["resourceVersion"] = str(int(self.node["metadata"]["resourceVersion"]) + 1)
 
     async def evict(self, namespace: str, name: str, uid: str) -> Answer:
         return Answer(201)
@@ -48,5 +53,28 @@ async def test_a_node_is_as_it_was_written_until_the_cache_shows_that_and_then_a
     server.show()
     assert await hands.node("a") == NodeNow(True, DRAINING)
     server.node["spec"]["unschedulable"] = False  # by a person
+    server.changed()
     server.show()
     assert await hands.node("a") == NodeNow(False, DRAINING)
+
+
+async def test_what_somebody_made_of_a_node_while_the_watch_had_a_gap_counts_though_ours_was_never_shown() -> None:
+    server: Any = Server()
+    hands = LiveHands(server, server.cache, HandClock(1_000_000_000.0), lambda *_: None)
+    await hands.mark("a", DRAINING, cordoned=True)
+    server.show()
+    await hands.mark("a", FREED, cordoned=True)
+    # By `cotide consolidate --undo`.
+    server.node["metadata"]["annotations"], server.node["spec"]["unschedulable"] = {}, False
+    server.changed()
+    server.show()
+    assert await hands.node("a") == NodeNow(False, "")
+    assert hands.standings() == {}
+
+
+async def test_nothing_is_kept_of_a_node_that_went_before_it_showed_what_was_written() -> None:
+    server: Any = Server()
+    hands = LiveHands(server, server.cache, HandClock(1_000_000_000.0), lambda *_: None)
+    await hands.mark("a", FREED, cordoned=True)
+    server.cache.apply("nodes", "DELETED", server.cache.nodes["a"])
+    assert not hands._written

@@ -47,7 +47,7 @@ class Scene:
             made["spec"] = {"unschedulable": cordoned}
             self.mirror.apply("nodes", "MODIFIED", msgspec.convert(made, NodeObject))
 
-    async def patch(self, path: str, body: Any) -> None:
+    async def patch(self, path: str, body: Any) -> dict[str, Any]:
         name = path.rpartition("/")[2]
         if name in self.refused:
             self.refused.discard(name)
@@ -56,6 +56,7 @@ class Scene:
         node = self.mirror.nodes[name]
         bare = msgspec.structs.replace(node.metadata, annotations={RECORD: body["metadata"]["annotations"][RECORD]})
         self.mirror.apply("nodes", "MODIFIED", msgspec.structs.replace(node, metadata=bare))
+        return {"metadata": {"name": name}}
 
     def node(self, *said: Any) -> None: ...
 

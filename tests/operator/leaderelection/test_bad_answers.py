@@ -14,6 +14,7 @@ from cotide_operator.config.settings import LeaderElectionSettings
 from cotide_operator.controllers.status_writer import LastWritten, StatusWriter
 from cotide_operator.leaderelection.lease import LeaderElector
 from cotide_operator.observability.metrics import Metrics
+from cotide_operator.reporting import event_recorder
 from cotide_operator.reporting.event_recorder import EventRecorder
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 
@@ -89,7 +90,8 @@ async def test_a_status_answered_with_a_page_is_not_taken_for_written() -> None:
         assert kept.status == {}
 
 
-async def test_an_event_answered_with_a_page_is_dropped_and_counted() -> None:
+async def test_an_event_answered_with_a_page_each_time_is_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_recorder, "TRIES_AGAIN", 0)
     async with scripted_client() as (server, client):
         server.then(page(ODD["a page"]))
         telemetry = Metrics()

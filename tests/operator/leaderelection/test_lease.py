@@ -291,3 +291,42 @@ async def test_what_others_wrote_on_the_lease_stays(scene: Scene) -> None:
     assert (lease["metadata"]["labels"], lease["metadata"]["annotations"]) == ({"team": "a"}, {"note": "b"})
     assert (lease["metadata"]["uid"], lease["spec"]["strategy"]) == (before["uid"], "c")
     assert lease["metadata"]["creationTimestamp"] == before["creationTimestamp"]
+
+
+async def test_who_is_stopped_while_it_takes_the_lease_leaves_it_free(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody decides until the lease of one who is gone runs out."""
+    first, _ = scene.candidate("first")
+    await first.acquire()
+    await first.release("77")
+    one, _ = scene.candidate("one")
+    replace, taken = scene.client.replace, asyncio.Event()
+
+    async def slow(path: str, body: dict[str, Any], params: Any = None) -> dict[str, Any]:
+        answer = await replace(path, body, params)
+        taken.set()
+        await asyncio.sleep(0.05)  # the answer is on its way
+        return answer
+
+    monkeypatch.setattr(scene.client, "replace", slow)
+    acquiring = asyncio.create_task(one.acquire())
+    await taken.wait()
+    monkeypatch.setattr(scene.client, "replace", replace)
+    await one.withdraw()
+    await acquiring
+    two, time = scene.candidate("two")
+    await two.acquire()
+    assert (one.leading, time.now, two.inherited) == (False, 0.0, "77")
+
+
+async def test_who_withdraws_leaves_the_lease_of_another_alone(scene: Scene) -> None:
+    leader, _ = scene.candidate("leader")
+    await leader.acquire()
+    standby, time = scene.candidate("standby")
+    acquiring = asyncio.create_task(standby.acquire())
+    while not time.naps:
+        await asyncio.sleep(0)
+    await standby.withdraw()
+    await acquiring
+    assert (standby.leading, (await scene.lease())["holderIdentity"]) == (False, "leader")

@@ -6,14 +6,19 @@ import asyncio
 import gc
 import threading
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from cotide_kube.credentials import Credentials
+from cotide_operator import assembly
+from cotide_operator.assembly import Operator
 from cotide_operator.config.settings import LeaderElectionSettings
 from cotide_operator.leaderelection import lease_thread
 from cotide_operator.leaderelection.lease import LeadershipLost
 from cotide_operator.leaderelection.lease_thread import LeaseThread
+from cotide_operator.task_supervisor import TaskSupervisor
 
 SETTINGS = LeaderElectionSettings(
     enabled=True, namespace="default", lease_duration_seconds=3.0, renew_deadline_seconds=2.0, retry_period_seconds=0.2
@@ -125,3 +130,28 @@ async def test_nothing_is_left_pending_when_it_stops_in_the_middle(
     del lease, holding
     gc.collect()
     assert "destroyed" not in caplog.text
+
+
+async def test_an_operator_that_is_told_to_stop_while_it_stands_by_gives_back_what_it_may_have_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[str] = []
+    stop = asyncio.Event()
+
+    async def acquire() -> None:
+        stop.set()  # while its request is on its way
+        await asyncio.Event().wait()
+
+    async def note(what: str) -> None:
+        said.append(what)
+
+    lease = SimpleNamespace(
+        start=lambda: note("start"), acquire=acquire, withdraw=lambda: note("withdraw"), permit=lambda: None
+    )
+    monkeypatch.setattr(assembly, "LeaseThread", lambda *_, **__: lease)
+    monkeypatch.setattr(assembly.preflight, "await_namespace", lambda *_: note("namespace"))
+    settings = SimpleNamespace(leader_election=SETTINGS)
+    operator: Any = SimpleNamespace(settings=settings, client=SimpleNamespace(), _credentials=None)
+    async with TaskSupervisor() as supervisor:
+        await Operator._elect(operator, supervisor, stop)
+    assert said == ["namespace", "start", "withdraw"]

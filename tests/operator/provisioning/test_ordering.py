@@ -30,6 +30,7 @@ class Shelf:
 
     book: OrderBook = field(default_factory=OrderBook)
     refuses: bool = False
+    answers: bool = True
 
     async def load(self) -> OrderBook:
         return self.book
@@ -38,6 +39,8 @@ class Shelf:
         if self.refuses:
             raise ClusterError("refused")
         self.book = book
+        if not self.answers:
+            raise ClusterError("no answer")
 
 
 @dataclass
@@ -131,6 +134,22 @@ async def test_after_boots_that_fail_a_type_rests_twice_as_long_each_time() -> N
         await scene.turn(1, after=LONGEST_RETRY_SECONDS)
     assert await scene.turn(1, after=LONGEST_RETRY_SECONDS) != [], "an hour is the longest"
     assert [reason for reason, _ in scene.reports[:4]] == ["NodeOrdered", "NodeFailed"] * 2
+
+
+async def test_what_became_of_an_order_is_told_and_counted_though_the_answer_to_its_writing_was_lost() -> None:
+    scene = Scene()
+    await scene.turn(1)
+    scene.shelf.answers = False
+    with pytest.raises(ClusterError):
+        await scene.turn(1, after=501.0)
+    assert scene.reports == [("NodeOrdered", FIRST)]
+    scene.shelf.answers = True
+    await scene.turn(1, after=1.0)
+    assert ("NodeLate", FIRST) in scene.reports
+    assert scene.ordering.barred(scene.now) == {"a"}
+    reported = len(scene.reports)
+    await scene.turn(1, after=1.0)
+    assert len(scene.reports) == reported
 
 
 async def test_machines_that_fail_together_are_one_failure() -> None:

@@ -6,6 +6,7 @@ import contextlib
 from typing import Any
 
 import msgspec
+import pytest
 from manifests import node_manifest
 from provisioner_scene import CAME, LABEL, ORIGIN, Scene
 
@@ -13,6 +14,7 @@ from cotide_core.consolidation.removal.watching import Mark
 from cotide_core.errors import ClusterError
 from cotide_core.provisioning.node_orders import Action, Answer, NodeOrder, OrderBook
 from cotide_kube.objects import NodeObject
+from cotide_operator.leaderelection.lease import LeadershipLost
 from cotide_operator.provisioning.cluster_view import ORDER_LABEL
 
 
@@ -38,6 +40,25 @@ async def test_a_node_that_can_not_be_written_keeps_no_other_from_coming() -> No
     scene.frees.give_back = refused  # type: ignore[method-assign]
     await scene.look(2)
     assert len(scene.asks()) == 3
+
+
+async def test_of_who_leads_no_more_no_machine_is_asked() -> None:
+    """An actuator's webhook or command knows nothing of the lease."""
+
+    def lost() -> None:
+        raise LeadershipLost("the lease may be another's by now")
+
+    scene = Scene()
+    scene.has("n")
+    scene.runs(6)
+    await scene.look()
+    scene.fence = lost
+    with pytest.raises(LeadershipLost):
+        await scene.look()
+    assert scene.asked == []
+    scene.fence = None
+    await scene.look()
+    assert scene.asks() == [(Action.START, "capacity-a-1")]
 
 
 async def test_a_plan_that_trips_while_it_is_prepared_is_followed_by_another() -> None:

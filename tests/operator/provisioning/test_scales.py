@@ -14,6 +14,7 @@ from urllib3.exceptions import ProtocolError
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_kube.official import connect
+from cotide_operator.leaderelection.lease import LeadershipLost
 from cotide_operator.provisioning.actuators import ScaleSubresource
 from cotide_sim.apiserver.http.faults import Fault
 from cotide_sim.apiserver.testing import ThreadedServer, server_in_thread
@@ -61,6 +62,19 @@ def test_replicas_are_raised_and_never_lowered(scene: Scene) -> None:
     assert scene.raise_to(5) is False, "the same number twice"
     assert scene.raise_to(1) is False
     assert scene.replicas() == 5
+
+
+def test_who_leads_no_more_reads_and_raises_nothing(scene: Scene) -> None:
+    """By the official client, which does not know the operator's fence."""
+
+    def lost() -> None:
+        raise LeadershipLost("the lease may be another's by now")
+
+    scales = ScaleSubresource(scene.api, {"a": TARGET}, WITHIN, lost)
+    with pytest.raises(LeadershipLost):
+        asyncio.run(scales.raise_to("a", 5))
+    assert asyncio.run(scales.raise_to("a", 2)) is False
+    assert scene.replicas() == 2
 
 
 def test_an_object_that_is_not_there_is_told_with_its_path(scene: Scene) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from provisioner_scene import Scene
 
+from cotide_core.consolidation.removal.watching import Mark
+
 
 async def falls(section: dict[str, float]) -> list[int]:
     """Return how many nodes may go, minute after minute: two are wanted, then three pods of four are gone."""
@@ -43,3 +45,29 @@ async def test_no_node_is_started_for_what_was_wanted_before() -> None:
     await scene.look(3)
     assert scene.asked == []
     assert scene.provisioner.allowed().left == {"a": 0}
+
+
+async def left_after_a_restart(section: dict[str, float], **marks: Mark) -> list[int]:
+    """Return how many nodes may go, minute after minute: one is wanted, as it was not before the operator started."""
+    scene, left = Scene(section={**section, "intervalSeconds": 60}), []
+    scene.has("n", "m", **marks)
+    scene.runs(2)
+    for _ in range(4):
+        await scene.look()
+        left.append(scene.provisioner.allowed().left["a"])
+    assert not any(what == "give back" for what, _ in scene.frees.did)
+    return left
+
+
+async def test_who_takes_over_lets_nothing_go_that_may_have_been_wanted_within_the_window() -> None:
+    assert await left_after_a_restart({"scaleDownStabilizationSeconds": 120}) == [0, 0, 1, 1]
+
+
+async def test_what_the_one_before_had_freed_is_not_taken_back() -> None:
+    """Two are open, and the third was let go when the window was over."""
+    section = {"scaleDownStabilizationSeconds": 3600}
+    assert await left_after_a_restart(section, z=Mark.FREED) == [0] * 4
+
+
+async def test_without_a_window_a_restart_keeps_nothing() -> None:
+    assert await left_after_a_restart({}) == [1] * 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from cotide_kube.objects import PodObject
 from cotide_operator.cache.decision_store import Decision, DecisionStore
@@ -53,3 +54,12 @@ def test_what_somebody_else_wrote_there_is_no_decision() -> None:
     scene.reporter.answered(CHOSEN)
     scene.see("n", note="mine")
     assert scene.annotated == ["ns/p"]
+
+
+@pytest.mark.parametrize("answer", [REFUSED, CHOSEN])
+def test_an_answer_about_a_pod_that_went_meanwhile_is_not_kept(answer: Decision) -> None:
+    scene = Scene()
+    scene.see()
+    scene.mirror.apply("pods", "DELETED", scene.mirror.pods["ns/p"])
+    scene.reporter.answered(answer)
+    assert (list(scene.board), scene.annotated) == ([], [])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from engine_objects import pod
 
 from cotide_core.events import Pod, PodDeleted, PodUpserted
 from cotide_core.instructions import Bind
 from cotide_kube.answers import Answer
-from cotide_operator.cache.decision_store import DecisionStore
+from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.clock import ScaledClock
 from cotide_operator.observability.metrics import Metrics
@@ -74,3 +75,14 @@ def test_one_that_has_its_name_by_then_is_not_said_to_be_bound() -> None:
     scene.made(pod("a", uid="second"))
     scene.bound(one)
     assert list(scene.board) == []
+
+
+@pytest.mark.parametrize(("node", "labelled"), [("n0", True), (None, False)])
+def test_the_class_of_what_an_earlier_run_bound_is_written_where_that_did_not_come_to_it(
+    node: str | None, *, labelled: bool
+) -> None:
+    """To a node's agent a pod without it is a service, for as long as it runs."""
+    scene, one = Scene(), pod("a", node=node)
+    scene.made(one)
+    scene.reporter.resumed([Decision(one.key, one.uid, 1.0, node, "", "")])
+    assert ("label" in scene.sink.calls) == labelled

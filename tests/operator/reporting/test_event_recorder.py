@@ -13,7 +13,7 @@ from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reporting import event_recorder as recorder_module
-from cotide_operator.reporting.event_recorder import MESSAGE_LIMIT, REPEAT_SECONDS, EventRecorder
+from cotide_operator.reporting.event_recorder import MESSAGE_LIMIT, REPEAT_SECONDS, TRIES_AGAIN, EventRecorder
 
 
 class Scene:
@@ -34,6 +34,9 @@ class Scene:
         if not self.full:
             self.work[key] = partial(work, *arguments)
         return not self.full
+
+    def take_back(self, key: Hashable) -> None:
+        self.work.pop(key, None)
 
     async def create(self, path: str, body: dict[str, Any]) -> None:
         if self.fault is not None:
@@ -165,13 +168,82 @@ async def test_a_long_sentence_is_cut_to_what_the_api_takes(scene: Scene) -> Non
     assert (len(message), message[-3:]) == (MESSAGE_LIMIT, "...")
 
 
+@pytest.mark.parametrize("owners", ["日本", "\ud800\udfff"], ids=["kanji", "half letters"])
+async def test_a_sentence_in_any_script_is_cut_by_its_bytes_as_the_api_counts_them(scene: Scene, owners: str) -> None:
+    scene.recorder.misconfigured("Job", "ns/j", "u", f"no class: {owners * 600}", "cotide.dev/v1alpha1")
+    await scene.flush()
+    message = scene.created[0]["message"]
+    assert message.startswith("no class: ")
+    assert MESSAGE_LIMIT - 3 <= len(message.encode()) <= MESSAGE_LIMIT
+
+
+@pytest.mark.parametrize("cut_at", ["-", ".", "-.-"])
+async def test_the_event_of_an_object_with_a_long_name_has_a_name_that_the_api_takes(scene: Scene, cut_at: str) -> None:
+    scene.recorder.failed(f"ns/{'a' * (230 - len(cut_at))}{cut_at}{'b' * 20}", "u", "0/1 nodes are available")
+    await scene.flush()
+    name = scene.created[0]["metadata"]["name"]
+    assert len(name) <= 253
+    assert all(part and part[0] != "-" != part[-1] for part in name.split("."))
+
+
+async def test_what_is_true_of_kueues_workload_is_written_last_though_all_waited_in_the_lane(scene: Scene) -> None:
+    for reason, other, words in (
+        ("PredictedFinish", "PredictedStart", "1 pod on nodes"),
+        ("PredictedStart", "PredictedFinish", "1 of 2 pods waiting"),
+        ("PredictedFinish", "PredictedStart", "2 pods on nodes"),
+    ):
+        scene.recorder.kueue_workload("ns/wl", "u", reason, words, "kueue.x-k8s.io/v1beta2", instead_of=other)
+    await scene.flush()
+    assert [one["message"] for one in scene.created] == ["2 pods on nodes"]
+
+
 async def test_what_cannot_be_written_is_counted_and_nothing_else(scene: Scene) -> None:
-    scene.fault = ClusterError("namespace is going")
+    scene.fault = ApiError(403, "Forbidden", "namespace is going")
     scene.recorder.evicted("ns/p", "u", "overload")
     await scene.flush()
     scene.full = True
     scene.recorder.preempted("ns/p", "u", "room for another")
     assert scene.dropped() == 2.0
+
+
+@pytest.mark.parametrize("fault", [ClusterError("no answer"), ApiError(503, "Down", "down")], ids=str)
+async def test_what_the_server_may_take_later_is_written_later_as_it_happened(
+    scene: Scene, fault: ClusterError
+) -> None:
+    scene.fault = fault
+    scene.recorder.node("n1", "u", "Warning", "StopFailed", "it stays cordoned")
+    await scene.flush()
+    await scene.later(REPEAT_SECONDS)
+    scene.fault = None
+    assert scene.created == []
+    await scene.later(2 * REPEAT_SECONDS)
+    assert ([event["message"] for event in scene.created], scene.dropped()) == (["it stays cordoned"], 0.0)
+
+
+async def test_what_could_not_be_written_is_not_said_after_what_is_true_by_then(scene: Scene) -> None:
+    scene.fault = ClusterError("no answer")
+    scene.recorder.node("n1", "u", "Normal", "Freeing", "2 pods to move")
+    first, scene.work = list(scene.work.values()), {}
+    scene.recorder.node("n1", "u", "Normal", "Freeing", "1 pod to move")  # while the first is on its way
+    for work in first:
+        await work()
+    scene.fault = None
+    await scene.flush()
+    await scene.later(9 * REPEAT_SECONDS)
+    assert [event["message"] for event in scene.created] == ["1 pod to move"]
+
+
+async def test_what_can_never_be_written_is_tried_a_few_times_and_counted(scene: Scene) -> None:
+    scene.fault = ClusterError("no answer")
+    scene.recorder.evicted("ns/p", "u", "overload")
+    tries = 0
+    for _ in range(20):
+        tries += len(scene.work)
+        await scene.flush()
+        await asyncio.sleep(0)
+        scene.now += 9 * REPEAT_SECONDS
+        await asyncio.sleep(0)
+    assert (tries, scene.dropped()) == (1 + TRIES_AGAIN, 1.0)
 
 
 async def test_a_change_of_trust_is_an_event_of_the_node_where_describe_finds_it(scene: Scene) -> None:

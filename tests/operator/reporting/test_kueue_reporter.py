@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
 from typing import Any
 
+import pytest
 from manifests import pod_object
 
+from cotide_core.errors import ClusterError
 from cotide_core.instructions import Forecast
 from cotide_kube.answers import ApiError
 from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.clock import ScaledClock
-from cotide_operator.reporting.kueue_reporter import KueueReporter
+from cotide_operator.reporting import kueue_reporter
+from cotide_operator.reporting.kueue_reporter import TRIES_AGAIN, KueueReporter
 
 QUEUE, GROUP = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/pod-group-name"
 NEWER, OLDER = "kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1"
@@ -25,18 +29,20 @@ class Scene:
     def __init__(self, serves: str = NEWER) -> None:
         self.work: dict[Hashable, Callable[[], Awaitable[None]]] = {}
         self.serves = serves
-        self.error: ApiError | None = None
+        self.full = False
+        self.error: ClusterError | None = None
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.events: list[tuple[str, ...]] = []
         self.mirror, self.board = ObjectCache(), DecisionStore()
         stand_in: Any = self
         clock = ScaledClock(origin_seconds=0.0, speed=1.0)
         clock.to_wall = lambda seconds: seconds  # type: ignore[method-assign]  # times in messages are then the test's
-        KueueReporter(stand_in, stand_in, stand_in, self.mirror, self.board, clock)
+        self.reporter = KueueReporter(stand_in, stand_in, stand_in, self.mirror, self.board, clock)
 
     def submit(self, key: Hashable, work: Callable[..., Awaitable[None]], namespace: str, *arguments: object) -> bool:
-        self.work[key] = partial(work, *arguments)
-        return True
+        if not self.full:
+            self.work[key] = partial(work, *arguments)
+        return not self.full
 
     async def list(self, path: str, query: dict[str, str]) -> list[dict[str, Any]]:
         self.asked.append((path, query))
@@ -121,3 +127,37 @@ async def test_without_the_right_to_read_workloads_it_asks_once() -> None:
     assert await scene.written() == []
     scene.decide("b", node="n")
     assert (await scene.written(), len(scene.asked)) == ([], 1)
+
+
+@pytest.mark.parametrize("fault", [ClusterError("no answer"), ApiError(503, "Down", "etcd"), None], ids=str)
+async def test_the_last_word_is_said_later_where_nobody_answered_or_the_lane_was_full(
+    monkeypatch: pytest.MonkeyPatch, fault: ClusterError | None
+) -> None:
+    monkeypatch.setattr(kueue_reporter, "AGAIN_SECONDS", 0.0)
+    scene = Scene()
+    scene.error, scene.full = fault, fault is None
+    scene.pod("p", labels={QUEUE: "team"})
+    scene.decide("p", node="n")
+    assert await scene.written() == []
+    scene.error, scene.full = None, False
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert [said[2] for said in await scene.written()] == ["PredictedFinish"]
+
+
+@pytest.mark.parametrize(("goes", "times"), [(False, 1 + TRIES_AGAIN), (True, 1)])
+async def test_it_is_asked_only_so_often_and_not_for_pods_that_are_gone(
+    monkeypatch: pytest.MonkeyPatch, *, goes: bool, times: int
+) -> None:
+    monkeypatch.setattr(kueue_reporter, "AGAIN_SECONDS", 0.0)
+    scene = Scene()
+    scene.error = ClusterError("no answer")
+    scene.pod("p", labels={QUEUE: "team"})
+    scene.decide("p", node="n")
+    await scene.written()
+    if goes:
+        scene.mirror.apply("pods", "DELETED", scene.mirror.pods["ns/p"])
+    for _ in range(6 * TRIES_AGAIN):
+        await asyncio.sleep(0)
+        await scene.written()
+    assert len(scene.asked) == times

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+from engine_objects import running_pod
 
 from cotide_core.errors import ClusterError
+from cotide_core.events import PodUpserted
 from cotide_kube.answers import ApiError
 from cotide_kube.objects import NamespaceObject, PodObject
 from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.clock import ScaledClock
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reporting import pod_annotator as annotator_module
+from cotide_operator.reporting.decision_reporter import DecisionReporter, Sinks
 from cotide_operator.reporting.pod_annotator import PodAnnotator
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, decode
 
@@ -331,3 +336,49 @@ async def test_a_note_that_got_no_answer_while_its_pod_was_bound_is_replaced_by_
     scene.api.refusal = None
     ((_, patch),) = await scene.write()
     assert '"Scheduled"' in patch["metadata"]["annotations"][DECISION_ANNOTATION]
+
+
+@pytest.mark.parametrize("lane_is_full", [True, False])
+async def test_what_is_true_of_a_bound_pod_is_written_later_where_it_could_not_be(
+    scene: Scene, *, lane_is_full: bool
+) -> None:
+    """Nobody else says it again: the pod would say for ever that it waits."""
+    scene.board.publish(Decision("ns/p", "u", 2.0, "n", "Scheduled", "is on n"))
+    scene.lane.full = lane_is_full
+    scene.api.refusal = None if lane_is_full else ApiError(500, "InternalError", "etcd leader changed")
+    scene.annotator.annotate("ns/p")
+    assert await scene.write() == []
+    scene.lane.full, scene.api.refusal = False, None
+    scene.now += 10.0
+    scene.sweep()
+    ((_, patch),) = await scene.write()
+    assert '"Scheduled"' in patch["metadata"]["annotations"][DECISION_ANNOTATION]
+    scene.sweep()
+    assert not scene.lane.work
+
+
+async def test_a_note_that_was_carried_out_after_the_binding_of_another_replica_is_replaced_by_what_is_true(
+    scene: Scene,
+) -> None:
+    scene.waits("m")
+    scene.api.node = "n"
+    await scene.write()
+    one = running_pod("p", "n", key="ns/p", uid="u")
+    calibration: Any = SimpleNamespace(pod_changed=lambda _: None)
+    nobody: Any = None
+    sinks = Sinks(scene.board, scene.annotator, nobody, calibration, scene.telemetry, nobody, nobody)
+    reporter = DecisionReporter(sinks, scene.mirror, {one.key: one}.get, ScaledClock(), "fifo")
+    reporter.events([PodUpserted(one)], [])
+    ((_, patch),) = await scene.write()
+    assert '"Scheduled"' in patch["metadata"]["annotations"][DECISION_ANNOTATION]
+
+
+async def test_of_a_pod_that_went_while_its_note_was_written_nothing_is_remembered(scene: Scene) -> None:
+    def go() -> None:
+        scene.mirror.apply("pods", "DELETED", scene.mirror.pods["ns/p"])
+        scene.annotator.forget("ns/p")
+
+    scene.waits("m")
+    scene.api.meanwhile, scene.api.node = go, "n"
+    await scene.write()
+    assert not scene.annotator._overtaken

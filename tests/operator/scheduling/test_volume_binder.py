@@ -289,3 +289,17 @@ async def test_a_replica_that_stops_leaves_what_it_wrote_and_reports_once() -> N
     assert (report.bound, report.retry) == (False, False)
     assert cluster.reports == []
     assert cluster.selected("c") == "a"
+
+
+async def test_pods_that_share_a_claim_are_all_bound_when_its_volume_is_there() -> None:
+    cluster = Cluster(timeout_seconds=60.0)
+    async with cluster.at_work():
+        await cluster.select()
+        cluster.pod("c", name="q")
+        cluster.decide("q")
+        await cluster.until(lambda: len(cluster.binder._preparing) == 2)
+        for _ in range(20):  # both wait
+            await asyncio.sleep(0)
+        cluster.finish("c", "v", ["a"])
+        await cluster.until(lambda: len(cluster.bound) == 2)
+    assert sorted(cluster.bound) == [("p", "a"), ("q", "a")]

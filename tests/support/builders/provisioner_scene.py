@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -78,9 +79,11 @@ class Scene:
             drains=lambda: self.frees,
             official=lambda: None,
         )
+        self.fence: Callable[[], None] | None = None
         self.provisioner = Provisioner(around, self.settings)
         if mode != "advice":
-            self.provisioner._ordering = Ordering(scene, scene, self.settings, self.provisioner._ordered)
+            permit = self.provisioner._permit
+            self.provisioner._ordering = Ordering(scene, scene, self.settings, self.provisioner._ordered, permit=permit)
 
     # The client, the recorder, the store and the actuator.
 
