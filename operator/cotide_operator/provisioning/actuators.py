@@ -161,6 +161,8 @@ class ScaleSubresource:
     def __init__(self, api: Any, paths: Mapping[str, str], timeout_seconds: float) -> None:
         """Take a `kubernetes.client.ApiClient` that does not ask again by itself, and the API path of each type."""
         self._api, self._paths, self._timeout = api, dict(paths), timeout_seconds
+        self._unanswered: dict[str, int] = {}
+        """By path, replicas that were asked for without an answer."""
 
     @property
     def paths(self) -> Mapping[str, str]:
@@ -168,7 +170,7 @@ class ScaleSubresource:
         return self._paths
 
     async def raise_to(self, kind: str, replicas: int) -> bool:
-        """Set the replicas of a type unless there are as many; return whether that changed anything.
+        """Set the replicas of a type unless there are as many; return whether that, or a try before, changed anything.
 
         Raises
         ------
@@ -180,13 +182,19 @@ class ScaleSubresource:
     def _raise_to(self, path: str, replicas: int) -> bool:
         scale = self.call("GET", f"{path}/scale")
         # A field of 0 is left out of an answer.
-        if int((scale.get("spec") or {}).get("replicas") or 0) >= replicas:
-            return False
+        there, unanswered = int((scale.get("spec") or {}).get("replicas") or 0), self._unanswered.pop(path, None)
+        if there >= replicas:
+            return there == unanswered
         version = (scale.get("metadata") or {}).get("resourceVersion")
         body: dict[str, Any] = {"spec": {"replicas": replicas}}
         if version:
             body["metadata"] = {"resourceVersion": version}
-        self.call("PATCH", f"{path}/scale", body)
+        try:
+            self.call("PATCH", f"{path}/scale", body)
+        except ClusterError as error:
+            if not isinstance(error, ApiError) or error.status >= 500:
+                self._unanswered[path] = replicas
+            raise
         return True
 
     def call(

@@ -69,6 +69,9 @@ class Ordering:
         self._monotonic = monotonic
         self._boot = {kind.name: kind.boot_seconds for kind in settings.machine_types}
         self._book: OrderBook | None = None
+        self._told: OrderBook | None = None
+        """As of which every order's fate is told; behind the cluster's where a write got no answer and was carried out.
+        """
         self._asked: dict[tuple[Action, str], float] = {}
         self._failed: dict[str, tuple[int, float]] = {}
         """By type: boots that failed one after the other, and until when none is ordered."""
@@ -90,6 +93,8 @@ class Ordering:
         """
         if self._book is None:
             self._book = await self._store.load()
+        if self._told is None:
+            self._told = self._book
 
     @property
     def cordoned(self) -> frozenset[str]:
@@ -151,8 +156,10 @@ class Ordering:
         )  # fmt: skip
         await self._write(book)
         came = {**lost, **closed, **{node.order: node.name for node in nodes if node.order is not None}}
-        self._tell(before, book, came, now)
+        self._tell(self._told or before, book, came, now)
+        self._told = book
         await self._ask(todo, now)
+        self._told = self._known()
 
     async def stop(self, nodes: Iterable[NodeView]) -> dict[str, Answer]:
         """Ask for machines to be switched off whose nodes are drained and marked; return what was answered now."""
