@@ -10,8 +10,8 @@ should ask for says `cotide_core.phases.growth`. When its kubelet has set that, 
 annotation ``cotide.dev/granted-phase`` tells the work that it may go on, through a file of the downward API, say.
 Position in the flow: a new size is a change of the pod's spec, which comes back through the watch and is counted like
 any other (`translation.pod_requests`); the engine hears of it before it is asked for, so that nobody is bound into that
-room meanwhile (`EventSource.expect_size`). What is written for a pod is a task of its own: a server that does not
-answer for one holds up no other.
+room meanwhile (`EventSource.expect_size`). What is written for a pod is a task of its own, and namespaces take turns: a
+server that does not answer for one holds up no other, nor does the crowd of one tenant another's pod.
 
 What the API server refuses (a quota that is used up, a pod whose QoS class would change) is asked for again after
 `REFUSED_SECONDS`, and after twice as long each time; meanwhile the pod stays as it is, its phases are granted to it at
@@ -51,6 +51,7 @@ from cotide_operator.apis.names import (
 from cotide_operator.cache.object_cache import Kind, ObjectCache, owned_key
 from cotide_operator.clock import Clock
 from cotide_operator.observability.metrics import Metrics
+from cotide_operator.scheduling.namespace_slots import NamespaceSlots
 from cotide_operator.translation.pod_phases import (
     NO_PHASES,
     Phases,
@@ -82,7 +83,8 @@ REFUSED_MOST_SECONDS: Final = 3600.0
 DOUBLED_MOST: Final = 10
 """Doublings of a pause: the first has become the longest by then, and a power without end is no number."""
 WRITES_AT_ONCE: Final = 16
-"""Pods that are written to at the same time; chosen: a node's or two, and a small part of a client's connections."""
+"""Pods that are written to at the same time, half of them of one namespace; chosen: a node's or two, and a small part
+of a client's connections."""
 EXAMINED_AT_ONCE: Final = 500
 """Pods that are looked at in one cycle; chosen: 15 to 25 ms of the deciding loop where all are written to."""
 EXAMINED_A_PERIOD: Final = 2000
@@ -175,7 +177,7 @@ class PhaseResizer:
         self._known: dict[str, _Known] = {}
         self._writes: dict[str, asyncio.Task[None]] = {}
         """Pods that are being written to."""
-        self._few = asyncio.Semaphore(WRITES_AT_ONCE)
+        self._slots = NamespaceSlots(WRITES_AT_ONCE)
         self._touched: dict[str, None] = {}
         """Phased pods that are to be looked at, since they changed or some time has passed."""
         self._unchanged: list[str] = []
@@ -279,7 +281,7 @@ class PhaseResizer:
 
     async def _write(self, one: _Phased, patches: Iterable[_Patch]) -> None:
         try:
-            async with self._few:
+            async with self._slots.slot(one.pod.metadata.namespace):
                 for patch in patches:
                     await (self._resize if patch.why else self._tell)(one, patch)
         except ApiError:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 from phased_scene import GRANTED, Scene, annotations_of, size
 
 from cotide_kube.answers import ApiError
 from cotide_operator.scheduling import phase_resizer
-from cotide_operator.scheduling.phase_resizer import REFUSED_SECONDS
+from cotide_operator.scheduling.phase_resizer import REFUSED_SECONDS, WRITES_AT_ONCE
 
 
 def five_pods(cpu: str) -> Scene:
@@ -78,3 +81,27 @@ async def test_a_refused_size_whose_note_is_refused_too_costs_no_more_requests_t
         scene.resizer.take_room()
         await scene.resizer.written()
     assert scene.tried == ["resize", "p"]
+
+
+class OneWithoutAnswers(Scene):
+    """No patch of a pod in namespace d is answered."""
+
+    async def patch(self, path: str, body: Any, kind: str = "merge") -> None:
+        if path.startswith("/api/v1/namespaces/d/"):
+            await asyncio.Event().wait()
+        await super().patch(path, body, kind)
+
+
+async def test_a_tenant_whose_many_pods_get_no_answer_holds_up_no_other_tenants_phase() -> None:
+    scene = OneWithoutAnswers()
+    scene.see_job("e")
+    for number in range(3 * WRITES_AT_ONCE):
+        scene.see("2", name=f"p{number}")
+    scene.see("2", name="q", namespace="e")
+    scene.resizer.take_room()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert [size(one) for one in scene.patches if one[0] == "resize"] == ["500m"]
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await scene.resizer.written()
