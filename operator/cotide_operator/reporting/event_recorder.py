@@ -13,7 +13,7 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -48,7 +48,7 @@ class _About(msgspec.Struct, frozen=True, gc=False):
     api_version: str = "v1"
 
 
-class _Words(NamedTuple):
+class _Words(msgspec.Struct, frozen=True, gc=False):
     """What is said, and the wall's second at which it was true."""
 
     about: _About
@@ -56,6 +56,10 @@ class _Words(NamedTuple):
     reason: str
     message: str
     happened: float
+
+
+_Said = tuple[str, str, str, str]
+"""Of which words the latest count, and their key in the lane: ``event``, the uid, the reason and the topic."""
 
 
 @dataclass
@@ -73,8 +77,8 @@ class EventRecorder:
         self._client = client
         self._lane = lane
         self._telemetry = telemetry
-        self._written: dict[tuple[str, str], _Written] = {}
-        self._early: dict[tuple[str, str], _Words] = {}
+        self._written: dict[_Said, _Written] = {}
+        self._early: dict[_Said, _Words] = {}
         """The latest words that came too soon after others of those that are remembered."""
         self._write_one = self._write
         """Bound once: two objects fewer for each pod, which live until its event is written."""
@@ -136,9 +140,9 @@ class EventRecorder:
 
     def _write_soon(self, about: _About, kind: str, reason: str, message: str, topic: str = "") -> None:
         text = message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."
-        self._say((about.uid, f"{reason}/{topic}"), _Words(about, kind, reason, text, time.time()))
+        self._say(("event", about.uid, reason, topic), _Words(about, kind, reason, text, time.time()))
 
-    def _say(self, said: tuple[str, str], words: _Words) -> None:
+    def _say(self, said: _Said, words: _Words) -> None:
         before = self._written.get(said)
         seconds = 0.0 if before is None else _too_soon(before)
         if before is not None and seconds > 0.0:
@@ -150,24 +154,22 @@ class EventRecorder:
             self._early[said] = words
             return
         self._early.pop(said, None)
-        key, namespace = ("event", *said), namespace_of_key(words.about.key)
-        if not self._lane.submit(key, self._write_one, namespace, said, *words):
+        if not self._lane.submit(said, self._write_one, namespace_of_key(words.about.key), said, words):
             self._telemetry.events_dropped.inc()
 
     def _unsay(self, uid: str, reason: str) -> None:
         """Forget what came too soon and is true no more."""
-        self._early.pop((uid, f"{reason}/"), None)
+        self._early.pop(("event", uid, reason, ""), None)
 
-    def _say_later(self, said: tuple[str, str]) -> None:
+    def _say_later(self, said: _Said) -> None:
         words = self._early.pop(said, None)
         if words is not None:
             self._say(said, words)
 
-    async def _write(
-        self, said: tuple[str, str], about: _About, kind: str, reason: str, message: str, happened: float
-    ) -> None:
+    async def _write(self, said: _Said, words: _Words) -> None:
         """Write an event with the time at which it happened; the lane may have held it back."""
-        body = _event(about, kind, reason, message, happened)
+        about, message, happened = words.about, words.message, words.happened
+        body = _event(about, words.kind, words.reason, message, happened)
         path = f"/api/v1/namespaces/{body['metadata']['namespace']}/events"
         before = self._written.get(said)
         try:
@@ -177,7 +179,7 @@ class EventRecorder:
         except ClusterError as error:  # the namespace may be going: no reason to stop
             self._telemetry.events_dropped.inc()
             self._written.pop(said, None)
-            _LOG.debug("event %s of %s %s was not written: %s", reason, about.kind, about.key, error)
+            _LOG.debug("event %s of %s %s was not written: %s", words.reason, about.kind, about.key, error)
             return
         self._written[said] = _Written(body["metadata"]["name"], message, 1, time.monotonic())
         while len(self._written) > REMEMBERED:
@@ -204,6 +206,7 @@ def _too_soon(before: _Written) -> float:
 
 def _event(about: _About, kind: str, reason: str, message: str, happened: float) -> dict[str, Any]:
     namespace, _, name = about.key.rpartition("/")
+    second = format_timestamp(happened)
     involved = {
         "apiVersion": about.api_version,
         "kind": about.kind,
@@ -222,8 +225,8 @@ def _event(about: _About, kind: str, reason: str, message: str, happened: float)
         "reason": reason,
         "message": message,
         "count": 1,
-        "firstTimestamp": format_timestamp(happened),
-        "lastTimestamp": format_timestamp(happened),
+        "firstTimestamp": second,
+        "lastTimestamp": second,
         "eventTime": format_micro_timestamp(happened),
         "action": {"Scheduled": "Binding"}.get(reason, "Scheduling" if about.kind == "Pod" else "Forecasting"),
         "source": {"component": COMPONENT},

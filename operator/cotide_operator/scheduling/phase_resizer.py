@@ -215,7 +215,7 @@ class PhaseResizer:
         if pod is None:  # its node is not known any more: all that wait have their turn each second
             self._touched.pop(key, None)
             return
-        if key in self._learned or owned_key(pod.metadata, "Job") in self._phased:
+        if key in self._learned or (self._phased and owned_key(pod.metadata, "Job") in self._phased):
             self._touched[key] = None
         if pod.spec.node_name in self._waiting:
             self._relieved.add(pod.spec.node_name)
