@@ -69,9 +69,8 @@ class Ordering:
         self._monotonic = monotonic
         self._boot = {kind.name: kind.boot_seconds for kind in settings.machine_types}
         self._book: OrderBook | None = None
-        self._told: OrderBook | None = None
-        """As of which every order's fate is told; behind the cluster's where a write got no answer and was carried out.
-        """
+        self._reported: OrderBook | None = None
+        """As of which every order's fate is reported; an older one where a write got no answer and was carried out."""
         self._asked: dict[tuple[Action, str], float] = {}
         self._failed: dict[str, tuple[int, float]] = {}
         """By type: boots that failed one after the other, and until when none is ordered."""
@@ -93,8 +92,8 @@ class Ordering:
         """
         if self._book is None:
             self._book = await self._store.load()
-        if self._told is None:
-            self._told = self._book
+        if self._reported is None:
+            self._reported = self._book
 
     @property
     def cordoned(self) -> frozenset[str]:
@@ -156,10 +155,10 @@ class Ordering:
         )  # fmt: skip
         await self._write(book)
         came = {**lost, **closed, **{node.order: node.name for node in nodes if node.order is not None}}
-        self._tell(self._told or before, book, came, now)
-        self._told = book
+        self._tell(self._reported or before, book, came, now)
+        self._reported = book
         await self._ask(todo, now)
-        self._told = self._known()
+        self._reported = self._known()
 
     async def stop(self, nodes: Iterable[NodeView]) -> dict[str, Answer]:
         """Ask for machines to be switched off whose nodes are drained and marked; return what was answered now."""
