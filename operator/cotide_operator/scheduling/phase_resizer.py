@@ -29,7 +29,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from cotide_core.errors import ClusterError
@@ -48,7 +47,8 @@ from cotide_operator.apis.names import (
     PHASE_NOTE_ANNOTATION,
     PHASE_SINCE_ANNOTATION,
 )
-from cotide_operator.cache.object_cache import Kind, ObjectCache, owned_key
+from cotide_operator.cache.namespace_turns import NamespaceTurns
+from cotide_operator.cache.object_cache import Kind, ObjectCache, namespace_of_key, owned_key
 from cotide_operator.clock import Clock
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.scheduling.namespace_slots import NamespaceSlots
@@ -178,7 +178,7 @@ class PhaseResizer:
         self._writes: dict[str, asyncio.Task[None]] = {}
         """Pods that are being written to."""
         self._slots = NamespaceSlots(WRITES_AT_ONCE)
-        self._touched: dict[str, None] = {}
+        self._touched: NamespaceTurns[str] = NamespaceTurns()
         """Phased pods that are to be looked at, since they changed or some time has passed."""
         self._unchanged: list[str] = []
         """Those whose turn comes, changed or not."""
@@ -213,10 +213,10 @@ class PhaseResizer:
         else:
             self._learned.pop(key, None)
         if pod is None:  # its node is not known any more: all that wait have their turn each second
-            self._touched.pop(key, None)
+            self._touched.drop(key)
             return
         if key in self._learned or (self._phased and owned_key(pod.metadata, "Job") in self._phased):
-            self._touched[key] = None
+            self._touched.add(key, pod.metadata.namespace)
         if pod.spec.node_name in self._waiting:
             self._relieved.add(pod.spec.node_name)
 
@@ -236,15 +236,19 @@ class PhaseResizer:
     def look_at_all(self) -> None:
         """Have all phased pods looked at in the next cycles."""
         self._unchanged.clear()
-        self._touched.update(dict.fromkeys(self._phased_pods()))
-        self._nudge()
+        self._touch(self._phased_pods())
 
     def look_at_some(self) -> None:
         """Have the next of all phased pods looked at, or all where they are no more than `EXAMINED_A_PERIOD`."""
         if not self._unchanged:
             self._unchanged = self._phased_pods()
-        self._touched.update(dict.fromkeys(self._unchanged[:EXAMINED_A_PERIOD]))
-        del self._unchanged[:EXAMINED_A_PERIOD]
+        due, self._unchanged = self._unchanged[:EXAMINED_A_PERIOD], self._unchanged[EXAMINED_A_PERIOD:]
+        self._touch(due)
+
+    def _touch(self, keys: Iterable[str]) -> None:
+        """Have pods looked at in the next cycles; one that is to be already keeps its place."""
+        for key in keys:
+            self._touched.add(key, namespace_of_key(key))
         self._nudge()
 
     async def written(self) -> None:
@@ -258,15 +262,19 @@ class PhaseResizer:
     def take_room(self) -> None:
         """Ask for new sizes, the longest wait of a node first, and grant phases; at most for `EXAMINED_AT_ONCE` pods.
 
+        Of more, namespaces have their turns: pods of one that wait, on nodes where something always changes, would be
+        looked at in each cycle, and nobody else's.
+
         What the scheduler counts as free must include all that it was told to expect.
         """
-        due: dict[str, None] = {}
         for node in self._relieved:
-            due |= self._waiting.pop(node, {})
-        due |= self._touched
+            for key in self._waiting.pop(node, {}):
+                self._touched.add(key, namespace_of_key(key))
         self._relieved.clear()
-        self._touched = dict.fromkeys(islice(due, EXAMINED_AT_ONCE, None))
-        pods = self._running(islice(due, EXAMINED_AT_ONCE), self._clock.now())
+        due: list[str] = []
+        while len(due) < EXAMINED_AT_ONCE and (namespace := self._touched.turn()) is not None:
+            due.append(self._touched.take(namespace))
+        pods = self._running(due, self._clock.now())
         rooms: dict[str, Amounts] = {}
         for one in sorted(pods, key=lambda one: one.known.progress.since_seconds):
             try:
@@ -484,8 +492,7 @@ class PhaseResizer:
         stays = format_amount(CPU, asked_by(one.pod).millicores)
         known.refused = f"it can't be resized now and stays at {stays} of cpu: {error}"[:500]
         _LOG.warning("pods %s: %s", one.key, known.refused)
-        self._touched[one.key] = None  # its note says so
-        self._nudge()
+        self._touch((one.key,))  # its note says so
 
 
 def _is_refusal(error: ApiError) -> bool:
