@@ -6,7 +6,6 @@ expected still ends as one clear line for the user.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from http import HTTPStatus
 
 import msgspec
@@ -25,8 +24,7 @@ class Status(msgspec.Struct, rename="camel", frozen=True):
 _STATUS = msgspec.json.Decoder(Status)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True, gc=False):
     """The outcome of a binding or an eviction; never an exception.
 
     Attributes

@@ -9,14 +9,18 @@ Invariant: one entry per pod that was decided on and still exists; an entry is r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from cotide_core.instructions import NO_FORECAST, Forecast, NodeVerdict
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """The latest decision about one pod. Times are seconds of the operator's clock."""
+class Decision(msgspec.Struct, frozen=True, gc=False):
+    """The latest decision about one pod. Times are seconds of the operator's clock.
+
+    A struct, as one is made for each binding: of 17 fields it is made in a tenth of the time of a frozen dataclass. It
+    is in no circle, so that the garbage collector need not look at those of all pods.
+    """
 
     key: str
     uid: str

@@ -31,9 +31,10 @@ class NamespaceTurns(Generic[K]):
 
     def add(self, key: K, namespace: str) -> None:
         """Have a key wait; one that does already keeps its place."""
-        if key in self._namespace_of:
+        before = len(self._namespace_of)
+        self._namespace_of.setdefault(key, namespace)
+        if len(self._namespace_of) == before:
             return
-        self._namespace_of[key] = namespace
         keys = self._keys.get(namespace)
         if keys is None:
             keys = self._keys[namespace] = OrderedDict()
@@ -56,7 +57,10 @@ class NamespaceTurns(Generic[K]):
 
     def turn(self, may: Callable[[str], bool] = lambda _: True) -> str | None:
         """Return whose turn it is among the namespaces that ``may`` take one; None when nobody is there."""
-        return next((namespace for namespace in self._keys if may(namespace)), None)
+        for namespace in self._keys:  # no generator: it is asked twice for each write of the lane
+            if may(namespace):
+                return namespace
+        return None
 
     def take(self, namespace: str) -> K:
         """Return the oldest key of a namespace, which then waits for all others' turns.

@@ -57,6 +57,8 @@ class Handover:
         self._unseen: dict[str, str] = {}
         """Pods that were bound and that the mirror does not show so yet: uid by key."""
         self._bound_up_to = ""
+        self._bound_order: tuple[int, str] | None = None
+        """What sorts that version."""
         self._changed = asyncio.Event()
         mirror.subscribe(self._hear)
 
@@ -145,9 +147,9 @@ class Handover:
             self._keep(pod.metadata.resource_version)
 
     def _keep(self, version: str) -> None:
-        mine, other = order(self._bound_up_to), order(version)
-        if other is not None and (mine is None or other > mine):
-            self._bound_up_to = version
+        found = order(version)
+        if found is not None and (self._bound_order is None or found > self._bound_order):
+            self._bound_up_to, self._bound_order = version, found
 
     def _seen(self, version: str) -> bool:
         seen, wanted = order(self._mirror.pods_version), order(version)

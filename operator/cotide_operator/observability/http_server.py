@@ -14,6 +14,7 @@ import heapq
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import msgspec
 import orjson
 from aiohttp import web
 
@@ -169,7 +170,9 @@ def _json(body: object) -> web.Response:
 
 
 def _by_name(value: object) -> dict[str, object]:
-    """Return the fields of a forecast: what is a tuple in memory has names for readers."""
+    """Return the fields of a decision or a forecast: what is a struct or tuple in memory has names for readers."""
+    if isinstance(value, Decision):
+        return msgspec.structs.asdict(value)
     if isinstance(value, Forecast):
         return value._asdict()
     raise TypeError(f"{type(value).__name__} has no JSON")

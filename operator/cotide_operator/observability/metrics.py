@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+
+from cotide_operator.observability.histograms import BisectingHistogram
 
 ATTEMPT_BUCKETS: Final = tuple(0.001 * 2**exponent for exponent in range(15))
 SLI_BUCKETS: Final = tuple(0.01 * 2**exponent for exponent in range(20))
@@ -62,8 +64,8 @@ class Metrics:
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"cotide_{name}", text, labels, registry=self.registry)
 
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-        return Histogram(f"cotide_{name}", text, labels, buckets=buckets, registry=self.registry)
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> BisectingHistogram:
+        return BisectingHistogram(f"cotide_{name}", text, labels, buckets=buckets, registry=self.registry)
 
     def _count_attempts(self) -> None:
         """Make what tells of attempts, queues and bindings."""

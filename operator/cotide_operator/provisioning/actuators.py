@@ -170,6 +170,8 @@ class ScaleSubresource:
         ``permit`` raises `ClusterError` when nothing may be written any more.
         """
         self._api, self._paths, self._timeout, self._permit = api, dict(paths), timeout_seconds, permit
+        self._unanswered: dict[str, int] = {}
+        """By path, replicas that were asked for without an answer."""
 
     @property
     def paths(self) -> Mapping[str, str]:
@@ -177,7 +179,7 @@ class ScaleSubresource:
         return self._paths
 
     async def raise_to(self, kind: str, replicas: int) -> bool:
-        """Set the replicas of a type unless there are as many; return whether that changed anything.
+        """Set the replicas of a type unless there are as many; return whether that, or a try before, changed anything.
 
         Raises
         ------
@@ -189,13 +191,19 @@ class ScaleSubresource:
     def _raise_to(self, path: str, replicas: int) -> bool:
         scale = self.call("GET", f"{path}/scale")
         # A field of 0 is left out of an answer.
-        if int((scale.get("spec") or {}).get("replicas") or 0) >= replicas:
-            return False
+        there, unanswered = int((scale.get("spec") or {}).get("replicas") or 0), self._unanswered.pop(path, None)
+        if there >= replicas:
+            return there == unanswered
         version = (scale.get("metadata") or {}).get("resourceVersion")
         body: dict[str, Any] = {"spec": {"replicas": replicas}}
         if version:
             body["metadata"] = {"resourceVersion": version}
-        self.call("PATCH", f"{path}/scale", body)
+        try:
+            self.call("PATCH", f"{path}/scale", body)
+        except ClusterError as error:
+            if not isinstance(error, ApiError) or error.status >= 500:
+                self._unanswered[path] = replicas
+            raise
         return True
 
     def call(

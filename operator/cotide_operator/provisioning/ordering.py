@@ -73,7 +73,7 @@ class Ordering:
         self._boot = {kind.name: kind.boot_seconds for kind in settings.machine_types}
         self._book: OrderBook | None = None
         self._reported: OrderBook | None = None
-        """The book up to which it was told what became of orders: a write that failed may have been carried out."""
+        """As of which every order's fate is reported; an older one where a write got no answer and was carried out."""
         self._asked: dict[tuple[Action, str], float] = {}
         self._failed: dict[str, tuple[int, float]] = {}
         """By type: boots that failed one after the other, and until when none is ordered."""
@@ -95,7 +95,8 @@ class Ordering:
         """
         if self._book is None:
             self._book = await self._store.load()
-            self._reported = self._reported or self._book
+        if self._reported is None:
+            self._reported = self._book
 
     @property
     def cordoned(self) -> frozenset[str]:
@@ -160,7 +161,7 @@ class Ordering:
         self._tell(self._reported or before, book, came, now)
         self._reported = book
         await self._ask(todo, now)
-        self._reported = self._book
+        self._reported = self._known()
 
     async def stop(self, nodes: Iterable[NodeView]) -> dict[str, Answer]:
         """Ask for machines to be switched off whose nodes are drained and marked; return what was answered now."""

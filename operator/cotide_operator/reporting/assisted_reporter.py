@@ -8,7 +8,8 @@ the board says ``Scheduled`` only of a pod that the API server took.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+
+import msgspec
 
 from cotide_core.errors import InputError
 from cotide_kube.objects import PodObject
@@ -49,7 +50,9 @@ class AssistedReporter:
         same = before is not None and before.uid == decision.uid
         if before is not None and same and (before.node, before.message) == (None, decision.message):
             return  # it was asked again, and nothing changed
-        self._board.publish(replace(decision, attempts=before.attempts + 1 if before is not None and same else 1))
+        self._board.publish(
+            msgspec.structs.replace(decision, attempts=before.attempts + 1 if before is not None and same else 1)
+        )
         self._annotate(key)
 
     def _follow(self, kind: Kind, key: str) -> None:
@@ -62,7 +65,7 @@ class AssistedReporter:
             del self._chosen[key]
             if pod.spec.node_name != decision.node:
                 words = f"kube-scheduler put it on {pod.spec.node_name}; Cotide had answered {decision.node}"
-                decision = replace(decision, node=pod.spec.node_name, message=words)
+                decision = msgspec.structs.replace(decision, node=pod.spec.node_name, message=words)
             self._board.publish(decision)
             # A binding of ours brought it along; of an earlier refusal there may be another.
             if not _says(pod, pod.spec.node_name):

@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from msgspec import structs
 from prometheus_client import Counter, Histogram
 
 from cotide_core.cycle import Scheduler
@@ -147,7 +148,7 @@ class DecisionReporter:
         if known is None or known.node is not None:
             return
         self._board.publish(
-            replace(
+            structs.replace(
                 known,
                 node=pod.node,
                 reason=SCHEDULED,
@@ -169,8 +170,8 @@ class DecisionReporter:
         if not instructions:
             return notes
         share = cycle_seconds / len(instructions)
+        self._telemetry.algorithm_duration.observe_equal(share, len(instructions))
         for instruction in instructions:
-            self._telemetry.algorithm_duration.observe(share)
             if not isinstance(instruction, Evict) and instruction.forecast.qos_violation_probability is not None:
                 self._telemetry.qos_answers.labels(_basis(instruction.forecast)).inc()
             try:
@@ -336,7 +337,7 @@ class DecisionReporter:
             ):
                 continue
             self._board.publish(
-                replace(
+                structs.replace(
                     decision,
                     message=message,
                     queue_position=position,

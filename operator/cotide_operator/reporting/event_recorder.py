@@ -13,9 +13,10 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
@@ -53,7 +54,7 @@ class _About(msgspec.Struct, frozen=True, gc=False):
     api_version: str = "v1"
 
 
-class _Words(NamedTuple):
+class _Words(msgspec.Struct, frozen=True, gc=False):
     """What is said, and the wall's second at which it was true."""
 
     about: _About
@@ -63,6 +64,10 @@ class _Words(NamedTuple):
     happened: float
     failures: int = 0
     """How often writing them came to nothing."""
+
+
+_Said = tuple[str, str, str, str]
+"""Of which words the latest count, and their key in the lane: ``event``, the uid, the reason and the topic."""
 
 
 @dataclass
@@ -80,8 +85,8 @@ class EventRecorder:
         self._client = client
         self._lane = lane
         self._telemetry = telemetry
-        self._written: dict[tuple[str, str], _Written] = {}
-        self._early: dict[tuple[str, str], _Words] = {}
+        self._written: dict[_Said, _Written] = {}
+        self._early: dict[_Said, _Words] = {}
         """The latest words that came too soon after others of those that are remembered, or could not be written."""
         self._write_one = self._write
         """Bound once: two objects fewer for each pod, which live until its event is written."""
@@ -132,7 +137,7 @@ class EventRecorder:
         ``instead_of``: the reason of what is true no more, in case it still waits to be said.
         """
         self._unsay(uid, instead_of)
-        self._lane.take_back(_key((uid, f"{instead_of}/")))  # it would be written after what is true by now
+        self._lane.take_back(("event", uid, instead_of, ""))  # it would be written after what is true by now
         self._write_soon(_About("Workload", key, uid, api_version), "Normal", reason, message)
 
     def node_order(self, key: str, order: str, kind: str, reason: str, message: str) -> None:
@@ -143,9 +148,9 @@ class EventRecorder:
         self._write_soon(_About("Pod", key, uid), kind, reason, message)
 
     def _write_soon(self, about: _About, kind: str, reason: str, message: str, topic: str = "") -> None:
-        self._say((about.uid, f"{reason}/{topic}"), _Words(about, kind, reason, _cut(message), time.time()))
+        self._say(("event", about.uid, reason, topic), _Words(about, kind, reason, _cut(message), time.time()))
 
-    def _say(self, said: tuple[str, str], words: _Words) -> None:
+    def _say(self, said: _Said, words: _Words) -> None:
         before = self._written.get(said)
         seconds = 0.0 if before is None else _too_soon(before)
         if before is not None and seconds > 0.0:
@@ -157,39 +162,31 @@ class EventRecorder:
             self._early[said] = words
             return
         self._early.pop(said, None)
-        if not self._lane.submit(_key(said), self._write_one, namespace_of_key(words.about.key), said, *words):
+        if not self._lane.submit(said, self._write_one, namespace_of_key(words.about.key), said, words):
             self._telemetry.events_dropped.inc()
 
     def _unsay(self, uid: str, reason: str) -> None:
         """Forget what came too soon and is true no more."""
-        self._early.pop((uid, f"{reason}/"), None)
+        self._early.pop(("event", uid, reason, ""), None)
 
-    def _say_later(self, said: tuple[str, str]) -> None:
+    def _say_later(self, said: _Said) -> None:
         words = self._early.pop(said, None)
         if words is not None:
             self._say(said, words)
 
-    def _say_again(self, said: tuple[str, str], words: _Words) -> bool:
+    def _say_again(self, said: _Said, words: _Words) -> bool:
         """Keep words for later that could not be written; False where it is no use, or newer ones wait."""
         if words.failures == TRIES_AGAIN or said in self._early or len(self._early) >= REMEMBERED:
             return False
         seconds = REPEAT_SECONDS * 2.0**words.failures
-        self._early[said] = words._replace(failures=words.failures + 1)
+        self._early[said] = replace(words, failures=words.failures + 1)
         asyncio.get_running_loop().call_later(seconds, self._say_later, said)
         return True
 
-    async def _write(
-        self,
-        said: tuple[str, str],
-        about: _About,
-        kind: str,
-        reason: str,
-        message: str,
-        happened: float,
-        failures: int = 0,
-    ) -> None:
+    async def _write(self, said: _Said, words: _Words) -> None:
         """Write an event with the time at which it happened; the lane may have held it back."""
-        body = _event(about, kind, reason, message, happened)
+        about, message, happened = words.about, words.message, words.happened
+        body = _event(about, words.kind, words.reason, message, happened)
         path = f"/api/v1/namespaces/{body['metadata']['namespace']}/events"
         before = self._written.get(said)
         try:
@@ -198,10 +195,9 @@ class EventRecorder:
             await self._client.create(path, body)
         except ClusterError as error:  # the namespace may be going: no reason to stop
             self._written.pop(said, None)
-            words = _Words(about, kind, reason, message, happened, failures)
             if not (_may_pass(error) and self._say_again(said, words)):
                 self._telemetry.events_dropped.inc()
-            _LOG.debug("event %s of %s %s was not written: %s", reason, about.kind, about.key, error)
+            _LOG.debug("event %s of %s %s was not written: %s", words.reason, about.kind, about.key, error)
             return
         if said in self._early and self._early[said].happened < happened:
             del self._early[said]  # it was to be said again, and is true no more
@@ -228,11 +224,6 @@ def _may_pass(error: ClusterError) -> bool:
     return not isinstance(error, ApiError) or error.status in (401, 429) or error.status >= 500
 
 
-def _key(said: tuple[str, str]) -> tuple[str, str, str]:
-    """Return the key in the lane."""
-    return ("event", *said)
-
-
 def _cut(message: str) -> str:
     """Return as much of a message as the API takes: it counts bytes, and names may be of any script."""
     if len(message) * 4 <= MESSAGE_LIMIT or len(raw := message.encode(errors="replace")) <= MESSAGE_LIMIT:
@@ -247,6 +238,7 @@ def _too_soon(before: _Written) -> float:
 
 def _event(about: _About, kind: str, reason: str, message: str, happened: float) -> dict[str, Any]:
     namespace, _, name = about.key.rpartition("/")
+    second = format_timestamp(happened)
     involved = {
         "apiVersion": about.api_version,
         "kind": about.kind,
@@ -268,8 +260,8 @@ def _event(about: _About, kind: str, reason: str, message: str, happened: float)
         "reason": reason,
         "message": message,
         "count": 1,
-        "firstTimestamp": format_timestamp(happened),
-        "lastTimestamp": format_timestamp(happened),
+        "firstTimestamp": second,
+        "lastTimestamp": second,
         "eventTime": format_micro_timestamp(happened),
         "action": {"Scheduled": "Binding"}.get(reason, "Scheduling" if about.kind == "Pod" else "Forecasting"),
         "source": {"component": COMPONENT},

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+import msgspec
+
 from cotide_core.instructions import Evict, EvictCause, NodeVerdict
 from cotide_operator.cache.decision_store import Decision
 from cotide_operator.cache.object_cache import ObjectCache
@@ -30,13 +32,15 @@ class TenantView:
 
     def decision(self, decision: Decision) -> Decision:
         """Return a decision as readers of its pod may see it; the same one where it names nobody else."""
+        if not (decision.refused or decision.victims):
+            return decision
         namespace = decision.key.partition("/")[0]
         message = self.sentence(decision.message, decision.refused, namespace)
         refused = tuple(self.verdict(one, namespace) for one in decision.refused)
         victims = tuple(self._pod(key, namespace) for key in decision.victims)
         if (message, refused, victims) == (decision.message, decision.refused, decision.victims):
             return decision
-        return replace(decision, message=message, refused=refused, victims=victims)
+        return msgspec.structs.replace(decision, message=message, refused=refused, victims=victims)
 
     def sentence(self, message: str, refused: Iterable[NodeVerdict], namespace: str) -> str:
         """Return a sentence about a pod of a namespace without the names of services of others.

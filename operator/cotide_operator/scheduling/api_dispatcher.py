@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Final, TypeVarTuple
 
@@ -91,7 +91,7 @@ class ApiDispatcher:
         self._waiting: OrderedDict[Hashable, _Waiting] = OrderedDict()
         """The newest write for each key, by since when that waits."""
         self._turns: NamespaceTurns[Hashable] = NamespaceTurns()
-        self._in_flight: Counter[str] = Counter()
+        self._in_flight: dict[str, int] = {}
         """Writes of a namespace that wait for their answer; no zeros."""
         self._on_their_way: set[Hashable] = set()
         """Keys of these; a newer write of one takes no turn until the answer is there."""
@@ -113,7 +113,8 @@ class ApiDispatcher:
         if before is not None:
             self._waiting[key] = _Waiting(before.since, work, arguments)
             return True
-        if self._turns.count(namespace) >= self._bound - len(self._waiting):
+        free = self._bound - len(self._waiting)
+        if len(self._waiting) >= free and self._turns.count(namespace) >= free:
             return False
         self._waiting[key] = _Waiting(self._now(), work, arguments)
         if key not in self._on_their_way:
@@ -154,7 +155,7 @@ class ApiDispatcher:
             found = self._next()
             if found is not None:
                 namespace, key, waiting = found
-                self._in_flight[namespace] += 1
+                self._in_flight[namespace] = self._in_flight.get(namespace, 0) + 1
                 self._on_their_way.add(key)
                 try:
                     await waiting.work(*waiting.arguments)
@@ -173,13 +174,13 @@ class ApiDispatcher:
         self._on_their_way.discard(key)
         if key in self._waiting:
             self._turns.add(key, namespace)
-        self._in_flight[namespace] -= 1
-        if not self._in_flight[namespace]:
-            del self._in_flight[namespace]
+        left = self._in_flight.pop(namespace) - 1
+        if left:
+            self._in_flight[namespace] = left
         self._wake.set()  # another write of the namespace may have waited for this one's room
 
     def _has_room(self, namespace: str) -> bool:
-        return self._in_flight[namespace] < self._most_each
+        return self._in_flight.get(namespace, 0) < self._most_each
 
     def _has_few(self, namespace: str) -> bool:
         return self._turns.count(namespace) <= FEW and self._has_room(namespace)

@@ -25,8 +25,9 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from cotide_core.errors import ClusterError, CotideError
 from cotide_core.instructions import Bind, Evict, Instruction
@@ -54,8 +55,7 @@ _STOPPED: Final = Answer(0, "Stopped", "the operator is stopping")
 _TRIPPED: Final = Answer(0, "InternalError", "the instruction could not be carried out; see the log")
 
 
-@dataclass(frozen=True, slots=True)
-class BindNote:
+class BindNote(msgspec.Struct, frozen=True, gc=False):
     """What goes with a binding, made before it is handed over, and comes back with its report.
 
     Attributes
@@ -66,12 +66,11 @@ class BindNote:
     """
 
     decision: Decision
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = {}  # a struct copies it
     cycle_seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class BindReport:
+class BindReport(msgspec.Struct, frozen=True, gc=False):
     """How one binding ended."""
 
     bind: Bind

@@ -10,8 +10,8 @@ should ask for says `cotide_core.phases.growth`. When its kubelet has set that, 
 annotation ``cotide.dev/granted-phase`` tells the work that it may go on, through a file of the downward API, say.
 Position in the flow: a new size is a change of the pod's spec, which comes back through the watch and is counted like
 any other (`translation.pod_requests`); the engine hears of it before it is asked for, so that nobody is bound into that
-room meanwhile (`EventSource.expect_size`). What is written for a pod is a task of its own: a server that does not
-answer for one holds up no other.
+room meanwhile (`EventSource.expect_size`). What is written for a pod is a task of its own, and namespaces take turns: a
+server that does not answer for one holds up no other, nor does the crowd of one tenant another's pod.
 
 What the API server refuses (a quota that is used up, a pod whose QoS class would change) is asked for again after
 `REFUSED_SECONDS`, and after twice as long each time; meanwhile the pod stays as it is, its phases are granted to it at
@@ -29,7 +29,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from cotide_core.errors import ClusterError
@@ -48,9 +47,11 @@ from cotide_operator.apis.names import (
     PHASE_NOTE_ANNOTATION,
     PHASE_SINCE_ANNOTATION,
 )
-from cotide_operator.cache.object_cache import Kind, ObjectCache, owned_key
+from cotide_operator.cache.namespace_turns import NamespaceTurns
+from cotide_operator.cache.object_cache import Kind, ObjectCache, namespace_of_key, owned_key
 from cotide_operator.clock import Clock
 from cotide_operator.observability.metrics import Metrics
+from cotide_operator.scheduling.namespace_slots import NamespaceSlots
 from cotide_operator.translation.pod_phases import (
     NO_PHASES,
     Phases,
@@ -82,7 +83,8 @@ REFUSED_MOST_SECONDS: Final = 3600.0
 DOUBLED_MOST: Final = 10
 """Doublings of a pause: the first has become the longest by then, and a power without end is no number."""
 WRITES_AT_ONCE: Final = 16
-"""Pods that are written to at the same time; chosen: a node's or two, and a small part of a client's connections."""
+"""Pods that are written to at the same time, half of them of one namespace; chosen: a node's or two, and a small part
+of a client's connections."""
 EXAMINED_AT_ONCE: Final = 500
 """Pods that are looked at in one cycle; chosen: 15 to 25 ms of the deciding loop where all are written to."""
 EXAMINED_A_PERIOD: Final = 2000
@@ -175,8 +177,8 @@ class PhaseResizer:
         self._known: dict[str, _Known] = {}
         self._writes: dict[str, asyncio.Task[None]] = {}
         """Pods that are being written to."""
-        self._few = asyncio.Semaphore(WRITES_AT_ONCE)
-        self._touched: dict[str, None] = {}
+        self._slots = NamespaceSlots(WRITES_AT_ONCE)
+        self._touched: NamespaceTurns[str] = NamespaceTurns()
         """Phased pods that are to be looked at, since they changed or some time has passed."""
         self._unchanged: list[str] = []
         """Those whose turn comes, changed or not."""
@@ -211,10 +213,10 @@ class PhaseResizer:
         else:
             self._learned.pop(key, None)
         if pod is None:  # its node is not known any more: all that wait have their turn each second
-            self._touched.pop(key, None)
+            self._touched.drop(key)
             return
-        if key in self._learned or owned_key(pod.metadata, "Job") in self._phased:
-            self._touched[key] = None
+        if key in self._learned or (self._phased and owned_key(pod.metadata, "Job") in self._phased):
+            self._touched.add(key, pod.metadata.namespace)
         if pod.spec.node_name in self._waiting:
             self._relieved.add(pod.spec.node_name)
 
@@ -234,15 +236,19 @@ class PhaseResizer:
     def look_at_all(self) -> None:
         """Have all phased pods looked at in the next cycles."""
         self._unchanged.clear()
-        self._touched.update(dict.fromkeys(self._phased_pods()))
-        self._nudge()
+        self._touch(self._phased_pods())
 
     def look_at_some(self) -> None:
         """Have the next of all phased pods looked at, or all where they are no more than `EXAMINED_A_PERIOD`."""
         if not self._unchanged:
             self._unchanged = self._phased_pods()
-        self._touched.update(dict.fromkeys(self._unchanged[:EXAMINED_A_PERIOD]))
-        del self._unchanged[:EXAMINED_A_PERIOD]
+        due, self._unchanged = self._unchanged[:EXAMINED_A_PERIOD], self._unchanged[EXAMINED_A_PERIOD:]
+        self._touch(due)
+
+    def _touch(self, keys: Iterable[str]) -> None:
+        """Have pods looked at in the next cycles; one that is to be already keeps its place."""
+        for key in keys:
+            self._touched.add(key, namespace_of_key(key))
         self._nudge()
 
     async def written(self) -> None:
@@ -256,15 +262,19 @@ class PhaseResizer:
     def take_room(self) -> None:
         """Ask for new sizes, the longest wait of a node first, and grant phases; at most for `EXAMINED_AT_ONCE` pods.
 
+        Of more, namespaces have their turns: pods of one that wait, on nodes where something always changes, would be
+        looked at in each cycle, and nobody else's.
+
         What the scheduler counts as free must include all that it was told to expect.
         """
-        due: dict[str, None] = {}
         for node in self._relieved:
-            due |= self._waiting.pop(node, {})
-        due |= self._touched
+            for key in self._waiting.pop(node, {}):
+                self._touched.add(key, namespace_of_key(key))
         self._relieved.clear()
-        self._touched = dict.fromkeys(islice(due, EXAMINED_AT_ONCE, None))
-        pods = self._running(islice(due, EXAMINED_AT_ONCE), self._clock.now())
+        due: list[str] = []
+        while len(due) < EXAMINED_AT_ONCE and (namespace := self._touched.turn()) is not None:
+            due.append(self._touched.take(namespace))
+        pods = self._running(due, self._clock.now())
         rooms: dict[str, Amounts] = {}
         for one in sorted(pods, key=lambda one: one.known.progress.since_seconds):
             try:
@@ -279,7 +289,7 @@ class PhaseResizer:
 
     async def _write(self, one: _Phased, patches: Iterable[_Patch]) -> None:
         try:
-            async with self._few:
+            async with self._slots.slot(one.pod.metadata.namespace):
                 for patch in patches:
                     await (self._resize if patch.why else self._tell)(one, patch)
         except ApiError:
@@ -482,8 +492,7 @@ class PhaseResizer:
         stays = format_amount(CPU, asked_by(one.pod).millicores)
         known.refused = f"it can't be resized now and stays at {stays} of cpu: {error}"[:500]
         _LOG.warning("pods %s: %s", one.key, known.refused)
-        self._touched[one.key] = None  # its note says so
-        self._nudge()
+        self._touch((one.key,))  # its note says so
 
 
 def _is_refusal(error: ApiError) -> bool:

@@ -30,7 +30,8 @@ class Shelf:
 
     book: OrderBook = field(default_factory=OrderBook)
     refuses: bool = False
-    answers: bool = True
+    is_mute: bool = False
+    """Carries out what it is sent, and no answer comes."""
 
     async def load(self) -> OrderBook:
         return self.book
@@ -39,7 +40,7 @@ class Shelf:
         if self.refuses:
             raise ClusterError("refused")
         self.book = book
-        if not self.answers:
+        if self.is_mute:
             raise ClusterError("no answer")
 
 
@@ -121,6 +122,60 @@ async def test_where_the_book_cannot_be_written_nothing_is_sent_and_the_next_tur
     assert len(scene.shelf.book.orders) == 1
 
 
+async def unanswered(scene: Scene, wanted: int, *nodes: NodeView, after: float = 0.0) -> None:
+    """Take a turn whose book is written though no answer comes."""
+    scene.shelf.is_mute = True
+    with pytest.raises(ClusterError):
+        await scene.turn(wanted, *nodes, after=after)
+    scene.shelf.is_mute = False
+
+
+async def test_an_order_that_was_written_without_an_answer_is_told_once() -> None:
+    scene = Scene()
+    await unanswered(scene, 1)
+    for _ in range(2):
+        await scene.turn(1, after=1.0)
+    assert scene.reports == [("NodeOrdered", FIRST)]
+
+
+async def test_a_node_whose_coming_was_written_without_an_answer_is_told_once_and_ends_the_rest() -> None:
+    scene = Scene()
+    scene.hand.answer = Answer.FAILED
+    await scene.turn(1)
+    scene.hand.answer = Answer.ACCEPTED
+    await scene.turn(1, after=60.0)
+    scene.reports.clear()
+    came = NodeView("n", "a", "capacity-a-2")
+    await unanswered(scene, 1, came, after=10.0)
+    for _ in range(2):
+        await scene.turn(1, came, after=1.0)
+    assert scene.reports == [("NodeCame", "capacity-a-2")]
+    await scene.turn(1)  # the node is gone, and its successor, which is late, is the first to fail again
+    await scene.turn(1, after=501.0)
+    assert scene.ordering.barred(scene.now + 59.0) == {"a"}
+    assert scene.ordering.barred(scene.now + 60.0) == frozenset()
+
+
+async def test_a_node_that_is_late_is_told_and_counted_once_though_its_cancelling_got_no_answer() -> None:
+    scene = Scene()
+    await scene.turn(1)
+    await unanswered(scene, 1, after=501.0)
+    for _ in range(2):
+        await scene.turn(1, after=1.0)
+    assert [reason for reason, _ in scene.reports] == ["NodeOrdered", "NodeLate"]
+    assert scene.ordering.barred(scene.now) == {"a"}
+
+
+async def test_a_node_that_came_is_told_though_the_answer_got_lost_and_another_wrote_the_book_since() -> None:
+    scene = Scene()
+    await scene.turn(1)
+    came = NodeView("n", "a", FIRST)
+    await unanswered(scene, 1, came, after=10.0)
+    scene.shelf.book, _ = scene.shelf.book.step({"b": 1}, [], scene.now, 500.0)
+    await scene.turn(1, came, after=1.0)
+    assert ("NodeCame", FIRST) in scene.reports
+
+
 async def test_after_boots_that_fail_a_type_rests_twice_as_long_each_time() -> None:
     scene = Scene()
     scene.hand.answer = Answer.FAILED
@@ -139,11 +194,11 @@ async def test_after_boots_that_fail_a_type_rests_twice_as_long_each_time() -> N
 async def test_what_became_of_an_order_is_told_and_counted_though_the_answer_to_its_writing_was_lost() -> None:
     scene = Scene()
     await scene.turn(1)
-    scene.shelf.answers = False
+    scene.shelf.is_mute = True
     with pytest.raises(ClusterError):
         await scene.turn(1, after=501.0)
     assert scene.reports == [("NodeOrdered", FIRST)]
-    scene.shelf.answers = True
+    scene.shelf.is_mute = False
     await scene.turn(1, after=1.0)
     assert ("NodeLate", FIRST) in scene.reports
     assert scene.ordering.barred(scene.now) == {"a"}

@@ -37,9 +37,11 @@ class Scene:
         body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "makes-nodes"}, "spec": spec}
         self._apps.create_namespaced_deployment("default", body)
 
+    def scales(self, timeout_seconds: float = WITHIN) -> ScaleSubresource:
+        return ScaleSubresource(self.api, {"a": TARGET, "b": f"{TARGET}-not"}, timeout_seconds)
+
     def raise_to(self, replicas: int, kind: str = "a", timeout_seconds: float = WITHIN) -> bool:
-        scales = ScaleSubresource(self.api, {"a": TARGET, "b": f"{TARGET}-not"}, timeout_seconds)
-        return asyncio.run(scales.raise_to(kind, replicas))
+        return asyncio.run(self.scales(timeout_seconds).raise_to(kind, replicas))
 
     def replicas(self) -> int:
         return int(self._apps.read_namespaced_deployment("makes-nodes", "default").spec.replicas)
@@ -122,6 +124,30 @@ def test_an_answer_that_is_lost_is_no_reason_to_raise_twice(scene: Scene) -> Non
         scene.raise_to(5)
     assert scene.replicas() == 5, "the server has carried out what it was sent"
     assert scene.raise_to(5) is False
+
+
+def test_replicas_that_were_raised_without_an_answer_are_known_to_be_ours_once(scene: Scene) -> None:
+    def lost(send: Callable[[], Any]) -> Any:
+        send()
+        raise ProtocolError("connection broken")
+
+    around_scaling(scene.api, lost)
+    scales = scene.scales()
+    with pytest.raises(ClusterError, match="no answer"):
+        asyncio.run(scales.raise_to("a", 5))
+    assert [asyncio.run(scales.raise_to("a", 5)) for _ in range(2)] == [True, False]
+
+
+def test_replicas_that_another_raised_after_a_lost_answer_are_not_taken_for_ours(scene: Scene) -> None:
+    def lost(_: Callable[[], Any]) -> Any:
+        raise ProtocolError("connection broken")
+
+    around_scaling(scene.api, lost)
+    scales = scene.scales()
+    with pytest.raises(ClusterError, match="no answer"):
+        asyncio.run(scales.raise_to("a", 5))
+    scene.set(6)
+    assert asyncio.run(scales.raise_to("a", 5)) is False
 
 
 def test_a_server_that_does_not_answer_is_waited_for_once(scene: Scene) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 from phased_scene import GRANTED, Scene, annotations_of, size
 
 from cotide_kube.answers import ApiError
 from cotide_operator.scheduling import phase_resizer
-from cotide_operator.scheduling.phase_resizer import REFUSED_SECONDS
+from cotide_operator.scheduling.phase_resizer import REFUSED_SECONDS, WRITES_AT_ONCE
 
 
 def five_pods(cpu: str) -> Scene:
@@ -43,6 +46,24 @@ async def test_of_very_many_pods_some_are_looked_at_in_each_cycle_and_all_of_the
     assert sizes == [2, 2, 1]
 
 
+async def test_waiting_pods_of_one_tenant_on_a_node_where_something_always_changes_hold_up_no_other_tenants(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(phase_resizer, "EXAMINED_AT_ONCE", 2)
+    scene = Scene(room=0)
+    scene.see_job("e")
+    for number in range(5):
+        scene.see("500m", phase="count", name=f"p{number}")
+    while scene.resizer.wants():
+        scene.resizer.take_room()
+    scene.see("500m", name="q", namespace="e")
+    for _ in range(3):
+        scene.see("500m", phase="count", name="p0")
+        scene.resizer.take_room()
+        await scene.resizer.written()
+    assert "q" in scene.tried
+
+
 async def test_where_nothing_changes_a_bounded_number_of_pods_is_looked_at_each_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -52,7 +73,7 @@ async def test_where_nothing_changes_a_bounded_number_of_pods_is_looked_at_each_
     examined = []
     for _ in range(3):
         scene.resizer.look_at_some()
-        examined.append(sorted(scene.resizer._touched))
+        examined.append([key for key in scene.mirror.pods if key in scene.resizer._touched])
         scene.resizer.take_room()
     assert examined == [["d/p0", "d/p1"], ["d/p2", "d/p3"], ["d/p4"]]
 
@@ -78,3 +99,27 @@ async def test_a_refused_size_whose_note_is_refused_too_costs_no_more_requests_t
         scene.resizer.take_room()
         await scene.resizer.written()
     assert scene.tried == ["resize", "p"]
+
+
+class OneWithoutAnswers(Scene):
+    """No patch of a pod in namespace d is answered."""
+
+    async def patch(self, path: str, body: Any, kind: str = "merge") -> None:
+        if path.startswith("/api/v1/namespaces/d/"):
+            await asyncio.Event().wait()
+        await super().patch(path, body, kind)
+
+
+async def test_a_tenant_whose_many_pods_get_no_answer_holds_up_no_other_tenants_phase() -> None:
+    scene = OneWithoutAnswers()
+    scene.see_job("e")
+    for number in range(3 * WRITES_AT_ONCE):
+        scene.see("2", name=f"p{number}")
+    scene.see("2", name="q", namespace="e")
+    scene.resizer.take_room()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert [size(one) for one in scene.patches if one[0] == "resize"] == ["500m"]
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await scene.resizer.written()

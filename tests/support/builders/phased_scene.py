@@ -39,10 +39,14 @@ class Scene:
         """Pods at which the resizer fails."""
         self.expected: list[Amounts | None] = []
         self.telemetry = Metrics()
-        spec = {"phases": list(phases) or [SMALL, LARGE]}
-        job = {"metadata": {"namespace": "d", "name": "j", "uid": "u"}, "spec": spec}
-        self.mirror.apply("jobs", "ADDED", msgspec.convert(job, CustomObject))
+        self._phases = list(phases) or [SMALL, LARGE]
+        self.see_job("d")
         self.restart()
+
+    def see_job(self, namespace: str) -> None:
+        metadata = {"namespace": namespace, "name": "j", "uid": "u"}
+        job = {"metadata": metadata, "spec": {"phases": self._phases}}
+        self.mirror.apply("jobs", "ADDED", msgspec.convert(job, CustomObject))
 
     def restart(self) -> None:
         """Begin with a new operator."""
@@ -86,6 +90,7 @@ class Scene:
         probe: bool = True,
         state: dict[str, Any] = RUNS,
         name: str = "p",
+        namespace: str = "d",
         generation: int = 0,
         observed: int | None = None,
     ) -> None:
@@ -93,8 +98,8 @@ class Scene:
         notes = {"cotide.dev/phase": phase, **(notes or {})}
         more = {"memory": memory} if memory else {}
         owner = {"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
-        metadata = {"namespace": "d", "name": name, "uid": f"u{name}", "annotations": notes, "ownerReferences": [owner]}
-        metadata["generation"] = generation
+        metadata = {"namespace": namespace, "name": name, "uid": f"u{name}", "generation": generation}
+        metadata |= {"annotations": notes, "ownerReferences": [owner]}
         conditions = [{"type": "PodResizePending", "status": "True", "reason": pending}] if pending else []
         if ready is not None:
             notes["cotide.dev/phase-signal"] = "readiness"
