@@ -103,7 +103,7 @@ def _print(taken: Taken) -> None:
 
 def _print_turn(turn: Turn, seen: Mapping[str, Seen | None], applied: bool) -> None:
     lines = [["centre", "now", "ready", "wanted", "what", "one server more saves"]]
-    for (name, one), worth in zip(seen.items(), turn.plan.worth_of_server, strict=True):
+    for (name, one), worth in zip(seen.items(), turn.worth_of_server, strict=True):
         what = "as it is"
         if name in turn.lost:
             what = "lost: its demand goes to the others"

@@ -419,7 +419,7 @@ def _turn_data(taken: Taken, service: str) -> dict[str, Any]:
         "back": list(turn.back),
         "plannedFor": dict(zip(taken.settings.networks, map(float, taken.demand[service][0]), strict=True)),
         "unserved": float(turn.plan.unserved[0].sum()),
-        "worthOfOneServerMore": dict(zip(seen, map(float, turn.plan.worth_of_server), strict=True)),
+        "worthOfOneServerMore": dict(zip(seen, map(float, turn.worth_of_server), strict=True)),
         "cost": turn.plan.cost,
         "applied": taken.applied,
     }

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.provisioning.placement_model import PlacementOutlook
-from cotide_core.provisioning.placement_plan import PlacementPlan, hold, plan_placement
+from cotide_core.provisioning.placement_plan import ServicePlan, hold, plan_placement
 from cotide_core.provisioning.placement_program import PlacementProgram
 from cotide_predictors.capacity.network_demand import NetworkDemand
 from cotide_sim.experiments.placement.scenarios import DAY_STEPS, HORIZON, WEEK_STEPS, PlacementScenario
@@ -65,15 +65,15 @@ class PredictiveControl:
             self._networks.update(row)
         self._demand = np.concatenate((scene.before, scene.demand))
         self._price = np.concatenate((scene.price_before, scene.price))
-        self.plans: list[PlacementPlan] = []
+        self.plans: list[ServicePlan] = []
 
     def decide(self, step: int, servers: Floats) -> tuple[Floats, Floats]:
         """Return the plan's first step; what came until now has been seen, the present step has not."""
         now = len(self._scene.before) + step
         if step:
             self._networks.update(self._demand[now - 1])
-        outlook = PlacementOutlook(self._foreseen(now), self._prices(now))
-        plan = plan_placement(self._program, self._solver, servers, outlook)
+        outlook = PlacementOutlook(self._foreseen(now)[:, None], self._prices(now))
+        plan = plan_placement(self._program, self._solver, servers[None], outlook).services[0]
         self.plans.append(plan)
         wanted = plan.servers[0]
         if self._band:
@@ -116,7 +116,8 @@ class Nearest:
         model = scene.model
         self._split = np.zeros(model.delays.shape)
         self._split[model.delays.argmin(axis=0), np.arange(model.delays.shape[1])] = 1.0
-        self._per_rate = np.where(model.usable(), model.servers_per_rate(), 0.0)
+        per_rate = model.services[0].servers_per_rate(model.delays)
+        self._per_rate = np.where(np.isfinite(per_rate), per_rate, 0.0)
 
     def decide(self, step: int, servers: Floats) -> tuple[Floats, Floats]:
         """Return servers for the last load and its reserve."""
