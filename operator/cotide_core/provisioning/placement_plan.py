@@ -15,7 +15,7 @@ import numpy as np
 from cotide_core.errors import InputError
 from cotide_core.provisioning.placement_model import PlacementOutlook
 from cotide_core.provisioning.placement_program import PlacementProgram
-from cotide_core.provisioning.placement_rounding import fitted, rounded_up, too_full
+from cotide_core.provisioning.placement_rounding import fitted, moving, rounded_up, too_full
 from cotide_core.provisioning.programs import Booleans, Floats, QuadraticProgram, QuadraticSolver, Solution, Status
 
 ATTEMPTS: Final = 6
@@ -50,7 +50,7 @@ class PlacementPlan:
     ----------
     services : S plans.
     worth_of_server : (L,) money that one more server of capacity here would save over the horizon.
-    scarce : (L,) where services want more in the first step than fits beside what runs.
+    scarce : (L,) where services rise in the first step into room that is not free before others fall.
     cost : of the horizon, in money.
     steps : iterations of the solver.
     """
@@ -63,11 +63,18 @@ class PlacementPlan:
 
 
 def plan_placement(
-    program: PlacementProgram, solver: QuadraticSolver, servers: Floats, outlook: PlacementOutlook
+    program: PlacementProgram,
+    solver: QuadraticSolver,
+    servers: Floats,
+    outlook: PlacementOutlook,
+    waits: Booleans | None = None,
 ) -> PlacementPlan:
     """Fill, solve, round up.
 
-    ``servers``: (S, L) that run now.
+    Parameters
+    ----------
+    servers : (S, L) that run now.
+    waits : (S,) services of which nothing goes in this step; of one that is to have more elsewhere nothing does anyway.
 
     Raises
     ------
@@ -75,7 +82,8 @@ def plan_placement(
         When the input can't be planned for, or the solver found no optimum: the caller keeps its last plan.
     """
     filled = program.fill(servers, outlook)
-    solved, first, scarce, steps = _in_whole(program, solver, filled, servers)
+    waiting = np.zeros(len(servers), np.bool_) if waits is None else waits
+    solved, first, scarce, steps = _in_whole(program, solver, filled, servers, waiting)
     x, n, _, _, short, _ = (np.maximum(solved.x[block], 0.0) for block in program.blocks)
     model = program.model
     rates = np.zeros((len(model.services), len(model.centres), len(model.networks)))
@@ -97,36 +105,38 @@ def plan_placement(
 
 
 def _in_whole(
-    program: PlacementProgram, solver: QuadraticSolver, filled: QuadraticProgram, now: Floats
+    program: PlacementProgram, solver: QuadraticSolver, filled: QuadraticProgram, now: Floats, waits: Booleans
 ) -> tuple[Solution, Floats, Booleans, int]:
-    """Return the solution, (S, L) whole servers of its first step that fit, where they did not at once, and iterations.
+    """Return the solution, (S, L) whole servers of its first step that fit, where not all can stay, and iterations.
 
-    Where they do not fit, the program is solved again: what falls is let go at once, others rise only into what is
-    free; then what had to be rounded down is held there, so that others take over what it no longer serves.
+    Where they do not fit, the program is solved again: what falls is held to it, others rise only into what is free
+    then; and what had to be rounded down is held there, so that others take over what it no longer serves.
     """
     room, sizes = program.room(filled), program.sizes
     most, added = np.full(now.shape, np.inf), np.full(len(room), np.inf)
     solved = _solved(solver, filled)
     steps = solved.steps
     counts = rounded_up(solved.x[program.blocks[1][0]])
-    scarce = full = too_full(counts, now, sizes, room)
+    scarce = too_full(counts, now, np.ones_like(waits), sizes, room)
+    stays = moving(counts, now, waits)
     for attempt in range(ATTEMPTS):
+        full = too_full(counts, now, stays, sizes, room)
         if not full.any():
             break
         if attempt:
             exact = np.maximum(solved.x[program.blocks[1][0]], 0.0)
-            fit = fitted(exact, now, sizes, room, _worth(program, solved))
-            most = np.where(fit < counts, fit, most)
+            fit = fitted(exact, now, stays, sizes, room, _worth(program, solved))
             if attempt == ATTEMPTS - 1:
                 counts = fit
                 break
-        else:
-            most = np.where(full & (counts < now), counts, most)
-            added = np.maximum(room - sizes @ now, 0.0)
+            most = np.where(fit < counts, fit, most)
+        most = np.where(full & (counts < now), np.minimum(counts, most), most)
+        held = np.where(stays[:, None], now, np.minimum(counts, now))
+        added = np.minimum(added, np.maximum(room - sizes @ held, 0.0))
         solved = _solved(solver, program.narrow(filled, most, added))
         steps += solved.steps
         counts = rounded_up(solved.x[program.blocks[1][0]])
-        full = too_full(counts, now, sizes, room)
+        stays = stays | moving(counts, now, waits)
     return solved, counts, scarce, steps
 
 

@@ -225,10 +225,10 @@ def plan_turns(
     }
     back = tuple(name for name in names if name in lost_before and name not in lost)
     least = LeastReplicas(settings, answered, price[0])
-    plan, wanted = _planned(settings, demand, price, answered, dict.fromkeys(names, 0.0))
+    plan, wanted = _planned(settings, demand, price, answered, back, dict.fromkeys(names, 0.0))
     reserved = least.keep(wanted)
     if any(reserved.values()):
-        plan, wanted = _planned(settings, demand, price, answered, reserved)
+        plan, wanted = _planned(settings, demand, price, answered, back, reserved)
         least.keep(wanted)
     return {
         service: _turn(plan, own, wanted[service], answered[service], back)
@@ -247,17 +247,20 @@ def _planned(
     demand: Mapping[str, Floats],
     price: Floats,
     seen: Answered,
+    back: Sequence[str],
     reserved: Mapping[str, float],
 ) -> tuple[PlacementPlan, Wanted]:
     """Plan in the room that is not ``reserved``, servers by centre."""
     names, services = _names(settings), list(settings.services)
     now = np.array([[_seen(seen[service], name).replicas for name in names] for service in services], float)
+    of_each = [[one for one in seen[service].values() if one is not None] for service in services]
+    waits = np.array([bool(back) or any(one.ready < one.replicas for one in found) for found in of_each])
     there = [float(seen[services[0]][name] is not None) for name in names]
     of_all = np.stack([demand[service] for service in services], axis=1)
     outlook = PlacementOutlook(of_all, price, np.array([there] * len(price)))
     hours = settings.step_seconds / 3600.0
     model = _model(settings, reserved, len(of_all), STAYING * hours * float(np.abs(price).max()))
-    plan = plan_placement(PlacementProgram(model), ConvexSolver(), now, outlook)
+    plan = plan_placement(PlacementProgram(model), ConvexSolver(), now, outlook, waits)
     wanted = {}
     for own, before, (service, one) in zip(plan.services, now, settings.services.items(), strict=True):
         # Where others wait for the room, what may go does, however little it is.

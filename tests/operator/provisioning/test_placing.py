@@ -72,7 +72,7 @@ def test_what_may_go_goes_where_another_waits_for_the_room_however_little_it_is(
     }
     turns = planned(two(16, 0), seen, web=300.0)
     assert turns["web"].set_now == {"east": 12}
-    assert turns["api"].set_now == {}, "in the next turn, once it is gone"
+    assert turns["api"].set_now == {"east": 4}
     alone = planned(two(20, 0), seen, web=300.0)
     assert alone["web"].set_now == {}
     assert alone["api"].set_now == {"east": 4}
@@ -93,12 +93,15 @@ def test_a_service_that_has_nothing_yet_gets_its_least_where_another_holds_all()
     assert all(not turn.set_now for turn in planned(two(4, 0), full, api=0.0).values())
 
 
-def test_what_still_runs_has_its_room_until_it_is_lowered() -> None:
-    """Web falls from six to four in the east, but not before this turn is over: nothing is left for api."""
-    web, api = {"east": Seen(6, 6), "west": NOTHING}, {"east": NOTHING, "west": NOTHING}
-    turns = planned(two(6, 10), {"web": web, "api": api})
-    assert turns["web"].set_now == {"east": 4}
-    assert turns["api"].wanted == {"east": 0, "west": 4}
+@pytest.mark.parametrize(("ready", "api"), [(6, {"east": 2, "west": 2}), (3, {"east": 0, "west": 4})])
+def test_what_falls_in_this_turn_makes_room_and_what_can_not_fall_yet_has_its_own(
+    ready: int, api: dict[str, int]
+) -> None:
+    """Web falls from six to four in the east, once four of it are ready."""
+    web, nothing = {"east": Seen(6, ready), "west": NOTHING}, {"east": NOTHING, "west": NOTHING}
+    turns = planned(two(6, 10), {"web": web, "api": nothing})
+    assert turns["web"].set_now == ({"east": 4} if ready == 6 else {})
+    assert turns["api"].wanted == api
 
 
 def test_a_cluster_that_answers_for_one_service_only_is_lost_for_all() -> None:
