@@ -4,10 +4,9 @@
 
 Worlds are generated: four services, three data centres, four networks; a lost request costs from 1e-5 to 1e-3, a
 replica takes 1 or 2 servers, rates come in daily waves and are known in advance to everybody. ``room`` is the capacity
-of all over the mean need. Turns are those of `cotide place`; what is set runs within its hour, and what finds no room in its data centre waits there, the dearest
-last. Rivals plan one service
-after the other, each in the room that those before take or still hold: in the order of the file, which is by chance, or
-who loses most by a request first. Printed are means over the seeds, in brackets the least and the most.
+of all over the mean need. Turns are those of `cotide place`; what is set runs within its hour, and what finds no room in
+its data centre waits there, the dearest last. Rivals plan one service after the other, each in the room that those
+before take or still hold: in the order of the file, which is by chance, or who loses most by a request first. Printed are means over the seeds, in brackets the least and the most.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ STEPS_MOST: Final = 1000
 LARGEST: Final = 1e9
 """More servers, requests per second or money than this is a slip of the pen (chosen)."""
 COLUMNS_MOST: Final = 200_000
-"""Of a program; chosen: some eight services of 10 data centres, 100 networks and 24 steps, or a hundred of 5, 10 and 24,
-which compete for room: a quarter of a minute."""
+"""Of a program; chosen: some eight services of 10 data centres, 100 networks and 24 steps, or a hundred of 5, 10 and 24
+that compete for room take a quarter of a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +133,12 @@ class PlacementModel:
                 raise InputError(f"needs numbers in [0, {LARGEST:g}]", field=f"centres[{centre.name}]")
         if not (1 <= self.horizon <= STEPS_MOST and 0 < self.step_seconds <= 7 * 86_400):
             raise InputError(f"the horizon must be 1 to {STEPS_MOST} steps of at most a week", field="horizon")
+        self._check_services()
+
+    def _check_services(self) -> None:
         if not self.services:
             raise InputError("there is no service to place", field="services")
+        shape = (len(self.centres), len(self.networks))
         columns = self.horizon * (shape[0] + len(self.services) * (3 * shape[0] + shape[1]))
         for level in self.services:
             level.check()

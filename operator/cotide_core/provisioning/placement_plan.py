@@ -1,4 +1,4 @@
-"""A plan of placement: servers by service, data centre and step, how requests are split, what one more server would save.
+"""A plan of placement: servers by service, data centre and step, how requests are split, what one more would save.
 
 Made by `plan_placement` from a program and a solver; its first step only is carried out (Zhang and Boutaba 2014,
 Algorithm 1). Invariants: servers are whole; in the first step they fit beside what runs, and where all that the split

@@ -124,6 +124,8 @@ class PlaceSettings(Section):
     """Who answers the queries of centres and services."""
     horizon_steps: int = Field(default=24, ge=1, le=STEPS_MOST)
     """Steps that are planned for where no file says how many; as in the placement experiment."""
+    price_history_days: float = Field(default=0.0, ge=0, le=31)
+    """Of each ``price_query``, from which prices are foreseen; 0: the price of now holds for all steps."""
 
     @model_validator(mode="before")
     @classmethod
@@ -153,6 +155,8 @@ class PlaceSettings(Section):
         queries += [one.demand_queries for one in self.services.values()]
         if self.prometheus is None and any(queries):
             raise ValueError("priceQuery, delayQueries and demandQueries need prometheus: {url: ...}")
+        if self.price_history_days and not any(one.price_query for one in self.centres):
+            raise ValueError("priceHistoryDays is of a priceQuery, which no centre has")
         for name, service in self.services.items():
             wrong = sorted(service.demand_queries.keys() ^ set(self.networks))
             if service.demand_queries and wrong:

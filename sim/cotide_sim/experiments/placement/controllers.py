@@ -17,13 +17,11 @@ from cotide_core.provisioning.placement_model import PlacementOutlook
 from cotide_core.provisioning.placement_plan import ServicePlan, hold, plan_placement
 from cotide_core.provisioning.placement_program import PlacementProgram
 from cotide_predictors.capacity.network_demand import NetworkDemand
-from cotide_sim.experiments.placement.scenarios import DAY_STEPS, HORIZON, WEEK_STEPS, PlacementScenario
+from cotide_predictors.capacity.price_outlook import foreseen_prices
+from cotide_sim.experiments.placement.scenarios import DAY_STEPS, HORIZON, STEP_SECONDS, WEEK_STEPS, PlacementScenario
 from cotide_solvers.convex import ConvexSolver
 
 Floats = NDArray[np.float64]
-
-PRICE_MEMORY = 0.9
-"""What is left after a step of the distance between a price and the last week's mean (chosen on seeds 101 to 103)."""
 
 
 class PlacementController(Protocol):
@@ -93,16 +91,10 @@ class PredictiveControl:
         return self._reserve * found
 
     def _prices(self, now: int) -> Floats:
-        """Return (W, L): the price of now is known; later ones go back to the mean of the last week.
-
-        Not to the day before: one day's peaks come again at other hours, and servers moved for them move back.
-        """
-        ahead = np.arange(self._horizon)
+        """Return (W, L): the price of now is known; later ones go back to the mean of the last week."""
         if self._source == "oracle":
-            return self._price[np.minimum(now + ahead, len(self._price) - 1)]
-        mean = self._price[now - WEEK_STEPS : now + 1].mean(axis=0)
-        foreseen: Floats = mean + PRICE_MEMORY ** ahead[:, None] * (self._price[now] - mean)
-        return foreseen
+            return self._price[np.minimum(now + np.arange(self._horizon), len(self._price) - 1)]
+        return foreseen_prices(self._price[now - WEEK_STEPS : now + 1], self._horizon, STEP_SECONDS)
 
 
 class Nearest:
