@@ -4,9 +4,10 @@
 
 Worlds are generated: four services, three data centres, four networks; a lost request costs from 1e-5 to 1e-3, a
 replica takes 1 or 2 servers, rates come in daily waves and are known in advance to everybody. ``room`` is the capacity
-of all over the mean need. Turns are those of `cotide place`; what is set runs within its hour, and what finds no room in
-its data centre waits there, the dearest last. Rivals plan one service after the other, each in the room that those
-before take or still hold: in the order of the file, which is by chance, or who loses most by a request first. Printed are means over the seeds, in brackets the least and the most.
+of all over the mean need. Turns are those of `cotide place`; what is set runs within its hour, and what finds no room
+in its data centre waits there, the dearest last. Rivals plan one service after the other, each in the room that those
+before take or still hold: in the order of the file, which is by chance, or whom a server is worth most first. Printed
+are means over the seeds, in brackets the least and the most.
 """
 
 from __future__ import annotations
@@ -97,8 +98,14 @@ def by_chance(world: World) -> list[str]:
 
 
 def by_urgency(world: World) -> list[str]:
+    """Whom a server is worth most: by what its requests cost when they are lost."""
     services = world.settings.services
-    return sorted(services, key=lambda name: -services[name].penalty_per_request)
+
+    def worth(name: str) -> float:
+        one = services[name]
+        return one.penalty_per_request * one.service_rate / one.size
+
+    return sorted(services, key=worth, reverse=True)
 
 
 def ready(
@@ -117,7 +124,7 @@ def ready(
 
 
 class Outcome(NamedTuple):
-    """Money of all, of lost requests, and the share of requests that was lost by whom it costs most."""
+    """Money of all, of lost requests, and the share of requests lost by whom a server is worth most."""
 
     cost: float
     lost: float

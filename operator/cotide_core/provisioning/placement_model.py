@@ -170,7 +170,7 @@ class PlacementOutlook:
     ----------
     demand : (W, S, V) requests per second: the quantile that is the level of safety.
     price : (W, L) money for the hour of a server of size 1; carbon included where it is priced. May be negative.
-    available : (W, L) share of a data centre that is there, 0 when it is lost; None for all.
+    available : (L,) share of a data centre that is there, 0 when it is lost; None for all.
     """
 
     demand: Floats
@@ -191,6 +191,8 @@ class PlacementOutlook:
             raise InputError("a price is missing or not a number", field="price")
         if np.abs(self.price).max() > LARGEST:
             raise InputError(f"a price beyond {LARGEST:g} is no price", field="price")
+        if self.available is not None and self.available.shape != (len(model.centres),):
+            raise InputError(f"has shape {self.available.shape}", field="available")
         if self.available is not None and not ((self.available >= 0) & (self.available <= 1)).all():
             raise InputError("shares of data centres must lie in [0, 1]", field="available")
 

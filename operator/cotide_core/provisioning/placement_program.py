@@ -10,6 +10,9 @@ lost request costs most. Columns, for W steps, S services, L data centres, V net
     s (W, S, V)     requests per second that find no server, eq. 4
     o (W, L)        servers beyond the capacity, eq. 5
 
+What falls in a step frees its room in the next one: services that change places are planned to begin in time. In the
+first step that is `placement_plan`'s, who knows which of them can go at once.
+
 Penalties are linear and quadratic in s and o, which keeps the program's quadratic part diagonal. Modelled directly:
 the matrix is made once, a step fills two vectors. Two blocks of rows limit the first step only and bind nothing until
 `narrow` says so: what a service may have in a data centre, and what may be added in one.
@@ -81,6 +84,7 @@ class PlacementProgram:
         first = self.equalities + self.demand.size
         self.capacity = first + np.arange(over.size).reshape(over.shape)
         entries.add(self.capacity[:, None], n, sizes)
+        entries.add(self.capacity[1:, None], down[1:], sizes)
         entries.add(self.capacity, over, -1.0)
         self.overflow = self.capacity + over.size
         entries.add(self.overflow, over, 1.0)
@@ -122,7 +126,7 @@ class PlacementProgram:
         bound[self.demand] = -outlook.demand
         capacity = bound[self.capacity] = self._capacity(outlook)
         above = bound[self.overflow] = capacity * np.array([centre.overflow for centre in model.centres])
-        most = capacity[0] + above[0] + 1.0  # one more than there can be: they must not share the capacity's duals
+        most = capacity + above + 1.0  # one more than there can be: they must not share the capacity's duals
         bound[self.most] = most / self.sizes[:, None]
         bound[self.added] = most
         return QuadraticProgram(self.matrix, self._quadratic, cost, bound, self.equalities, self._shift)
@@ -143,5 +147,5 @@ class PlacementProgram:
         return room
 
     def _capacity(self, outlook: PlacementOutlook) -> Floats:
-        capacity = np.array([[centre.servers for centre in self.model.centres]] * self.model.horizon)
+        capacity = np.array([centre.servers for centre in self.model.centres], dtype=np.float64)
         return capacity if outlook.available is None else capacity * outlook.available

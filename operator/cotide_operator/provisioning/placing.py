@@ -261,7 +261,7 @@ def _planned(
     waits = np.array([bool(back) or any(one.ready < one.replicas for one in found) for found in of_each])
     there = [float(seen[services[0]][name] is not None) for name in names]
     of_all = np.stack([demand[service] for service in services], axis=1)
-    outlook = PlacementOutlook(of_all, price, np.array([there] * len(price)))
+    outlook = PlacementOutlook(of_all, price, np.array(there))
     hours = settings.step_seconds / 3600.0
     model = _model(settings, reserved, len(of_all), STAYING * hours * float(np.abs(price).max()))
     plan = plan_placement(PlacementProgram(model), ConvexSolver(), now, outlook, waits)

@@ -77,7 +77,7 @@ def test_demand_above_all_capacity_is_unserved():
 
 
 def test_a_lost_data_centre_is_left_for_the_others():
-    available = np.array([[0.0, 1.0]])
+    available = np.array([0.0, 1.0])
     plan = planned(model(horizon=1), [[100.0]], [[1.0, 9.0]], servers=[4, 0], available=available)
     assert plan.servers[0].tolist() == [0, 4]
 

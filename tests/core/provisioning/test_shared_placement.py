@@ -104,6 +104,18 @@ def test_who_must_yield_yields_although_nobody_can_have_the_room_before_it_is_go
     assert first(planned(what, [150.0, 100.0], [[6.0], [0.0]], [True, False])) == [[2], [0]]
 
 
+def test_who_must_move_for_a_rise_that_is_foreseen_begins_a_step_before_it() -> None:
+    """The first can stand in the second place, too; of the second service 100 requests a second come in the next step."""
+    services = (level(1e-3), level(2e-3))
+    delays = np.array([[0.08, 0.08], [0.08, np.inf]])
+    centres = (DataCentre("a", 4.0), DataCentre("b", 4.0))
+    what = PlacementModel(centres, ("x", "y"), delays, np.zeros((2, 2)), services, horizon=3)
+    rates = np.array([[[100.0, 0.0], [0.0, coming]] for coming in (0.0, 100.0, 100.0)])
+    outlook = PlacementOutlook(rates, np.broadcast_to([1.0, 2.0], (3, 2)))
+    plan = plan_placement(PlacementProgram(what), ConvexSolver(), np.array([[4.0, 0.0], [0.0, 0.0]]), outlook)
+    assert first(plan) == [[0, 4], [0, 0]]
+
+
 def test_what_a_service_leaves_behind_is_not_given_away_before_it_has_arrived_elsewhere() -> None:
     """The first moves from the first place to the second, of which the second service can use none."""
     what = model((level(2e-3), level(2e-3)), (4.0, 4.0))
@@ -189,12 +201,13 @@ def test_one_program_never_costs_more_than_one_after_the_other(seed: int, room: 
     world = World(seed, room)
     program = PlacementProgram(world.model(0, 1, 2))
     together = ConvexSolver().solve(program.fill(np.zeros((3, 3)), world.outlook(0, 1, 2))).cost
-    taken, in_order = np.zeros((4, 3)), 0.0
+    taken, in_order = np.zeros(3), 0.0
     for service in range(3):
         own = PlacementProgram(world.model(service))
         solved = ConvexSolver().solve(own.fill(np.zeros((1, 3)), world.outlook(service, taken=taken)))
         in_order += solved.cost
-        taken += solved.x[own.blocks[1][:, 0]] * world.services[service].size
+        there = solved.x[own.blocks[1][:, 0]] + solved.x[own.blocks[3][:, 0]]
+        taken += there.max(axis=0) * world.services[service].size
     assert together <= in_order * (1 + 1e-6) + 1e-9
 
 
