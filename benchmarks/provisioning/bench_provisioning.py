@@ -61,19 +61,20 @@ def placement_steps(rng: np.random.Generator, *, quadratic: bool) -> Callable[[i
         tuple(f"v{number}" for number in range(networks)),
         rng.uniform(0.005, 0.16, (centres, networks)),
         rng.uniform(0, 1e-7, (centres, networks)),
-        level,
+        (level,),
         3600.0,
         HORIZON,
     )
     program, solver = PlacementProgram(model), ConvexSolver()
-    base, servers = rng.uniform(5, 200, networks), np.zeros(centres)
+    base, servers = rng.uniform(5, 200, networks), np.zeros((1, centres))
 
     def step(begin: int) -> None:
         nonlocal servers
         times = np.arange(begin, begin + HORIZON)
         demand = base[None] * (1 + 0.6 * np.sin(times / 4)[:, None])
         price = 0.1 + 0.05 * np.sin(times[:, None] / 3 + np.arange(centres)[None])
-        servers = plan_placement(program, solver, servers, PlacementOutlook(demand, price)).servers[0]
+        plan = plan_placement(program, solver, servers, PlacementOutlook(demand[:, None], price))
+        servers = plan.services[0].servers[:1]
 
     return step
 

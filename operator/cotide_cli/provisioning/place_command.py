@@ -57,13 +57,13 @@ def command(
     output: str,
 ) -> None:
     """Plan, and with --apply carry out, the replicas of services in several clusters: one step of them, or all."""
-    from cotide_cli.provisioning.place_turns import LostClusters, PassedRows, PlacementFiles, follow, take
+    from cotide_cli.provisioning.place_turns import LostClusters, Memory, PlacementFiles, follow, take
 
     if turns and not watch:
         raise InputError("goes with --watch only", field="--turns")
     files, lost = PlacementFiles(file, demand, prices, kubeconfig), LostClusters.read(state)
     if not watch:
-        _show(run_until_told(take(files, lost, PassedRows(), apply=apply_it)), output)
+        _show(run_until_told(take(files, lost, Memory(), apply=apply_it)), output)
         return
     with contextlib.suppress(StoppedError):
         run_until_told(follow(files, lost, partial(_show_next, output=output), apply=apply_it, turns=turns))
@@ -103,7 +103,7 @@ def _print(taken: Taken) -> None:
 
 def _print_turn(turn: Turn, seen: Mapping[str, Seen | None], applied: bool) -> None:
     lines = [["centre", "now", "ready", "wanted", "what", "one server more saves"]]
-    for (name, one), worth in zip(seen.items(), turn.plan.worth_of_server, strict=True):
+    for (name, one), worth in zip(seen.items(), turn.worth_of_server, strict=True):
         what = "as it is"
         if name in turn.lost:
             what = "lost: its demand goes to the others"

@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import numpy as np
@@ -28,7 +28,7 @@ from cotide_core.provisioning.placement_model import LARGEST, STEPS_MOST
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import load_credentials
 from cotide_operator.config.yaml_lines import line_of, load, written
-from cotide_operator.provisioning.place_queries import demand_histories, foreseen, queried
+from cotide_operator.provisioning.place_queries import PriceHistories, PriceHistory, demand_histories, foreseen, queried
 from cotide_operator.provisioning.placing import (
     ONE_SERVICE,
     CentreSettings,
@@ -40,6 +40,7 @@ from cotide_operator.provisioning.placing import (
     plan_turns,
     scale,
 )
+from cotide_predictors.capacity.price_outlook import foreseen_prices
 
 if TYPE_CHECKING:
     from cotide_sim.traces.rows import Row
@@ -153,6 +154,22 @@ class PassedRows:
 
 
 @dataclass(frozen=True, slots=True)
+class Memory:
+    """What is kept from turn to turn but for lost clusters; a restart begins anew."""
+
+    passed: PassedRows = field(default_factory=PassedRows)
+    prices: PriceHistories = field(default_factory=PriceHistories)
+
+
+class Told(NamedTuple):
+    """What a Prometheus said: by centre the price that holds, or its history; by service that of demand."""
+
+    prices: Mapping[str, float]
+    price_histories: Mapping[str, PriceHistory]
+    demand_histories: Mapping[str, Floats]
+
+
+@dataclass(frozen=True, slots=True)
 class Taken:
     """One turn as it was taken."""
 
@@ -164,7 +181,7 @@ class Taken:
     applied: bool
 
 
-async def take(files: PlacementFiles, lost: LostClusters, passed: PassedRows, *, apply: bool) -> Taken:
+async def take(files: PlacementFiles, lost: LostClusters, memory: Memory, *, apply: bool) -> Taken:
     """Plan one turn, and with ``apply`` carry it out.
 
     Raises
@@ -172,11 +189,18 @@ async def take(files: PlacementFiles, lost: LostClusters, passed: PassedRows, *,
     InputError, ClusterError
         When nothing can be planned, or not all could be set.
     """
-    settings, queried_prices = await queried(read_settings(files.file))
+    settings, prices = await queried(read_settings(files.file))
     if not settings.networks:
         raise InputError("no centre has delays or delayQueries", file=str(files.file), field="centres")
-    histories = await demand_histories(settings, time.time())
-    demand, price = _forecasts(files, settings, queried_prices, histories, passed)
+    now = time.time()
+    histories = await demand_histories(settings, now)
+    price_histories, wrong = await memory.prices.ask(settings, now)
+    for centre, error in wrong.items():
+        is_known = centre in price_histories
+        if not is_known and files.prices is None:
+            raise error
+        click.echo(f"cotide: {error}; {'what it told last' if is_known else files.prices} is used", err=True)
+    demand, price = _forecasts(files, settings, Told(prices, price_histories, histories), memory.passed)
     seen = await _look(settings, files.kubeconfig)
     turns = plan_turns(settings, demand, price, seen, sorted(lost.names))
     gone = {name for turn in turns.values() for name in turn.lost}
@@ -206,11 +230,11 @@ async def follow(
     InputError, ClusterError
         When the first turn fails; a later one that does is said, and the next is taken in its time.
     """
-    passed, number, pause = PassedRows(monotonic), 0, 0.0
+    memory, number, pause = Memory(PassedRows(monotonic)), 0, 0.0
     while True:
         began = monotonic()
         try:
-            taken = await take(files, lost, passed, apply=apply)
+            taken = await take(files, lost, memory, apply=apply)
         except (ClusterError, InputError) as error:
             if not number:
                 raise
@@ -251,21 +275,22 @@ def read_settings(file: Path) -> PlaceSettings:
 def _forecasts(
     files: PlacementFiles,
     settings: PlaceSettings,
-    queried_prices: Mapping[str, float],
-    histories: Mapping[str, Floats],
+    told: Told,
     passed: PassedRows,
 ) -> tuple[dict[str, Floats], Floats]:
     """Return demand by service, and (rows, centres) prices.
 
-    Prices queried hold for all rows, others are a file's; demand is foreseen from its history, or a file's.
+    Both are foreseen from their history where there is one, or a file's; a price alone holds for all rows.
     """
+    histories = told.demand_histories
     columns = {
         (service, network): network if settings.is_of_one else f"{service}/{network}"
         for service in settings.services
         if service not in histories
         for network in settings.networks
     }
-    asked = [centre.name for centre in settings.centres if centre.name not in queried_prices]
+    known = told.prices.keys() | told.price_histories.keys()
+    asked = [centre.name for centre in settings.centres if centre.name not in known]
     rates, given = _of_files(files, settings, list(columns.values()), asked, passed)
     lengths = {path: len(found) for path, found in ((files.demand, rates), (files.prices, given)) if found is not None}
     rows = min(lengths.values(), default=settings.horizon_steps)  # one of the files may be the newer
@@ -273,9 +298,11 @@ def _forecasts(
         words = f"has {rows} rows from now on, at most {STEPS_MOST} steps are planned for"
         raise InputError(words, file=str(next(iter(lengths))))
     of_column = {} if given is None else dict(zip(asked, given[:rows].T, strict=True))
-    price = np.stack(
-        [of_column.get(one.name, np.full(rows, queried_prices.get(one.name, 0.0))) for one in settings.centres], axis=1
-    )
+    for name, value in told.prices.items():
+        of_column[name] = np.full(rows, value)
+    for name, history in told.price_histories.items():
+        of_column[name] = foreseen_prices(history.values, rows, settings.step_seconds, history.age_seconds)
+    price = np.stack([of_column[one.name] for one in settings.centres], axis=1)
     demand = {
         service: foreseen(settings.services[service], history, settings.step_seconds, rows)
         for service, history in histories.items()
@@ -419,7 +446,7 @@ def _turn_data(taken: Taken, service: str) -> dict[str, Any]:
         "back": list(turn.back),
         "plannedFor": dict(zip(taken.settings.networks, map(float, taken.demand[service][0]), strict=True)),
         "unserved": float(turn.plan.unserved[0].sum()),
-        "worthOfOneServerMore": dict(zip(seen, map(float, turn.plan.worth_of_server), strict=True)),
+        "worthOfOneServerMore": dict(zip(seen, map(float, turn.worth_of_server), strict=True)),
         "cost": turn.plan.cost,
         "applied": taken.applied,
     }

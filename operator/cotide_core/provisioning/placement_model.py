@@ -1,7 +1,8 @@
 """What a placement of servers over data centres is planned for: data centres, access networks, delays and costs.
 
 Made by the experiments and by `cotide place`; read by `placement_program`. Zhang and Boutaba 2014, sec. II: a bipartite
-graph of data centres L and access networks V, servers x of identical size. The gate for bad input, as `capacity_model`.
+graph of data centres L and access networks V, servers x of identical size. Beyond it: S services that share the data
+centres, each with servers (replicas) of its own size. The gate for bad input, as `capacity_model`.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from typing import Final
 import numpy as np
 
 from cotide_core.errors import InputError
-from cotide_core.provisioning.programs import Booleans, Floats
+from cotide_core.provisioning.programs import Floats
 
 STEPS_MOST: Final = 1000
 """Steps of a horizon; chosen: six weeks of hours."""
 LARGEST: Final = 1e9
 """More servers, requests per second or money than this is a slip of the pen (chosen)."""
+COLUMNS_MOST: Final = 200_000
+"""Of a program; chosen: some eight services of 10 data centres, 100 networks and 24 steps, or a hundred of 5, 10 and 24
+that compete for room take a quarter of a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ class DataCentre:
 
 @dataclass(frozen=True, slots=True)
 class ServiceLevel:
-    """How fast a service must answer and what it costs when it does not.
+    """How fast a service must answer, what it costs when it does not, and what a server of it takes.
 
     Attributes
     ----------
@@ -51,6 +55,8 @@ class ServiceLevel:
     variability : (c_a^2 + c_s^2) / 2 of Kingman's approximation; 1 for Poisson arrivals and exponential service.
     penalty : money per request that finds no server fast enough: the linear part of h in eq. 4.
     quadratic_penalty : money per hour and (request per second)^2: what makes h steeper where much is missing.
+    size : what a server of this service takes of a data centre's ``servers``, and of their price.
+    name : of the service, for messages; empty where there is one.
     """
 
     delay_seconds: float
@@ -58,6 +64,30 @@ class ServiceLevel:
     variability: float = 1.0
     penalty: float = 1e-4
     quadratic_penalty: float = 0.0
+    size: float = 1.0
+    name: str = ""
+
+    def check(self) -> None:
+        """Raise InputError, one sentence, when it makes no sense."""
+        field = f"services[{self.name}]" if self.name else "services"
+        if not (self.delay_seconds > 0 and self.service_rate > 0 and self.variability >= 0):
+            raise InputError("needs a delay and a service rate above 0", field=field)
+        if not (0 <= self.penalty <= LARGEST and 0 <= self.quadratic_penalty <= LARGEST):
+            raise InputError(f"penalties must lie in [0, {LARGEST:g}]", field=f"{field}.penalty")
+        if not 0 < self.size <= LARGEST:
+            raise InputError(f"must lie in (0, {LARGEST:g}]", field=f"{field}.size")
+
+    def servers_per_rate(self, delays: Floats) -> Floats:
+        """Return servers that a request per second needs, the a^lv of eq. 4; inf where ``delays``, seconds, forbid it.
+
+        Kingman's q = rho / (1 - rho) c / mu is solved for rho at what propagation leaves of the delay:
+        rho = q / (q + c / mu), a = 1 / (rho mu).
+        """
+        left = self.delay_seconds - delays
+        with np.errstate(divide="ignore", invalid="ignore"):
+            load = left / (left + self.variability / self.service_rate)
+            needed: Floats = np.where((left > 0) & np.isfinite(delays), 1.0 / (load * self.service_rate), np.inf)
+        return needed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,6 +100,7 @@ class PlacementModel:
     networks : names of the V access networks.
     delays : (L, V) seconds of propagation, the d^lv; inf where there is no path.
     egress : (L, V) money per request that crosses, >= 0.
+    services : S of them, which share the data centres.
     overflow_penalty : money per hour for a server beyond a data centre's capacity; eq. 5.
     """
 
@@ -77,7 +108,7 @@ class PlacementModel:
     networks: tuple[str, ...]
     delays: Floats
     egress: Floats
-    level: ServiceLevel
+    services: tuple[ServiceLevel, ...]
     step_seconds: float = 3600.0
     horizon: int = 24
     overflow_penalty: float = 10.0
@@ -100,33 +131,35 @@ class PlacementModel:
             numbers = (centre.servers, centre.on_cost, centre.off_cost, centre.overflow)
             if not all(np.isfinite(number) and 0 <= number <= LARGEST for number in numbers):
                 raise InputError(f"needs numbers in [0, {LARGEST:g}]", field=f"centres[{centre.name}]")
-        level = self.level
-        if not (level.delay_seconds > 0 and level.service_rate > 0 and level.variability >= 0):
-            raise InputError("needs a delay and a service rate above 0", field="level")
-        if not (0 <= level.penalty <= LARGEST and 0 <= level.quadratic_penalty <= LARGEST):
-            raise InputError(f"penalties must lie in [0, {LARGEST:g}]", field="level.penalty")
         if not (1 <= self.horizon <= STEPS_MOST and 0 < self.step_seconds <= 7 * 86_400):
             raise InputError(f"the horizon must be 1 to {STEPS_MOST} steps of at most a week", field="horizon")
-        if not self.usable().any():
-            raise InputError("no data centre is near enough to any network for the delay asked for", field="delays")
+        self._check_services()
+
+    def _check_services(self) -> None:
+        if not self.services:
+            raise InputError("there is no service to place", field="services")
+        shape = (len(self.centres), len(self.networks))
+        columns = self.horizon * (shape[0] + len(self.services) * (3 * shape[0] + shape[1]))
+        for level in self.services:
+            level.check()
+            near = int(np.isfinite(level.servers_per_rate(self.delays)).sum())
+            if not near:
+                words = f" of {level.name}" if level.name else ""
+                raise InputError(
+                    f"no data centre is near enough to any network for the delay asked for{words}", field="delays"
+                )
+            columns += self.horizon * near
+        if columns > COLUMNS_MOST:
+            raise InputError(
+                f"{len(self.services)} services, {shape[0]} data centres, {shape[1]} networks and {self.horizon} steps "
+                f"need {columns} variables, at most {COLUMNS_MOST} are planned with: plan fewer steps or services at "
+                "once",
+                field="services",
+            )
 
     def servers_per_rate(self) -> Floats:
-        """Return (L, V): servers that a request per second needs, the a^lv of eq. 4; inf where delay forbids it.
-
-        Kingman's q = rho / (1 - rho) c / mu is solved for rho at what propagation leaves of the delay:
-        rho = q / (q + c / mu), a = 1 / (rho mu).
-        """
-        left = self.level.delay_seconds - self.delays
-        rate = self.level.service_rate
-        with np.errstate(divide="ignore", invalid="ignore"):
-            load = left / (left + self.level.variability / rate)
-            needed: Floats = np.where((left > 0) & np.isfinite(self.delays), 1.0 / (load * rate), np.inf)
-        return needed
-
-    def usable(self) -> Booleans:
-        """Return (L, V): whether a data centre can serve a network within the delay."""
-        usable: Booleans = np.isfinite(self.servers_per_rate())
-        return usable
+        """Return (S, L, V): servers that a request per second needs; inf where delay forbids it."""
+        return np.stack([level.servers_per_rate(self.delays) for level in self.services])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,9 +168,9 @@ class PlacementOutlook:
 
     Attributes
     ----------
-    demand : (W, V) requests per second: the quantile that is the level of safety.
-    price : (W, L) money for a server's hour; carbon included where it is priced. May be negative.
-    available : (W, L) share of a data centre that is there, 0 when it is lost; None for all.
+    demand : (W, S, V) requests per second: the quantile that is the level of safety.
+    price : (W, L) money for the hour of a server of size 1; carbon included where it is priced. May be negative.
+    available : (L,) share of a data centre that is there, 0 when it is lost; None for all.
     """
 
     demand: Floats
@@ -146,7 +179,7 @@ class PlacementOutlook:
 
     def check(self, model: PlacementModel) -> None:
         """Raise InputError, one sentence, when the outlook can't be planned for."""
-        if self.demand.shape != (model.horizon, len(model.networks)):
+        if self.demand.shape != (model.horizon, len(model.services), len(model.networks)):
             raise InputError(f"has shape {self.demand.shape} for {model.horizon} steps", field="demand")
         if self.price.shape != (model.horizon, len(model.centres)):
             raise InputError(f"has shape {self.price.shape} for {model.horizon} steps", field="price")
@@ -158,6 +191,8 @@ class PlacementOutlook:
             raise InputError("a price is missing or not a number", field="price")
         if np.abs(self.price).max() > LARGEST:
             raise InputError(f"a price beyond {LARGEST:g} is no price", field="price")
+        if self.available is not None and self.available.shape != (len(model.centres),):
+            raise InputError(f"has shape {self.available.shape}", field="available")
         if self.available is not None and not ((self.available >= 0) & (self.available <= 1)).all():
             raise InputError("shares of data centres must lie in [0, 1]", field="available")
 

@@ -1,23 +1,45 @@
-"""A plan of placement: servers by data centre and step, how requests are split, and what one more server would save.
+"""A plan of placement: servers by service, data centre and step, how requests are split, what one more would save.
 
 Made by `plan_placement` from a program and a solver; its first step only is carried out (Zhang and Boutaba 2014,
-Algorithm 1). Invariant: servers are whole and never below what the split needs; requests are split in shares that sum
-to 1 for every network that is served at all.
+Algorithm 1). Invariants: servers are whole; in the first step they fit beside what runs, and where all that the split
+needs does, they are never below it; requests are split in shares that sum to 1 for every network that is served at all.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from cotide_core.errors import InputError
 from cotide_core.provisioning.placement_model import PlacementOutlook
 from cotide_core.provisioning.placement_program import PlacementProgram
-from cotide_core.provisioning.programs import Floats, QuadraticSolver, Status
+from cotide_core.provisioning.placement_rounding import fitted, moving, rounded_up, too_full
+from cotide_core.provisioning.programs import Booleans, Floats, QuadraticProgram, QuadraticSolver, Solution, Status
 
-ROUNDING = 1e-4
-"""An interior-point solver's 3.00005 servers are three."""
+ATTEMPTS: Final = 6
+"""At whole servers that fit, each of which narrows the program; chosen: what is left then is cut off."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ServicePlan:
+    """What the controller wants of one service.
+
+    Attributes
+    ----------
+    servers : (W, L) whole servers.
+    exact : (W, L) before rounding up.
+    split : (L, V) share of a network's requests that goes to each data centre at the first step.
+    unserved : (W, V) requests per second that find no server.
+    cost : of the horizon, in money, but for what servers beyond a capacity cost.
+    """
+
+    servers: Floats
+    exact: Floats
+    split: Floats
+    unserved: Floats
+    cost: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,27 +48,33 @@ class PlacementPlan:
 
     Attributes
     ----------
-    servers : (W, L) whole servers.
-    exact : (W, L) before rounding up.
-    split : (L, V) share of a network's requests that goes to each data centre at the first step.
-    unserved : (W, V) requests per second that find no server.
+    services : S plans.
     worth_of_server : (L,) money that one more server of capacity here would save over the horizon.
+    scarce : (L,) where services rise in the first step into room that is not free before others fall.
     cost : of the horizon, in money.
+    steps : iterations of the solver.
     """
 
-    servers: Floats
-    exact: Floats
-    split: Floats
-    unserved: Floats
+    services: tuple[ServicePlan, ...]
     worth_of_server: Floats
+    scarce: Booleans
     cost: float
     steps: int
 
 
 def plan_placement(
-    program: PlacementProgram, solver: QuadraticSolver, servers: Floats, outlook: PlacementOutlook
+    program: PlacementProgram,
+    solver: QuadraticSolver,
+    servers: Floats,
+    outlook: PlacementOutlook,
+    waits: Booleans | None = None,
 ) -> PlacementPlan:
     """Fill, solve, round up.
+
+    Parameters
+    ----------
+    servers : (S, L) that run now.
+    waits : (S,) services of which nothing goes in this step; of one that is to have more elsewhere nothing does anyway.
 
     Raises
     ------
@@ -54,35 +82,92 @@ def plan_placement(
         When the input can't be planned for, or the solver found no optimum: the caller keeps its last plan.
     """
     filled = program.fill(servers, outlook)
-    solved = solver.solve(filled)
-    if solved.status is not Status.OPTIMAL:
-        raise InputError(f"the solver found no plan: the program is {solved.status.value}", field="placement plan")
+    waiting = np.zeros(len(servers), np.bool_) if waits is None else waits
+    solved, first, scarce, steps = _in_whole(program, solver, filled, servers, waiting)
     x, n, _, _, short, _ = (np.maximum(solved.x[block], 0.0) for block in program.blocks)
     model = program.model
-    rates = np.zeros((len(model.centres), len(model.networks)))
-    rates[program.pairs[:, 0], program.pairs[:, 1]] = x[0] * program.rate
-    total = rates.sum(axis=0, keepdims=True)
+    rates = np.zeros((len(model.services), len(model.centres), len(model.networks)))
+    rates[tuple(program.triples.T)] = x[0] * program.rate
+    total = rates.sum(axis=1, keepdims=True)
     # What serves less than a thousandth of a request per second is a solver's noise.
     split = np.divide(rates, total, out=np.zeros_like(rates), where=total > 1e-3)
-    return PlacementPlan(
-        servers=np.ceil(n - ROUNDING).clip(min=0.0),
-        exact=n,
-        split=split,
-        unserved=short,
-        worth_of_server=np.maximum(-solved.row_duals[program.capacity], 0.0).sum(axis=0),
-        cost=solved.cost,
-        steps=solved.steps,
-    )
+    whole = rounded_up(n)
+    whole[0] = first
+    money = filled.cost * solved.x + filled.quadratic * solved.x**2 / 2.0
+    costs = np.bincount(program.owner, money).tolist()
+    plans = [
+        ServicePlan(whole[:, one], n[:, one], split[one], short[:, one], costs[one])
+        for one in range(len(model.services))
+    ]
+    worth = np.maximum(-solved.row_duals[program.capacity], 0.0).sum(axis=0)
+    worth += np.maximum(-solved.row_duals[program.added], 0.0)
+    return PlacementPlan(tuple(plans), worth, scarce, solved.cost, steps)
 
 
-def hold(before: Floats, wanted: Floats, needed: Floats, band: float) -> Floats:
+def _in_whole(
+    program: PlacementProgram, solver: QuadraticSolver, filled: QuadraticProgram, now: Floats, waits: Booleans
+) -> tuple[Solution, Floats, Booleans, int]:
+    """Return the solution, (S, L) whole servers of its first step that fit, where not all can stay, and iterations.
+
+    Where they do not fit, the program is solved again: what falls is held to it, others rise only into what is free
+    then; and what had to be rounded down is held there, so that others take over what it no longer serves.
+    """
+    room, sizes = program.room(filled), program.sizes
+    most, added = np.full(now.shape, np.inf), np.full(len(room), np.inf)
+    solved = _solved(solver, filled)
+    steps = solved.steps
+    counts = rounded_up(solved.x[program.blocks[1][0]])
+    scarce = too_full(counts, now, np.ones_like(waits), sizes, room)
+    stays = moving(counts, now, waits)
+    for attempt in range(ATTEMPTS):
+        full = too_full(counts, now, stays, sizes, room)
+        if not full.any():
+            break
+        if attempt:
+            exact = np.maximum(solved.x[program.blocks[1][0]], 0.0)
+            fit = fitted(exact, now, stays, sizes, room, _worth(program, solved))
+            if attempt == ATTEMPTS - 1:
+                counts = fit
+                break
+            most = np.where(fit < counts, fit, most)
+        most = np.where(full & (counts < now), np.minimum(counts, most), most)
+        held = np.where(stays[:, None], now, np.minimum(counts, now))
+        added = np.minimum(added, np.maximum(room - sizes @ held, 0.0))
+        solved = _solved(solver, program.narrow(filled, most, added))
+        steps += solved.steps
+        counts = rounded_up(solved.x[program.blocks[1][0]])
+        stays = stays | moving(counts, now, waits)
+    return solved, counts, scarce, steps
+
+
+def _solved(solver: QuadraticSolver, program: QuadraticProgram) -> Solution:
+    solved = solver.solve(program)
+    if solved.status is not Status.OPTIMAL:
+        raise InputError(f"the solver found no plan: the program is {solved.status.value}", field="placement plan")
+    return solved
+
+
+def _worth(program: PlacementProgram, solved: Solution) -> Floats:
+    """Return (S, L) money that a server saves in the first step by the requests that it would serve."""
+    service_of, centre_of, network_of = program.triples.T
+    x = np.maximum(solved.x[program.blocks[0][0]], 0.0)
+    saved = np.maximum(-solved.row_duals[program.demand[0]], 0.0)[service_of, network_of] * program.rate
+    shape = (len(program.model.services), len(program.model.centres))
+    money, there = np.zeros(shape), np.zeros(shape)
+    np.add.at(money, (service_of, centre_of), x * saved)
+    np.add.at(there, (service_of, centre_of), x)
+    worth: Floats = np.divide(money, there, out=np.zeros(shape), where=there > 0)
+    return worth
+
+
+def hold(before: Floats, wanted: Floats, needed: Floats, band: Floats | float) -> Floats:
     """Return (L,) servers with hysteresis: small changes are left alone, unless more is needed than is there.
 
     Parameters
     ----------
     before, wanted : (L,) servers now and in the plan.
     needed : (L,) servers without which requests would wait.
-    band : share of ``before`` within which a change is not worth making, >= 0; beyond the paper.
+    band : share of ``before`` within which a change is not worth making, >= 0, of all or (L,); beyond the paper.
     """
     small = np.abs(wanted - before) <= band * before
     return np.where(small & (before >= needed), before, wanted)

@@ -1,9 +1,9 @@
 """Demand, prices and delays as a Prometheus tells them.
 
-Called by `cotide place`, before a turn is planned. Prices and delays of now hold for all steps to come: a forecast of
-prices is a file's to give. Of demand its history is asked for, which forecasts are made from. Invariant: an answer that
-is missing, not a number or more than one ends the turn with a sentence that names what was asked for, and nothing is
-set.
+Called by `cotide place`, before a turn is planned. Delays of now hold for all steps to come. Of demand, and of prices
+where days of it are wanted, the history is asked for, which forecasts are made from. Invariant: an answer that is
+missing, not a number or more than one ends the turn with a sentence that names what was asked for, and nothing is set;
+but for a history of prices the last good one stands, or a file.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class Span(NamedTuple):
     steps: int
 
     @classmethod
-    def until(cls, now_seconds: float, step_seconds: float) -> Span:
+    def until(cls, now_seconds: float, step_seconds: float, seconds: float = HISTORY_SECONDS) -> Span:
         """Return the steps that have ended; they end at whole multiples of a step, so that each turn sees the same."""
-        count = max(1, min(HISTORY_STEPS, int(HISTORY_SECONDS / step_seconds)))
+        count = max(1, min(HISTORY_STEPS, int(seconds / step_seconds)))
         last = math.floor(now_seconds / step_seconds) * step_seconds
         return cls(last - (count - 1) * step_seconds, step_seconds, count)
 
@@ -72,7 +72,11 @@ async def queried(settings: PlaceSettings) -> tuple[PlaceSettings, dict[str, flo
         When an answer can't be used.
     """
     questions = {
-        **{(one.name, "price"): one.price_query for one in settings.centres if one.price_query},
+        **{
+            (one.name, "price"): one.price_query
+            for one in settings.centres
+            if one.price_query and not settings.price_history_days
+        },
         **{
             (one.name, f"delay to {network}"): query
             for one in settings.centres
@@ -113,13 +117,9 @@ async def demand_histories(settings: PlaceSettings, now_seconds: float) -> dict[
         client = PrometheusClient(session, settings.prometheus)
 
         async def one(service: str, network: str) -> Floats:
-            query = asked[service].demand_queries[network]
-            parameters = {"query": query, "start": f"{span.first:.3f}", "end": f"{span.last:.3f}"}
-            parameters["step"] = f"{span.step_seconds:.3f}"
             try:
                 async with turns:
-                    answer = await client.answer("/api/v1/query_range", parameters, RANGE_LIMITS)
-                return history_of(answer, span)
+                    return history_of(await _range(client, asked[service].demand_queries[network], span), span)
             except CotideError as error:
                 of_service = f" for {service}" if service else ""
                 where = f"services.{service}.demandQueries" if service else "demandQueries"
@@ -146,6 +146,62 @@ def foreseen(service: ServiceSettings, history: Floats, step_seconds: float, ste
         demand.update(rates)
     found: Floats = np.minimum(demand.predict(steps, service.demand_quantile), LARGEST)
     return found
+
+
+class PriceHistory(NamedTuple):
+    """(H,) money for the hour of a server, and how long ago the latest was asked for; 0 for an answer of now."""
+
+    values: Floats
+    age_seconds: float = 0.0
+
+
+class PriceHistories:
+    """Histories of prices by centre, of which the last good ones are kept from turn to turn."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], tuple[Floats, float]] = {}
+
+    async def ask(
+        self, settings: PlaceSettings, now_seconds: float
+    ) -> tuple[dict[str, PriceHistory], dict[str, InputError]]:
+        """Return those that are known, the last good one where an answer can't be used, and what was wrong there."""
+        asked = {one.name: one.price_query for one in settings.centres if one.price_query}
+        if not settings.price_history_days or not asked:
+            return {}, {}
+        assert settings.prometheus is not None  # noqa: S101 - for mypy: the settings ask for it
+        seconds = settings.price_history_days * 86_400.0
+        step = max(settings.step_seconds, seconds / HISTORY_STEPS)
+        span, turns = Span.until(now_seconds, step, seconds), asyncio.Semaphore(AT_ONCE)
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)) as session:
+            client = PrometheusClient(session, settings.prometheus)
+
+            async def one(centre: str, query: str) -> Floats | InputError:
+                try:
+                    async with turns:
+                        answer = await _range(client, query, span)
+                    values = history_of(answer, span, least=-LARGEST, what="money an hour")
+                    return values[np.isfinite(values)]
+                except CotideError as error:
+                    return InputError(f"the price of {centre} is not known: {error}", field=f"{centre}.priceQuery")
+
+            answers = await asyncio.gather(*(one(*about) for about in asked.items()))
+        wrong = {}
+        for about, answer in zip(asked.items(), answers, strict=True):
+            if isinstance(answer, InputError):
+                wrong[about[0]] = answer
+            else:
+                self._known[about] = (answer, span.last)
+        self._known = {about: known for about, known in self._known.items() if about in asked.items()}
+        return {
+            centre: PriceHistory(values, max(span.last - last, 0.0))
+            for (centre, _), (values, last) in self._known.items()
+        }, wrong
+
+
+async def _range(client: PrometheusClient, query: str, span: Span) -> Mapping[str, Any]:
+    parameters = {"query": query, "start": f"{span.first:.3f}", "end": f"{span.last:.3f}"}
+    parameters["step"] = f"{span.step_seconds:.3f}"
+    return await client.answer("/api/v1/query_range", parameters, RANGE_LIMITS)
 
 
 async def _ask(source: PrometheusSourceSettings, questions: dict[tuple[str, str], str]) -> dict[tuple[str, str], float]:
@@ -179,16 +235,18 @@ def number_of(answer: Mapping[str, Any]) -> float:
     return value
 
 
-def history_of(answer: Mapping[str, Any], span: Span) -> Floats:
+def history_of(
+    answer: Mapping[str, Any], span: Span, *, least: float = 0.0, what: str = "requests per second"
+) -> Floats:
     """Return (steps,) values of the one series of an answer; nan before the first of them.
 
-    A step that has no number keeps the one before.
+    A step that has no number keeps the one before. ``what``: is asked for, which is nowhere below ``least``.
 
     Raises
     ------
     InputError
-        When there is none or more than one, a value is below 0 or beyond `LARGEST`, too few steps have a number, or
-        none of the last two has.
+        When there is none or more than one, a value is below ``least`` or beyond `LARGEST`, too few steps have a
+        number, or none of the last two has.
     """
     series = _only(_data(answer).get("result"), "series")
     samples = series.get("values") if isinstance(series, dict) else None
@@ -199,9 +257,9 @@ def history_of(answer: Mapping[str, Any], span: Span) -> Floats:
         if 0 <= index < span.steps:
             values[index] = _number(sample)
     known = np.isfinite(values)
-    wrong = values[known & ((values < 0) | (values > LARGEST))]
+    wrong = values[known & ((values < least) | (values > LARGEST))]
     if len(wrong):
-        raise InputError(f"{wrong[-1]:g} requests per second are none: they lie in [0, {LARGEST:g}]")
+        raise InputError(f"{wrong[-1]:g} {what} are none: they lie in [{least:g}, {LARGEST:g}]")
     if not known[-2:].any():
         raise InputError("its last two steps have no number: what is asked now can't be told from that")
     position = np.arange(span.steps)

@@ -8,10 +8,11 @@ and in the turn in which it is back it is only read.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,9 @@ from cotide_core.provisioning.placement_model import (
     PlacementOutlook,
     ServiceLevel,
 )
-from cotide_core.provisioning.placement_plan import PlacementPlan, hold, plan_placement
+from cotide_core.provisioning.placement_plan import PlacementPlan, ServicePlan, hold, plan_placement
 from cotide_core.provisioning.placement_program import PlacementProgram
+from cotide_core.provisioning.placement_rounding import rounded_up
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_operator.apis.names import GROUP, VERSION
@@ -36,6 +38,9 @@ from cotide_operator.config.section import Section
 from cotide_solvers.convex import ConvexSolver
 
 Floats = NDArray[np.float64]
+STAYING: Final = 1e-4
+"""Of the dearest price: what adding a replica costs at least, so that services which are worth the same do not change
+places (chosen: seen by a solver, and by nobody who pays)."""
 ONE_SERVICE: Final = ""
 """Name of a service whose fields stand at the top of the file."""
 
@@ -73,6 +78,7 @@ class ServiceSettings(Section):
     """Requests per second that a replica handles."""
     variability: float = Field(default=1.0, ge=0, le=1e6)
     penalty_per_request: float = Field(default=1e-4, ge=0, le=1e6)
+    """Money that a lost request costs: of several services, who has the room that not all can have."""
     band: float = Field(default=0.08, ge=0, le=1)
     """Changes below this share are left alone, unless requests would wait; chosen as in the placement experiment."""
     min_replicas: int = Field(default=1, ge=0, le=1_000_000)
@@ -112,12 +118,14 @@ class PlaceSettings(Section):
 
     centres: tuple[CentreSettings, ...] = Field(min_length=1, max_length=1000)
     services: Mapping[str, ServiceSettings] = Field(min_length=1, max_length=100)
-    """By name; who stands first has the room of a centre first."""
+    """By name; what is scarce goes to whom a lost request costs most, in whatever order they stand."""
     step_seconds: float = Field(default=900.0, ge=10, le=86_400)
     prometheus: PrometheusSourceSettings | None = None
     """Who answers the queries of centres and services."""
     horizon_steps: int = Field(default=24, ge=1, le=STEPS_MOST)
     """Steps that are planned for where no file says how many; as in the placement experiment."""
+    price_history_days: float = Field(default=0.0, ge=0, le=31)
+    """Of each ``price_query``, from which prices are foreseen; 0: the price of now holds for all steps."""
 
     @model_validator(mode="before")
     @classmethod
@@ -147,6 +155,8 @@ class PlaceSettings(Section):
         queries += [one.demand_queries for one in self.services.values()]
         if self.prometheus is None and any(queries):
             raise ValueError("priceQuery, delayQueries and demandQueries need prometheus: {url: ...}")
+        if self.price_history_days and not any(one.price_query for one in self.centres):
+            raise ValueError("priceHistoryDays is of a priceQuery, which no centre has")
         for name, service in self.services.items():
             wrong = sorted(service.demand_queries.keys() ^ set(self.networks))
             if service.demand_queries and wrong:
@@ -178,7 +188,9 @@ class Seen:
 class Turn:
     """One turn: the plan, and the replicas that are set now by centre; those that are left alone are not in it."""
 
-    plan: PlacementPlan
+    plan: ServicePlan
+    worth_of_server: Floats
+    """(L,) money that one more of a centre's ``servers`` would save, by whomever it is used."""
     wanted: dict[str, int]
     set_now: dict[str, int]
     waiting: tuple[str, ...]
@@ -193,7 +205,7 @@ def plan_turns(
     seen: Mapping[str, Mapping[str, Seen | None]],
     lost_before: Sequence[str] = (),
 ) -> dict[str, Turn]:
-    """Plan one turn of all services, one after the other: each has the room that those before leave; pure.
+    """Plan one turn of all services in one program: where room is scarce, who loses least by it goes without; pure.
 
     Parameters
     ----------
@@ -206,51 +218,108 @@ def plan_turns(
     InputError
         When nothing can be planned: no cluster answers, or numbers make no sense.
     """
-    names = [centre.name for centre in settings.centres]
+    names = _names(settings)
     # A cluster that answered for one service and not for the next is as good as lost.
-    lost = frozenset(name for name in names if any(of_service.get(name) is None for of_service in seen.values()))
-    taken = dict.fromkeys(names, 0.0)
-    turns: dict[str, Turn] = {}
-    for service, one in settings.services.items():
-        room = [max((centre.servers - taken[centre.name]) / one.size, 0.0) for centre in settings.centres]
-        answered = {name: None if name in lost else seen[service][name] for name in names}
-        forecast = Forecast(demand[service], price * one.size)
-        turn = turns[service] = _plan_turn(settings, one, room, forecast, answered, lost_before)
-        for name, count in turn.wanted.items():
-            taken[name] += one.size * max(count, _seen(answered, name).replicas)
-    return turns
-
-
-class Forecast(NamedTuple):
-    """(W, V) requests per second, and (W, L) money for a replica's hour."""
-
-    demand: Floats
-    price: Floats
-
-
-def _plan_turn(
-    settings: PlaceSettings,
-    service: ServiceSettings,
-    room: Sequence[float],
-    forecast: Forecast,
-    seen: Mapping[str, Seen | None],
-    lost_before: Sequence[str],
-) -> Turn:
-    """Plan for one service, which may have so many replicas in each centre."""
-    names, steps = [centre.name for centre in settings.centres], len(forecast.demand)
-    lost = tuple(name for name in names if seen.get(name) is None)
+    lost = tuple(name for name in names if any(of_service.get(name) is None for of_service in seen.values()))
     if len(lost) == len(names):
         raise InputError("no cluster answers: nothing can be placed", field="centres")
+    answered = {
+        service: {name: None if name in lost else seen[service][name] for name in names}
+        for service in settings.services
+    }
     back = tuple(name for name in names if name in lost_before and name not in lost)
-    model = _model(settings, service, room, steps)
-    now = np.array([0.0 if (one := seen.get(name)) is None else float(one.replicas) for name in names])
-    available = np.array([[float(name not in lost) for name in names]] * steps)
-    outlook = PlacementOutlook(forecast.demand, forecast.price, available)
-    plan = plan_placement(PlacementProgram(model), ConvexSolver(), now, outlook)
-    held = hold(now, plan.servers[0], np.ceil(plan.exact[0] - 1e-4), service.band)
-    wanted = {name: int(count) for name, count in zip(names, held, strict=True) if name not in lost}
-    best = sorted(wanted, key=lambda name: (-_seen(seen, name).ready, forecast.price[0, names.index(name)]))
-    _keep_some(wanted, [(name, int(room[names.index(name)])) for name in best], service.min_replicas)
+    least = LeastReplicas(settings, answered, price[0])
+    plan, wanted = _planned(settings, demand, price, answered, back, dict.fromkeys(names, 0.0))
+    reserved = least.keep(wanted)
+    if any(reserved.values()):
+        plan, wanted = _planned(settings, demand, price, answered, back, reserved)
+        least.keep(wanted)
+    return {
+        service: _turn(plan, own, wanted[service], answered[service], back)
+        for own, service in zip(plan.services, settings.services, strict=True)
+    }
+
+
+Answered = Mapping[str, Mapping[str, Seen | None]]
+"""What was seen, by service and centre; of a lost centre nothing."""
+Wanted = dict[str, dict[str, int]]
+"""Replicas by service and centre that is not lost."""
+
+
+def _planned(
+    settings: PlaceSettings,
+    demand: Mapping[str, Floats],
+    price: Floats,
+    seen: Answered,
+    back: Sequence[str],
+    reserved: Mapping[str, float],
+) -> tuple[PlacementPlan, Wanted]:
+    """Plan in the room that is not ``reserved``, servers by centre."""
+    names, services = _names(settings), list(settings.services)
+    now = np.array([[_seen(seen[service], name).replicas for name in names] for service in services], float)
+    of_each = [[one for one in seen[service].values() if one is not None] for service in services]
+    waits = np.array([bool(back) or any(one.ready < one.replicas for one in found) for found in of_each])
+    there = [float(seen[services[0]][name] is not None) for name in names]
+    of_all = np.stack([demand[service] for service in services], axis=1)
+    outlook = PlacementOutlook(of_all, price, np.array(there))
+    hours = settings.step_seconds / 3600.0
+    model = _model(settings, reserved, len(of_all), STAYING * hours * float(np.abs(price).max()))
+    plan = plan_placement(PlacementProgram(model), ConvexSolver(), now, outlook, waits)
+    wanted = {}
+    for own, before, (service, one) in zip(plan.services, now, settings.services.items(), strict=True):
+        # Where others wait for the room, what may go does, however little it is.
+        band = np.where(plan.scarce & (own.servers[0] < before), 0.0, one.band)
+        needed = np.minimum(rounded_up(own.exact[0]), own.servers[0])
+        held = hold(before, own.servers[0], needed, band)
+        wanted[service] = {
+            name: int(count) for name, count, is_there in zip(names, held, there, strict=True) if is_there
+        }
+    return plan, wanted
+
+
+class LeastReplicas:
+    """Keeps ``minReplicas`` of each service, in the room that is not held: where most are ready, then the cheapest."""
+
+    def __init__(self, settings: PlaceSettings, seen: Answered, price: Floats) -> None:
+        """Take what runs, and the (L,) money for a server's hour."""
+        self._settings, self._seen = settings, seen
+        self._order = {name: (cost, at) for at, (name, cost) in enumerate(zip(_names(settings), price, strict=True))}
+
+    def keep(self, wanted: Wanted) -> dict[str, float]:
+        """Raise what is wanted; return servers by centre that others must leave for what found no room."""
+        servers = {centre.name: float(centre.servers) for centre in self._settings.centres}
+        reserved = dict.fromkeys(servers, 0.0)
+        for service, one in self._settings.services.items():
+            own, seen = wanted[service], self._seen[service]
+            best = sorted(own, key=lambda name: (-_seen(seen, name).ready, self._order[name]))
+            for name in best:
+                free = servers[name] - self._held(wanted, name, but=service)
+                most = math.floor(free / one.size + 1e-9)
+                own[name] += max(min(one.min_replicas - sum(own.values()), most - own[name]), 0)
+            missing = one.min_replicas - sum(own.values())
+            for name in best:
+                most = math.floor((servers[name] - reserved[name]) / one.size + 1e-9)
+                count = max(min(missing, most - own[name]), 0)
+                reserved[name] += count * one.size
+                missing -= count
+        return reserved
+
+    def _held(self, wanted: Wanted, centre: str, *, but: str) -> float:
+        return sum(
+            one.size * max(wanted[service][centre], _seen(self._seen[service], centre).replicas)
+            for service, one in self._settings.services.items()
+            if service != but
+        )
+
+
+def _turn(
+    plan: PlacementPlan,
+    own: ServicePlan,
+    wanted: dict[str, int],
+    seen: Mapping[str, Seen | None],
+    back: tuple[str, ...],
+) -> Turn:
+    """Say what of a service's plan is set now, and what waits."""
     rising = {name for name, count in wanted.items() if _seen(seen, name).replicas < count}
     unready = rising | {name for name, count in wanted.items() if _seen(seen, name).ready < count}
     set_now, waiting = {}, []
@@ -264,14 +333,8 @@ def _plan_turn(
                 waiting.append(name)
             else:
                 set_now[name] = count
-    return Turn(plan, wanted, set_now, tuple(waiting), lost, back)
-
-
-def _keep_some(wanted: dict[str, int], rooms: Sequence[tuple[str, int]], least: int) -> None:
-    """Raise what is wanted to so many replicas, as far as there is room; ``rooms``: centre and room, best first."""
-    for name, room in rooms:
-        missing = least - sum(wanted.values())
-        wanted[name] += max(min(missing, room - wanted[name]), 0)
+    lost = tuple(name for name, one in seen.items() if one is None)
+    return Turn(own, plan.worth_of_server, wanted, set_now, tuple(waiting), lost, back)
 
 
 async def look(client: KubeClient, service: ServiceSettings) -> Seen | None:
@@ -309,7 +372,11 @@ def _seen(seen: Mapping[str, Seen | None], name: str) -> Seen:
     return seen[name] or Seen(0, 0)
 
 
-def _model(settings: PlaceSettings, service: ServiceSettings, room: Sequence[float], horizon: int) -> PlacementModel:
+def _names(settings: PlaceSettings) -> list[str]:
+    return [centre.name for centre in settings.centres]
+
+
+def _model(settings: PlaceSettings, reserved: Mapping[str, float], horizon: int, staying: float) -> PlacementModel:
     networks = settings.networks
     for centre in settings.centres:
         for network in centre.egress:
@@ -318,10 +385,22 @@ def _model(settings: PlaceSettings, service: ServiceSettings, room: Sequence[flo
                     f"{centre.name} names the network {network!r}, of which no demand is given", field="demand"
                 )
     centres = tuple(
-        DataCentre(centre.name, np.floor(most + 1e-9), centre.on_cost, centre.off_cost)
-        for centre, most in zip(settings.centres, room, strict=True)
+        DataCentre(
+            centre.name, max(centre.servers - reserved[centre.name], 0.0), centre.on_cost + staying, centre.off_cost
+        )
+        for centre in settings.centres
     )
     delays = np.array([[centre.delays.get(name, np.inf) for name in networks] for centre in settings.centres])
     egress = np.array([[centre.egress.get(name, 0.0) for name in networks] for centre in settings.centres])
-    level = ServiceLevel(service.delay_seconds, service.service_rate, service.variability, service.penalty_per_request)
-    return PlacementModel(centres, tuple(networks), delays, egress, level, settings.step_seconds, horizon)
+    levels = tuple(
+        ServiceLevel(
+            delay_seconds=one.delay_seconds,
+            service_rate=one.service_rate,
+            variability=one.variability,
+            penalty=one.penalty_per_request,
+            size=one.size,
+            name=name,
+        )
+        for name, one in settings.services.items()
+    )
+    return PlacementModel(centres, tuple(networks), delays, egress, levels, settings.step_seconds, horizon)

@@ -31,19 +31,22 @@ def model(*, centres=2, networks=1, horizon=3, delays=0.08, on_cost=0.0, **rest)
     shape = (centres, networks)
     names = tuple(f"net-{n}" for n in range(networks))
     wide = np.broadcast_to(np.asarray(delays, dtype=float), shape)
-    options = {"egress": np.zeros(shape), "level": LEVEL, "horizon": horizon, **rest}
+    options = {"egress": np.zeros(shape), "services": (rest.pop("level", LEVEL),), "horizon": horizon, **rest}
     return PlacementModel(data_centres, names, wide, **options)
 
 
 def planned(what, demand, price, *, servers=None, solver=None, available=None):
-    outlook = PlacementOutlook(np.asarray(demand, float), np.asarray(price, float), available)
+    """Plan for the one service there is; what is of all services stands beside its own."""
+    outlook = PlacementOutlook(np.asarray(demand, float)[:, None], np.asarray(price, float), available)
     start = np.zeros(len(what.centres)) if servers is None else np.asarray(servers, float)
-    return plan_placement(PlacementProgram(what), solver or ConvexSolver(), start, outlook)
+    plan = plan_placement(PlacementProgram(what), solver or ConvexSolver(), start[None], outlook)
+    one = {name: getattr(plan.services[0], name) for name in ("servers", "exact", "split", "unserved")}
+    return SimpleNamespace(**one, cost=plan.cost, worth_of_server=plan.worth_of_server)
 
 
 def test_a_server_takes_what_delay_and_queueing_leave_it():
     assert model().servers_per_rate().ravel().tolist() == pytest.approx([1 / 25, 1 / 25])
-    assert np.isinf(model(delays=np.array([[0.08], [0.2]])).servers_per_rate()[1, 0])
+    assert np.isinf(model(delays=np.array([[0.08], [0.2]])).servers_per_rate()[0, 1, 0])
 
 
 def test_servers_stand_where_they_are_cheap_and_move_when_it_pays():
@@ -74,7 +77,7 @@ def test_demand_above_all_capacity_is_unserved():
 
 
 def test_a_lost_data_centre_is_left_for_the_others():
-    available = np.array([[0.0, 1.0]])
+    available = np.array([0.0, 1.0])
     plan = planned(model(horizon=1), [[100.0]], [[1.0, 9.0]], servers=[4, 0], available=available)
     assert plan.servers[0].tolist() == [0, 4]
 
@@ -109,8 +112,8 @@ def test_what_the_interior_point_method_answers_is_feasible_and_its_duals_prove_
     level = ServiceLevel(0.1, 50.0, 1.0, penalty=1e-4, quadratic_penalty=1e-4)
     what = model(centres=4, networks=8, horizon=6, delays=rng.uniform(0.01, 0.12, (4, 8)), on_cost=0.3, level=level)
     program = PlacementProgram(what)
-    outlook = PlacementOutlook(rng.uniform(0, 200, (6, 8)), rng.uniform(0.5, 2, (6, 4)))
-    filled = program.fill(rng.uniform(0, 9, 4), outlook)
+    outlook = PlacementOutlook(rng.uniform(0, 200, (6, 1, 8)), rng.uniform(0.5, 2, (6, 4)))
+    filled = program.fill(rng.uniform(0, 9, (1, 4)), outlook)
     solved = ClarabelSolver().solve(filled)
     over = filled.matrix.dense() @ solved.x - filled.bound
     assert np.abs(over[: filled.equalities]).max() < 1e-5

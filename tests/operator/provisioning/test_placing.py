@@ -1,4 +1,4 @@
-"""A turn of several services: one after the other, each in the room that those before leave."""
+"""A turn of several services: planned together, each in the room that the others do not hold."""
 
 from __future__ import annotations
 
@@ -24,31 +24,84 @@ def two(east: int, west: int, **of_api: Any) -> PlaceSettings:
     return PlaceSettings.model_validate({"centres": [centre("east", east), centre("west", west)], "services": services})
 
 
-def planned(settings: PlaceSettings, seen: dict[str, dict[str, Seen | None]] | None = None) -> dict[str, Turn]:
+def planned(
+    settings: PlaceSettings,
+    seen: dict[str, dict[str, Seen | None]] | None = None,
+    price: float = 1.0,
+    **rates: float,
+) -> dict[str, Turn]:
     """A hundred requests a second for each service; east is the cheaper one."""
-    demand = {name: np.full((2, 1), 100.0) for name in settings.services}
+    demand = {name: np.full((2, 1), rates.get(name, 100.0)) for name in settings.services}
     there = seen or {name: {"east": NOTHING, "west": NOTHING} for name in settings.services}
-    return plan_turns(settings, demand, np.array([[1.0, 2.0]] * 2), there)
+    return plan_turns(settings, demand, np.array([[price, 2.0 * price]] * 2), there)
 
 
-def test_who_stands_first_has_the_room_of_the_cheaper_centre_first() -> None:
-    """Of six servers in the east web takes four, which leaves two to the four replicas of api."""
-    turns = planned(two(6, 10))
-    assert turns["web"].wanted == {"east": 4, "west": 0}
-    assert turns["api"].wanted == {"east": 2, "west": 2}
+@pytest.mark.parametrize(("penalty", "web", "api"), [(1e-3, 2, 4), (1e-5, 4, 2)])
+def test_scarce_room_goes_to_whom_a_lost_request_costs_most_wherever_it_stands_in_the_file(
+    penalty: float, web: int, api: int
+) -> None:
+    """Of six servers web and api want four each; a lost request of web costs 1e-4."""
+    turns = planned(two(6, 0, penaltyPerRequest=penalty), price=1e-2)
+    assert turns["web"].wanted == {"east": web, "west": 0}
+    assert turns["api"].wanted == {"east": api, "west": 0}
+    assert turns["web"].worth_of_server[0] > 0
+    assert turns["web"].plan.unserved[0].sum() == pytest.approx(100 - 25 * web)
 
 
-def test_a_replica_that_is_twice_the_size_takes_twice_the_room() -> None:
-    """Of seven servers web takes four: three are left, in which one replica of size 2 stands."""
-    assert planned(two(7, 10, size=2.0))["api"].wanted == {"east": 1, "west": 3}
+def test_all_replicas_of_services_that_share_a_centre_fit_into_it() -> None:
+    """Of seven servers four replicas of web, and one of api that takes two of them."""
+    turns = planned(two(7, 10, size=2.0))
+    assert turns["web"].wanted["east"] + 2 * turns["api"].wanted["east"] <= 7
+    assert [sum(turn.wanted.values()) for turn in turns.values()] == [4, 4]
 
 
-def test_what_still_runs_has_its_room_until_it_is_lowered() -> None:
-    """Web falls from six to four in the east, but not before this turn is over: nothing is left for api."""
-    web, api = {"east": Seen(6, 6), "west": NOTHING}, {"east": NOTHING, "west": NOTHING}
-    turns = planned(two(6, 10), {"web": web, "api": api})
-    assert turns["web"].set_now == {"east": 4}
-    assert turns["api"].wanted == {"east": 0, "west": 4}
+def test_services_that_are_worth_the_same_do_not_change_places() -> None:
+    for web, api in ((4, 0), (3, 1), (0, 4)):
+        seen: dict[str, dict[str, Seen | None]] = {
+            "web": {"east": Seen(web, web), "west": Seen(4 - web, 4 - web)},
+            "api": {"east": Seen(api, api), "west": Seen(4 - api, 4 - api)},
+        }
+        assert all(not turn.set_now for turn in planned(two(4, 4), seen).values())
+
+
+def test_what_may_go_goes_where_another_waits_for_the_room_however_little_it_is() -> None:
+    """Web has one replica of thirteen too many, within its band of 0.08; api lacks one."""
+    seen: dict[str, dict[str, Seen | None]] = {
+        "web": {"east": Seen(13, 13), "west": NOTHING},
+        "api": {"east": Seen(3, 3), "west": NOTHING},
+    }
+    turns = planned(two(16, 0), seen, web=300.0)
+    assert turns["web"].set_now == {"east": 12}
+    assert turns["api"].set_now == {"east": 4}
+    alone = planned(two(20, 0), seen, web=300.0)
+    assert alone["web"].set_now == {}
+    assert alone["api"].set_now == {"east": 4}
+
+
+def test_a_service_that_has_nothing_yet_gets_its_least_where_another_holds_all() -> None:
+    """Nothing is foreseen for api, and web, which needs all, has all: one goes, and is not asked for again."""
+    full: dict[str, dict[str, Seen | None]] = {
+        "web": {"east": Seen(4, 4), "west": NOTHING},
+        "api": {"east": NOTHING, "west": NOTHING},
+    }
+    turns = planned(two(4, 0), full, api=0.0)
+    assert (turns["web"].set_now, turns["api"].set_now) == ({"east": 3}, {})
+    full["web"] = {"east": Seen(3, 3), "west": NOTHING}
+    turns = planned(two(4, 0), full, api=0.0)
+    assert (turns["web"].set_now, turns["api"].set_now) == ({}, {"east": 1})
+    full["api"] = {"east": Seen(1, 1), "west": NOTHING}
+    assert all(not turn.set_now for turn in planned(two(4, 0), full, api=0.0).values())
+
+
+@pytest.mark.parametrize(("ready", "api"), [(6, {"east": 2, "west": 2}), (3, {"east": 0, "west": 4})])
+def test_what_falls_in_this_turn_makes_room_and_what_can_not_fall_yet_has_its_own(
+    ready: int, api: dict[str, int]
+) -> None:
+    """Web falls from six to four in the east, once four of it are ready."""
+    web, nothing = {"east": Seen(6, ready), "west": NOTHING}, {"east": NOTHING, "west": NOTHING}
+    turns = planned(two(6, 10), {"web": web, "api": nothing})
+    assert turns["web"].set_now == ({"east": 4} if ready == 6 else {})
+    assert turns["api"].wanted == api
 
 
 def test_a_cluster_that_answers_for_one_service_only_is_lost_for_all() -> None:

@@ -14,16 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.provisioning.placement_model import PlacementOutlook
-from cotide_core.provisioning.placement_plan import PlacementPlan, hold, plan_placement
+from cotide_core.provisioning.placement_plan import ServicePlan, hold, plan_placement
 from cotide_core.provisioning.placement_program import PlacementProgram
 from cotide_predictors.capacity.network_demand import NetworkDemand
-from cotide_sim.experiments.placement.scenarios import DAY_STEPS, HORIZON, WEEK_STEPS, PlacementScenario
+from cotide_predictors.capacity.price_outlook import foreseen_prices
+from cotide_sim.experiments.placement.scenarios import DAY_STEPS, HORIZON, STEP_SECONDS, WEEK_STEPS, PlacementScenario
 from cotide_solvers.convex import ConvexSolver
 
 Floats = NDArray[np.float64]
-
-PRICE_MEMORY = 0.9
-"""What is left after a step of the distance between a price and the last week's mean (chosen on seeds 101 to 103)."""
 
 
 class PlacementController(Protocol):
@@ -65,15 +63,15 @@ class PredictiveControl:
             self._networks.update(row)
         self._demand = np.concatenate((scene.before, scene.demand))
         self._price = np.concatenate((scene.price_before, scene.price))
-        self.plans: list[PlacementPlan] = []
+        self.plans: list[ServicePlan] = []
 
     def decide(self, step: int, servers: Floats) -> tuple[Floats, Floats]:
         """Return the plan's first step; what came until now has been seen, the present step has not."""
         now = len(self._scene.before) + step
         if step:
             self._networks.update(self._demand[now - 1])
-        outlook = PlacementOutlook(self._foreseen(now), self._prices(now))
-        plan = plan_placement(self._program, self._solver, servers, outlook)
+        outlook = PlacementOutlook(self._foreseen(now)[:, None], self._prices(now))
+        plan = plan_placement(self._program, self._solver, servers[None], outlook).services[0]
         self.plans.append(plan)
         wanted = plan.servers[0]
         if self._band:
@@ -93,16 +91,10 @@ class PredictiveControl:
         return self._reserve * found
 
     def _prices(self, now: int) -> Floats:
-        """Return (W, L): the price of now is known; later ones go back to the mean of the last week.
-
-        Not to the day before: one day's peaks come again at other hours, and servers moved for them move back.
-        """
-        ahead = np.arange(self._horizon)
+        """Return (W, L): the price of now is known; later ones go back to the mean of the last week."""
         if self._source == "oracle":
-            return self._price[np.minimum(now + ahead, len(self._price) - 1)]
-        mean = self._price[now - WEEK_STEPS : now + 1].mean(axis=0)
-        foreseen: Floats = mean + PRICE_MEMORY ** ahead[:, None] * (self._price[now] - mean)
-        return foreseen
+            return self._price[np.minimum(now + np.arange(self._horizon), len(self._price) - 1)]
+        return foreseen_prices(self._price[now - WEEK_STEPS : now + 1], self._horizon, STEP_SECONDS)
 
 
 class Nearest:
@@ -116,7 +108,8 @@ class Nearest:
         model = scene.model
         self._split = np.zeros(model.delays.shape)
         self._split[model.delays.argmin(axis=0), np.arange(model.delays.shape[1])] = 1.0
-        self._per_rate = np.where(model.usable(), model.servers_per_rate(), 0.0)
+        per_rate = model.services[0].servers_per_rate(model.delays)
+        self._per_rate = np.where(np.isfinite(per_rate), per_rate, 0.0)
 
     def decide(self, step: int, servers: Floats) -> tuple[Floats, Floats]:
         """Return servers for the last load and its reserve."""

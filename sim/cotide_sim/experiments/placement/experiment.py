@@ -127,7 +127,8 @@ class PlacementReport:
 def run_week(scene: PlacementScenario, controller: PlacementController, policy: str, steps: int) -> WeekOutcome:
     """Run a controller through the first ``steps`` of a week."""
     model = scene.model
-    per_rate = np.where(model.usable(), model.servers_per_rate(), np.inf)
+    level = model.services[0]
+    per_rate = level.servers_per_rate(model.delays)
     servers = np.zeros(len(model.centres))
     on = np.array([centre.on_cost for centre in model.centres])
     off = np.array([centre.off_cost for centre in model.centres])
@@ -149,7 +150,7 @@ def run_week(scene: PlacementScenario, controller: PlacementController, policy: 
         lost = max(float(demand.sum() - rates.sum()), 0.0)
         parts[0] += hours * float(servers @ scene.price[step])
         parts[2] += model.step_seconds * float((rates * model.egress).sum())
-        parts[3] += model.step_seconds * lost * model.level.penalty
+        parts[3] += model.step_seconds * lost * level.penalty
         missed, asked = missed + lost, asked + float(demand.sum())
         failed += lost > 1e-3 * demand.sum()
         table.append(tuple(servers))

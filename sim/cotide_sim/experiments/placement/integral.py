@@ -26,15 +26,15 @@ def placement_gap(seeds: Sequence[int], per_seed: int = 4) -> list[float]:
             centres = tuple(DataCentre(f"place-{index}", 40.0, 0.02, 0.01) for index in range(2))
             model = PlacementModel(
                 centres, ("a", "b", "c"), rng.uniform(0.01, 0.06, (2, 3)), np.zeros((2, 3)),
-                ServiceLevel(0.1, 50.0, 1.0, 1e-3), 3600.0, 4,
+                (ServiceLevel(0.1, 50.0, 1.0, 1e-3),), 3600.0, 4,
             )  # fmt: skip
-            outlook = PlacementOutlook(rng.uniform(0.0, 150.0, (4, 3)), rng.uniform(0.03, 0.1, (4, 2)))
+            outlook = PlacementOutlook(rng.uniform(0.0, 150.0, (4, 1, 3)), rng.uniform(0.03, 0.1, (4, 2)))
             program = PlacementProgram(model)
-            linear = program.fill(np.zeros(2), outlook).linear()
+            linear = program.fill(np.zeros((1, 2)), outlook).linear()
             whole = np.zeros(program.columns, dtype=np.bool_)
             whole[program.blocks[1]] = True
             loose, best = HighsSolver().solve(linear), HighsSolver().solve(replace(linear, whole=whole))
-            rounded = np.ceil(loose.x[program.blocks[1]] - 1e-6)
+            rounded = np.ceil(loose.x[program.blocks[1][:, 0]] - 1e-6)
             ratios.append(_money(model, outlook, rounded) / best.cost)
     return ratios
 

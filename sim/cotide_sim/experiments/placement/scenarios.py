@@ -146,7 +146,7 @@ def placement_scenario(week: str, data: Path | None, seed: int, *, reconfigurati
     data_centres = tuple(DataCentre(centre[0], float(servers), on_cost, on_cost / 5.0, 0.1) for centre in centres)
     delays = np.array([[_round_trip(centre, site) for site in sites] for centre in centres])
     model = PlacementModel(
-        data_centres, tuple(site.name for site in sites), delays, egress, LEVEL, STEP_SECONDS, HORIZON, 1.0
+        data_centres, tuple(site.name for site in sites), delays, egress, (LEVEL,), STEP_SECONDS, HORIZON, 1.0
     )
     middle = WEEK_STEPS
     return PlacementScenario(week, model, demand[:middle], demand[middle:], price[:middle], price[middle:], reading)
