@@ -7,6 +7,7 @@ Called by `main`. Parses the options, then hands over to `cotide_sim.kubelets.fl
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import re
@@ -192,9 +193,14 @@ def _event_loop_run(credentials: Credentials, settings: FleetSettings) -> None:
 
 
 async def _run(credentials: Credentials, settings: FleetSettings) -> None:
-    from cotide_kube.client import KubeClient
+    from cotide_kube.answers import ApiError
+    from cotide_kube.client import ANSWER_SECONDS, KubeClient
     from cotide_sim.kubelets.fleet import Fleet
 
+    # Later a server may be away for minutes; one that is silent at the start is told while somebody looks.
+    async with KubeClient(credentials, timeout_seconds=ANSWER_SECONDS, asks_silence_again=False) as first:
+        with contextlib.suppress(ApiError):
+            await first.request("GET", "/version")
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
