@@ -11,7 +11,9 @@ import pytest
 import yaml
 
 from cotide_cli import main
-from cotide_cli.printing import as_text
+from cotide_cli.printing import as_text, camel_cased
+from cotide_core.consolidation.removal.drain_plan import Emptying
+from cotide_core.consolidation.removal.watching import Acts, GivenBack
 
 
 def ended(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -78,6 +80,16 @@ def test_documents_are_the_same_in_json_and_in_yaml() -> None:
     undefined = {"low": float("nan"), "rows": [(1.5, float("inf"))]}
     for output in ("json", "yaml"):
         assert yaml.safe_load(as_text(undefined, output)) == {"low": None, "rows": [[1.5, None]]}
+
+
+def test_documents_about_a_cluster_name_fields_as_the_api_server_does() -> None:
+    acts = Acts(leave=(Emptying("n", 1.0, 2.0),), give_back=(GivenBack("m", "why"),))
+    assert camel_cased(acts) == {
+        "drain": (),
+        "leave": ({"node": "n", "p50Seconds": 1.0, "p90Seconds": 2.0},),
+        "freed": (),
+        "giveBack": ({"node": "m", "why": "why", "demanded": False, "late": False},),
+    }
 
 
 def test_a_command_that_is_not_there_is_told_the_nearest(
