@@ -26,7 +26,7 @@ from cotide_core.errors import ClusterError, InputError
 from cotide_kube.answers import ApiError, read_status
 from cotide_kube.connection_faults import why_unreachable
 from cotide_kube.credentials import NO_CLUSTER, SERVICE_ACCOUNT
-from cotide_kube.kubeconfig import expanded, read
+from cotide_kube.kubeconfig import check_size, expanded, read
 
 READ_SECONDS: Final = 10.0
 """Longest silence of a server that is read from; chosen: somebody waits at a terminal."""
@@ -76,7 +76,9 @@ def connect(kubeconfig: str | None = None, context: str | None = None, *, retrie
     config: Any = untyped
     configuration: Any = client.Configuration()
     configuration.retries = _Tries(TRIES_MORE, retry_after_max=RETRY_AFTER_SECONDS) if retries else False
-    named = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+    named, context = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config", context or None
+    for one in named.split(os.pathsep):
+        check_size(expanded(one))
     try:
         api = config.new_client_from_config(config_file=kubeconfig, context=context, client_configuration=configuration)
     except (config.ConfigException, OSError) as error:

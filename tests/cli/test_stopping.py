@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -125,3 +126,11 @@ def test_the_process_ends_when_undoing_hangs_too_and_at_once_at_a_second_signal(
         _, said = running.communicate(timeout=LONG / 2)
     assert running.returncode == 130
     assert said == b"cotide: ended without waiting for what does not answer; one node\n"
+
+
+def test_ctrl_c_while_libraries_are_still_being_loaded_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt\n")  # as Python does wherever it is interrupted
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    asked = [sys.executable, "-m", "cotide_cli", "version"]
+    done = subprocess.run(asked, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "cotide: interrupted\n")

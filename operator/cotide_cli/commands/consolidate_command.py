@@ -227,10 +227,10 @@ def _pools(given: Sequence[str]) -> dict[str, set[str]]:
 def _prices(path: Path | None) -> dict[str, float]:
     if path is None:
         return {}
-    from cotide_operator.config.yaml_lines import load
+    from cotide_operator.config.yaml_lines import load, read
 
     try:
-        found, lines = load(path.read_text(encoding="utf-8"), str(path))
+        found, lines = load(read(path), str(path))
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror}", file=str(path)) from error
     except UnicodeDecodeError as error:

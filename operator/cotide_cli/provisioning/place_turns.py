@@ -27,7 +27,7 @@ from cotide_core.errors import ClusterError, InputError
 from cotide_core.provisioning.placement_model import LARGEST, STEPS_MOST
 from cotide_kube.client import ANSWER_SECONDS, KubeClient
 from cotide_kube.credentials import load_credentials
-from cotide_operator.config.yaml_lines import line_of, load, written
+from cotide_operator.config.yaml_lines import line_of, load, read, written
 from cotide_operator.provisioning.place_queries import demand_histories, foreseen, queried
 from cotide_operator.provisioning.placing import (
     ONE_SERVICE,
@@ -237,7 +237,7 @@ def read_settings(file: Path) -> PlaceSettings:
         With the line and the field, when it can't be used.
     """
     try:
-        data, lines = load(file.read_text(encoding="utf-8"), str(file))
+        data, lines = load(read(file), str(file))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"can't be read: {str(error).splitlines()[0]}", file=str(file)) from error
     try:

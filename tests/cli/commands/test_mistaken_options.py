@@ -14,6 +14,7 @@ from cotide_cli import main
 from cotide_cli.printing import as_text, camel_cased
 from cotide_core.consolidation.removal.drain_plan import Emptying
 from cotide_core.consolidation.removal.watching import Acts, GivenBack
+from cotide_core.recording.ledger import NO_LEDGER
 
 
 def ended(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -119,6 +120,40 @@ def test_what_is_missing_or_no_file_is_said_in_one_sentence_before_work_begins(
     for arguments, sentence in said.items():
         assert ended(monkeypatch, *arguments) == 2
         assert capfd.readouterr().err.rstrip().endswith(sentence)
+
+
+ENDLESS = "/dev/zero"
+"""Stands for files that are far too large: a reader that takes all of it never ends."""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("explain", "pod", "a", "--kubeconfig", ENDLESS), "has more than 4 MiB: is it a kubeconfig?"),
+        (("consolidate", "--kubeconfig", ENDLESS), "has more than 4 MiB: is it a kubeconfig?"),
+        (("nodes", "--kubeconfig", ENDLESS), "has more than 4 MiB: is it a kubeconfig?"),
+        (("consolidate", "--prices", ENDLESS), "has more than 262144 characters, of which no more are read"),
+        (("operator", "--config", ENDLESS), "has more than 262144 characters, of which no more are read"),
+        (("place", ENDLESS), "has more than 262144 characters, of which no more are read"),
+        (("whatif", "--each-node", "--ledger", ENDLESS), NO_LEDGER),
+        (("replay", ENDLESS), NO_LEDGER),
+        (("report", ENDLESS), NO_LEDGER),
+        (("train", "qos", "--out", "none", "--ledger", ENDLESS), NO_LEDGER),
+    ],
+)
+def test_a_file_that_is_far_too_large_is_not_read_to_its_end(
+    arguments: tuple[str, ...], sentence: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(monkeypatch, *arguments) == 2
+    assert capfd.readouterr().err.rstrip().endswith(f"cotide: {ENDLESS}: {sentence}")
+
+
+@pytest.mark.parametrize("name", ["", "x\udcff", "Web", "a" * 300, "a/b"])
+def test_what_no_pod_can_be_called_is_refused_before_anybody_is_asked(
+    name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(monkeypatch, "explain", "pod", name, "--kubeconfig", "none") == 2
+    assert "is no name that an object can have" in capfd.readouterr().err
 
 
 def test_versions_are_printed_in_each_form(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
