@@ -1,7 +1,7 @@
 """The start and the end of the `cotide` process: a Ctrl-C is one line there, too, as it is in between.
 
-`main.main` turns errors into exit codes once it runs. Before that libraries are loaded, and after it Python takes itself
-down: each a fifth of a second and more, in which an interrupt would print a traceback. The demo starts the other
+`main.main` turns errors into exit codes once it runs. Before that libraries are loaded, and after it Python takes
+itself down: each a fifth of a second and more, in which an interrupt would print a traceback. The demo starts the other
 commands in processes of their own by ``python -m cotide_cli``.
 """
 

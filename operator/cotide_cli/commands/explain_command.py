@@ -20,7 +20,7 @@ from cotide_core.limits import NAME_CHARACTERS
 from cotide_operator.explain.explanation import Explanation
 from cotide_operator.explain.reader import Reader
 
-_NAME: Final = re.compile(r"[a-z0-9.-]{1,%d}" % NAME_CHARACTERS)
+_NAME: Final = re.compile(rf"[a-z0-9.-]{{1,{NAME_CHARACTERS}}}")
 PIPE_WIDTH: Final = 120
 """Columns where there is no terminal; chosen, so that a pipe does not break sentences at 80."""
 
