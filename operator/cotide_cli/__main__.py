@@ -8,7 +8,6 @@ commands in processes of their own by ``python -m cotide_cli``.
 from __future__ import annotations
 
 import os
-import signal
 
 _INTERRUPTED = 130
 
@@ -29,6 +28,8 @@ def main() -> None:
 
 def _let_signals_end_us() -> None:
     """Let the next Ctrl-C end the process by itself; one that is ignored stays so."""
+    import signal
+
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 

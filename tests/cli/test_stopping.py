@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from cotide_cli.commands import operator_command
 from cotide_cli.stopping import StoppedError, interrupted_when_told, run_until_told
+from cotide_core.errors import InputError
 
 LONG = 60.0
 """Seconds that nobody waits."""
@@ -82,7 +84,9 @@ def test_a_failure_while_it_is_undone_is_told() -> None:
 
 HANGS = """
 import asyncio, threading, time
+from cotide_cli.commands import operator_command
 from cotide_cli.stopping import interrupted_when_told, run_until_told
+from cotide_core.errors import InputError
 
 def hang():
     threading.Event().wait(60)
@@ -134,3 +138,32 @@ def test_ctrl_c_while_libraries_are_still_being_loaded_is_one_line(tmp_path: Pat
     asked = [sys.executable, "-m", "cotide_cli", "version"]
     done = subprocess.run(asked, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "cotide: interrupted\n")
+
+
+def test_an_operator_that_is_stopped_while_it_loads_waits_for_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = threading.Event()
+    monkeypatch.setattr(operator_command, "_load", lambda *_: loaded.wait(LONG))
+
+    async def stopped() -> object:
+        stop = asyncio.Event()
+        asyncio.get_running_loop().call_soon(stop.set)
+        return await operator_command._unless_stopped(stop, None, {})
+
+    began = time.monotonic()
+    assert asyncio.run(stopped()) is None
+    loaded.set()
+    assert time.monotonic() - began < LONG / 2
+
+
+def test_a_mistake_in_the_configuration_is_told_where_nobody_stops_the_operator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def mistaken(*_: object) -> None:
+        raise InputError("is wrong")
+
+    async def stopped() -> object:
+        return await operator_command._unless_stopped(asyncio.Event(), None, {})
+
+    monkeypatch.setattr(operator_command, "_load", mistaken)
+    with pytest.raises(InputError, match="is wrong"):
+        asyncio.run(stopped())

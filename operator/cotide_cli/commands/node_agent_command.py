@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cotide_cli.inputs.host_option import host
 from cotide_cli.option_groups import GroupedCommand, grouped, option_group
 
 if TYPE_CHECKING:
@@ -105,7 +106,9 @@ class MetricsOptions:
     "Metrics",
     "metrics",
     MetricsOptions,
-    grouped("--metrics-host", default="127.0.0.1", show_default=True, help="Address for metrics and health."),
+    grouped(
+        "--metrics-host", default="127.0.0.1", callback=host, show_default=True, help="Address for metrics and health."
+    ),
     grouped(
         "--metrics-port", type=click.IntRange(0, 65535), default=8081, show_default=True, help="0 takes a free one."
     ),

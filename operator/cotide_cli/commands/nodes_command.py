@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cotide_cli.inputs.host_option import host
 from cotide_cli.option_groups import GroupedCommand, grouped, option_group
 from cotide_core.errors import InputError
 from cotide_core.units import CPU, MEMORY, resource_amount
@@ -105,7 +106,9 @@ class MetricsOptions:
     "metrics",
     MetricsOptions,
     grouped("--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics here; 0 takes any free port."),
-    grouped("--metrics-host", default="127.0.0.1", show_default=True, help="Address to serve metrics on."),
+    grouped(
+        "--metrics-host", default="127.0.0.1", callback=host, show_default=True, help="Address to serve metrics on."
+    ),
 )
 @click.option(
     "--interference",

@@ -148,6 +148,19 @@ def test_a_file_that_is_far_too_large_is_not_read_to_its_end(
     assert capfd.readouterr().err.rstrip().endswith(f"cotide: {ENDLESS}: {sentence}")
 
 
+@pytest.mark.parametrize("host", ["x\udcff", "a" * 300])
+@pytest.mark.parametrize(
+    "arguments",
+    [("apiserver", "--host"), ("nodes", "--metrics-host"), ("node-agent", "--node", "n", "--metrics-host"),
+     ("operator", "--metrics-host")],
+)  # fmt: skip
+def test_what_no_host_can_be_called_is_refused_before_anything_starts(
+    arguments: tuple[str, ...], host: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(monkeypatch, *arguments, host) == 2
+    assert "is no name or address of a host" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["", "x\udcff", "Web", "a" * 300, "a/b"])
 def test_what_no_pod_can_be_called_is_refused_before_anybody_is_asked(
     name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
