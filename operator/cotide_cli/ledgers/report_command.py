@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from cotide_cli.inputs.finite_range import FiniteRange
 from cotide_cli.inputs.ledger_input import ledger_file, ledger_lines
 from cotide_cli.ledgers.replay_command import MODELS_NAME, ModelDirectory
 from cotide_cli.printing import as_text, output_option
@@ -24,7 +25,7 @@ from cotide_core.units import counted, format_seconds
 @click.argument("ledger", type=click.Path(path_type=Path))
 @click.option(
     "--slot-seconds",
-    type=click.FloatRange(min=1.0),
+    type=FiniteRange(min=1.0),
     default=300.0,
     show_default=True,
     help="A service over its limit once in a slot counts as one.",

@@ -148,6 +148,32 @@ def test_a_file_that_is_far_too_large_is_not_read_to_its_end(
     assert capfd.readouterr().err.rstrip().endswith(f"cotide: {ENDLESS}: {sentence}")
 
 
+PROFILE = ("profile", "active", "--rates", "1", "--load-command", "true", "--out", "none")
+
+
+@pytest.mark.parametrize("number", ["nan", "inf"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *((*PROFILE, f"--{name}") for name in
+          ("limit-ms", "warm-up-seconds", "window-seconds", "width", "harm-ms", "harm-seconds", "minutes")),
+        ("report", ".", "--slot-seconds"),
+        ("simulate", "--generate", "lublin", "--fair-half-life"),
+        ("node-agent", "--node", "n", "--half-life"),
+        ("experiment", "joint", "--seconds"),
+    ],
+)  # fmt: skip
+def test_a_number_that_is_none_is_refused_before_anything_starts(
+    arguments: tuple[str, ...],
+    number: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert ended(monkeypatch, *arguments, number) == 2
+    said = capfd.readouterr().err
+    assert f"{arguments[-1]}: {number} is no number" in said or f"{number} is not in the range" in said
+
+
 @pytest.mark.parametrize("host", ["x\udcff", "a" * 300])
 @pytest.mark.parametrize(
     "arguments",
