@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +71,19 @@ def test_a_full_disk_behind_stdout_is_one_line() -> None:
         asked = [sys.executable, "-m", "cotide_cli", "version"]
         done = subprocess.run(asked, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "cotide: No space left on device\n")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_what_the_terminal_has_no_character_for_is_shown_in_another_way(encoding: str) -> None:
+    shows = "from cotide_cli import main; main._print_anything(); print('\\u2192 \\udcff')"
+    done = subprocess.run(
+        [sys.executable, "-c", shows],
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.strip() == "\u2192 \udcff".encode(encoding, "backslashreplace")
 
 
 def test_documents_are_the_same_in_json_and_in_yaml() -> None:
