@@ -129,7 +129,8 @@ async def _unless_stopped(stop: asyncio.Event, config: Path | None, changes: dic
     """Load, and return the settings; None when told to stop meanwhile: nobody waits for libraries then."""
     loading = asyncio.get_running_loop().run_in_executor(AbandonedCalls(), _load, config, changes)
     stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    either: set[asyncio.Future[Any]] = {loading, stopping}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
     if loading.done():
         return await loading

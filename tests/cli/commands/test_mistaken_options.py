@@ -162,6 +162,14 @@ def test_a_file_that_is_far_too_large_is_not_read_to_its_end(
     assert capfd.readouterr().err.rstrip().endswith(f"cotide: {ENDLESS}: {sentence}")
 
 
+def test_a_page_that_can_not_be_written_is_told_before_the_demo_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, _: path != tmp_path)  # who is root may write wherever it can be done
+    assert ended(monkeypatch, "demo", "--page", f"{tmp_path}/demo.html") == 2
+    assert capfd.readouterr().err == f"cotide: --page: {tmp_path}/demo.html can't be written here; name another file\n"
+
+
 PROFILE = ("profile", "active", "--rates", "1", "--load-command", "true", "--out", "none")
 
 
