@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 from difflib import get_close_matches
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Final
 
@@ -100,9 +101,16 @@ def _called() -> str:
     return "kubectl cotide" if Path(sys.argv[0]).name.startswith("kubectl-") else "cotide"
 
 
+def _print_anything() -> None:
+    """Let stdout take what its encoding has no character for, as stderr does: a name of a file in other bytes, say."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
 def main() -> None:
     """Run the command line; the only place where an error becomes an exit code."""
     watch_parent()
+    _print_anything()
     try:
         outcome = cotide.main(prog_name=_called(), standalone_mode=False)
     except click.ClickException as error:

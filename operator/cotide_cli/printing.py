@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -46,6 +47,20 @@ def as_text(data: Any, output: str) -> str:
         return text
     # By way of JSON: tuples become lists and string-like enumerations plain text, so that no Python tag appears.
     return yaml.safe_dump(json.loads(text), sort_keys=False, allow_unicode=True).rstrip("\n")
+
+
+def camel_cased(one: Any) -> dict[str, Any]:
+    """Return a dataclass, and those inside, by field: ``memory_bytes`` is ``memoryBytes``.
+
+    So commands on a cluster print, as the API server does. Commands that measure and replay print names with ``_``, as
+    the columns of their files are called.
+    """
+    return asdict(one, dict_factory=lambda pairs: {_camel(name): value for name, value in pairs})
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
 
 
 def _finite(data: Any) -> Any:

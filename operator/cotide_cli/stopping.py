@@ -21,6 +21,8 @@ from typing import Any, Final, NoReturn, TypeVar
 UNDO_SECONDS: Final = 5.0
 """Chosen: a few requests of a server that answers."""
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+RETURNING_SECONDS: Final = 0.1
+"""Chosen: a thread needs microseconds from its call's outcome to its end."""
 ABANDONED: Final = "abandoned call"
 """Name of the threads of `abandoned_calls`."""
 _ENDED: Final = 128
@@ -152,7 +154,10 @@ def leave(code: int) -> NoReturn:
 
     A thread that wakes up while the interpreter is taken down ends it with SIGABRT now and then.
     """
-    if any(one.name == ABANDONED for one in threading.enumerate()):
+    calls = [one for one in threading.enumerate() if one.name == ABANDONED]
+    for one in calls:
+        one.join(RETURNING_SECONDS)  # what has its outcome is still on its last lines
+    if any(one.is_alive() for one in calls):
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):  # closed, or nobody reads it any more
                 stream.flush()

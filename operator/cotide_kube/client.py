@@ -32,6 +32,8 @@ PATCH_TYPES: Final[dict[str, str]] = {
     "apply": "application/apply-patch+yaml",
 }
 FIELD_MANAGER: Final = "cotide"
+ANSWER_SECONDS: Final = 10.0
+"""For one answer where somebody waits at a terminal; chosen: what takes longer is lost."""
 _READING: Final = frozenset({"GET", "HEAD"})
 _IDEMPOTENT: Final = frozenset({"GET", "HEAD", "PUT", "PATCH", "DELETE"})
 
@@ -51,6 +53,8 @@ class KubeClient:
         Of the jitter.
     read_only : bool
         Whether every request that writes is refused here, before it is sent; no `unfenced` changes that.
+    asks_silence_again : bool
+        Whether a try that got no answer in time is repeated; not where somebody waits at a terminal.
 
     Attributes
     ----------
@@ -67,12 +71,18 @@ class KubeClient:
         backoff: Backoff | None = None,
         seed: int | None = None,
         read_only: bool = False,
+        asks_silence_again: bool = True,
     ) -> None:
         self.credentials = credentials
         self.fence: Fence | None = None
         self._read_only = read_only
         self._transport = Transport(
-            credentials, max_connections, timeout_seconds, backoff or Backoff(), random.Random(seed)
+            credentials,
+            max_connections,
+            timeout_seconds,
+            backoff or Backoff(),
+            random.Random(seed),
+            asks_silence_again=asks_silence_again,
         )
 
     async def __aenter__(self) -> KubeClient:

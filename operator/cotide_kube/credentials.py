@@ -26,6 +26,10 @@ _LOG = logging.getLogger(__name__)
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds its service account, in every conformant cluster."""
+NO_CLUSTER = (
+    "no cluster is known: give --kubeconfig FILE, set KUBECONFIG, or run inside a cluster ({looked_at} does not exist "
+    "either)"
+)
 TOKEN_REREAD_SECONDS = 60.0
 """Projected tokens are replaced in place, at 80 % of their life; kubelet's own file sync takes about a minute."""
 
@@ -209,9 +213,10 @@ def load_credentials(kubeconfig: str | None = None, context: str | None = None) 
     Raises
     ------
     InputError
-        When the kubeconfig is missing or broken; names the file and the field.
+        When the kubeconfig is missing or broken; names the file and the field. When there is neither a kubeconfig nor
+        a service account.
     ClusterError
-        When there is neither a kubeconfig nor a service account, or a credential plugin fails.
+        When a credential plugin fails.
     """
     named = kubeconfig or os.environ.get("KUBECONFIG")
     if named:
@@ -224,10 +229,7 @@ def load_credentials(kubeconfig: str | None = None, context: str | None = None) 
     default = kubeconfig_files.expanded("~/.kube/config")
     if default.exists():
         return _from_kubeconfig(default, context)
-    raise ClusterError(
-        "no cluster is known: give --kubeconfig FILE, set KUBECONFIG, or run inside a cluster "
-        f"({default} does not exist either)"
-    )
+    raise InputError(NO_CLUSTER.format(looked_at=default))
 
 
 def _from_service_account(folder: Path) -> Credentials:

@@ -13,6 +13,7 @@ import logging
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,8 @@ import yaml
 from cotide_core.errors import ClusterError, InputError
 from cotide_core.limits import DEPTH
 
+FILE_BYTES: Final = 4 << 20
+"""Of a kubeconfig. Chosen: one of a hundred clusters, with all certificates in it, has half a megabyte."""
 _BRACKET: Final = re.compile(r"[\[{\]}]")
 
 
@@ -188,9 +191,26 @@ def _levels(text: str) -> int:
     return most
 
 
+def _bounded(path: Path) -> bytes:
+    with path.open("rb") as file:
+        found = file.read(FILE_BYTES + 1)
+    if len(found) > FILE_BYTES:
+        raise InputError(f"has more than {FILE_BYTES >> 20} MiB: is it a kubeconfig?", file=str(path))
+    return found
+
+
+def check_size(path: Path) -> None:
+    """Raise `InputError` where a file is too large for a kubeconfig; one that can't be read is somebody else's to say.
+
+    For the official loader, which reads whatever it is given to its end, and a device has none.
+    """
+    with suppress(OSError):
+        _bounded(path)
+
+
 def _parse(path: Path) -> Any:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = _bounded(path).decode("utf-8")
         if _levels(text) > DEPTH:
             raise InputError(f"has more than {DEPTH} lists and objects within one another", file=str(path))
         return yaml.safe_load(text) or {}

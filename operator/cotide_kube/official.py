@@ -5,24 +5,55 @@ takes 0.3 s of cpu and 29 MB where our own reading of a kubeconfig takes 0.05 s 
 asked for and in every replica; and it posts half as many bindings a second. A command that waits for one answer pays
 no more than for our own client, whose HTTP library takes as long to load.
 
-Invariant: whatever goes wrong is a `ClusterError`, and a file that is no kubeconfig an `InputError`, in one sentence;
-answers are the server's own bytes.
+Invariant: whatever goes wrong is a `ClusterError`, and a file that is no kubeconfig, or none at all, an `InputError`,
+in one sentence that names the server or the file; answers are the server's own bytes.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from cotide_core.errors import ClusterError
-from cotide_kube.answers import ApiError, read_status
-from cotide_kube.credentials import SERVICE_ACCOUNT
-from cotide_kube.kubeconfig import expanded, read
+import msgspec
+from urllib3 import Retry
+from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError, SSLError
+from urllib3.exceptions import TimeoutError as HTTPTimeoutError
 
-TIMEOUT_SECONDS: Final = 30.0
-"""For one request; chosen: somebody waits at a terminal."""
+from cotide_core.errors import ClusterError, InputError
+from cotide_kube.answers import ApiError, read_status
+from cotide_kube.connection_faults import why_unreachable
+from cotide_kube.credentials import NO_CLUSTER, SERVICE_ACCOUNT
+from cotide_kube.kubeconfig import check_size, expanded, read
+
+READ_SECONDS: Final = 10.0
+"""Longest silence of a server that is read from; chosen: somebody waits at a terminal."""
+WRITE_SECONDS: Final = 30.0
+"""The same where something is written, for which admission webhooks are asked: by default each has 10 s."""
+TRIES_MORE: Final = 3
+"""Where a server closed the connection, or asks to be asked again (chosen: urllib3's own default)."""
+RETRY_AFTER_SECONDS: Final = 10
+"""Longest pause that a server may ask for by ``Retry-After``; chosen as `READ_SECONDS`."""
+
+
+class _Tries(Retry):
+    """Asks again as urllib3 does, but not after what a moment later is the same: silence, bad TLS, a closed port."""
+
+    def increment(
+        self,
+        method: str | None = None,
+        url: str | None = None,
+        response: Any = None,
+        error: Exception | None = None,
+        _pool: Any = None,
+        _stacktrace: Any = None,
+    ) -> _Tries:
+        """Return what is left of the tries, or raise the error."""
+        if isinstance(error, HTTPTimeoutError | NewConnectionError | SSLError):
+            raise MaxRetryError(_pool, url or "", error) from error
+        return super().increment(method, url, response, error, _pool, _stacktrace)
 
 
 def connect(kubeconfig: str | None = None, context: str | None = None, *, retries: bool = True) -> Any:
@@ -44,25 +75,56 @@ def connect(kubeconfig: str | None = None, context: str | None = None, *, retrie
 
     config: Any = untyped
     configuration: Any = client.Configuration()
-    if not retries:
-        configuration.retries = False
+    configuration.retries = _Tries(TRIES_MORE, retry_after_max=RETRY_AFTER_SECONDS) if retries else False
+    named, context = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config", context or None
+    for one in named.split(os.pathsep):
+        check_size(expanded(one))
     try:
-        return config.new_client_from_config(
-            config_file=kubeconfig, context=context, client_configuration=configuration
-        )
+        api = config.new_client_from_config(config_file=kubeconfig, context=context, client_configuration=configuration)
     except (config.ConfigException, OSError) as error:
-        if kubeconfig is not None or context is not None:
+        if kubeconfig is not None or context is not None or expanded(named).exists():
+            _blame(named, context)
             raise ClusterError(f"the kubeconfig can't be used: {error}") from error
         try:
             config.load_incluster_config(client_configuration=configuration)
         except config.ConfigException as inside:
-            raise ClusterError(f"no kubeconfig ({error}), and no cluster around us ({inside})") from inside
-        return client.ApiClient(configuration)
+            raise InputError(NO_CLUSTER.format(looked_at=named)) from inside
+        named, api = "", client.ApiClient(configuration)
     except Exception as error:  # its reader checks nothing: what trips it is what the file holds
-        named = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
-        if os.pathsep not in named:
-            read(expanded(named), context)  # raises, too, and says which field
+        _blame(named, context)
         raise ClusterError(f"the kubeconfig can't be read: {' '.join(str(error).split())}") from error
+    origin = f"kubeconfig {named}" if named else "in-cluster service account"
+    server = f"the API server {configuration.host} ({origin}{f', context {context}' if context else ''})"
+    api.rest_client.request = partial(_answer, api.rest_client.request, server)
+    return api
+
+
+def _blame(named: str, context: str | None) -> None:
+    """Read a kubeconfig by ourselves, which raises and says which field is wrong; of several files none is blamed."""
+    if os.pathsep not in named:
+        read(expanded(named), context)
+
+
+def _answer(request: Callable[..., Any], server: str, method: str, url: str, **how: Any) -> Any:
+    """Return the answer of one request, read to its end.
+
+    Raises
+    ------
+    ClusterError
+        When there is none; an answer that refuses is one.
+    """
+    from kubernetes.client.exceptions import ApiException
+
+    try:
+        answer = request(method, url, **how)
+        _ = answer.response.data  # kept there: whoever asks for it now waits no more
+    except (HTTPError, OSError, ApiException) as error:
+        if getattr(error, "status", None):  # 0 where TLS failed
+            raise
+        seconds = how.get("_request_timeout")
+        what = f"{method} /{url.partition('://')[2].partition('/')[2]}"
+        raise ClusterError(f"{server} is unreachable: {why_unreachable(error, url, seconds)} ({what})") from error
+    return answer
 
 
 def namespace_of(kubeconfig: str | None = None, context: str | None = None) -> str:
@@ -79,8 +141,12 @@ def namespace_of(kubeconfig: str | None = None, context: str | None = None) -> s
     return str((chosen.get("context") or {}).get("namespace") or "default")
 
 
-def ask(call: Callable[..., Any], *args: Any, **kwargs: Any) -> bytes:
+def ask(call: Callable[..., Any], *args: Any, seconds: float = READ_SECONDS, **kwargs: Any) -> bytes:
     """Return the bytes of an answer.
+
+    Parameters
+    ----------
+    seconds : longest silence of the server; `WRITE_SECONDS` where something is written.
 
     Raises
     ------
@@ -90,13 +156,29 @@ def ask(call: Callable[..., Any], *args: Any, **kwargs: Any) -> bytes:
         When it can't be reached.
     """
     from kubernetes.client.exceptions import ApiException
-    from urllib3.exceptions import HTTPError
 
     try:
-        return bytes(call(*args, **kwargs, _preload_content=False, _request_timeout=TIMEOUT_SECONDS).data)
+        return bytes(call(*args, **kwargs, _preload_content=False, _request_timeout=seconds).data)
     except ApiException as error:
         status = int(error.status or 0)
         body = error.body.encode() if isinstance(error.body, str) else b""
         raise ApiError(status, *read_status(status, body)) from error
-    except HTTPError as error:
-        raise ClusterError(f"the API server can't be reached: {error}") from error
+
+
+def object_in(body: bytes) -> dict[str, Any]:
+    """Return the object that an API server sent; of a list its items are objects with metadata.
+
+    Raises
+    ------
+    ClusterError
+        When it is none: a proxy's page with status 200, for example.
+    """
+    try:
+        answer: Any = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ClusterError(f"the API server's answer can't be read: {error}; is it one?") from error
+    if not isinstance(answer, dict) or not isinstance(items := answer.get("items") or [], list):
+        raise ClusterError("the API server's answer is no object of Kubernetes; is it one?")
+    if not all(isinstance(one, dict) and isinstance(one.get("metadata"), dict) for one in items):
+        raise ClusterError("the API server's answer is no list of objects of Kubernetes; is it one?")
+    return answer

@@ -25,6 +25,7 @@ from yarl import URL
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError, read_status, retry_after
 from cotide_kube.backoff import Backoff
+from cotide_kube.connection_faults import why_unreachable
 from cotide_kube.credentials import Credentials
 
 _LOG = logging.getLogger(__name__)
@@ -98,6 +99,8 @@ class Transport:
         For one try, from sending it to the last byte of the answer.
     rng : random.Random
         For jitter.
+    asks_silence_again : bool
+        Whether a try that got no answer in time is repeated.
     """
 
     def __init__(
@@ -107,8 +110,11 @@ class Transport:
         timeout_seconds: float,
         backoff: Backoff,
         rng: random.Random,
+        *,
+        asks_silence_again: bool = True,
     ) -> None:
         self.credentials = credentials
+        self._asks_silence_again = asks_silence_again
         self._max_connections = max_connections
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         self._backoff, self._rng = backoff, rng
@@ -167,10 +173,11 @@ class Transport:
                 # Refused connections never carried the request; all else may have been carried out.
                 sent = not isinstance(error, aiohttp.ClientConnectorError)
                 uncertain = uncertain or sent
-                hopeless = isinstance(error, aiohttp.ClientSSLError)
+                silent = isinstance(error, TimeoutError) and not self._asks_silence_again
+                hopeless = silent or isinstance(error, aiohttp.ClientSSLError)
                 if hopeless or tries >= MAX_TRIES or (sent and not may_repeat):
                     raise self._unreachable(method, path, error) from error
-                fault = _cause(error)
+                fault = self._why(error)
             else:
                 if code == 401 and not refused_token:
                     # Tokens expire; a fresh one is worth exactly one more try.
@@ -213,7 +220,7 @@ class Transport:
         except TimeoutError as error:
             raise ClusterError(f"watch {path}: nothing came for {silence_seconds:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise ClusterError(f"watch {path}: {_cause(error)}") from error
+            raise ClusterError(f"watch {path}: {self._why(error)}") from error
 
     async def _open_watch(self, path: str, query: Mapping[str, str], silence_seconds: float) -> aiohttp.ClientResponse:
         session, url = self._opened(self._watch_session), self._url(path, query)
@@ -257,11 +264,14 @@ class Transport:
             headers["Authorization"] = authorization
         return headers
 
+    def _why(self, error: Exception) -> str:
+        return why_unreachable(error, self.credentials.server, self._timeout.total)
+
     def _unreachable(self, method: str, path: str, error: Exception) -> ClusterError:
         server = f"the API server {self.credentials.server}"
         if self.credentials.origin:
             server += f" ({self.credentials.origin})"
-        return ClusterError(f"{server} is unreachable: {_cause(error)} ({method} {path})")
+        return ClusterError(f"{server} is unreachable: {self._why(error)} ({method} {path})")
 
 
 def _session(tls: ssl.SSLContext | None, limit: int) -> aiohttp.ClientSession:
@@ -283,13 +293,3 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
         return await asyncio.to_thread(gzip.decompress, body)
     except (OSError, EOFError, zlib.error) as error:
         raise aiohttp.ClientPayloadError(f"its answer can't be unpacked: {error}") from error
-
-
-def _cause(error: Exception) -> str:
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return f"its certificate is not trusted: {error.certificate_error}"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return str(error.os_error.strerror or error.os_error)
-    return str(error) or type(error).__name__

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from cotide_core.errors import InputError
+from cotide_sim.apiserver.http.kubeconfig import write_kubeconfig
 from cotide_sim.apiserver.server import ApiServer
 from cotide_sim.apiserver.testing import running_server, server_in_thread, server_process
 
@@ -110,3 +111,18 @@ def test_sigterm_ends_the_server_and_its_watches_in_good_order() -> None:
             server.process.terminate()
             assert watch.read() == b""
         assert server.process.wait(10) == 0
+
+
+def test_a_kubeconfig_is_written_to_a_pipe_or_behind_a_link_and_takes_the_place_of_neither(tmp_path: Path) -> None:
+    plain, link, pipe = tmp_path / "plain", tmp_path / "link", tmp_path / "pipe"
+    plain.write_text("before")
+    link.symlink_to(plain)
+    write_kubeconfig(link, "config")
+    assert link.is_symlink()
+    assert plain.read_text() == "config"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_kubeconfig(pipe, "config")
+    assert os.read(reader, 100) == b"config"
+    assert pipe.is_fifo()
+    os.close(reader)

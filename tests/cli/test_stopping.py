@@ -9,10 +9,13 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
+from cotide_cli.commands import operator_command
 from cotide_cli.stopping import StoppedError, interrupted_when_told, run_until_told
+from cotide_core.errors import InputError
 
 LONG = 60.0
 """Seconds that nobody waits."""
@@ -81,7 +84,9 @@ def test_a_failure_while_it_is_undone_is_told() -> None:
 
 HANGS = """
 import asyncio, threading, time
+from cotide_cli.commands import operator_command
 from cotide_cli.stopping import interrupted_when_told, run_until_told
+from cotide_core.errors import InputError
 
 def hang():
     threading.Event().wait(60)
@@ -125,3 +130,40 @@ def test_the_process_ends_when_undoing_hangs_too_and_at_once_at_a_second_signal(
         _, said = running.communicate(timeout=LONG / 2)
     assert running.returncode == 130
     assert said == b"cotide: ended without waiting for what does not answer; one node\n"
+
+
+def test_ctrl_c_while_libraries_are_still_being_loaded_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt\n")  # as Python does wherever it is interrupted
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    asked = [sys.executable, "-m", "cotide_cli", "version"]
+    done = subprocess.run(asked, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "cotide: interrupted\n")
+
+
+def test_an_operator_that_is_stopped_while_it_loads_waits_for_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = threading.Event()
+    monkeypatch.setattr(operator_command, "_load", lambda *_: loaded.wait(LONG))
+
+    async def stopped() -> object:
+        stop = asyncio.Event()
+        asyncio.get_running_loop().call_soon(stop.set)
+        return await operator_command._unless_stopped(stop, None, {})
+
+    began = time.monotonic()
+    assert asyncio.run(stopped()) is None
+    loaded.set()
+    assert time.monotonic() - began < LONG / 2
+
+
+def test_a_mistake_in_the_configuration_is_told_where_nobody_stops_the_operator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def mistaken(*_: object) -> None:
+        raise InputError("is wrong")
+
+    async def stopped() -> object:
+        return await operator_command._unless_stopped(asyncio.Event(), None, {})
+
+    monkeypatch.setattr(operator_command, "_load", mistaken)
+    with pytest.raises(InputError, match="is wrong"):
+        asyncio.run(stopped())

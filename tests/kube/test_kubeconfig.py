@@ -128,7 +128,7 @@ def test_without_kubeconfig_and_outside_a_cluster_the_user_is_told_what_to_do(tm
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(ClusterError, match="give --kubeconfig FILE"):
+    with pytest.raises(InputError, match="give --kubeconfig FILE"):
         load_credentials()
 
 
@@ -179,5 +179,5 @@ def test_a_user_without_a_home_is_told_that_no_cluster_is_known(monkeypatch: pyt
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.setattr("pwd.getpwuid", homeless)
-    with pytest.raises(ClusterError, match="no cluster is known"):
+    with pytest.raises(InputError, match="no cluster is known"):
         load_credentials()

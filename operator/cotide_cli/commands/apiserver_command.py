@@ -12,9 +12,11 @@ from pathlib import Path
 
 import click
 
+from cotide_cli.inputs.host_option import host
+
 
 @click.command("apiserver")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--host", default="127.0.0.1", callback=host, show_default=True, help="Address to listen on.")
 @click.option("--port", default=8001, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 chooses one.")
 @click.option("--data", type=click.Path(path_type=Path, dir_okay=False), help="SQLite file that keeps the objects.")
 @click.option(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cotide_cli.inputs.cluster_input import cluster_options, read_picture
-from cotide_cli.printing import as_text, output_option, print_lines
+from cotide_cli.printing import as_text, camel_cased, output_option, print_lines
 from cotide_cli.stopping import run_until_told
 from cotide_core.errors import ClusterError, InputError
 from cotide_core.units import counted
@@ -126,7 +125,7 @@ def command(
         )
     plan, lines, more = _explained(options, picture)
     data = _as_data(plan, picture, prices, options["idle_watts"])
-    data |= {"notFreed": [asdict(one) for one in lines], "notFreedBeside": more}
+    data |= {"notFreed": [camel_cased(one) for one in lines], "notFreedBeside": more}
     if output == "table":
         _print(plan, data)
     if carry:
@@ -228,10 +227,10 @@ def _pools(given: Sequence[str]) -> dict[str, set[str]]:
 def _prices(path: Path | None) -> dict[str, float]:
     if path is None:
         return {}
-    from cotide_operator.config.yaml_lines import load
+    from cotide_operator.config.yaml_lines import load, read
 
     try:
-        found, lines = load(path.read_text(encoding="utf-8"), str(path))
+        found, lines = load(read(path), str(path))
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror}", file=str(path)) from error
     except UnicodeDecodeError as error:
@@ -262,9 +261,9 @@ def _as_data(plan: DrainPlan, picture: Picture, prices: Mapping[str, float], idl
             "priceAnHour": round(sum(one for one in priced if one is not None), 4) if prices else None,
             "nodesWithoutPrice": sum(one is None for one in priced) if prices else None,
         },
-        "freed": [asdict(one) for one in plan.freed],
-        "emptying": [asdict(one) for one in plan.emptying],
-        "kept": [asdict(one) for one in plan.kept],
+        "freed": [camel_cased(one) for one in plan.freed],
+        "emptying": [camel_cased(one) for one in plan.emptying],
+        "kept": [camel_cased(one) for one in plan.kept],
         "risks": _risks(plan, picture),
     }
 
@@ -345,4 +344,4 @@ def _carry_out(
     goes = frozenset(going | {key for key, facts in picture.facts.items() if facts.goes_with_node})
     uids = {record.pod.key: record.pod.uid for record in picture.state.records()}
     carrier = _carrier(kubeconfig, context, timeout, goes)
-    return asdict(run_until_told(carrier.carry_out(plan.freed, uids), LEFT_CORDONED))
+    return camel_cased(run_until_told(carrier.carry_out(plan.freed, uids), LEFT_CORDONED))

@@ -94,7 +94,6 @@ def command(
     figures = {name: outcome.figures for name, outcome in outcomes.items()}
     late = {name: outcome.late_seconds for name, outcome in outcomes.items()}
     verdict = verdict_of(figures, late, options.scenario, options.speed)
-    write_page(page, outcomes, verdict, made(), described=_described(options))
     if options.output == "table":
         print_tables(Console(), outcomes)
         click.echo(f"\n{verdict.sentence}")
@@ -102,6 +101,8 @@ def command(
         click.echo(as_text({**_document(options, outcomes), "verdict": asdict(verdict)}, options.output))
     for fault in verdict.missed or ():
         say_to_stderr(f"objective missed: {fault}")
+    # Last: on a disk that is full by now what was measured has been said.
+    write_page(page, outcomes, verdict, made(), described=_described(options))
     say_to_stderr(f"the page of it is {page}")
     if ledger is not None:
         say_to_stderr(f"decide it all again with: cotide replay {ledger / options.policies[0]}")

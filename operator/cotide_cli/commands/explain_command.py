@@ -6,6 +6,7 @@ Reads the API server only; the operator need not run. The explanation itself is 
 
 from __future__ import annotations
 
+import re
 from typing import Final, Literal
 
 import click
@@ -14,9 +15,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from cotide_cli.printing import as_text, output_option
+from cotide_core.errors import InputError
+from cotide_core.limits import NAME_CHARACTERS
 from cotide_operator.explain.explanation import Explanation
 from cotide_operator.explain.reader import Reader
 
+_NAME: Final = re.compile(rf"[a-z0-9.-]{{1,{NAME_CHARACTERS}}}")
 PIPE_WIDTH: Final = 120
 """Columns where there is no terminal; chosen, so that a pipe does not break sentences at 80."""
 
@@ -39,6 +43,9 @@ def command(
     output: Literal["table", "json", "yaml"],
 ) -> None:
     """Say why a pod or a Job (jobs.cotide.dev) is where it is, or why it waits."""
+    for field, given in (("name", name), ("--namespace", namespace)):
+        if given is not None and not _NAME.fullmatch(given):
+            raise InputError(f"{given[:NAME_CHARACTERS]!r} is no name that an object can have", field=field)
     reader = Reader(kubeconfig, context)
     explanation = (reader.pod if kind == "pod" else reader.job)(namespace or reader.namespace, name)
     if output != "table":

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cotide_cli.inputs.finite_range import FiniteRange
+from cotide_cli.inputs.host_option import host
 from cotide_cli.option_groups import GroupedCommand, grouped, option_group
 
 if TYPE_CHECKING:
     from cotide_node_agent.service import AgentOptions
 
-SHARE = click.FloatRange(0, 1, min_open=True)
+SHARE = FiniteRange(0, 1, min_open=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class MetricsOptions:
     grouped("--target-share", type=SHARE, default=0.95, show_default=True, help="Of the cpus, for all pods together."),
     grouped(
         "--half-life",
-        type=click.FloatRange(0.1, 3600),
+        type=FiniteRange(0.1, 3600),
         default=5.0,
         show_default=True,
         help="Seconds in which half of what was taken is given back.",
@@ -99,13 +101,15 @@ class MetricsOptions:
         show_default=True,
         help="Of their time that services wait for a cpu, from which on batch is cut.",
     ),
-    grouped("--interval", type=click.FloatRange(0.05, 1.0), default=0.25, show_default=True, help="Seconds a tick."),
+    grouped("--interval", type=FiniteRange(0.05, 1.0), default=0.25, show_default=True, help="Seconds a tick."),
 )
 @option_group(
     "Metrics",
     "metrics",
     MetricsOptions,
-    grouped("--metrics-host", default="127.0.0.1", show_default=True, help="Address for metrics and health."),
+    grouped(
+        "--metrics-host", default="127.0.0.1", callback=host, show_default=True, help="Address for metrics and health."
+    ),
     grouped(
         "--metrics-port", type=click.IntRange(0, 65535), default=8081, show_default=True, help="0 takes a free one."
     ),

@@ -7,6 +7,7 @@ Called by `main`. Parses the options, then hands over to `cotide_sim.kubelets.fl
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import re
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cotide_cli.inputs.host_option import host
 from cotide_cli.option_groups import GroupedCommand, grouped, option_group
 from cotide_core.errors import InputError
 from cotide_core.units import CPU, MEMORY, resource_amount
@@ -104,7 +106,9 @@ class MetricsOptions:
     "metrics",
     MetricsOptions,
     grouped("--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics here; 0 takes any free port."),
-    grouped("--metrics-host", default="127.0.0.1", show_default=True, help="Address to serve metrics on."),
+    grouped(
+        "--metrics-host", default="127.0.0.1", callback=host, show_default=True, help="Address to serve metrics on."
+    ),
 )
 @click.option(
     "--interference",
@@ -192,9 +196,14 @@ def _event_loop_run(credentials: Credentials, settings: FleetSettings) -> None:
 
 
 async def _run(credentials: Credentials, settings: FleetSettings) -> None:
-    from cotide_kube.client import KubeClient
+    from cotide_kube.answers import ApiError
+    from cotide_kube.client import ANSWER_SECONDS, KubeClient
     from cotide_sim.kubelets.fleet import Fleet
 
+    # Later a server may be away for minutes; one that is silent at the start is told while somebody looks.
+    async with KubeClient(credentials, timeout_seconds=ANSWER_SECONDS, asks_silence_again=False) as first:
+        with contextlib.suppress(ApiError):
+            await first.request("GET", "/version")
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)

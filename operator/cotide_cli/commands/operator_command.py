@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from cotide_cli.abandoned_calls import AbandonedCalls
+from cotide_cli.inputs.host_option import host
+
 if TYPE_CHECKING:
     from cotide_operator.cache.reflectors import Informers
     from cotide_operator.config.settings import Settings
@@ -40,7 +43,11 @@ since eight would each keep what it freed. Left to itself glibc raises the thres
 @click.option("--policy", help="Policy instead of the configured one.")
 @click.option("--models", type=click.Path(path_type=Path), help="Directory of model files.")
 @click.option("--ledger", type=click.Path(path_type=Path), help="Directory to write the ledger into.")
-@click.option("--metrics-host", help="Address for metrics and health; default: loopback, in a cluster every address.")
+@click.option(
+    "--metrics-host",
+    callback=host,
+    help="Address for metrics and health; default: loopback, in a cluster every address.",
+)
 @click.option(
     "--metrics-port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one."
 )
@@ -110,10 +117,14 @@ async def _operate(config: Path | None, changes: dict[str, Any], options: dict[s
     usual = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        settings = await asyncio.to_thread(_load, config, changes)
-        from cotide_operator.assembly import Operator, Options
+        settings = await _unless_stopped(stop, config, changes)
+        operator = None
+        if settings is not None:
+            from cotide_operator.assembly import Operator, Options
 
-        operator = Operator(settings, Options(**options), following=following)
+            operator = Operator(settings, Options(**options), following=following)
+        elif following is not None:
+            await following.end()
     except BaseException:
         if following is not None:
             await following.end()
@@ -121,12 +132,26 @@ async def _operate(config: Path | None, changes: dict[str, Any], options: dict[s
     finally:
         sys.setswitchinterval(usual)
     try:
-        await operator.run(stop)
+        if operator is not None:
+            await operator.run(stop)
     finally:
         # Who tells us twice to stop must not kill us while the interpreter ends: a clean stop has exit code 0.
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_IGN)
+
+
+async def _unless_stopped(stop: asyncio.Event, config: Path | None, changes: dict[str, Any]) -> Settings | None:
+    """Load, and return the settings; None when told to stop meanwhile: nobody waits for libraries then."""
+    loading = asyncio.get_running_loop().run_in_executor(AbandonedCalls(), _load, config, changes)
+    stopping = asyncio.create_task(stop.wait())
+    either: set[asyncio.Future[Any]] = {loading, stopping}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if loading.done():
+        return await loading
+    loading.cancel()
+    return None
 
 
 def _follow(options: dict[str, Any]) -> Informers | None:

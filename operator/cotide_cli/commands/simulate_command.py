@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cotide_cli.commands.simulate_output import document, print_table, progress_bar
+from cotide_cli.inputs.finite_range import FiniteRange
 from cotide_cli.inputs.machine_input import check_machine_options, on_machines, replay_on_machines
 from cotide_cli.inputs.row_options import RowOptions, row_options
 from cotide_cli.inputs.trace_input import FORMATS, GENERATORS, from_file, from_generator
@@ -165,7 +166,7 @@ class FileOptions:
     ),
     grouped(
         "--fair-half-life",
-        type=click.FloatRange(min=1.0),
+        type=FiniteRange(min=1.0),
         default=FAIR_HALF_LIFE_SECONDS,
         show_default=True,
         metavar="SECONDS",

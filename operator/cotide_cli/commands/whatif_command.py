@@ -7,14 +7,13 @@ Reads a live cluster or a ledger, never changes anything. The engine itself deci
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from cotide_cli.inputs.cluster_input import cluster_options, read_picture
-from cotide_cli.printing import as_text, output_option, print_lines
+from cotide_cli.printing import as_text, camel_cased, output_option, print_lines
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def command(
     if output == "table":
         _print(answer)
     else:
-        click.echo(as_text(asdict(answer), output))
+        click.echo(as_text(camel_cased(answer), output))
     return 0
 
 

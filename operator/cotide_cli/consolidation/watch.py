@@ -11,12 +11,11 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cotide_cli.printing import as_text
+from cotide_cli.printing import as_text, camel_cased
 from cotide_cli.stopping import StoppedError, run_until_told
 from cotide_core.errors import ClusterError
 from cotide_core.units import counted
@@ -107,7 +106,7 @@ def _show(seen: Round, output: str, *, carry: bool) -> None:
 
 def _show_carried(carried: Carried, output: str) -> None:
     if output != "table":
-        data = {"carried": asdict(carried)}
+        data = {"carried": camel_cased(carried)}
         click.echo(json.dumps(data) if output == "json" else f"---\n{as_text(data, output)}")
     if carried.surprise:
         click.echo(f"cotide: this round ended: {carried.surprise}", err=True)
@@ -124,10 +123,10 @@ def _as_data(seen: Round) -> dict[str, Any]:
         "movesLeft": seen.moves_left,
         "waiting": seen.waiting,
         "held": dict(seen.held),
-        "drain": [{"node": one.node, "moves": [asdict(move) for move in one.moves]} for one in acts.drain],
-        "leave": [asdict(one) for one in acts.leave],
+        "drain": [{"node": one.node, "moves": [camel_cased(move) for move in one.moves]} for one in acts.drain],
+        "leave": [camel_cased(one) for one in acts.leave],
         "freed": list(acts.freed),
-        "giveBack": [asdict(one) for one in acts.give_back],
+        "giveBack": [camel_cased(one) for one in acts.give_back],
     }
 
 

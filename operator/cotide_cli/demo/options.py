@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -85,6 +86,8 @@ def checked(options: DemoOptions) -> DemoOptions:
         raise InputError(f"there is no folder {options.page.parent}", field="--page")
     if options.page.is_dir():
         raise InputError(f"{options.page} is a folder; name a file", field="--page")
+    if not os.access(options.page if options.page.exists() else options.page.parent, os.W_OK):
+        raise InputError(f"{options.page} can't be written here; name another file", field="--page")
     if options.data is not None and not options.data.is_dir():
         raise InputError(f"there is no directory {options.data}", field="--data")
     if options.ledger is not None and options.ledger.exists() and not options.ledger.is_dir():

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from cotide_cli.demo.facts import Moment
 from cotide_core.units import format_seconds
@@ -57,37 +56,46 @@ def as_data(
 
 def print_tables(console: Console, outcomes: Mapping[str, PolicyOutcome]) -> None:
     """Print the comparison, then each service's share of time over its limit."""
-    # Without lines between the columns it fits into 80 characters, long names of policies included.
-    table = Table(title="same arrivals, policy by policy (times are simulated)", box=None, padding=(0, 1, 0, 0))
-    table.add_column("policy", no_wrap=True)
-    headings = (
-        "pods bound", "jobs done", "waiting total", "waiting mean", "over limit", "cpu in use", "overload slots",
-        "evicted (online)",
-    )  # fmt: skip
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    for name, outcome in outcomes.items():
-        figures = outcome.figures
-        table.add_row(
-            name,
-            f"{figures['pods_bound']}",
-            f"{figures['jobs_finished']}",
-            format_seconds(figures["waiting_seconds_total"]),
-            f"{figures['waiting_seconds_mean']:.1f}s",
-            f"{figures['qos_violation_ratio']:.2%}",
-            f"{figures['cpu_utilisation']:.1%}",
-            f"{figures['overload_slots']}",
-            f"{figures['evictions']} ({figures['online_evictions']})",
-        )
-    console.print(table)
+    policies = ["", "policy", *outcomes]
+    figures = [outcome.figures for outcome in outcomes.values()]
+    columns = [
+        ["pods", "bound", *(f"{one['pods_bound']}" for one in figures)],
+        ["jobs", "done", *(f"{one['jobs_finished']}" for one in figures)],
+        ["waiting", "total", *(format_seconds(one["waiting_seconds_total"]) for one in figures)],
+        ["waiting", "mean", *(f"{one['waiting_seconds_mean']:.1f}s" for one in figures)],
+        ["over", "limit", *(f"{one['qos_violation_ratio']:.2%}" for one in figures)],
+        ["cpu in", "use", *(f"{one['cpu_utilisation']:.1%}" for one in figures)],
+        ["overload", "slots", *(f"{one['overload_slots']}" for one in figures)],
+        ["evicted", "(online)", *(f"{one['evictions']} ({one['online_evictions']})" for one in figures)],
+    ]
+    console.print("same arrivals, policy by policy (times are simulated)", style="italic")
+    _print_columns(console, policies, columns, headings=2)
     services = sorted({name for outcome in outcomes.values() for name in outcome.violation_ratio_by_service})
     if not services:
         return
-    by_service = Table(title="share of time over the latency limit, by online service")
-    by_service.add_column("service")
-    for name in outcomes:
-        by_service.add_column(name, justify="right")
-    for service in services:
-        ratios = (outcome.violation_ratio_by_service.get(service) for outcome in outcomes.values())
-        by_service.add_row(service, *("-" if ratio is None else f"{ratio:.1%}" for ratio in ratios))
-    console.print(by_service)
+    columns = []
+    for name, outcome in outcomes.items():
+        ratios = (outcome.violation_ratio_by_service.get(service) for service in services)
+        columns.append([name, *("-" if ratio is None else f"{ratio:.1%}" for ratio in ratios)])
+    console.print("\nshare of time over the latency limit, by online service", style="italic")
+    _print_columns(console, ["service", *services], columns, headings=1)
+
+
+def _print_columns(console: Console, names: Sequence[str], columns: Sequence[Sequence[str]], *, headings: int) -> None:
+    """Print columns beside their names; those that the screen has no room for below, with the names anew.
+
+    No cell is cut, however narrow the screen is: half a figure is a wrong one.
+    """
+    left = max(map(len, names))
+    widths = [max(map(len, column)) for column in columns]
+    first = 0
+    while first < len(columns):
+        last, used = first + 1, left + 2 + widths[first]
+        while last < len(columns) and used + 2 + widths[last] <= console.width:
+            used, last = used + 2 + widths[last], last + 1
+        for row, name in enumerate(names):
+            cells = [column[row].rjust(width) for column, width in zip(columns, widths, strict=True)][first:last]
+            line = "  ".join([name.ljust(left), *cells]).rstrip()
+            style = "bold" if row < headings else None
+            console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+        first = last

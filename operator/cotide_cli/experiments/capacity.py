@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cotide_cli.experiments.options import check_paths, print_report, run_options, seed_options
+from cotide_cli.inputs.finite_range import FiniteRange
 from cotide_cli.printing import print_lines, progress_bar
 from cotide_core.errors import InputError
 
@@ -25,13 +26,13 @@ if TYPE_CHECKING:
     "--trace", "traces", type=click.Choice(["google2011", "alibaba2017", "openb"]), multiple=True, help="Only these."
 )
 @seed_options
-@click.option("--hours", type=click.FloatRange(0.5, 72), help="Hours that count, at most; for a first look.")
+@click.option("--hours", type=FiniteRange(0.5, 72), help="Hours that count, at most; for a first look.")
 @click.option(
-    "--service-level", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.25, show_default=True,
+    "--service-level", type=FiniteRange(0, 1, min_open=True, max_open=True), default=0.25, show_default=True,
     help="Of our plans: share of the demand's distribution that is worth serving before it comes.",
 )  # fmt: skip
 @click.option(
-    "--stabilization-seconds", type=click.FloatRange(0, 3600), default=0.0, show_default=True,
+    "--stabilization-seconds", type=FiniteRange(0, 3600), default=0.0, show_default=True,
     help="Our machines go when they were not wanted for so long.",
 )  # fmt: skip
 @run_options

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cotide_cli.experiments.options import print_report
+from cotide_cli.inputs.finite_range import FiniteRange
 from cotide_cli.printing import output_option
 from cotide_core.errors import InputError
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     "--data", type=click.Path(path_type=Path), help="Directory of the public traces: production as in Google's."
 )
 @click.option("--slots", default="100,200,300,400,500", show_default=True, help="Slot sizes in seconds, by commas.")
-@click.option("--load", type=click.FloatRange(min=0.1, max=10.0), help="Scales what tasks ask for.")
+@click.option("--load", type=FiniteRange(min=0.1, max=10.0), help="Scales what tasks ask for.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the first day.")
 @click.option(
     "--seeds", type=click.IntRange(1, 1000), default=10, show_default=True, help="Days, each with the seed after."

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cotide_cli.experiments.options import journal_option, print_report
+from cotide_cli.inputs.finite_range import FiniteRange
 from cotide_cli.printing import output_option, print_lines, progress_bar
 from cotide_core.errors import InputError
 from cotide_sim.workloads.scenarios import SCENARIOS, Scenario
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     "--seeds", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many, one after another."
 )
 @click.option("--nodes", type=click.IntRange(1, 10_000), default=40, show_default=True, help="8-core nodes.")
-@click.option("--seconds", type=click.FloatRange(60, 86_400), default=900, show_default=True, help="Simulated seconds.")
+@click.option("--seconds", type=FiniteRange(60, 86_400), default=900, show_default=True, help="Simulated seconds.")
 @click.option("--scenario", type=click.Choice(SCENARIOS), default="slack", show_default=True, help="Which services.")
 @click.option("--only", multiple=True, metavar="NAME", help="A contender, as the table names it; repeat for more.")
 @journal_option

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cotide_cli.experiments.options import print_report
+from cotide_cli.inputs.finite_range import FiniteRange
 from cotide_cli.printing import print_lines, progress_bar
 from cotide_core.errors import InputError
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The first seed.")
 @click.option("--seeds", type=click.IntRange(1, 100), default=5, show_default=True, help="How many seeds from it on.")
 @click.option("--multiples", default="2,4,6,8,10", show_default=True, help="Jobs of each benchmark, by commas.")
-@click.option("--hours", type=click.FloatRange(0.1, 24), help="Hours of the logs; for a first look.")
+@click.option("--hours", type=FiniteRange(0.1, 24), help="Hours of the logs; for a first look.")
 @click.option(
     "--rule", "rules", multiple=True, metavar="NAME",
     help="Only these, beside phases and task, which always run; may be given again.",

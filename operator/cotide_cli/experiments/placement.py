@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cotide_cli.experiments.options import check_paths, print_report, run_options, seed_options
+from cotide_cli.inputs.finite_range import FiniteRange
 from cotide_cli.printing import print_lines, progress_bar
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 @click.option(
     "--reconfiguration",
     "factors",
-    type=click.FloatRange(0.0, 100.0),
+    type=FiniteRange(0.0, 100.0),
     multiple=True,
     default=(1.0, 4.0),
     show_default=True,

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from cotide_cli.inputs.ledger_input import ledger_file, ledger_lines
 from cotide_core.errors import InputError, LedgerError
 
 if TYPE_CHECKING:
     from cotide_operator.consolidation.picture import Picture
 
-LEDGER_NAME: Final = "ledger.jsonl"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -52,12 +52,10 @@ def read_picture(ledger: Path | None, at: float | None, kubeconfig: str | None, 
             raise InputError("names a time of a ledger, which is not given", field="--at")
         picture = OfficialClient(kubeconfig, context).read()
     else:
-        file = ledger / LEDGER_NAME if ledger.is_dir() else ledger
+        file = ledger_file(ledger)
         try:
-            with file.open("rb") as lines:
+            with ledger_lines(file) as lines:
                 picture = picture_of_ledger(lines, at)
-        except OSError as error:
-            raise InputError(f"can't be read: {error.strerror}", file=str(file)) from error
         except LedgerError as error:
             raise InputError(str(error), file=str(file)) from error
     for warning in picture.warnings:

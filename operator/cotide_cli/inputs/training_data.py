@@ -18,17 +18,16 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Final, cast
+from typing import cast
 
 import numpy as np
 
+from cotide_cli.inputs.ledger_input import ledger_file, ledger_lines
 from cotide_core.errors import InputError
 from cotide_core.forecasts import CompletionSamples, MixBatch, QosSamples
 from cotide_core.recording.samples import samples_from_ledger
 from cotide_sim.traces.colocation import tables as colocation
 from cotide_sim.traces.columns import Table, read_table
-
-LEDGER_FILE: Final = "ledger.jsonl"
 
 
 def colocation_directory(path: Path) -> Path:
@@ -50,12 +49,8 @@ def completion_from_tables(path: Path, table: str, *, lone_runs: bool) -> Comple
 
 def from_ledger(path: Path) -> tuple[QosSamples, CompletionSamples]:
     """Return the samples of a recorded run; ``path`` is the ledger's directory or file."""
-    file = path / LEDGER_FILE if path.is_dir() else path
-    try:
-        with file.open("rb") as lines:
-            return samples_from_ledger(lines)
-    except OSError as error:
-        raise InputError(f"can't be read: {error.strerror or error}", file=str(file)) from error
+    with ledger_lines(ledger_file(path)) as lines:
+        return samples_from_ledger(lines)
 
 
 def qos_from_csv(path: Path) -> QosSamples:

@@ -12,13 +12,13 @@ from typing import Final
 
 import click
 
+from cotide_cli.inputs.ledger_input import ledger_file, ledger_lines
 from cotide_cli.printing import as_text, output_option
 from cotide_core.errors import InputError, ModelError
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.forecasts import CompletionForecaster, QosForecaster
 from cotide_core.recording.replay import ReplayResult, replay
 
-LEDGER_NAME: Final = "ledger.jsonl"
 MODELS_NAME: Final = "models"
 PROGRESS_CYCLES: Final = 5_000
 """Cycles between two lines of progress (chosen: a few seconds apart)."""
@@ -92,12 +92,9 @@ def command(ledger: Path, output: str) -> int:
     Prints how many cycles and instructions were reproduced exactly. At the first difference it names the line and
     what was expected and got, and exits with 1.
     """
-    file = ledger / LEDGER_NAME if ledger.is_dir() else ledger
-    try:
-        with file.open("rb") as lines:
-            result = replay(lines, ModelDirectory(file.parent / MODELS_NAME), on_cycle=_progress)
-    except OSError as error:
-        raise InputError(f"can't be read: {error.strerror}", file=str(file)) from error
+    file = ledger_file(ledger)
+    with ledger_lines(file) as lines:
+        result = replay(lines, ModelDirectory(file.parent / MODELS_NAME), on_cycle=_progress)
     if not result.begun:
         raise InputError(str(result.difference), file=str(file))
     click.echo(_as_table(result) if output == "table" else as_text(_as_data(result), output))

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import click
 
-from cotide_cli.ledgers.replay_command import LEDGER_NAME, MODELS_NAME, ModelDirectory
+from cotide_cli.inputs.finite_range import FiniteRange
+from cotide_cli.inputs.ledger_input import ledger_file, ledger_lines
+from cotide_cli.ledgers.replay_command import MODELS_NAME, ModelDirectory
 from cotide_cli.printing import as_text, output_option
 from cotide_core.errors import InputError, LedgerError
 from cotide_core.recording.shadow_report import ShadowReport, shadow_report
@@ -23,7 +25,7 @@ from cotide_core.units import counted, format_seconds
 @click.argument("ledger", type=click.Path(path_type=Path))
 @click.option(
     "--slot-seconds",
-    type=click.FloatRange(min=1.0),
+    type=FiniteRange(min=1.0),
     default=300.0,
     show_default=True,
     help="A service over its limit once in a slot counts as one.",
@@ -35,13 +37,11 @@ def command(ledger: Path, slot_seconds: float, output: str) -> None:
     Which placements of the cluster's scheduler Cotide would have refused, and why; how much more would have fitted; how
     long pods would have waited; how good the forecasts were.
     """
-    file = ledger / LEDGER_NAME if ledger.is_dir() else ledger
+    file = ledger_file(ledger)
     try:
-        with file.open("rb") as lines:
+        with ledger_lines(file) as lines:
             models = ModelDirectory(file.parent / MODELS_NAME)
             found = shadow_report(_whole(lines, file), models, slot_seconds=slot_seconds)
-    except OSError as error:
-        raise InputError(f"can't be read: {error.strerror}", file=str(file)) from error
     except LedgerError as error:
         raise InputError(str(error), file=str(file)) from error
     click.echo(_as_table(found) if output == "table" else as_text(asdict(found), output))

@@ -7,7 +7,6 @@ and annotations that Cotide learns by. One that ended is made again. Invariant: 
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from cotide_cli.profile.plan import BatchJob
 from cotide_core.classes import CLASS_LABEL, WorkloadClass
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
-from cotide_kube.official import ask, connect
+from cotide_kube.official import WRITE_SECONDS, ask, connect, object_in
 from cotide_predictors.profiling.design import Mix
 
 CAMPAIGN: Final = "cotide.dev/profile"
@@ -80,7 +79,7 @@ class ClusterMachine:
         self._made = 0
         self._run = f"{int(time.time())}"
         try:
-            ask(self._core.read_node, node)
+            object_in(ask(self._core.read_node, node))
         except ApiError as error:
             raise ClusterError(f"node {node}: {error}") from error
 
@@ -104,8 +103,7 @@ class ClusterMachine:
     def pods_of_node(self) -> list[dict[str, Any]]:
         """Return what runs on the node, as the API has it."""
         selector = f"spec.nodeName={self._node}"
-        body = json.loads(ask(self._core.list_pod_for_all_namespaces, field_selector=selector))
-        return list(body.get("items") or [])
+        return list(object_in(ask(self._core.list_pod_for_all_namespaces, field_selector=selector)).get("items") or [])
 
     def _keep(self, wanted: Sequence[BatchJob], found: PodMix, stop: threading.Event, there: threading.Event) -> None:
         """Make pods, and make them again when they ended, in a thread of its own, until told to stop."""
@@ -136,7 +134,7 @@ class ClusterMachine:
     def _make(self, job: BatchJob) -> str:
         self._made += 1
         name = f"cotide-profile-{self._run}-{self._made}"
-        ask(self._core.create_namespaced_pod, self._namespace, self._pod(name, job))
+        ask(self._core.create_namespaced_pod, self._namespace, self._pod(name, job), seconds=WRITE_SECONDS)
         return name
 
     def _pod(self, name: str, job: BatchJob) -> dict[str, Any]:
@@ -162,12 +160,18 @@ class ClusterMachine:
 
     def _own_pods(self) -> list[dict[str, Any]]:
         selector = f"{CAMPAIGN}={self._run}"
-        body = json.loads(ask(self._core.list_namespaced_pod, self._namespace, label_selector=selector))
-        return list(body.get("items") or [])
+        found = object_in(ask(self._core.list_namespaced_pod, self._namespace, label_selector=selector))
+        return list(found.get("items") or [])
 
     def _delete(self, name: str) -> None:
         try:
-            ask(self._core.delete_namespaced_pod, name, self._namespace, grace_period_seconds=0)
+            ask(
+                self._core.delete_namespaced_pod,
+                name,
+                self._namespace,
+                grace_period_seconds=0,
+                seconds=WRITE_SECONDS,
+            )
         except ApiError as error:
             if error.status != 404:
                 raise

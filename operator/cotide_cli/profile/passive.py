@@ -75,13 +75,14 @@ class Alternation:
         ClusterError
             When one was refused.
         """
-        from cotide_kube.official import ask
+        from cotide_kube.official import WRITE_SECONDS, ask
 
+        body = {"spec": {"suspend": not running}}
         refused: list[ClusterError] = []
         with self._lock:
             for namespace, name in self._jobs:
                 try:
-                    ask(self._api.patch_namespaced_job, name, namespace, {"spec": {"suspend": not running}})
+                    ask(self._api.patch_namespaced_job, name, namespace, body, seconds=WRITE_SECONDS)
                 except ClusterError as error:
                     refused.append(error)
         if refused:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from cotide_cli.inputs.finite_range import FiniteRange
 from cotide_cli.option_groups import grouped, option_group
 
 
@@ -136,7 +137,7 @@ common_options = option_group(
     CampaignOptions,
     grouped("--service", default="", metavar="NAMESPACE/NAME", help="The Workload; default: any service."),
     grouped(
-        "--limit-ms", type=click.FloatRange(min=0, min_open=True), default=10.0, show_default=True,
+        "--limit-ms", type=FiniteRange(min=0, min_open=True), default=10.0, show_default=True,
         help="Its p95 limit.",
     ),
     grouped("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of order and arrivals."),
@@ -184,17 +185,17 @@ window_options = option_group(
     "windows",
     WindowOptions,
     grouped(
-        "--warm-up-seconds", type=click.FloatRange(min=0), default=0.5, show_default=True,
+        "--warm-up-seconds", type=FiniteRange(min=0), default=0.5, show_default=True,
         help="Of load before each, not counted.",
     ),
     grouped(
-        "--window-seconds", type=click.FloatRange(min=0, min_open=True), default=4.0, show_default=True,
+        "--window-seconds", type=FiniteRange(min=0, min_open=True), default=4.0, show_default=True,
         help="Length of one.",
     ),
     grouped("--windows", "least", type=click.IntRange(2), default=3, show_default=True, help="At least."),
     grouped("--most-windows", "most", type=click.IntRange(2), default=8, show_default=True, help="At most."),
     grouped(
-        "--width", type=click.FloatRange(min=0, min_open=True), default=0.25, show_default=True,
+        "--width", type=FiniteRange(min=0, min_open=True), default=0.25, show_default=True,
         help="Half width of the p95's 95 % interval that ends a cell.",
     ),
 )  # fmt: skip
@@ -202,9 +203,9 @@ end_options = option_group(
     "What ends it",
     "ends",
     EndOptions,
-    grouped("--harm-ms", type=click.FloatRange(min=0, min_open=True), help="A p95 that ends a cell and all harder."),
-    grouped("--harm-seconds", type=click.FloatRange(min=0), default=math.inf, help="Over the limit in all, at most."),
-    grouped("--minutes", type=click.FloatRange(min=0), default=15.0, show_default=True, help="Of this run, at most."),
+    grouped("--harm-ms", type=FiniteRange(min=0, min_open=True), help="A p95 that ends a cell and all harder."),
+    grouped("--harm-seconds", type=FiniteRange(min=0), default=math.inf, help="Over the limit in all, at most."),
+    grouped("--minutes", type=FiniteRange(min=0), default=15.0, show_default=True, help="Of this run, at most."),
 )
 prometheus_options = option_group(
     "Prometheus",
@@ -214,11 +215,11 @@ prometheus_options = option_group(
     grouped("--rate-query", required=True, help="PromQL: requests a second of the service's pods on the node."),
     grouped("--latency-query", required=True, help="PromQL: their p95 latency in milliseconds."),
     grouped(
-        "--interval-seconds", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True,
+        "--interval-seconds", type=FiniteRange(min=0, min_open=True), default=60.0, show_default=True,
         help="Between two readings.",
     ),
     grouped(
-        "--minutes", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, help="Of this run."
+        "--minutes", type=FiniteRange(min=0, min_open=True), default=60.0, show_default=True, help="Of this run."
     ),
 )  # fmt: skip
 node_options = option_group(

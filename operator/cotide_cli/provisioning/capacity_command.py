@@ -146,14 +146,14 @@ async def _run(
     kubeconfig: str | None,
     context: str | None,
 ) -> _Found:
-    from cotide_kube.client import KubeClient
+    from cotide_kube.client import ANSWER_SECONDS, KubeClient
     from cotide_kube.credentials import load_credentials
     from cotide_operator.provisioning.advice import Underway, advise, machine_types
     from cotide_operator.provisioning.carrying import BookStore
     from cotide_operator.provisioning.cluster_view import view_of, without_hopeless
 
     credentials = load_credentials(kubeconfig, context)
-    async with KubeClient(credentials) as client:
+    async with KubeClient(credentials, timeout_seconds=ANSWER_SECONDS, asks_silence_again=False) as client:
         nodes, pods = await asyncio.gather(client.list("/api/v1/nodes"), client.list("/api/v1/pods"))
         now = time.time()
         kinds = [kind.name for kind in settings.machine_types]

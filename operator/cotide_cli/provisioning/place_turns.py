@@ -25,15 +25,16 @@ from pydantic import ValidationError
 
 from cotide_core.errors import ClusterError, InputError
 from cotide_core.provisioning.placement_model import LARGEST, STEPS_MOST
-from cotide_kube.client import KubeClient
+from cotide_kube.client import ANSWER_SECONDS, KubeClient
 from cotide_kube.credentials import load_credentials
-from cotide_operator.config.yaml_lines import line_of, load, written
+from cotide_operator.config.yaml_lines import line_of, load, read, written
 from cotide_operator.provisioning.place_queries import PriceHistories, PriceHistory, demand_histories, foreseen, queried
 from cotide_operator.provisioning.placing import (
     ONE_SERVICE,
     CentreSettings,
     PlaceSettings,
     Seen,
+    ServiceSettings,
     Turn,
     look,
     no_answer,
@@ -49,8 +50,6 @@ Floats = NDArray[np.float64]
 Everything = Mapping[str, Mapping[str, Seen | None]]
 """What was seen, by service and centre."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-CLUSTER_SECONDS = 10.0
-"""For one answer of a cluster; chosen: what takes longer is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +200,12 @@ async def take(files: PlacementFiles, lost: LostClusters, memory: Memory, *, app
             raise error
         click.echo(f"cotide: {error}; {'what it told last' if is_known else files.prices} is used", err=True)
     demand, price = _forecasts(files, settings, Told(prices, price_histories, histories), memory.passed)
-    seen = await _look(settings, files.kubeconfig)
+    seen, silent = await _look(settings, files.kubeconfig)
+    if len(silent) == len(settings.centres):
+        said = "; ".join(f"{name}: {why}" for name, why in silent.items())
+        raise ClusterError(f"no cluster answers, nothing can be placed: {said}")
+    for name in silent.keys() - lost.names:
+        click.echo(f"cotide: {name} is lost: {silent[name]}", err=True)
     turns = plan_turns(settings, demand, price, seen, sorted(lost.names))
     gone = {name for turn in turns.values() for name in turn.lost}
     if apply:
@@ -257,7 +261,7 @@ def read_settings(file: Path) -> PlaceSettings:
         With the line and the field, when it can't be used.
     """
     try:
-        data, lines = load(file.read_text(encoding="utf-8"), str(file))
+        data, lines = load(read(file), str(file))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"can't be read: {str(error).splitlines()[0]}", file=str(file)) from error
     try:
@@ -377,21 +381,34 @@ def _columns(path: Path, names: Sequence[str], *, signed: bool = False) -> Float
     return np.array(rows)
 
 
-async def _look(settings: PlaceSettings, kubeconfig: str | None) -> Everything:
-    async def one(centre: CentreSettings) -> list[Seen | None]:
+async def _look(settings: PlaceSettings, kubeconfig: str | None) -> tuple[Everything, dict[str, str]]:
+    """Return what is there, and of centres that do not answer why."""
+    silent: dict[str, str] = {}
+
+    async def one(centre: CentreSettings, client: KubeClient, service: ServiceSettings) -> Seen | None:
+        try:
+            return await look(client, service)
+        except ClusterError as error:
+            if not no_answer(error):
+                raise
+            silent[centre.name] = str(error)
+            return None
+
+    async def all_of(centre: CentreSettings) -> list[Seen | None]:
         try:
             async with _client(centre, kubeconfig) as client:
-                return await asyncio.gather(*(look(client, service) for service in settings.services.values()))
+                return await asyncio.gather(*(one(centre, client, service) for service in settings.services.values()))
         except InputError as error:
             raise InputError(str(error), field=f"centres[{centre.name}].context {centre.context!r}") from error
         except ClusterError as error:
             raise ClusterError(f"{centre.name}: {error}; nothing was set") from error
 
-    found = await asyncio.gather(*(one(centre) for centre in settings.centres))
-    return {
+    found = await asyncio.gather(*(all_of(centre) for centre in settings.centres))
+    seen = {
         service: {centre.name: of_centre[index] for centre, of_centre in zip(settings.centres, found, strict=True)}
         for index, service in enumerate(settings.services)
     }
+    return seen, silent
 
 
 async def apply_turns(
@@ -426,7 +443,8 @@ async def apply_turns(
 
 
 def _client(centre: CentreSettings, kubeconfig: str | None) -> KubeClient:
-    return KubeClient(load_credentials(kubeconfig, centre.context), timeout_seconds=CLUSTER_SECONDS)
+    credentials = load_credentials(kubeconfig, centre.context)
+    return KubeClient(credentials, timeout_seconds=ANSWER_SECONDS, asks_silence_again=False)
 
 
 def as_data(taken: Taken) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from cotide_operator.config.phase_settings import PhaseSettings
 from cotide_operator.config.provisioning_settings import ProvisioningSettings
 from cotide_operator.config.section import Section
 from cotide_operator.config.tenancy_settings import TenancySettings
-from cotide_operator.config.yaml_lines import line_of, load, written
+from cotide_operator.config.yaml_lines import line_of, load, read, written
 
 __all__ = [
     "AdmissionSettings",
@@ -534,7 +534,7 @@ def read_settings(path: Path | None) -> Settings:
     if path is None:
         return Settings()
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read(path)
     except (OSError, UnicodeDecodeError) as error:
         why = (error.strerror or str(error)).lower() if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InputError(f"the configuration file can't be read: {why}", file=str(path)) from error

@@ -8,6 +8,7 @@ YAML 1.2 where Kubernetes' tools read 1.1.
 
 from __future__ import annotations
 
+from pathlib import Path as FilePath
 from typing import Any, Final
 
 import yaml
@@ -23,6 +24,18 @@ FIELDS_MOST: Final = 20_000
 """Chosen: a configuration with everything in it has two hundred."""
 
 
+def read(file: FilePath) -> str:
+    """Return the text of a file, as far as `load` reads one; a device has no end.
+
+    Raises
+    ------
+    OSError, UnicodeDecodeError
+        When it can't be read, or is no text.
+    """
+    with file.open(encoding="utf-8") as opened:
+        return opened.read(CONFIGURATION_CHARACTERS + 1)
+
+
 def load(text: str, file: str) -> tuple[Any, dict[Path, int]]:
     """Return the one document of a YAML text and the line (from 1) of each path in it.
 
@@ -32,7 +45,7 @@ def load(text: str, file: str) -> tuple[Any, dict[Path, int]]:
         When the text is no YAML, holds several documents, or writes a key twice.
     """
     if len(text) > CONFIGURATION_CHARACTERS:
-        raise InputError(f"has {len(text)} characters, at most {CONFIGURATION_CHARACTERS} are read", file=file)
+        raise InputError(f"has more than {CONFIGURATION_CHARACTERS} characters, of which no more are read", file=file)
     if text.count("[") + text.count("{") > FLOWS_MOST:  # each takes the parser four levels of Python's stack
         raise InputError(f"has more than {FLOWS_MOST} lists and objects in brackets", file=file)
     try:

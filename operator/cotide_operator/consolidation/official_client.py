@@ -20,7 +20,7 @@ import msgspec
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_kube.objects import ApiStruct, NodeObject, PodObject
-from cotide_kube.official import TIMEOUT_SECONDS, ask, connect
+from cotide_kube.official import WRITE_SECONDS, ask, connect
 from cotide_operator.apis.names import GROUP
 from cotide_operator.cache.object_cache import KINDS, OLDER_PATHS, OPTIONAL_KINDS, PATHS, TYPES, Kind, ObjectCache
 from cotide_operator.consolidation.carrier import ENDED, MARK, NodeNow, PodNow, pod_now
@@ -142,7 +142,7 @@ class OfficialClient:
         found: list[msgspec.Raw] = []
         after = ""
         while True:
-            pages = {"limit": PAGE, **({"_continue": after} if after else {})}
+            pages: dict[str, Any] = {"limit": PAGE, **({"_continue": after} if after else {})}
             items = decoded(ask(self._lists[kind], **pages), _Items, kind)
             found += items.items or ()
             after = items.metadata.continues
@@ -172,7 +172,7 @@ class OfficialClient:
 
     def _patch_node(self, name: str, body: Any) -> None:
         with self._writes:
-            ask(self._core.patch_node, name, body)
+            ask(self._core.patch_node, name, body, seconds=WRITE_SECONDS)
 
     async def pods(self, *, node: str = "", owner: str = "") -> list[PodNow]:
         """Return the pods that have not ended: those on a node, those of an owner, or all."""
@@ -197,7 +197,6 @@ class OfficialClient:
     async def evict(self, key: str, uid: str) -> int:
         """Ask for an eviction of this very pod; returns the HTTP status, 0 when there is no answer in time."""
         from kubernetes.client.exceptions import ApiException
-        from urllib3.exceptions import HTTPError
 
         namespace, _, name = key.partition("/")
         body = {
@@ -213,10 +212,10 @@ class OfficialClient:
                 namespace,
                 body,
                 _preload_content=False,
-                _request_timeout=TIMEOUT_SECONDS,
+                _request_timeout=WRITE_SECONDS,
             )
         except ApiException as error:
             return int(error.status or 0)
-        except HTTPError:
+        except ClusterError:
             return 0
         return int(answer.status)

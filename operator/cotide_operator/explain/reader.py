@@ -10,11 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
-from cotide_kube.official import ask, connect, namespace_of
+from cotide_kube.official import ask, connect, namespace_of, object_in
 from cotide_operator.apis.names import GROUP, JOB_LABEL, VERSION
 from cotide_operator.apis.types import API_VERSION, WORKLOAD_LABEL, LabelSelector
 from cotide_operator.explain.class_rule import ClassContext
@@ -133,16 +131,19 @@ def _age(pod: Object) -> tuple[str, str]:
 
 def _must_have(what: str, call: Callable[..., Any], *args: str) -> Object:
     try:
-        return _read(ask(call, *args))
+        found = object_in(ask(call, *args))
     except ApiError as error:
         if error.status != 404:
             raise
         raise ClusterError(f"there is no {what} (is the name right, and the namespace?)") from error
+    if not isinstance(metadata := found.get("metadata"), dict) or "uid" not in metadata or "namespace" not in metadata:
+        raise ClusterError(f"the answer about {what} is not what an API server sends; is it one?")
+    return found
 
 
 def _may_have(call: Callable[..., Any], *args: str) -> Object | None:
     try:
-        return _read(ask(call, *args))
+        return object_in(ask(call, *args))
     except ApiError as error:
         if error.status in _OPTIONAL:
             return None
@@ -154,18 +155,9 @@ def _list(call: Callable[..., Any], *args: str, **how: Any) -> list[Object]:
     found: list[Object] = []
     after = ""
     while True:
-        page = _read(ask(call, *args, **how, limit=PAGE, **({"_continue": after} if after else {})))
+        pages: Object = {**how, "limit": PAGE, **({"_continue": after} if after else {})}
+        page = object_in(ask(call, *args, **pages))
         found += page.get("items") or ()
         after = (page.get("metadata") or {}).get("continue") or ""
         if not after:
             return found
-
-
-def _read(body: bytes) -> Object:
-    try:
-        answer = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ClusterError(f"the API server's answer can't be read: {error}") from error
-    if not isinstance(answer, dict):
-        raise ClusterError("the API server's answer is no object")
-    return answer

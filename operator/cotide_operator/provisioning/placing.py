@@ -337,20 +337,15 @@ def _turn(
     return Turn(own, plan.worth_of_server, wanted, set_now, tuple(waiting), lost, back)
 
 
-async def look(client: KubeClient, service: ServiceSettings) -> Seen | None:
-    """Return what a cluster has of a service; None when it does not answer.
+async def look(client: KubeClient, service: ServiceSettings) -> Seen:
+    """Return what a cluster has of a service.
 
     Raises
     ------
     ClusterError
-        When it answers, and refuses.
+        When it does not answer (`no_answer`), or refuses.
     """
-    try:
-        found = await client.get(service.path)
-    except ClusterError as error:
-        if no_answer(error):
-            return None
-        raise
+    found = await client.get(service.path)
     status: dict[str, Any] = found.get("status") or {}
     return Seen(int((found.get("spec") or {}).get("replicas", 1)), int(status.get("readyReplicas", 0)))
 

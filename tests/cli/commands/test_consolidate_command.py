@@ -107,6 +107,7 @@ def test_a_plan_says_what_moves_where_and_changes_nothing(server: ThreadedServer
     assert data["nodes"] == {"used": 3, "after": 2, "atLeast": 2, "all": 3}
     assert [(one["pod"], one["target"]) for one in data["freed"][0]["moves"]] == [("default/web-1", "n1")]
     assert data["saves"]["priceAnHour"] == 0.25
+    assert set(data["freed"][0]) == {"node", "moves", "millicores", "memoryBytes"}
     assert data["risks"] == ["pod default/web-1 is its controller's only one: it is away while it moves"]
     assert not cordoned(core, "n0")
     stays = {one["node"]: one["why"] for one in data["notFreed"]}

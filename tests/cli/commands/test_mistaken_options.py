@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,10 @@ import pytest
 import yaml
 
 from cotide_cli import main
-from cotide_cli.printing import as_text
+from cotide_cli.printing import as_text, camel_cased
+from cotide_core.consolidation.removal.drain_plan import Emptying
+from cotide_core.consolidation.removal.watching import Acts, GivenBack
+from cotide_core.recording.ledger import NO_LEDGER
 
 
 def ended(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -69,6 +73,19 @@ def test_a_full_disk_behind_stdout_is_one_line() -> None:
     assert (done.returncode, done.stderr) == (1, "cotide: No space left on device\n")
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_what_the_terminal_has_no_character_for_is_shown_in_another_way(encoding: str) -> None:
+    shows = "from cotide_cli import main; main._print_anything(); print('\\u2192 \\udcff')"
+    done = subprocess.run(
+        [sys.executable, "-c", shows],
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.strip() == "\u2192 \udcff".encode(encoding, "backslashreplace")
+
+
 def test_documents_are_the_same_in_json_and_in_yaml() -> None:
     document = {"seed": 7, "nodes": ("a", "b"), "words": "mét", "none": None}
     expected = {**document, "nodes": ["a", "b"]}
@@ -78,6 +95,16 @@ def test_documents_are_the_same_in_json_and_in_yaml() -> None:
     undefined = {"low": float("nan"), "rows": [(1.5, float("inf"))]}
     for output in ("json", "yaml"):
         assert yaml.safe_load(as_text(undefined, output)) == {"low": None, "rows": [[1.5, None]]}
+
+
+def test_documents_about_a_cluster_name_fields_as_the_api_server_does() -> None:
+    acts = Acts(leave=(Emptying("n", 1.0, 2.0),), give_back=(GivenBack("m", "why"),))
+    assert camel_cased(acts) == {
+        "drain": (),
+        "leave": ({"node": "n", "p50Seconds": 1.0, "p90Seconds": 2.0},),
+        "freed": (),
+        "giveBack": ({"node": "m", "why": "why", "demanded": False, "late": False},),
+    }
 
 
 def test_a_command_that_is_not_there_is_told_the_nearest(
@@ -107,6 +134,87 @@ def test_what_is_missing_or_no_file_is_said_in_one_sentence_before_work_begins(
     for arguments, sentence in said.items():
         assert ended(monkeypatch, *arguments) == 2
         assert capfd.readouterr().err.rstrip().endswith(sentence)
+
+
+ENDLESS = "/dev/zero"
+"""Stands for files that are far too large: a reader that takes all of it never ends."""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("explain", "pod", "a", "--kubeconfig", ENDLESS), "has more than 4 MiB: is it a kubeconfig?"),
+        (("consolidate", "--kubeconfig", ENDLESS), "has more than 4 MiB: is it a kubeconfig?"),
+        (("nodes", "--kubeconfig", ENDLESS), "has more than 4 MiB: is it a kubeconfig?"),
+        (("consolidate", "--prices", ENDLESS), "has more than 262144 characters, of which no more are read"),
+        (("operator", "--config", ENDLESS), "has more than 262144 characters, of which no more are read"),
+        (("place", ENDLESS), "has more than 262144 characters, of which no more are read"),
+        (("whatif", "--each-node", "--ledger", ENDLESS), NO_LEDGER),
+        (("replay", ENDLESS), NO_LEDGER),
+        (("report", ENDLESS), NO_LEDGER),
+        (("train", "qos", "--out", "none", "--ledger", ENDLESS), NO_LEDGER),
+    ],
+)
+def test_a_file_that_is_far_too_large_is_not_read_to_its_end(
+    arguments: tuple[str, ...], sentence: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(monkeypatch, *arguments) == 2
+    assert capfd.readouterr().err.rstrip().endswith(f"cotide: {ENDLESS}: {sentence}")
+
+
+def test_a_page_that_can_not_be_written_is_told_before_the_demo_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, _: path != tmp_path)  # who is root may write wherever it can be done
+    assert ended(monkeypatch, "demo", "--page", f"{tmp_path}/demo.html") == 2
+    assert capfd.readouterr().err == f"cotide: --page: {tmp_path}/demo.html can't be written here; name another file\n"
+
+
+PROFILE = ("profile", "active", "--rates", "1", "--load-command", "true", "--out", "none")
+
+
+@pytest.mark.parametrize("number", ["nan", "inf"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *((*PROFILE, f"--{name}") for name in
+          ("limit-ms", "warm-up-seconds", "window-seconds", "width", "harm-ms", "harm-seconds", "minutes")),
+        ("report", ".", "--slot-seconds"),
+        ("simulate", "--generate", "lublin", "--fair-half-life"),
+        ("node-agent", "--node", "n", "--half-life"),
+        ("experiment", "joint", "--seconds"),
+    ],
+)  # fmt: skip
+def test_a_number_that_is_none_is_refused_before_anything_starts(
+    arguments: tuple[str, ...],
+    number: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert ended(monkeypatch, *arguments, number) == 2
+    said = capfd.readouterr().err
+    assert f"{arguments[-1]}: {number} is no number" in said or f"{number} is not in the range" in said
+
+
+@pytest.mark.parametrize("host", ["x\udcff", "a" * 300])
+@pytest.mark.parametrize(
+    "arguments",
+    [("apiserver", "--host"), ("nodes", "--metrics-host"), ("node-agent", "--node", "n", "--metrics-host"),
+     ("operator", "--metrics-host")],
+)  # fmt: skip
+def test_what_no_host_can_be_called_is_refused_before_anything_starts(
+    arguments: tuple[str, ...], host: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(monkeypatch, *arguments, host) == 2
+    assert "is no name or address of a host" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["", "x\udcff", "Web", "a" * 300, "a/b"])
+def test_what_no_pod_can_be_called_is_refused_before_anybody_is_asked(
+    name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(monkeypatch, "explain", "pod", name, "--kubeconfig", "none") == 2
+    assert "is no name that an object can have" in capfd.readouterr().err
 
 
 def test_versions_are_printed_in_each_form(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

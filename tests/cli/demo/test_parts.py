@@ -199,3 +199,23 @@ def test_the_tables_show_each_policy_and_each_service() -> None:
     shown = console.file.getvalue()  # type: ignore[attr-defined]  # the StringIO given above
     for words in ("qpsm", "2m", "12.0s", "25.00%", "50.0%", "web", "25.0%"):
         assert words in shown
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 160])
+def test_the_tables_cut_no_figure_and_no_heading_however_narrow_the_screen_is(width: int) -> None:
+    figures = some_figures() | {"waiting_seconds_total": 123456.0, "evictions": 1234, "overload_slots": 4321}
+    names = ("predictive", "hierarchical", "qpsm", "fifo", "random", "conservative")
+    console = Console(file=io.StringIO(), width=width)
+    print_tables(console, {name: PolicyOutcome(figures, {"shop/a-service": 0.125}, None) for name in names})
+    shown = console.file.getvalue()  # type: ignore[attr-defined]  # the StringIO given above
+    assert "…" not in shown
+    lines = shown.splitlines()
+    rows = [line for line in lines if line.startswith("hierarchical  ")]
+    assert " ".join(" ".join(row.split()[1:]) for row in rows).endswith("4321 1234 (0)")
+    assert shown.split().count("12.5%") == len(names)
+    for word in ("overload", "evicted", "(online)", "conservative"):
+        assert word in shown
+    if width >= 60:
+        assert max(map(len, lines)) <= width
+    if width >= 80:
+        assert len(rows) == 1

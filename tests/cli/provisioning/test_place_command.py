@@ -66,6 +66,18 @@ def test_a_lost_clusters_demand_goes_to_the_others_and_it_is_only_read_when_it_i
     assert scene.replicas() == [4, 0]
 
 
+def test_why_a_cluster_is_lost_is_said_and_without_any_nothing_is_placed(scene):
+    scene.write_kubeconfig(east="http://127.0.0.1:1")
+    said = scene.run().stderr
+    assert "cotide: east is lost: the API server http://127.0.0.1:1 (" in said
+    assert "nothing listens there" in said
+    scene.write_kubeconfig(east="http://127.0.0.1:1", west="http://127.0.0.1:2")
+    error = scene.run().exception
+    assert isinstance(error, ClusterError), "no mistake of the user's"
+    for name, port in (("east", 1), ("west", 2)):
+        assert f"{name}: the API server http://127.0.0.1:{port} " in str(error)
+
+
 ONE_CENTRE = """deployment: web
 delaySeconds: 0.1
 serviceRate: 50

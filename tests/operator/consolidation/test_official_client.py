@@ -87,7 +87,7 @@ def test_what_is_only_of_use_and_can_not_be_understood_is_left_out(answers: dict
 async def test_an_eviction_without_an_answer_is_one_and_ends_in_its_time(
     answers: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: bool
 ) -> None:
-    monkeypatch.setattr(official_client, "TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(official_client, "WRITE_SECONDS", 0.1)
     if not hangs:
         answers["over"].set()  # the connection is closed
     client = OfficialClient(kubeconfig(tmp_path, answers["url"]))

@@ -36,6 +36,8 @@ def kubeconfig_text(url: str, token: str = "", authority_pem: bytes | None = Non
 def write_kubeconfig(path: Path, text: str) -> None:
     """Write a kubeconfig that only its owner can read, complete or not at all.
 
+    What is there and no plain file, as /dev/stdout, a pipe or a link, is written to as it is and not replaced.
+
     Raises
     ------
     InputError
@@ -43,6 +45,9 @@ def write_kubeconfig(path: Path, text: str) -> None:
     """
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            path.write_text(text, encoding="utf-8")
+            return
         descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(text)

@@ -1,0 +1,44 @@
+"""A ledger on disk, for the commands that read one: its lines, and nothing of a file that is surely none.
+
+Used by `cluster_input`, `replay_command` and `report_command`. Lines are read one by one, so that the first is looked
+at here: a file without any, or a device, would be read to its end, which may never come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+from cotide_core.errors import InputError
+from cotide_core.recording.ledger import NO_LEDGER
+
+LEDGER_NAME: Final = "ledger.jsonl"
+FIRST_BYTES: Final = 16 << 20
+"""Of the first line, which holds the configuration. Chosen: a hundred times what the longest takes."""
+
+
+def ledger_file(ledger: Path) -> Path:
+    """Return the file of a ledger that is named by it or by its directory."""
+    return ledger / LEDGER_NAME if ledger.is_dir() else ledger
+
+
+@contextmanager
+def ledger_lines(file: Path) -> Iterator[Iterator[bytes]]:
+    """Open a ledger and give its lines.
+
+    Raises
+    ------
+    InputError
+        When it can't be read, or is none by its first line.
+    """
+    try:
+        with file.open("rb") as opened:
+            first = opened.readline(FIRST_BYTES)
+            if len(first) == FIRST_BYTES:
+                raise InputError(NO_LEDGER, file=str(file))
+            yield chain([first] if first else [], opened)
+    except OSError as error:
+        raise InputError(f"can't be read: {error.strerror}", file=str(file)) from error

@@ -1,0 +1,98 @@
+"""Why a server could not be reached, in a few plain words with what to check; the same whichever library asked.
+
+Called by `transport` (aiohttp) and `official` (urllib3). Both wrap what the system or TLS said in errors of their own,
+whose words are for programmers: classes, object reprs, a count of retries. The system's error is looked for inside.
+"""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import os
+import socket
+import ssl
+from collections.abc import Iterator
+from typing import Final
+
+_NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG",
+                            "RECORD_LAYER_FAILURE"})  # fmt: skip
+"""OpenSSL's reasons, of its versions 1.1 to 3.5, for an answer that is no TLS."""
+_DATES: Final = frozenset({9, 10})
+"""X509_V_ERR_CERT_NOT_YET_VALID and _HAS_EXPIRED (openssl/x509_vfy.h)."""
+_NAMES: Final = frozenset({62, 63, 64})
+"""X509_V_ERR_HOSTNAME_MISMATCH, _EMAIL_MISMATCH and _IP_ADDRESS_MISMATCH (likewise)."""
+_CLOSED: Final = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED})
+_WRAPPING: Final = ("reason", "os_error", "certificate_error", "original_error", "__cause__", "__context__")
+"""Where the libraries keep the error inside."""
+_DEPTH: Final = 12
+"""Errors within one another that are looked through (chosen: urllib3 has five)."""
+
+
+def why_unreachable(error: BaseException, server: str, seconds: float | None = None) -> str:
+    """Return the cause, and what to check.
+
+    Parameters
+    ----------
+    server : the address that was asked; only its scheme matters here.
+    seconds : how long an answer was waited for, where that is known.
+    """
+    # Those of aiohttp that hold another have its class as well, and none of its fields.
+    inside = [one for one in _inside(error) if not hasattr(one, "os_error") and not hasattr(one, "certificate_error")]
+    for one in inside:
+        if isinstance(one, ssl.SSLCertVerificationError):
+            return _untrusted(one)
+        if isinstance(one, ssl.SSLError):
+            return _no_tls(one)
+        if isinstance(one, socket.gaierror):
+            return f"its name is not known here ({(one.strerror or str(one)).lower()}); check the name and the network"
+        if isinstance(one, ConnectionRefusedError):
+            return "nothing listens there (connection refused); check that it runs, and its address and port"
+    for one in inside:
+        if isinstance(one, TimeoutError) or "Timeout" in type(one).__name__:
+            within = "in time" if seconds is None else f"within {seconds:g} s"
+            return f"no answer {within}; check that it runs, and what is between it and us"
+        if isinstance(one, http.client.IncompleteRead) or str(one).startswith("Response payload"):
+            return "its answer broke off"
+        no_http = isinstance(one, http.client.BadStatusLine) and not isinstance(one, ConnectionError)
+        if no_http or type(one).__name__ == "ClientResponseError":
+            return "what answers there speaks no HTTP; check the address and port"
+    for one in inside:
+        closed = isinstance(one, ConnectionError) or getattr(one, "errno", None) in _CLOSED
+        if closed or "Disconnected" in type(one).__name__:
+            hint = "; does it want https://?" if server.startswith("http:") else ""
+            return f"it closed the connection without an answer{hint}"
+        if isinstance(one, OSError) and one.errno:
+            return os.strerror(one.errno).lower()
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _inside(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and those inside it, outermost first."""
+    found, seen = [error], {id(error)}
+    while found and len(seen) <= _DEPTH:
+        one = found.pop(0)
+        yield one
+        for inner in (*(getattr(one, name, None) for name in _WRAPPING), *one.args):
+            if isinstance(inner, BaseException) and id(inner) not in seen:
+                seen.add(id(inner))
+                found.append(inner)
+
+
+def _untrusted(error: ssl.SSLCertVerificationError) -> str:
+    words = error.verify_message.rstrip(".")
+    if error.verify_code in _DATES:
+        hint = "; check the server's certificate and the clocks"
+    elif error.verify_code in _NAMES:
+        hint = "; check the address, or set tls-server-name"
+    else:
+        hint = "; check the certificate-authority of the kubeconfig"
+    return f"its certificate is not trusted: {words}{hint}"
+
+
+def _no_tls(error: ssl.SSLError) -> str:
+    reason = error.reason or ""
+    if reason in _NO_TLS:
+        return "it speaks no TLS there; is it an http:// server?"
+    if "CERTIFICATE_OR_CRL" in reason or "PEM" in reason:
+        return "a certificate or key of the kubeconfig is no valid PEM"
+    return f"TLS failed: {reason.replace('_', ' ').lower() or error}"
