@@ -10,11 +10,11 @@ from cotide_cli.commands import operator_command
 
 
 def options_set(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
-    told: dict[int, int] = {}
-    library = SimpleNamespace(mallopt=told.__setitem__)
+    options: dict[int, int] = {}
+    library = SimpleNamespace(mallopt=options.__setitem__)
     monkeypatch.setattr(operator_command.ctypes, "CDLL", lambda _: library)
     operator_command._give_memory_back()
-    return told
+    return options
 
 
 def test_the_allocator_is_told_to_give_large_pieces_back(monkeypatch: pytest.MonkeyPatch) -> None:

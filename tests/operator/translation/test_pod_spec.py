@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from manifests import pod_object
 
 from cotide_kube.objects import PodSpec
 from cotide_operator.translation import pod_spec as pod_spec_facts
 from cotide_operator.translation.pod_spec import SpecReader
+from cotide_operator.translation.pod_times import PodTimes
+from cotide_operator.translation.pods_and_nodes import PodOwnership, translate_pod
 
 
 def spec(**fields: object) -> PodSpec:
@@ -61,3 +64,14 @@ def test_a_reader_that_remembers_too_much_forgets_and_answers_the_same(monkeypat
     shared = SpecReader()
     for fields in [*VARIANTS.values(), *VARIANTS.values()]:
         assert shared(spec(**fields)) == SpecReader()(spec(**fields))
+
+
+def test_pods_with_equal_labels_keep_them_once_and_odd_crowds_of_labels_are_not_remembered() -> None:
+    def labels(count: int) -> tuple[tuple[str, str], ...]:
+        made = pod_object("p", labels={f"k{number}": "v" for number in range(count)})
+        return translate_pod(made, PodOwnership(), PodTimes("u-p", 100.0)).labels
+
+    assert labels(10) == labels(10)
+    assert labels(10) is labels(10)
+    assert labels(1000) == labels(1000)
+    assert labels(1000) is not labels(1000)

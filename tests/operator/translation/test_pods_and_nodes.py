@@ -194,16 +194,6 @@ def test_a_pod_tells_the_image_of_its_first_container_cut_to_what_is_read() -> N
     assert len(translated(pod_object(spec={"containers": containers})).image) == IMAGE_CHARACTERS
 
 
-def test_pods_with_equal_labels_keep_them_once_and_odd_crowds_of_labels_are_not_remembered() -> None:
-    def labels(count: int) -> tuple[tuple[str, str], ...]:
-        return translated(pod_object(labels={f"k{number}": "v" for number in range(count)})).labels
-
-    assert labels(10) == labels(10)
-    assert labels(10) is labels(10)
-    assert labels(1000) == labels(1000)
-    assert labels(1000) is not labels(1000)
-
-
 def test_annotations_describe_the_job_and_nonsense_in_them_is_no_value() -> None:
     annotations = {
         "cotide.dev/type": "wordcount",
