@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotide_core.errors import InputError
-from cotide_core.provisioning import placement_model
+from cotide_core.provisioning import placement_model, placement_plan
 from cotide_core.provisioning.placement_model import DataCentre, PlacementModel, PlacementOutlook, ServiceLevel
 from cotide_core.provisioning.placement_plan import PlacementPlan, plan_placement
 from cotide_core.provisioning.placement_program import PlacementProgram
@@ -99,13 +99,14 @@ def test_what_one_service_gives_up_another_has_unless_it_can_not_go_yet() -> Non
 
 def test_who_must_yield_yields_although_nobody_can_have_the_room_before_it_is_gone() -> None:
     """Else nothing would ever move: in each turn it would be best to yield in the next."""
-    what = model((level(1e-3), level(2e-3)))
-    assert first(planned(what, [150.0, 100.0], [[6.0], [0.0]])) == [[2], [4]]
-    assert first(planned(what, [150.0, 100.0], [[6.0], [0.0]], [True, False])) == [[2], [0]]
+    for horizon in (1, 3):
+        what = model((level(1e-3), level(2e-3)), horizon=horizon)
+        assert first(planned(what, [150.0, 100.0], [[6.0], [0.0]])) == [[2], [4]]
+        assert first(planned(what, [150.0, 100.0], [[6.0], [0.0]], [True, False])) == [[2], [0]]
 
 
 def test_who_must_move_for_a_rise_that_is_foreseen_begins_a_step_before_it() -> None:
-    """The first can stand in the second place, too; of the second service 100 requests a second come in the next step."""
+    """The first can stand in the second place, too; the second can't, and its requests come in the next step."""
     services = (level(1e-3), level(2e-3))
     delays = np.array([[0.08, 0.08], [0.08, np.inf]])
     centres = (DataCentre("a", 4.0), DataCentre("b", 4.0))
@@ -214,6 +215,16 @@ def test_one_program_never_costs_more_than_one_after_the_other(seed: int, room: 
 @settings(max_examples=40, deadline=None)
 @given(seed=SEEDS, room=st.floats(0.05, 3.0))
 def test_whole_servers_of_all_services_fit_beside_what_runs(seed: int, room: float) -> None:
+    check_that_all_fits(seed, room)
+
+
+def test_they_fit_also_where_attempts_are_at_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement_plan, "ATTEMPTS", 2)
+    for seed in range(20):
+        check_that_all_fits(seed, 0.5)
+
+
+def check_that_all_fits(seed: int, room: float) -> None:
     world = World(seed, room)
     now = world.rng.integers(0, 6, (3, 3)).astype(float)
     waits = world.rng.random(3) < 0.5
