@@ -3,7 +3,7 @@
 Made by whoever plans capacity; kept from step to step. While the matrix is the same object, only bounds and costs are
 handed over and the simplex method starts from the last basis. Invariant: an answer does not depend on what was solved
 before, but for the choice among equally good points. A large program is solved by an interior-point method and a
-crossover: where several services compete for data centres, the simplex method takes ten times as long, also from a basis.
+crossover: where several services compete for data centres, the simplex method takes ten times as long, warm or not.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ class Memory:
     prices: PriceHistories = field(default_factory=PriceHistories)
 
 
-class Told(NamedTuple):
+class QueryAnswers(NamedTuple):
     """What a Prometheus said: by centre the price that holds, or its history; by service that of demand."""
 
     prices: Mapping[str, float]
@@ -200,7 +200,7 @@ async def take(files: PlacementFiles, lost: LostClusters, memory: Memory, *, app
         if not is_known and files.prices is None:
             raise error
         click.echo(f"cotide: {error}; {'what it told last' if is_known else files.prices} is used", err=True)
-    demand, price = _forecasts(files, settings, Told(prices, price_histories, histories), memory.passed)
+    demand, price = _forecasts(files, settings, QueryAnswers(prices, price_histories, histories), memory.passed)
     seen = await _look(settings, files.kubeconfig)
     turns = plan_turns(settings, demand, price, seen, sorted(lost.names))
     gone = {name for turn in turns.values() for name in turn.lost}
@@ -275,21 +275,21 @@ def read_settings(file: Path) -> PlaceSettings:
 def _forecasts(
     files: PlacementFiles,
     settings: PlaceSettings,
-    told: Told,
+    answers: QueryAnswers,
     passed: PassedRows,
 ) -> tuple[dict[str, Floats], Floats]:
     """Return demand by service, and (rows, centres) prices.
 
     Both are foreseen from their history where there is one, or a file's; a price alone holds for all rows.
     """
-    histories = told.demand_histories
+    histories = answers.demand_histories
     columns = {
         (service, network): network if settings.is_of_one else f"{service}/{network}"
         for service in settings.services
         if service not in histories
         for network in settings.networks
     }
-    known = told.prices.keys() | told.price_histories.keys()
+    known = answers.prices.keys() | answers.price_histories.keys()
     asked = [centre.name for centre in settings.centres if centre.name not in known]
     rates, given = _of_files(files, settings, list(columns.values()), asked, passed)
     lengths = {path: len(found) for path, found in ((files.demand, rates), (files.prices, given)) if found is not None}
@@ -298,9 +298,9 @@ def _forecasts(
         words = f"has {rows} rows from now on, at most {STEPS_MOST} steps are planned for"
         raise InputError(words, file=str(next(iter(lengths))))
     of_column = {} if given is None else dict(zip(asked, given[:rows].T, strict=True))
-    for name, value in told.prices.items():
+    for name, value in answers.prices.items():
         of_column[name] = np.full(rows, value)
-    for name, history in told.price_histories.items():
+    for name, history in answers.price_histories.items():
         of_column[name] = foreseen_prices(history.values, rows, settings.step_seconds, history.age_seconds)
     price = np.stack([of_column[one.name] for one in settings.centres], axis=1)
     demand = {
