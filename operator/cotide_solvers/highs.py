@@ -2,8 +2,8 @@
 
 Made by whoever plans capacity; kept from step to step. While the matrix is the same object, only bounds and costs are
 handed over and the simplex method starts from the last basis. Invariant: an answer does not depend on what was solved
-before, but for the choice among equally good points. A large program has its first basis from an interior-point method
-and a crossover: where several services compete for data centres, the simplex method takes ten times as long.
+before, but for the choice among equally good points. A large program is solved by an interior-point method and a
+crossover: where several services compete for data centres, the simplex method takes ten times as long, warm or not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ENDS: Final = {
 
 
 SIMPLEX_COLUMNS: Final = 30_000
-"""Of a program that the simplex method begins with; chosen: to either side the other takes twice as long."""
+"""Of a program that the simplex method solves, at most; chosen: to either side the other takes twice as long."""
 
 
 class HighsSolver:
@@ -37,12 +37,11 @@ class HighsSolver:
 
     def solve(self, program: LinearProgram) -> Solution:
         """Return the optimum, or why there is none."""
-        is_known = self._matrix is program.matrix and program.whole is None
-        if is_known:
+        is_large = program.whole is None and program.matrix.columns > SIMPLEX_COLUMNS
+        if self._matrix is program.matrix and program.whole is None and not is_large:
             self._change(program)
         else:
             self._pass(program)
-        is_large = not is_known and program.whole is None and program.matrix.columns > SIMPLEX_COLUMNS
         self._highs.setOptionValue("solver", "ipm" if is_large else "choose")
         # The limit counts from the object's making, not from this call.
         self._highs.setOptionValue("time_limit", self._highs.getRunTime() + self._limit)

@@ -160,7 +160,7 @@ class Memory:
     prices: PriceHistories = field(default_factory=PriceHistories)
 
 
-class Queried(NamedTuple):
+class QueryAnswers(NamedTuple):
     """What a Prometheus said: by centre the price that holds, or its history; by service that of demand."""
 
     prices: Mapping[str, float]
@@ -199,7 +199,7 @@ async def take(files: PlacementFiles, lost: LostClusters, memory: Memory, *, app
         if not is_known and files.prices is None:
             raise error
         click.echo(f"cotide: {error}; {'what it told last' if is_known else files.prices} is used", err=True)
-    demand, price = _forecasts(files, settings, Queried(prices, price_histories, histories), memory.passed)
+    demand, price = _forecasts(files, settings, QueryAnswers(prices, price_histories, histories), memory.passed)
     seen, silent = await _look(settings, files.kubeconfig)
     if len(silent) == len(settings.centres):
         said = "; ".join(f"{name}: {why}" for name, why in silent.items())
@@ -279,7 +279,7 @@ def read_settings(file: Path) -> PlaceSettings:
 def _forecasts(
     files: PlacementFiles,
     settings: PlaceSettings,
-    answers: Queried,
+    answers: QueryAnswers,
     passed: PassedRows,
 ) -> tuple[dict[str, Floats], Floats]:
     """Return demand by service, and (rows, centres) prices.

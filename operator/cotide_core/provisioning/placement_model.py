@@ -19,9 +19,9 @@ STEPS_MOST: Final = 1000
 """Steps of a horizon; chosen: six weeks of hours."""
 LARGEST: Final = 1e9
 """More servers, requests per second or money than this is a slip of the pen (chosen)."""
-COLUMNS_MOST: Final = 200_000
-"""Of a program; chosen: some eight services of 10 data centres, 100 networks and 24 steps, or a hundred of 5, 10 and 24
-that compete for room take a quarter of a minute."""
+COLUMNS_MOST: Final = 120_000
+"""Of a program; chosen: four services of 10 data centres, 100 networks and 24 steps, or sixty of 5, 10 and 24, which
+compete for room, take five seconds an attempt at whole servers."""
 
 
 @dataclass(frozen=True, slots=True)
