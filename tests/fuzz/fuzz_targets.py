@@ -252,6 +252,7 @@ TARGETS: dict[str, tuple[Target, tuple[bytes, ...]]] = {
             b"x[88e012]",
             b"x offset -88e012",
             b"x offset -88e016",
+            b"x offset -925e016",
         ),
     ),
     "job_traces": (

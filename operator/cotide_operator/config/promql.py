@@ -198,6 +198,8 @@ def _parsed(text: str) -> ast.Expr:
         return ast.parse(text)
     except ValueError as error:
         raise QueryRefused(f"it is no PromQL: {error}") from error
+    except OverflowError as error:
+        raise QueryRefused("a duration in it is longer than 2^63 seconds") from error
     except BaseException as error:
         # The parser's own failure is no Exception, so as to end a program; a tenant's text must not end this one.
         if type(error).__name__ != "PanicException":

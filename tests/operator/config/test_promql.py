@@ -60,6 +60,7 @@ def test_a_query_is_written_anew_with_the_matcher_in_each_selector(text: str, wr
         ("max_over_time(x[5m:88e12])", "more than 999,999,999 days"),
         ("sum(rate(x[5m] offset -88e12))", "more than 999,999,999 days"),
         ("x offset -88e016", "more than 999,999,999 days"),
+        ("x offset -925e016", "a duration in it is longer"),
         ("max_over_time(x[1h:1s])", "1000 steps"),
         ("max_over_time(max_over_time(x[5m:1m])[5m:1m])", "no other subquery"),
         ("rate(", "no PromQL"),
