@@ -191,22 +191,6 @@ async def test_after_boots_that_fail_a_type_rests_twice_as_long_each_time() -> N
     assert [reason for reason, _ in scene.reports[:4]] == ["NodeOrdered", "NodeFailed"] * 2
 
 
-async def test_what_became_of_an_order_is_told_and_counted_though_the_answer_to_its_writing_was_lost() -> None:
-    scene = Scene()
-    await scene.turn(1)
-    scene.shelf.is_mute = True
-    with pytest.raises(ClusterError):
-        await scene.turn(1, after=501.0)
-    assert scene.reports == [("NodeOrdered", FIRST)]
-    scene.shelf.is_mute = False
-    await scene.turn(1, after=1.0)
-    assert ("NodeLate", FIRST) in scene.reports
-    assert scene.ordering.barred(scene.now) == {"a"}
-    reported = len(scene.reports)
-    await scene.turn(1, after=1.0)
-    assert len(scene.reports) == reported
-
-
 async def test_machines_that_fail_together_are_one_failure() -> None:
     """Five that are refused at once, or come late at once, say no more of the next one than one does."""
     scene = Scene()
