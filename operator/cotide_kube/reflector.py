@@ -8,11 +8,13 @@ version (410) it lists again and tells the difference, deletions included.
 
     list --> SYNCED --> watch --(closed, failed, silent)--> back-off --> look --> watch from the last version
       ^                   |                                               |
-      `-----(410)---------'-------------(versions went back)--------------'
+      `-----(410)---------'---------(other data, or nobody knows)---------'
 
-Before a watch is resumed, a list of one object tells at which version the server is. Where that is before the last one
-that was seen, a backup of its data was restored, and a watch would be silent until the versions are there again: what
-came between would be missed for good, since API servers do not refuse a version of the future.
+Before a watch is resumed, a look tells whether the server's data are still those that were told. Where a backup was
+restored they are not, and a watch from the last version would miss for good what came between: API servers do not
+refuse a version of the future, they are silent until it is there. So the server must be at that version or a later
+one, and at the version of the object that was told last it must have this object: the same number stands for something
+else in a history that parted from ours before. Where the server was away and that can't be known, all is listed again.
 
 What is long is worked through in turns: the lines that arrived together, and every list but the first, which all else
 waits for anyway. Invariant: folding all changes in order gives the server's collection as of the last version seen.
@@ -29,6 +31,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Final, Generic, Protocol, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -36,7 +39,7 @@ from cotide_core.errors import ClusterError, CotideError
 from cotide_kube.answers import ApiError
 from cotide_kube.backoff import Backoff
 from cotide_kube.client import KubeClient
-from cotide_kube.decoding import Bookmark, ChangeKind, Malformed, ObjectDecoder, WatchFailed
+from cotide_kube.decoding import Bookmark, ChangeKind, ListPage, Malformed, ObjectDecoder, WatchFailed
 from cotide_kube.objects import Metadata
 from cotide_kube.turns import Turn, in_turns
 from cotide_kube.versions import order
@@ -66,8 +69,8 @@ class HasMetadata(Protocol):
 T = TypeVar("T", bound=HasMetadata)
 
 
-class VersionsWentBack(CotideError):
-    """The server's versions are before one that was seen: its data are those of an earlier day."""
+class BackupRestored(CotideError):
+    """The server's data are not those that were told: its history is another one from some version on."""
 
 
 class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
@@ -102,8 +105,8 @@ class Reflector(Generic[T]):
     most_bytes : int, optional
         See `decoding.ObjectDecoder`.
     ends_when_restored : bool
-        Whether iterating ends with `VersionsWentBack` when versions went back: for who keeps more than the collection
-        of what was. Else everything is listed and told anew.
+        Whether iterating ends with `BackupRestored` when the server's data are other ones: for who keeps more than the
+        collection of what was. Else everything is listed and told anew.
     rng : random.Random, optional
         For jitter.
 
@@ -111,7 +114,7 @@ class Reflector(Generic[T]):
     ------
     ApiError
         While iterating: when the server refuses the very first list (401, 403, 404 and other 4xx).
-    VersionsWentBack
+    BackupRestored
         While iterating, with ``ends_when_restored``.
 
     An unreachable or failing server is waited for without end, since a controller has nothing better to do; the log
@@ -152,6 +155,10 @@ class Reflector(Generic[T]):
         """Whether there was a watch since the last list."""
         self._restored = False
         """Whether the next list is one of other data: the same version may stand for something else there."""
+        self._landmark: Metadata | None = None
+        """Of the object that was told last, when it was added or changed; it may be gone since."""
+        self._landmark_is_latest = False
+        """Whether nothing was told since the landmark, neither a list nor a deletion."""
         self.failures = 0
         self.malformed = 0
         self.lists = 0
@@ -230,7 +237,7 @@ class Reflector(Generic[T]):
                 yield [Change("ADDED", one) for one in objects]
         changes = [] if anew else await self._difference(listed)
         self._known, self._version = listed, version
-        self._resumes = self._restored = False
+        self._resumes = self._restored = self._landmark_is_latest = False
         self.lists += 1
         changes.append(Change("SYNCED", None))
         yield changes
@@ -243,6 +250,9 @@ class Reflector(Generic[T]):
             new = listed.get(key)
             if new is None or new.metadata.uid != old.metadata.uid:
                 changes.append(Change("DELETED", old))
+            elif not self._restored and _before(new.metadata.resource_version, old.metadata.resource_version):
+                at, was = new.metadata.resource_version, old.metadata.resource_version
+                self._is_other_data(f"{'/'.join(key)} is at version {at}, and was at {was}")
         for key, new in listed.items():
             await turn.give_way()
             known = self._known.get(key)
@@ -304,20 +314,58 @@ class Reflector(Generic[T]):
         return task
 
     async def _look(self) -> None:
-        """Forget the version where the server's are before it."""
-        body = await self._page({**self._selectors, "limit": "1"})
-        try:
-            there = self._decoder.page(body).resource_version
-        except msgspec.DecodeError as error:
-            raise ClusterError(f"the list of {self._path} is unreadable: {error}") from error
-        seen, now = order(self._version), order(there)
-        if seen is None or now is None or now >= seen:
+        """Forget the version where the server's data may not be those that were told."""
+        landmark, away = self._landmark, self.failures > 0
+        page = await self._of_landmark({})
+        versions = [self._version, page.resource_version, *([landmark.resource_version] if landmark else [])]
+        if any(order(version) is None for version in versions):
+            return  # nothing can be told of versions of another kind
+        if _before(page.resource_version, self._version):
+            self._is_other_data(f"the API server is at version {page.resource_version}, and was at {self._version}")
             return
-        said = f"{self._path}: the API server is at version {there}, and was at {self._version}: a backup was restored"
+        if landmark is not None and not _has(page, landmark):
+            # It may have changed or gone since: what counts is what was there at its version.
+            at = landmark.resource_version
+            try:
+                page = await self._of_landmark({"resourceVersion": at, "resourceVersionMatch": "Exact"})
+            except ApiError as error:
+                if error.status >= 500 or error.status == 429:
+                    raise
+                if away:
+                    _LOG.info("%s: version %s is no more to be had (%s), listing again", self._path, at, error)
+                    self._version = ""
+                return
+            if not _has(page, landmark):
+                name = "/".join(part for part in (landmark.namespace, landmark.name) if part)
+                self._is_other_data(f"the API server had no {name} at version {at}, and had told of it")
+                return
+        if away:
+            # A backup may be of a moment between the landmark and the version, a bookmark's: only what came up to the
+            # landmark is proved.
+            self._version = landmark.resource_version if landmark is not None and self._landmark_is_latest else ""
+
+    async def _of_landmark(self, how: dict[str, str]) -> ListPage[T]:
+        """Return the list that has the landmark or nothing; without one a list of one object, for its version."""
+        path, query, landmark = self._path, {**self._selectors, **how, "limit": "1"}, self._landmark
+        if landmark is not None:
+            own = self._selectors.get("fieldSelector")
+            query["fieldSelector"] = f"{own},metadata.name={landmark.name}" if own else f"metadata.name={landmark.name}"
+            if landmark.namespace and "/namespaces/" not in path:
+                # By its key: over all namespaces a server would go through the whole collection.
+                head, _, plural = path.rpartition("/")
+                path = f"{head}/namespaces/{quote(landmark.namespace, safe='')}/{plural}"
+        body = await self._client.request("GET", path, params=query, compressed=True)
+        try:
+            return self._decoder.page(body)
+        except msgspec.DecodeError as error:
+            raise ClusterError(f"the list of {path} is unreadable: {error}") from error
+
+    def _is_other_data(self, why: str) -> None:
+        said = f"{self._path}: {why}: a backup was restored"
         if self._ends_when_restored:
-            raise VersionsWentBack(said)
+            raise BackupRestored(said)
         _LOG.warning("%s; listing again", said)
-        self._version, self._restored = "", True
+        self._version, self._landmark, self._restored = "", None, True
 
     async def _watch(self) -> AsyncIterator[list[Change[T]]]:
         query = {
@@ -389,10 +437,12 @@ class Reflector(Generic[T]):
         key = (metadata.namespace, metadata.name)
         if kind == "DELETED":
             self._known.pop(key, None)
+            self._landmark_is_latest = False
         else:
             # A watch may open with objects that the list told already, or repeat an addition.
             kind = "MODIFIED" if key in self._known else "ADDED"
             self._known[key] = found
+            self._landmark, self._landmark_is_latest = metadata, True
         self._version = metadata.resource_version or self._version
         batch.append(Change(kind, found))
 
@@ -405,3 +455,18 @@ class Reflector(Generic[T]):
             self._hear(bad)
         else:
             _LOG.warning("%s %s can't be read and is passed over: %s", self._path, bad.name or "(unnamed)", bad.fault)
+
+
+def _before(one: str, other: str) -> bool:
+    """Return whether a version is surely before another one."""
+    if one == other:
+        return False
+    left, right = order(one), order(other)
+    return left is not None and right is not None and left < right
+
+
+def _has(page: ListPage[T], landmark: Metadata) -> bool:
+    return any(
+        one.metadata.uid == landmark.uid and one.metadata.resource_version == landmark.resource_version
+        for one in page.items
+    )

@@ -7,6 +7,8 @@ from typing import Any
 
 import aiohttp
 import orjson
+from api_calls import Caller
+from exact_lists import AS_OF_EACH_WRITE, TO_COME, as_of_each_write, of_a_version_to_come
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from manifests import pod_manifest
@@ -147,6 +149,26 @@ async def test_dropped_watches_end_and_the_next_one_goes_on() -> None:
             assert (await next_event(answer))[1]["metadata"]["name"] == "a"
 
 
+async def test_a_list_as_of_a_past_version_is_what_a_real_server_lists() -> None:
+    async with running_server() as server:
+        caller = Caller(server.url, "default")
+        assert await asyncio.to_thread(as_of_each_write, caller) == AS_OF_EACH_WRITE
+        assert await asyncio.to_thread(of_a_version_to_come, caller) == TO_COME
+
+
+async def test_a_list_as_of_a_version_that_is_no_more_kept_is_refused(monkeypatch: Any) -> None:
+    monkeypatch.setattr(store_module, "LOG_EVENTS", 2)
+    async with running_server() as server, aiohttp.ClientSession(server.url) as session:
+        made = [await post(session, PODS, pod_manifest(name)) for name in "abcd"]
+        answers = []
+        for one in made:
+            at = one["metadata"]["resourceVersion"]
+            async with session.get(f"{PODS}?resourceVersion={at}&resourceVersionMatch=Exact") as answer:
+                found = await answer.json()
+                answers.append((answer.status, [item["metadata"]["name"] for item in found.get("items", ())]))
+    assert answers == [(410, []), (200, ["a", "b"]), (200, ["a", "b", "c"]), (200, ["a", "b", "c", "d"])]
+
+
 THING = Resource(group="", plural="things", kind="Thing", versions=(ServedVersion("v1"),))
 STEPS = st.lists(
     st.tuples(st.sampled_from("abc"), st.sampled_from(["on", "off", "gone"])), max_size=30
@@ -172,9 +194,10 @@ def test_a_list_and_the_changes_after_it_give_the_later_list(before: Any, after:
     for name, what in before:
         _step(kept, collection, name, what)
     replica = {entry.name: entry.raw for entry in collection.entries() if selection.matches(entry)}
-    listed_at = kept.version
+    listed_at, listed = kept.version, collection.entries()
     for name, what in after:
         _step(kept, collection, name, what)
+    assert collection.as_of(listed_at) == listed
     for change in collection.since(listed_at):
         kind = kind_of(selection, change)
         if kind is None:

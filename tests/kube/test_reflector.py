@@ -11,7 +11,7 @@ from scripted_server import QUICK, answers, lists, refuses, scripted_client, wat
 
 from cotide_kube.answers import ApiError
 from cotide_kube.objects import PodObject
-from cotide_kube.reflector import Reflector, VersionsWentBack
+from cotide_kube.reflector import BackupRestored, Reflector
 
 
 def pod(name, version, uid=None):
@@ -147,17 +147,18 @@ async def test_who_keeps_more_than_the_collection_ends_when_versions_went_back()
     async with scripted_client() as (server, client):
         server.at = "9"
         server.then(lists(pod("a", 3), version="100"), watches(then="abort"))
-        with pytest.raises(VersionsWentBack, match="is at version 9, and was at 100: a backup was restored"):
+        with pytest.raises(BackupRestored, match="is at version 9, and was at 100: a backup was restored"):
             await first(reflector(client, ends_when_restored=True), 3)
 
 
 @pytest.mark.parametrize("at", ["100", "101", "1000", "", "of another kind"])
 async def test_a_version_that_is_no_earlier_one_resumes(at):
     async with scripted_client() as (server, client):
-        server.at = at
-        server.then(lists(version="100"), watches(then="abort"), watches(event("ADDED", pod("a", 102))))
+        server.at, server.now = at, [pod("a", 100)]
+        server.then(lists(version="99"), watches(event("ADDED", pod("a", 100)), then="abort"))
+        server.then(watches(event("ADDED", pod("b", 1002))))
         following = reflector(client, ends_when_restored=True)
-        assert await first(following, 2) == [("SYNCED", None), ("ADDED", "a")]
+        assert await first(following, 3) == [("SYNCED", None), ("ADDED", "a"), ("ADDED", "b")]
     assert following.lists == 1
 
 

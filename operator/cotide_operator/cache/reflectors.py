@@ -3,8 +3,8 @@
 Used by `assembly`, and begun by ``cotide operator`` before the engine is loaded: an API server takes as long to list
 50,000 pods as Python takes to load our libraries, and it does so on another machine. Nothing here decides or writes,
 except that it installs the custom resources where it is told to. Invariant: the mirror is synced only when every kind
-was listed from the API server as of a moment after the start, see `cotide_kube.reflector`; where versions
-went back, since a backup was restored, following ends with an error, and the operator with it.
+was listed from the API server as of a moment after the start, see `cotide_kube.reflector`; where a backup was
+restored, following ends with an error, and the operator with it.
 """
 
 from __future__ import annotations

@@ -155,6 +155,12 @@ def expired(message: str) -> Refusal:
     return Refusal(410, "Expired", message)
 
 
+def not_yet(message: str) -> Refusal:
+    """504: a version that is still to come."""
+    details = {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]}
+    return Refusal(504, "Timeout", f"Timeout: {message}", details=details, retry_after_seconds=1)
+
+
 def unsupported_media(message: str) -> Refusal:
     """415: the body is in a format that is not read here."""
     return Refusal(415, "UnsupportedMediaType", message)

@@ -18,6 +18,8 @@ class ScriptedServer:
     """Holds the steps still to come and the requests that came; an empty script answers 404.
 
     A list of one object is no step: it asks at which version the server is, and `at` says so; empty for nobody knows.
+    One of a certain name is answered with those of `now`; as of a version with those of `then_was`, or, where that is a
+    number, refused with it.
     """
 
     def __init__(self):
@@ -25,6 +27,9 @@ class ScriptedServer:
         self.requests = []
         self.url = ""
         self.at = ""
+        self.now = []
+        self.then_was = []
+        self.peeked = []
 
     def then(self, *steps):
         self.steps.extend(steps)
@@ -32,12 +37,23 @@ class ScriptedServer:
 
     async def handle(self, request):
         if request.query.get("limit") == "1":
-            return web.json_response({"metadata": {"resourceVersion": self.at}, "items": []})
+            return self._peek(request)
         body = await request.read()
         self.requests.append((request.method, request.path, dict(request.query), body, dict(request.headers)))
         if not self.steps:
             return web.json_response({"reason": "NotFound", "message": "the script is over"}, status=404)
         return await self.steps.popleft()(request)
+
+    def _peek(self, request):
+        query = dict(request.query)
+        self.peeked.append((request.path, query))
+        name = query.get("fieldSelector", "").rpartition("metadata.name=")[2]
+        there = self.then_was if "resourceVersionMatch" in query else self.now
+        if isinstance(there, int):
+            return web.json_response({"code": there, "reason": "", "message": "not to be had"}, status=there)
+        items = [one for one in there if one["metadata"]["name"] == name]
+        at = query.get("resourceVersion", self.at)
+        return web.json_response({"metadata": {"resourceVersion": at}, "items": items})
 
 
 def answers(code=200, body=None, headers=None):

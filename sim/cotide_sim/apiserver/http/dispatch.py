@@ -200,14 +200,13 @@ class Dispatcher:
         match = query.get("resourceVersionMatch", "")
         if match:
             check_version_match(match, wanted, query.get("continue", ""))
-        if match == "Exact" and int(wanted or 0) != self._cluster.store.version:
-            raise expired("The resourceVersion for the provided list is too old.")
         page = self._lists.page(
             target.resource,
             target.namespace,
             self._selection(request, target),
             limit=number(query, "limit"),
             token=query.get("continue", ""),
+            exactly=int(wanted) if match == "Exact" else None,
         )
         table = self._tables.wanted(request)
         if table:

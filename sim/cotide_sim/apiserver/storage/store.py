@@ -150,6 +150,18 @@ class Collection:
             newest.append(change)
         return reversed(newest)
 
+    def as_of(self, version: int) -> list[Entry]:
+        """Return the objects that there were at a version, not before the `floor`, in the order of a list."""
+        found = {(entry.namespace, entry.name): entry for entry in self.entries()}
+        for change in reversed(self.log):
+            if change.version <= version:
+                break
+            if change.old is not None:
+                found[change.old.namespace, change.old.name] = change.old
+            elif change.new is not None:
+                del found[change.new.namespace, change.new.name]
+        return [found[key] for key in sorted(found)]
+
     def record(self, change: Change) -> None:
         """Move the indexes and the log on by one change."""
         old, new = change.old, change.new

@@ -16,7 +16,7 @@ from typing import Final
 import orjson
 
 from cotide_sim.apiserver.cluster import Cluster
-from cotide_sim.apiserver.refusals import bad_request, expired
+from cotide_sim.apiserver.refusals import bad_request, expired, not_yet
 from cotide_sim.apiserver.registry.resources import Resource
 from cotide_sim.apiserver.storage.selectors import Selection
 from cotide_sim.apiserver.storage.store import Entry
@@ -51,19 +51,34 @@ class Lists:
         self._numbers = itertools.count(1)
 
     def page(
-        self, resource: Resource, namespace: str | None, selection: Selection, *, limit: int = 0, token: str = ""
+        self,
+        resource: Resource,
+        namespace: str | None,
+        selection: Selection,
+        *,
+        limit: int = 0,
+        token: str = "",
+        exactly: int | None = None,
     ) -> Page:
         """Return a list's first page (the whole list without a limit) or the one that a token names.
+
+        Parameters
+        ----------
+        exactly : int, optional
+            As of which version; as of now by default.
 
         Raises
         ------
         Refusal
-            400 for a broken token, 410 when its snapshot is no longer kept.
+            400 for a broken token, 410 when its snapshot or that version is no longer kept, 504 for one to come.
         """
         if token:
             return self._next(resource, token, limit)
-        entries = self.select(resource, namespace, selection)
         version = self._cluster.store.version
+        if exactly is None or exactly == version:
+            entries = self.select(resource, namespace, selection)
+        else:
+            entries, version = self._as_of(exactly, resource, namespace, selection), exactly
         if not limit or len(entries) <= limit:
             return Page(entries, version)
         number = next(self._numbers)
@@ -82,6 +97,15 @@ class Lists:
             return [one] if one is not None and selection.matches(one) else []
         entries = collection.entries(namespace, node=selection.node)
         return entries if selection.everything else [entry for entry in entries if selection.matches(entry)]
+
+    def _as_of(self, version: int, resource: Resource, namespace: str | None, selection: Selection) -> list[Entry]:
+        collection, now = self._cluster.store.collection(resource), self._cluster.store.version
+        if version > now:
+            raise not_yet(f"Too large resource version: {version}, current: {now}")
+        if version < collection.floor:
+            raise expired("The resourceVersion for the provided list is too old.")
+        entries = collection.as_of(version)
+        return [one for one in entries if namespace in (None, one.namespace) and selection.matches(one)]
 
     def _next(self, resource: Resource, token: str, limit: int) -> Page:
         try:
