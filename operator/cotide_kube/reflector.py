@@ -28,6 +28,7 @@ import logging
 import random
 import re
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Final, Generic, Protocol, TypeVar
@@ -53,6 +54,8 @@ SILENCE_SECONDS: Final = 95.0
 """API servers send a bookmark about once a minute; half as much again means that the connection is dead. Chosen."""
 WATCH_SECONDS: Final = (300.0, 600.0)
 """How long a watch is asked to last, drawn anew each time: the official reflector's 5-10 minutes."""
+GONE_KEPT: Final = 1000
+"""Deletions that are remembered, to know what comes back with a backup; chosen: 40 bytes each."""
 _HEAD_BYTES: Final = 4096
 _TOKEN: Final = re.compile(rb'"continue"\s*:\s*"([^"\\]+)"')
 
@@ -156,9 +159,11 @@ class Reflector(Generic[T]):
         self._restored = False
         """Whether the next list is one of other data: the same version may stand for something else there."""
         self._landmark: Metadata | None = None
-        """Of the object that was told last, when it was added or changed; it may be gone since."""
+        """Of the object that a watch told of last, when it was added or changed; it may be gone since."""
         self._landmark_is_latest = False
         """Whether nothing was told since the landmark, neither a list nor a deletion."""
+        self._gone: deque[str] = deque(maxlen=GONE_KEPT)
+        """The uids of objects whose deletion was told last."""
         self.failures = 0
         self.malformed = 0
         self.lists = 0
@@ -223,7 +228,7 @@ class Reflector(Generic[T]):
         list is through would decide on a past in which nodes had room. It costs nothing: servers from 1.31 on look
         whether their cache is fresh, and answer from it.
         """
-        anew = not self._known
+        anew = not self._known and not self._gone
         listed: dict[tuple[str, str], T] = {}
         version = ""
         async for objects, as_of in self._pages():
@@ -253,6 +258,11 @@ class Reflector(Generic[T]):
             elif not self._restored and _before(new.metadata.resource_version, old.metadata.resource_version):
                 at, was = new.metadata.resource_version, old.metadata.resource_version
                 self._is_other_data(f"{'/'.join(key)} is at version {at}, and was at {was}")
+        gone = frozenset(self._gone)
+        for key, new in listed.items() if gone else ():
+            await turn.give_way()
+            if new.metadata.uid in gone and not self._restored:
+                self._is_other_data(f"{'/'.join(key)} is there, and its deletion was told")
         for key, new in listed.items():
             await turn.give_way()
             known = self._known.get(key)
@@ -315,8 +325,9 @@ class Reflector(Generic[T]):
 
     async def _look(self) -> None:
         """Forget the version where the server's data may not be those that were told."""
-        landmark, away = self._landmark, self.failures > 0
-        page = await self._of_landmark({})
+        away = self.failures > 0
+        landmark = await self._latest() if away else self._landmark
+        page = await self._where(landmark, {})
         versions = [self._version, page.resource_version, *([landmark.resource_version] if landmark else [])]
         if any(order(version) is None for version in versions):
             return  # nothing can be told of versions of another kind
@@ -327,7 +338,7 @@ class Reflector(Generic[T]):
             # It may have changed or gone since: what counts is what was there at its version.
             at = landmark.resource_version
             try:
-                page = await self._of_landmark({"resourceVersion": at, "resourceVersionMatch": "Exact"})
+                page = await self._where(landmark, {"resourceVersion": at, "resourceVersionMatch": "Exact"})
             except ApiError as error:
                 if error.status >= 500 or error.status == 429:
                     raise
@@ -344,9 +355,20 @@ class Reflector(Generic[T]):
             # landmark is proved.
             self._version = landmark.resource_version if landmark is not None and self._landmark_is_latest else ""
 
-    async def _of_landmark(self, how: dict[str, str]) -> ListPage[T]:
-        """Return the list that has the landmark or nothing; without one a list of one object, for its version."""
-        path, query, landmark = self._path, {**self._selectors, **how, "limit": "1"}, self._landmark
+    async def _latest(self) -> Metadata | None:
+        """Return the landmark, or what a list told of that is later."""
+        if self._landmark_is_latest:
+            return self._landmark
+        latest, turn = self._landmark, Turn()
+        for one in self._known.values():
+            await turn.give_way()
+            if latest is None or _before(latest.resource_version, one.metadata.resource_version):
+                latest = one.metadata
+        return latest
+
+    async def _where(self, landmark: Metadata | None, how: dict[str, str]) -> ListPage[T]:
+        """Return the list that has a landmark or nothing; without one a list of one object, for its version."""
+        path, query = self._path, {**self._selectors, **how, "limit": "1"}
         if landmark is not None:
             own = self._selectors.get("fieldSelector")
             query["fieldSelector"] = f"{own},metadata.name={landmark.name}" if own else f"metadata.name={landmark.name}"
@@ -366,6 +388,7 @@ class Reflector(Generic[T]):
             raise BackupRestored(said)
         _LOG.warning("%s; listing again", said)
         self._version, self._landmark, self._restored = "", None, True
+        self._gone.clear()
 
     async def _watch(self) -> AsyncIterator[list[Change[T]]]:
         query = {
@@ -436,8 +459,12 @@ class Reflector(Generic[T]):
         metadata = found.metadata
         key = (metadata.namespace, metadata.name)
         if kind == "DELETED":
-            self._known.pop(key, None)
+            before = self._known.pop(key, None)
+            if not self._selectors:  # with them it may have been taken out of the selection only
+                self._gone.append(metadata.uid)
             self._landmark_is_latest = False
+            if before is not None and self._landmark is None:
+                self._landmark = before.metadata
         else:
             # A watch may open with objects that the list told already, or repeat an addition.
             kind = "MODIFIED" if key in self._known else "ADDED"

@@ -122,7 +122,7 @@ async def test_a_backup_from_between_the_last_object_and_a_bookmark_hides_nothin
 async def test_what_was_listed_or_deleted_last_is_listed_again(lines):
     async with scripted_client() as (server, client):
         told_of(server, *lines)
-        server.then_was = [pod("b", 97)]
+        server.then_was = [pod("b", 97), pod("a", 90)]
         server.then(lists(pod("a", 90), pod("back", 60), version="120"), watches(LATER))
         seen = await told(client, "later")
     assert seen[-3:] == [("ADDED", "back"), ("SYNCED", None), ("ADDED", "later")]
@@ -131,8 +131,34 @@ async def test_what_was_listed_or_deleted_last_is_listed_again(lines):
 async def test_a_list_with_an_object_at_an_earlier_version_is_of_a_backup():
     async with scripted_client() as (server, client):
         told_of(server)
+        server.then_was = 410
         server.then(lists(pod("a", 60), version="120"))
         with pytest.raises(BackupRestored, match="d/a is at version 60, and was at 90: a backup was restored"):
+            await told(client, "later")
+
+
+async def test_an_object_whose_deletion_was_told_comes_back_with_a_backup_only():
+    async with scripted_client() as (server, client):
+        told_of(server, event("DELETED", pod("a", 98)))
+        server.then_was = [pod("a", 90)]
+        server.then(lists(pod("a", 90), version="120"))
+        with pytest.raises(BackupRestored, match="d/a is there, and its deletion was told: a backup was restored"):
+            await told(client, "later")
+
+
+async def test_what_left_a_selection_may_come_back():
+    async with scripted_client() as (server, client):
+        told_of(server, event("DELETED", pod("a", 98)))
+        server.then_was = [pod("a", 90)]
+        server.then(lists(pod("a", 110), version="120"), watches(LATER))
+        seen = await told(client, "later", label_selector="x=y")
+    assert seen[2:] == [("DELETED", "a"), ("ADDED", "a"), ("SYNCED", None), ("ADDED", "later")]
+
+
+async def test_an_object_that_only_a_list_told_of_must_have_been_there_too():
+    async with scripted_client() as (server, client):
+        told_of(server)
+        with pytest.raises(BackupRestored, match="had no d/a at version 90, and had told of it"):
             await told(client, "later")
 
 

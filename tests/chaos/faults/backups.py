@@ -5,18 +5,21 @@ from there: bindings, ends and deletions since the backup did not happen, and th
 compared with each other. Users apply once more what they had asked for since, and kubelets follow what is there.
 
 Until an operator learns of it, it acts on what it believed. What it then does wrong is excused as long as a process
-lives that was there before (`excused`); that each of them learns of it and ends is part of what the run must come to.
+lives that was shown something later than the backup; that each of them learns of it and ends is part of what the run
+must come to. Who was shown nothing of the sort (it had not listed yet, or its watches were still to be opened) knows of
+nothing that never was.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from environment import Environment
 from invariant_checker import InvariantChecker
+from replica import Replica
 from write_record import WriteRecord
 
 from cotide_kube.credentials import Credentials
@@ -29,6 +32,8 @@ class Site(Protocol):
     """A server that can be hurt."""
 
     name: str
+    saved: int
+    """The version of the backup."""
 
     def credentials(self) -> Credentials: ...
 
@@ -53,6 +58,7 @@ class Backups:
     checker: InvariantChecker
     environment: Environment
     record: WriteRecord
+    replicas: Sequence[Replica] = ()
     restored: int = 0
     _kept: dict[str, Any] | None = field(default=None)
 
@@ -67,6 +73,10 @@ class Backups:
         if self._kept is not None:
             await self.site.restore(self._rewind)
 
+    def anyone_knows(self) -> bool:
+        """Whether an operator lives that was shown what never was."""
+        return any(len(one.ends) < one.last_to_end for one in self.replicas)
+
     async def _rewind(self) -> None:
         assert self._kept is not None
         await self.environment.forget()
@@ -78,5 +88,9 @@ class Backups:
         self.record.begin_anew()
         self.restored += 1
         self.checker.history.append(f"{self.checker.version} RESTORED")
-        self.checker.excuses = True
+        for replica in self.replicas:
+            replica.positions = {}
+            if replica.proxy is not None and replica.proxy.observed.version > self.site.saved:
+                replica.last_to_end = replica.starts
+        self.checker.excuses = self.anyone_knows()
         self.environment.follow_anew()

@@ -33,6 +33,7 @@ from typing import Any, Final, Literal
 
 import aiohttp
 from aiohttp import web
+from observed import Observed
 from write_record import RECORDED, WriteRecord
 from yarl import URL
 
@@ -116,6 +117,8 @@ class Trouble:
     """How many requests the server takes at a time, watches apart, the others being refused with 429; 0 is no limit."""
     closes: bool = False
     """Whether a connection ends with each answer, so that the next request must find the server anew."""
+    observes: bool = False
+    """Whether it is written down up to which version an operator has seen objects."""
     under_way: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     struck: Counter[str] = field(default_factory=Counter)
@@ -158,6 +161,7 @@ class FaultProxy:
         self._session: aiohttp.ClientSession
         self.url = ""
         self.closed = False
+        self.observed = Observed()
 
     async def open(self) -> None:
         # Connections that die under its hands are what this proxy is for.
@@ -299,6 +303,8 @@ class FaultProxy:
             if response.status < 300 and request.method in ("POST", "PUT") and "/leases" in request.path:
                 self.trouble.record.lease_written(self._sender, body, time.monotonic(), asked)
             kept = {name: value for name, value in response.headers.items() if name.lower() not in _HOP}
+            if self.trouble.observes and request.method == "GET" and response.status == 200:
+                self.observed.page(request.query_string, answer, response.headers.get("Content-Encoding", ""))
             if "Content-Encoding" in response.headers:
                 kept["Content-Encoding"] = response.headers["Content-Encoding"]
             return response.status, kept, answer
@@ -316,7 +322,10 @@ class FaultProxy:
                 if response.status != 200:
                     return web.Response(status=response.status, body=await response.read())
                 await out.prepare(request)
+                lines = self.observed.watch(request.query_string)
                 async for chunk in response.content.iter_any():
+                    if self.trouble.observes:
+                        lines.take(chunk)
                     await out.write(chunk)
         except (aiohttp.ClientError, OSError):
             return _drop(request)

@@ -65,8 +65,8 @@ class Replica:
         self.on_ready: Callable[[Replica, dict[str, Any]], None] = lambda _replica, _state: None
         self.on_end: Callable[[], Awaitable[None]] | None = None
         """Awaited when an operator has ended, before another one is started."""
-        self.born_after = 0
-        """How many were started before the last backup was restored."""
+        self.last_to_end = 0
+        """Which of those that were started is the last that was shown something which a restored backup has not."""
         self.away_until = 0.0
         """Monotonic second before which nobody starts it again."""
         self._ending = False

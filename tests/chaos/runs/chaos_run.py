@@ -87,6 +87,8 @@ class Run:
             for name in names
         ]
         self.trouble.closes = plan.named
+        self.trouble.observes = any(step.what == "backup" for step in plan.steps)
+        self._around.backups.replicas = self.replicas
         self._kills, self._worked = list(plan.kill_at), list(plan.cpu_seconds)
         self._steps: set[asyncio.Task[None]] = set()
         self._begun: list[Step] = []
@@ -342,8 +344,6 @@ class Run:
 
     async def _apply_anew(self) -> None:
         """Ask once more for all that was asked for: a backup does not have what came after it."""
-        for replica in self.replicas:
-            replica.positions, replica.born_after = {}, replica.starts
         for step in self.plan.steps:
             if step.what in ("pods", "job", "service") and step in self._begun:
                 await self._do(step)
@@ -351,9 +351,9 @@ class Run:
             await self._do_node("node-back", index)
 
     async def _ended(self) -> None:
-        """Look at what an operator left; excuse no more once none is left from before a backup was restored."""
+        """Look at what an operator left; excuse no more once none is left that knows what never was."""
         await self._around.ended()
-        if self._checker.excuses and all(len(one.ends) >= one.born_after for one in self.replicas):
+        if self._checker.excuses and not self._around.backups.anyone_knows():
             self._checker.excuses = False
 
     async def _until(self, check: Any) -> str:

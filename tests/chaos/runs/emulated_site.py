@@ -60,6 +60,11 @@ class EmulatedSite:
         """The emulator is its own store."""
         await self.restart_api(down_seconds)
 
+    @property
+    def saved(self) -> int:
+        """The version of the backup."""
+        return self._backup[0]
+
     async def save(self, remember: Callable[[], None]) -> None:
         """Keep every object as it is, and the version."""
         remember()

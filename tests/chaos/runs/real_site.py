@@ -60,7 +60,7 @@ class RealSite:
         self._admin = plane.admin
         self._session: aiohttp.ClientSession
         self._watching: asyncio.Task[None] | None = None
-        self._next = self._saved = 0
+        self._next = self.saved = 0
         self._data = plane.folder / "etcd"
         self._seen = asyncio.Condition()
 
@@ -103,9 +103,9 @@ class RealSite:
         server = self._plane.api_server.pid
         os.kill(server, signal.SIGSTOP)
         try:
-            self._saved = await self._head()
+            self.saved = await self._head()
             async with asyncio.timeout(CAUGHT_UP_SECONDS), self._seen:
-                await self._seen.wait_for(lambda: self._next > self._saved)
+                await self._seen.wait_for(lambda: self._next > self.saved)
             remember()
             await asyncio.to_thread(self._plane.etcd.end)
             copy = self._plane.folder / "etcd-backup"
@@ -122,7 +122,7 @@ class RealSite:
         await asyncio.to_thread(self._plane.etcd.end)
         await self._unwatch()
         await rewind()
-        self._next = self._saved + 1
+        self._next = self.saved + 1
         await asyncio.to_thread(shutil.rmtree, self._data)
         await asyncio.to_thread(shutil.copytree, self._plane.folder / "etcd-backup", self._data)
         self._plane.start_etcd()
