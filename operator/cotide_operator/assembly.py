@@ -345,6 +345,7 @@ class Operator:
         if leadership is not None:
             supervisor.start(leadership.hold(self._backoffs), "lease")
         supervisor.start(self.binder.run(), "binder")
+        supervisor.start(self._handover.watch(), "bindings that are not shown")
         supervisor.start(self.lane.run(), "low-priority lane")
         if self._ledger is not None:
             supervisor.start(self._flush(self._ledger), "ledger")

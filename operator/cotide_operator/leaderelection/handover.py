@@ -13,6 +13,10 @@ out first, which is time enough. So, of a clean stop::
 It must be the version of a pod: a watch delivers that very event or a later one, while the version of anything else
 may never come up among the pods (see `cotide_kube.versions`). Where one is none, there is nothing to wait for.
 
+What was bound and is not shown for long is asked for, too, by whoever leads: a pod keeps its node for ever, so that one
+without, though its binding was answered, is of other data, see `cotide_kube.reflector`. A watch may have nothing to
+tell of it: where the backup is of a moment before the binding the pod is as it was shown.
+
 Invariant: while a binding may be carried out of which the next leader could not know, the lease is not given up: it
 runs out by itself, as after a kill.
 """
@@ -21,6 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 from collections.abc import Callable
 from typing import Any, Final
@@ -28,6 +33,7 @@ from typing import Any, Final
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
+from cotide_kube.reflector import BackupRestored
 from cotide_kube.versions import order
 from cotide_operator.cache.object_cache import Kind, ObjectCache
 from cotide_operator.leaderelection.lease import LeaderElector
@@ -38,6 +44,11 @@ _LOG = logging.getLogger(__name__)
 
 SHOWN_SECONDS: Final = 0.5
 """How long the own watch has to show the last bindings; chosen: mostly it has already, and a standby waits for us."""
+UNSHOWN_SECONDS: Final = 10.0
+"""After which a pod that was bound and is not shown so is asked for, and between two such rounds; chosen: a watch that
+is so far behind has had a long gap."""
+ASKED_AT_ONCE: Final = 10
+"""Of such pods, in a round; chosen: one that is not bound tells of all."""
 CHECK_SECONDS: Final = 2.0
 """How long it may take to look at the pods that it did not show. Chosen."""
 
@@ -56,6 +67,8 @@ class Handover:
         self._mirror = mirror
         self._unseen: dict[str, str] = {}
         """Pods that were bound and that the mirror does not show so yet: uid by key."""
+        self._since: dict[str, float] = {}
+        """When each of them was bound or asked for last, on the loop's clock; earlier ones first."""
         self._bound_up_to = ""
         self._bound_order: tuple[int, str] | None = None
         """What sorts that version."""
@@ -65,8 +78,41 @@ class Handover:
     def note(self, report: Report) -> None:
         """Note a binding that was carried out; every report of the binder comes here."""
         if isinstance(report, BindReport) and report.bound:
-            self._unseen[report.bind.key] = report.bind.uid
+            self._put(report.bind.key, report.bind.uid)
             self._compare(report.bind.key)
+
+    async def watch(self) -> None:
+        """Ask for pods that were bound and are not shown so for long, until cancelled.
+
+        Raises
+        ------
+        BackupRestored
+            When one of them is not bound.
+        """
+        while True:
+            await asyncio.sleep(UNSHOWN_SECONDS)
+            before = asyncio.get_running_loop().time() - UNSHOWN_SECONDS
+            due = [key for key, since in itertools.islice(self._since.items(), ASKED_AT_ONCE) if since <= before]
+            for found in await asyncio.gather(*map(self._ask, due)):
+                if found is not None:
+                    raise BackupRestored(
+                        f"the API server has pod {found} without a node, and had said that it was bound: "
+                        "a backup was restored"
+                    )
+
+    async def _ask(self, key: str) -> str | None:
+        """Return the pod if it is not bound; else it is gone, or asked for again after others."""
+        uid = self._unseen[key]
+        pod = await self._get(key)
+        if pod is None or self._unseen.get(key) != uid:
+            return None
+        if not pod or pod["metadata"]["uid"] != uid:
+            self._drop(key)
+        elif not pod["spec"].get("nodeName"):
+            return key
+        else:
+            self._put(key, uid)
+        return None
 
     async def hand_over(self, leadership: LeaderElector | LeaseThread, unanswered: int) -> None:
         """Give the lease up with what the next leader must have seen; call it when nothing is posted any more.
@@ -117,21 +163,34 @@ class Handover:
         return not self._unseen
 
     async def _look(self, key: str) -> None:
+        pod = await self._get(key)
+        if pod is None:
+            return
+        metadata = pod.get("metadata") or {}
+        uid = self._drop(key)
+        if uid is not None and metadata.get("uid") == uid:  # else it is gone, and so is what it held
+            self._keep(str(metadata.get("resourceVersion", "")))
+
+    async def _get(self, key: str) -> dict[str, Any] | None:
+        """Return a pod, an empty one where there is none; None for no answer that says anything."""
         namespace, _, name = key.partition("/")
-        pod: dict[str, Any] = {}
         try:
             pod = await self._client.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
         except ApiError as error:
-            if error.status != 404:
-                return
+            return {} if error.status == 404 else None
         except ClusterError:
-            return
-        metadata = pod.get("metadata") or {}
-        if pod and not metadata.get("uid"):  # no answer that says anything
-            return
-        uid = self._unseen.pop(key, None)
-        if uid is not None and metadata.get("uid") == uid:  # else it is gone, and so is what it held
-            self._keep(str(metadata.get("resourceVersion", "")))
+            return None
+        metadata, spec = pod.get("metadata"), pod.get("spec")
+        says = isinstance(metadata, dict) and isinstance(spec, dict) and metadata.get("uid")
+        return pod if not pod or says else None
+
+    def _put(self, key: str, uid: str) -> None:
+        self._drop(key)
+        self._unseen[key], self._since[key] = uid, asyncio.get_running_loop().time()
+
+    def _drop(self, key: str) -> str | None:
+        self._since.pop(key, None)
+        return self._unseen.pop(key, None)
 
     def _hear(self, kind: Kind, key: str) -> None:
         self._changed.set()
@@ -141,9 +200,9 @@ class Handover:
     def _compare(self, key: str) -> None:
         pod = self._mirror.pods.get(key)
         if pod is None or pod.metadata.uid != self._unseen[key]:
-            del self._unseen[key]  # gone, and so is what it held
+            self._drop(key)  # gone, and so is what it held
         elif pod.spec.node_name:
-            del self._unseen[key]
+            self._drop(key)
             self._keep(pod.metadata.resource_version)
 
     def _keep(self, version: str) -> None:

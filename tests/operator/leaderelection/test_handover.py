@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from cotide_core.instructions import Bind
 from cotide_kube.answers import Answer, ApiError
 from cotide_kube.objects import PodObject
+from cotide_kube.reflector import BackupRestored
 from cotide_kube.versions import order
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.leaderelection import handover as handover_module
@@ -246,3 +247,83 @@ def test_versions_compare_as_the_integers_that_they_are(one: int, other: int) ->
     assert first is not None
     assert second is not None
     assert (first < second) == (one < other)
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handover_module, "UNSHOWN_SECONDS", 0.0)
+
+
+async def rounds(scene: Scene, asked: int) -> None:
+    """Watch until so many pods were asked for; what the watch raises is raised."""
+    watching = asyncio.ensure_future(scene.handover.watch())
+    try:
+        async with asyncio.timeout(10):
+            while len(scene.api.asked) < asked and not watching.done():
+                await asyncio.sleep(0)
+        if watching.done():
+            watching.result()
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+async def test_a_pod_that_was_bound_and_is_not_is_of_a_backup(watched: None) -> None:
+    scene = Scene()
+    scene.sees("a", 7, change="ADDED")
+    scene.bound("a")
+    scene.api.pods["a"] = {**stored("a", 7), "spec": {}}
+    with pytest.raises(BackupRestored, match="has pod ns/a without a node, and had said that it was bound"):
+        await rounds(scene, 2)
+
+
+@pytest.mark.parametrize("answer", [503, stored("a", 8), {"metadata": {}}, {"metadata": {"uid": "a"}, "spec": "?"}])
+async def test_a_pod_that_is_bound_or_of_which_nothing_is_said_is_asked_for_again(
+    watched: None, answer: dict[str, Any] | int
+) -> None:
+    scene = Scene()
+    scene.sees("a", 7, change="ADDED")
+    scene.bound("a")
+    scene.api.pods["a"] = answer
+    await rounds(scene, 3)
+    scene.sees("a", 8, node="n")
+    asked = len(scene.api.asked)
+    scene.sees("b", 9, change="ADDED")
+    scene.bound("b")
+    scene.api.pods["b"] = stored("b", 10)
+    await rounds(scene, asked + 1)
+    assert [path.rpartition("/")[2] for path in scene.api.asked[asked:]] == ["b"]
+
+
+@pytest.mark.parametrize("answer", [404, stored("a", 8, uid="another")])
+async def test_a_pod_that_is_gone_is_not_asked_for_again(watched: None, answer: dict[str, Any] | int) -> None:
+    scene = Scene()
+    for name in ("a", "b"):
+        scene.sees(name, 7, change="ADDED")
+        scene.bound(name)
+    scene.api.pods |= {"a": answer, "b": stored("b", 8)}
+    await rounds(scene, 4)
+    assert [path.rpartition("/")[2] for path in scene.api.asked].count("a") == 1
+
+
+async def test_a_pod_that_was_bound_a_moment_ago_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene()
+    scene.sees("a", 7, change="ADDED")
+    scene.bound("a")
+    monkeypatch.setattr(handover_module.asyncio, "sleep", one_pause := OnePause())
+    with pytest.raises(asyncio.CancelledError):
+        await scene.handover.watch()
+    assert one_pause.seconds == [handover_module.UNSHOWN_SECONDS] * 2
+    assert scene.api.asked == []
+
+
+class OnePause:
+    """Stands for sleeping: the first pause is over at once, the second one ends the task."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+        if len(self.seconds) > 1:
+            raise asyncio.CancelledError
