@@ -12,7 +12,7 @@ from phased_nodes import PhasedNodes
 
 BOUND = SeenPod(
     key="ns/p", uid="p", version=1, node="n", phase="Pending", leaving=False, kept=False, cls="batch", job="ns/j",
-    index="0", created="t", requests=(("cpu", 500),), ours=True, seconds=None, service="",
+    owner="", index="0", created="t", requests=(("cpu", 500),), ours=True, seconds=None, service="",
     phased=PhasedPod((("p0", 500),), True, 500, None, "", "", "", ""),
 )  # fmt: skip
 

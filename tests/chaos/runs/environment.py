@@ -94,6 +94,7 @@ class Environment:
             if pod.phase == "Running" and pod.seconds is not None and not pod.leaving:
                 self._due_after(pod)
             self._serve(pod)
+            self._collect(pod)
             if self._tidy and pod.job and pod.phase in ENDED and not pod.leaving:
                 self._do(self._sweep(pod))
 
@@ -218,6 +219,7 @@ class Environment:
                 self._serve(pod)
         elif isinstance(new, SeenPod):
             self._serve(new)
+            self._collect(new)
             if self._tidy and new.job and new.phase in ENDED and not new.leaving:
                 self._do(self._sweep(new))
 
@@ -238,6 +240,11 @@ class Environment:
         elif _is_ready(node) and pod.uid not in self._served and pod.phase == "Pending":
             self._served.add(pod.uid)
             self._do(self._run(pod))
+
+    def _collect(self, pod: SeenPod) -> None:
+        """Delete a pod whose Job is no more, as the garbage collector does; the emulator has its own."""
+        if pod.key.partition("/")[0] == self.namespace and self._checker.orphaned(pod) and not pod.leaving:
+            self._do(self._sweep(pod))
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)

@@ -74,6 +74,8 @@ class SeenPod:
     cls: str
     """Its class: by label; online where it carries none."""
     job: str
+    owner: str
+    """The uid of its Job."""
     index: str
     created: str
     requests: tuple[tuple[str, int], ...]
@@ -111,6 +113,7 @@ def read_pod(obj: Object, version: int) -> SeenPod:
         kept=FINALIZER in metadata.get("finalizers", ()),
         cls=labels.get(CLASS_LABEL, "online"),
         job=labels.get(JOB_LABEL, ""),
+        owner=next((one["uid"] for one in metadata.get("ownerReferences", ()) if one["kind"] == "Job"), ""),
         index=labels.get(INDEX_LABEL, ""),
         created=metadata["creationTimestamp"],
         requests=tuple(sorted(total.items())),
@@ -203,6 +206,11 @@ class InvariantChecker:
         elif plural == "configmaps" and new is not None:
             self.marks.add(obj["metadata"]["name"])
 
+    def orphaned(self, pod: SeenPod) -> bool:
+        """Whether the Job that it belongs to is no more, or is another one of the same name now."""
+        job = self.jobs.get(f"{pod.key.partition('/')[0]}/{pod.job}")
+        return bool(pod.owner) and (job is None or job["metadata"]["uid"] != pod.owner)
+
     def _tell(self, plural: str, old: SeenPod | Object | None, new: SeenPod | Object | None) -> None:
         for listener in self.listeners:
             listener(plural, old, new)
@@ -236,7 +244,7 @@ class InvariantChecker:
                 self._breach(version, f"online pod {key} was evicted or deleted, and not by the run")
         if after.phase != (before.phase if before is not None else "Pending"):
             self.history.append(f"{version} pod {key} {after.phase} on {after.node}")
-            if after.phase == "Succeeded" and after.job:
+            if after.phase == "Succeeded" and after.job and not self.orphaned(after):
                 self._success(after, version)
 
     def _node_written(self, before: SeenPod | None, after: SeenPod, version: int) -> None:
@@ -255,7 +263,7 @@ class InvariantChecker:
         alive = [
             pod.key
             for pod in self.pods.values()
-            if (pod.job, pod.index) == (made.job, made.index)
+            if (pod.job, pod.owner, pod.index) == (made.job, made.owner, made.index)
             and pod.key.partition("/")[0] == made.key.partition("/")[0]
             and pod.phase not in ENDED
             and not pod.leaving
@@ -263,13 +271,13 @@ class InvariantChecker:
         if len(alive) > 1:
             self._breach(version, f"index {made.index} of Job {made.job} has {len(alive)} pods alive: {alive}")
         done = self.succeeded.get((f"{made.key.partition('/')[0]}/{made.job}", made.index))
-        if done:
+        if done and not self.orphaned(made):
             self._breach(version, f"index {made.index} of Job {made.job} had succeeded, and got {made.key}")
 
     def _let_go(self, pod: SeenPod, version: int) -> None:
         self.history.append(f"{version} pod {pod.key} let go, {pod.phase}")
         job = self.jobs.get(f"{pod.key.partition('/')[0]}/{pod.job}")
-        if pod.phase != "Succeeded" or job is None or "deletionTimestamp" in job["metadata"]:
+        if pod.phase != "Succeeded" or job is None or "deletionTimestamp" in job["metadata"] or self.orphaned(pod):
             return
         counted = job.get("status", {}).get("completedIndexes", "")
         if int(pod.index) not in read_indexes(counted):

@@ -113,6 +113,28 @@ def test_an_index_of_a_job_that_runs_or_succeeds_twice() -> None:
     assert story.breaches == ["version 5: index 0 of Job j succeeded 2 times"]
 
 
+def test_what_a_job_left_that_is_no_more_does_not_count_for_the_next_one_of_its_name() -> None:
+    story = Story()
+    labels = {"cotide.dev/job": "j", "cotide.dev/index": "0"}
+
+    def of(uid: str) -> dict[str, Any]:
+        owner = {"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "name": "j", "uid": uid, "controller": True}
+        return {"labels": labels, "ownerReferences": [owner]}
+
+    story.is_so("jobs", {"metadata": {"name": "j", "namespace": "ns", "uid": "now"}})
+    story.is_so("pods", pod("j-0", **of("before")))
+    story.is_so("pods", pod("j-0-r1", **of("now")))
+    story.is_so("pods", pod("j-0", phase="Succeeded", **of("before")))
+    story.is_so("pods", pod("j-0-r1", phase="Succeeded", **of("now")))
+    assert story.breaches == []
+    assert [name for name, one in story.checker.pods.items() if story.checker.orphaned(one)] == ["ns/j-0"]
+    story.is_so("pods", pod("j-0-r2", phase="Succeeded", **of("now")))
+    assert story.breaches == [
+        "version 7: index 0 of Job j had succeeded, and got ns/j-0-r2",
+        "version 7: index 0 of Job j succeeded 2 times",
+    ]
+
+
 @pytest.mark.parametrize("gone", [True, False])
 def test_a_pod_that_succeeded_and_is_let_go_before_its_job_counts_it(gone: bool) -> None:
     story = Story()
