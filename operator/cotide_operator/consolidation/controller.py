@@ -19,6 +19,7 @@ nor one that was handed over; nothing is drained while pods wait in vain; a refu
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -122,6 +123,8 @@ class Consolidator:
         self._left: set[str] = set()
         """Nodes that were given back since consolidation is turned off; the cache shows it later."""
         self._next_plan = float("-inf")
+        self._forecasters: tuple[QosForecaster, QosForecaster] | None = None
+        """The one in use, and the copy of it that plans ask."""
         self._complained = float("-inf")
         self.predictions = Predictions(
             self._scored, horizon_seconds=dependencies.slot_seconds, pays_after_seconds=settings.pays_after_seconds
@@ -246,7 +249,7 @@ class Consolidator:
     async def _plan(self, now: float) -> LivePlan:
         dependencies = self._dependencies
         engine_view = engine_view_of(
-            dependencies.engine().state, dependencies.forecaster(), dependencies.risk_threshold, now
+            dependencies.engine().state, self._forecaster(), dependencies.risk_threshold, now
         )
         started = time.perf_counter()
         planned = await asyncio.to_thread(
@@ -272,6 +275,13 @@ class Consolidator:
         for refusal in planned.refused:
             self.predictions.refused(refusal, now)
         return planned
+
+    def _forecaster(self) -> QosForecaster:
+        """Return a copy for the plan's thread: forecasters remember what they worked out last, for the engine's too."""
+        used = self._dependencies.forecaster()
+        if self._forecasters is None or self._forecasters[0] is not used:
+            self._forecasters = used, copy.deepcopy(used)
+        return self._forecasters[1]
 
     def _spared(self) -> ConsolidationSettings:
         """Return settings that leave out the kinds of which no node may go: they may take pods all the same."""
