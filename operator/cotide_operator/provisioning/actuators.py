@@ -201,8 +201,10 @@ class ScaleSubresource:
         try:
             self.call("PATCH", f"{path}/scale", body)
         except ClusterError as error:
-            if not isinstance(error, ApiError) or error.status >= 500:
+            if is_unanswered(error):
                 self._unanswered[path] = replicas
+            elif unanswered is not None:  # it may have been the write before that came first
+                self._unanswered[path] = unanswered
             raise
         return True
 
@@ -238,3 +240,8 @@ class ScaleSubresource:
         if not isinstance(found, dict):
             raise ClusterError(f"{method} {path}: the answer is not what an API server sends")
         return found
+
+
+def is_unanswered(error: ClusterError) -> bool:
+    """Whether nobody knows if a write that failed was carried out."""
+    return not isinstance(error, ApiError) or error.status >= 500

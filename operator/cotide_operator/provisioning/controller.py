@@ -143,6 +143,8 @@ class Provisioner:
         self._next_removal = float("-inf")
         self._leaving: frozenset[str] = frozenset()
         """Nodes whose Machines count among the replicas no more."""
+        self._seen_leaving: set[str] = set()
+        """Types of which is known at this moment which Machines count among the replicas no more."""
         self._unmarked: set[str] = set()
         """Types none of whose Machines has a mark of ours, as far as was looked."""
         self._said: tuple[Any, ...] = ()
@@ -420,8 +422,12 @@ class Provisioner:
             try:
                 done = await removal.remove(path, machines)
             except (ClusterError, InputError) as error:
+                self._seen_leaving.discard(kind)
                 self._complain(f"machines of type {kind} are taken away later", error)
                 continue
+            self._seen_leaving.add(kind)
+            if done.refused:
+                self._complain(f"machines of type {kind} are taken away later", f"{path}: {done.refused}")
             if not machines and done.is_clean:
                 self._unmarked.add(kind)
             there = self._dependencies.mirror.nodes.keys() - machines.keys()
@@ -473,8 +479,11 @@ class Provisioner:
         """Return the replicas by type of whose machines some are missing, where replicas make machines."""
         there = Counter(node.view.kind for node in nodes.counted)
         kinds = () if self._scales is None else self._scales.paths
-        going = Counter(node.kind for node in nodes.stopping if node.name in self._leaving)
-        # Replicas count machines, those included that can't be counted on, but for those that are not among them now.
+        # Replicas count machines, those included that can't be counted on, but for those that are not among them now:
+        # where that can't be told, as after a write without an answer, too few are asked for and not too many.
+        removes = self._removal is not None and self._acts
+        unseen = {kind for kind in kinds if removes and kind not in self._seen_leaving}
+        going = Counter(node.kind for node in nodes.stopping if node.name in self._leaving or node.kind in unseen)
         return {
             kind: wanted[kind] + nodes.away.get(kind, 0) - going[kind] for kind in kinds if wanted[kind] > there[kind]
         }
