@@ -263,7 +263,7 @@ class Provisioner:
             [node.view for node in nodes.counted],
             nodes.unknown,
             slack_of(dependencies.engine().state, nodes.open_names()),
-            self._history.read(now, self._settings.run_seconds),
+            self._history.copied(),
             self._underway(nodes, now),
             self._factor,
             self._quiet(nodes, now),

@@ -181,21 +181,21 @@ def test_tasks_that_ended_teach_once_and_online_pods_teach_nothing() -> None:
     see(running_pod("web", "n", cls=WorkloadClass.ONLINE, started_seconds=NOW))
     see(running_pod("job", "n", created_seconds=NOW, started_seconds=NOW + 10.0))
     history.follow(NOW + 20.0)
-    still = history.read(NOW + 20.0, 3600.0)
+    still = history.copied().read(NOW + 20.0, 3600.0)
     assert still is not None
     assert still.seconds.tolist() == [3600.0], "it runs, and nothing is known yet"
     ended = pods["d/job"]._replace(phase=PodPhase.SUCCEEDED, finished_seconds=NOW + 310.0)
     for _ in range(3):
         see(ended)
         history.follow(NOW + 400.0)
-    read = history.read(NOW + 400.0, 3600.0)
+    read = history.copied().read(NOW + 400.0, 3600.0)
     assert read is not None
     assert (read.arrival.tolist(), read.seconds.tolist(), read.until) == ([NOW], [300.0], NOW + 400.0)
     del pods["d/job"]
     mirror.apply("pods", "DELETED", pod_object("job", namespace="d"))
     history.follow(NOW + 500.0)
-    assert len(history.read(NOW + 500.0, 3600.0).seconds) == 1
-    assert history.read(NOW + 3 * 86_400.0, 3600.0) is None, "out of the window"
+    assert len(history.copied().read(NOW + 500.0, 3600.0).seconds) == 1
+    assert history.copied().read(NOW + 3 * 86_400.0, 3600.0) is None, "out of the window"
 
 
 def test_a_task_that_was_deleted_while_it_ran_had_run_until_then() -> None:
@@ -206,7 +206,7 @@ def test_a_task_that_was_deleted_while_it_ran_had_run_until_then() -> None:
     del pods["d/job"]
     mirror.apply("pods", "DELETED", pod_object("job", namespace="d"))
     history.follow(NOW + 77.0)
-    assert history.read(NOW + 77.0, 3600.0).seconds.tolist() == [77.0]
+    assert history.copied().read(NOW + 77.0, 3600.0).seconds.tolist() == [77.0]
 
 
 def test_a_task_of_whose_end_the_engine_was_not_told_yet_is_looked_at_when_it_was() -> None:
@@ -221,7 +221,9 @@ def test_a_task_of_whose_end_the_engine_was_not_told_yet_is_looked_at_when_it_wa
     del pods["d/job"]
     behind.clear()
     history.follow(NOW + 61.0)
-    assert history.read(NOW + 900.0, 3600.0).seconds.tolist() == [61.0], "and not twice its age, as if it still ran"
+    assert history.copied().read(NOW + 900.0, 3600.0).seconds.tolist() == [61.0], (
+        "and not twice its age, as if it still ran"
+    )
 
 
 def test_what_is_free_on_a_node_is_what_no_pod_on_it_asks_for_that_has_not_ended() -> None:
