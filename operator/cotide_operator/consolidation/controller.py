@@ -221,7 +221,10 @@ class Consolidator:
         planned = None
         if now >= self._next_plan and not self._unseen and not self._hope:
             self._next_plan = now + self._settings.interval_seconds
-            planned = await self._plan(now)
+            try:
+                planned = await self._plan(now)
+            except CotideError as error:  # what is due of our nodes is done all the same
+                self._complain(error)
         draining = frozenset(self._drains)
         plan = None if planned is None else planned.plan
         if plan is not None and dependencies.allowed is not None:

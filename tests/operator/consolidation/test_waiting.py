@@ -12,6 +12,7 @@ from hand_clock import HandClock
 from manifests import node_manifest, our_pod_manifest
 
 from cotide_core.consolidation.removal.watching import Mark
+from cotide_core.errors import InputError
 from cotide_core.events import NodeUpserted, Pod
 from cotide_core.state.cluster_state import ClusterState
 from cotide_kube.objects import NodeObject, PodObject
@@ -125,3 +126,19 @@ async def test_one_that_a_node_could_take_holds_up_plans_for_the_whole_round(mon
     for _ in range(4):
         await scene.consolidator.look()
     assert scene.plans == 0
+
+
+async def test_where_nothing_can_be_planned_nodes_are_given_back_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = Scene()
+
+    async def plan(_: float) -> None:
+        raise InputError("more than 4096 different host ports", field="ports")
+
+    monkeypatch.setattr(scene.consolidator, "_plan", plan)
+    assert isinstance(scene.consolidator._dependencies.clock, HandClock)
+    scene.consolidator._dependencies.clock.wall += 3601.0  # nobody took the freed node for an hour
+    await scene.consolidator.look()
+    assert scene.opened == ["freed"]
+    assert "consolidation goes on later: ports: more than 4096 different host ports" in caplog.text
