@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import msgspec
+import pytest
 from engine_objects import GIB, pod, running_pod
 from manifests import node_manifest, pod_object
 
@@ -144,6 +146,30 @@ def test_a_node_is_not_shut_to_those_who_tolerate_its_taint_as_far_as_they_fit_w
     runs = running_pod("runs", "kept")
     assert viewed(pod("plain"), small, runs, nodes=nodes).view.shut == frozenset()
     assert viewed(pod("plain"), large, runs, nodes=nodes).view.shut == {"kept"}
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_which_nodes_are_shut_is_asked_of_all_who_wait_at_once_and_is_what_each_would_say(seed: int) -> None:
+    """One after the other 2,000 nodes with a taint and 2,000 unlike pods took 3.8 s of a plan."""
+    draw = random.Random(seed)
+    keys = ("x", "y")
+    taints = {f"n{number}": draw.choice((*keys, "")) for number in range(6)}
+    nodes = [
+        machine(name, taints=[{"key": key, "value": "", "effect": "NoSchedule"}] if key else [])
+        for name, key in taints.items()
+    ]
+    used = {name: draw.choice((0, 1000, 3500)) for name in taints}
+    wish = {f"w{number}": (draw.choice((400, 2000, 4000)), draw.choice(("", *keys))) for number in range(3)}
+    tolerate = {key: (Toleration(key, "Exists", "", ""),) for key in keys} | {"": ()}
+    waiting = [pod(name, cpu, tolerations=tolerate[key]) for name, (cpu, key) in wish.items()]
+    runs = [running_pod(f"r-{name}", name, cpu) for name, cpu in used.items() if cpu]
+    found = viewed(*waiting, *runs, nodes=(*nodes, machine("open")))
+    shut = set()
+    for name, key in taints.items():
+        fitting = [tolerates for cpu, tolerates in wish.values() if cpu <= 4000 - used[name]]
+        if key and fitting and key not in fitting:
+            shut.add(name)
+    assert found.view.shut == shut
 
 
 def test_pods_that_ended_or_have_gates_or_ask_for_nothing_need_no_machine() -> None:
