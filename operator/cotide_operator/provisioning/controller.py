@@ -57,7 +57,7 @@ from cotide_operator.provisioning.cluster_view import ORDER_LABEL
 from cotide_operator.provisioning.energy_prices import EnergyPrices
 from cotide_operator.provisioning.live_plan import Planned, Seen, planned, slack_of
 from cotide_operator.provisioning.live_view import comes_with_node, nodes_of
-from cotide_operator.provisioning.ordering import Ordering
+from cotide_operator.provisioning.ordering import AT_ONCE, Ordering
 from cotide_operator.provisioning.sorted_nodes import SortedNodes, sorted_nodes
 from cotide_operator.provisioning.task_history import TaskHistory
 from cotide_operator.reporting.event_recorder import EventRecorder
@@ -141,6 +141,8 @@ class Provisioner:
         self._scales: ScaleSubresource | None = None
         self._removal: MachineRemoval | None = None
         self._next_removal = float("-inf")
+        self._stops_asked: dict[str, float] = {}
+        """When the API server was last asked, in monotonic seconds, whether a node that is to stop is free."""
         self._leaving: frozenset[str] = frozenset()
         """Nodes whose Machines count among the replicas no more."""
         self._seen_leaving: set[str] = set()
@@ -396,8 +398,17 @@ class Provisioner:
     async def _stop(self, nodes: SortedNodes) -> None:
         """Have machines switched off that were handed over, unless a pod got there all the same."""
         assert self._ordering is not None  # noqa: S101 - for mypy: called where nodes are ordered
+        asked = {node.name: self._stops_asked.get(node.name, float("-inf")) for node in nodes.stopping}
         due = [node for node in nodes.stopping if self._ordering.due_to_stop(node)]
-        empty = [node for node in due if await self._is_free(node.name) is not None]
+        # Those first that were looked at longest ago: one that a pod holds up is due at each look.
+        due = sorted(due, key=lambda node: asked[node.name])[:AT_ONCE]
+        self._stops_asked = asked | dict.fromkeys((node.name for node in due), time.monotonic())
+        empty = []
+        for node in due:
+            try:
+                empty += [node] if await self._is_free(node.name) is not None else []
+            except ClusterError as error:  # of one node: others go all the same
+                self._complain("a node stays that was to go", error)
         for name, answer in (await self._ordering.stop(empty)).items():
             if answer is Answer.FAILED:
                 text = "the actuator can't switch it off: it stays cordoned until somebody uncordons it"

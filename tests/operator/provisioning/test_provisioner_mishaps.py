@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from manifests import node_manifest
+from manifests import node_manifest, pod_manifest
 from provisioner_scene import CAME, LABEL, ORIGIN, Scene
 
 from cotide_core.consolidation.removal.watching import Mark
@@ -251,3 +251,33 @@ async def test_tasks_are_added_up_in_the_plans_own_thread(monkeypatch: pytest.Mo
     await scene.look()
     assert len(threads) == 1
     assert threads != [threading.get_ident()]
+
+
+async def test_of_many_nodes_that_are_to_stop_few_are_asked_about_at_one_look_and_each_has_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With 500 of them a look asked a thousand questions, one after the other, while nothing else was ordered."""
+    scene = Scene(count=99)
+    scene.has("n")
+    scene.has(**{f"gone{number}": Mark.STOPPING for number in range(40)})
+    scene.runs(1)
+    looks: list[list[str]] = [[]]
+    listed = scene.list
+
+    async def noted(path: str, params: Any) -> list[dict[str, Any]]:
+        name = params["fieldSelector"].partition("=")[2]
+        if path == "/api/v1/nodes":
+            looks[-1].append(name)
+            if name == "gone0":
+                raise ClusterError("no answer")
+        held = path == "/api/v1/pods" and name != "gone39"
+        return [pod_manifest("late", namespace="d", uid="l")] if held else await listed(path, params)
+
+    monkeypatch.setattr(scene, "list", noted)
+    await scene.look()  # without a plan nothing goes
+    for _ in range(3):
+        looks.append([])
+        await scene.look()
+    assert max(map(len, looks)) == 16
+    assert {name for one in looks for name in one} == {f"gone{number}" for number in range(40)}
+    assert scene.asks() == [(Action.STOP, "gone39")], "the others are held up"
