@@ -117,22 +117,22 @@ def one_by_one(state: ClusterState, waiting: list[Pod], idle: list[str]) -> Want
 
 @pytest.mark.parametrize("seed", range(20))
 def test_all_nodes_at_once_say_what_each_says_while_they_come_change_and_go(seed: int) -> None:
-    draw, state, looks = random.Random(seed), ClusterState(), WantedNodes()
-    for look in range(12):
+    draw, state, finder = random.Random(seed), ClusterState(), WantedNodes()
+    for turn in range(12):
         for _ in range(3):
             name = f"n{draw.randrange(12)}"
             gone = name in state.columns.row_of and draw.random() < 0.3
             state.apply(NodeDeleted(name) if gone else NodeUpserted(drawn_node(name, draw)))
-        waiting = [drawn_pod(f"p{look}-{number}", draw) for number in range(draw.randrange(1, 5))]
+        waiting = [drawn_pod(f"p{turn}-{number}", draw) for number in range(draw.randrange(1, 5))]
         names = sorted(state.columns.row_of)
         idle = draw.sample(names, draw.randrange(len(names) + 1))
-        assert looks.of(state, waiting, idle) == one_by_one(state, waiting, idle)
+        assert finder.of(state, waiting, idle) == one_by_one(state, waiting, idle)
 
 
 def test_another_state_is_looked_at_anew() -> None:
-    looks, waiting = WantedNodes(), [pod("w", 400, node_selector=(("zone", "a"),))]
-    assert looks.of(state_of(node("f", labels=(("zone", "a"),))), waiting, ["f"]).nodes == ("f",)
-    assert looks.of(state_of(node("f", labels=(("zone", "b"),))), waiting, ["f"]) == ((), False, False)
+    finder, waiting = WantedNodes(), [pod("w", 400, node_selector=(("zone", "a"),))]
+    assert finder.of(state_of(node("f", labels=(("zone", "a"),))), waiting, ["f"]).nodes == ("f",)
+    assert finder.of(state_of(node("f", labels=(("zone", "b"),))), waiting, ["f"]) == ((), False, False)
 
 
 def test_pods_of_many_kinds_that_no_node_takes_do_not_ask_each_node_for_each(monkeypatch: pytest.MonkeyPatch) -> None:

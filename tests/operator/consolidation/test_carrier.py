@@ -101,16 +101,16 @@ async def test_for_a_pod_without_an_owner_no_other_node_is_looked_at() -> None:
     """All pods of the cluster were: with 50,000 each look held the deciding loop, and one that waited was told of."""
     lone = replace(pod_now("1", "a"), owner="")
     cluster = SmallCluster(lone, PodNow("other/waits", "u", "", "", False, "0/3 nodes"), again_after=0.0)
-    looked: list[tuple[str, str]] = []
+    asked: list[tuple[str, str]] = []
     pods = cluster.pods
 
     async def noted(*, node: str = "", owner: str = "") -> list[PodNow]:
-        looked.append((node, owner))
+        asked.append((node, owner))
         return await pods(node=node, owner=owner)
 
     cluster.pods = noted  # type: ignore[method-assign]  # the same, noted
     assert await carry(cluster, freed("a", "1")) == Carried(("a",), ("d/1",), "")
-    assert set(looked) == {("a", "")}
+    assert set(asked) == {("a", "")}
 
 
 async def test_a_pod_that_is_evicted_and_does_not_go_is_told_as_that() -> None:

@@ -261,13 +261,13 @@ async def test_of_many_nodes_that_are_to_stop_few_are_asked_about_at_one_look_an
     scene.has("n")
     scene.has(**{f"gone{number}": Mark.STOPPING for number in range(40)})
     scene.runs(1)
-    looks: list[list[str]] = [[]]
+    asked: list[list[str]] = [[]]
     listed = scene.list
 
     async def noted(path: str, params: Any) -> list[dict[str, Any]]:
         name = params["fieldSelector"].partition("=")[2]
         if path == "/api/v1/nodes":
-            looks[-1].append(name)
+            asked[-1].append(name)
             if name == "gone0":
                 raise ClusterError("no answer")
         held = path == "/api/v1/pods" and name != "gone39"
@@ -276,8 +276,8 @@ async def test_of_many_nodes_that_are_to_stop_few_are_asked_about_at_one_look_an
     monkeypatch.setattr(scene, "list", noted)
     await scene.look()  # without a plan nothing goes
     for _ in range(3):
-        looks.append([])
+        asked.append([])
         await scene.look()
-    assert max(map(len, looks)) == 16
-    assert {name for one in looks for name in one} == {f"gone{number}" for number in range(40)}
+    assert max(map(len, asked)) == 16
+    assert {name for one in asked for name in one} == {f"gone{number}" for number in range(40)}
     assert scene.asks() == [(Action.STOP, "gone39")], "the others are held up"
