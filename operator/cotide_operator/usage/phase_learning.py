@@ -25,6 +25,7 @@ from cotide_core.phases.progress import StatedPhase, Usage
 from cotide_core.recording.samples import POOL
 from cotide_core.units import CPU, MEMORY, bounded_amount
 from cotide_kube.objects import PodObject
+from cotide_kube.turns import Turn
 from cotide_operator.apis.types import JobSpec
 from cotide_operator.cache.object_cache import CustomObject, Kind, ObjectCache
 from cotide_operator.clock import Clock
@@ -109,7 +110,9 @@ class PhaseLearning:
         ----------
         usage_of : pod to its last fresh reading; its seconds are those of the operator's clock.
         """
+        turn = Turn()
         for job_key, job in list(self._mirror.jobs.items()):
+            await turn.give_way()
             if not job.spec.get("type") or job.spec.get("phases"):
                 continue
             learner = self._learner_of(job.metadata.namespace)

@@ -12,6 +12,7 @@ from hand_clock import HandClock
 
 from cotide_core.errors import InputError
 from cotide_core.phases.progress import Usage
+from cotide_kube import turns
 from cotide_kube.objects import NamespaceObject, PodObject
 from cotide_operator.apis.types import JobSpec, read_job
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache
@@ -352,3 +353,23 @@ async def test_runs_that_could_not_be_deleted_are_not_for_the_next_of_the_name()
     after.job("a")
     await after.learning.look(after.usage_of)
     assert after.phases("a") == ()
+
+
+async def test_many_jobs_are_gone_through_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20,000 held the deciding loop for 0.08 s, each second."""
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
+    scene = Scene()
+    for namespace in "abc":
+        scene.job(namespace)
+        scene.see(namespace, "Running")
+    seen: list[int] = []
+    others = 0
+
+    def usage_of(_: str) -> None:
+        seen.append(others)
+
+    under_way = asyncio.ensure_future(scene.learning.look(usage_of))
+    while not under_way.done():
+        others += 1
+        await asyncio.sleep(0)
+    assert len(set(seen)) == 3
