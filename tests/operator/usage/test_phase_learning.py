@@ -21,6 +21,7 @@ from cotide_operator.config.settings import parse_settings
 from cotide_operator.models.learned_store import PHASES, StoreSilent
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.translation.pod_phases import Phases, learned_for, written
+from cotide_operator.usage import phase_learning
 from cotide_operator.usage.phase_learning import PhaseLearning
 
 RUN_SECONDS, EVERY_SECONDS = 600, 10
@@ -373,3 +374,17 @@ async def test_many_jobs_are_gone_through_in_turns(monkeypatch: pytest.MonkeyPat
         others += 1
         await asyncio.sleep(0)
     assert len(set(seen)) == 3
+
+
+async def test_a_tenant_with_many_pods_keeps_no_other_from_learning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(phase_learning, "PODS_MOST", 6)
+    scene = Scene()
+    for namespace, count in (("crowd", 9), ("small", 1), ("other", 5)):
+        scene.job(namespace)
+        for _ in range(count):
+            scene.runs += 1
+            scene.see(namespace, "Running")
+        await scene.learning.look(scene.usage_of)
+    shares = {name: len(keys) for name, keys in scene.learning._by_learner.items()}
+    assert shares == {"crowd": 3, "small": 1, "other": 2}
+    assert len(scene.learning._followed) == 6
