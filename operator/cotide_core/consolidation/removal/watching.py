@@ -66,7 +66,7 @@ class Standing:
     Attributes
     ----------
     mark, since : what we did and when.
-    pods : on it now that would need another node.
+    pods : on it now that would need another node; of no account without a mark.
     p50_seconds, p90_seconds : of an `EMPTYING` node, from `since` on.
     given_back, demanded : when it was last uncordoned by us, and whether because pods waited.
     moved : when pods were evicted from it by us, by uid.
