@@ -33,7 +33,7 @@ from cotide_operator.config.phase_settings import PhaseSettings
 from cotide_operator.config.settings import EVERY
 from cotide_operator.models.learned_store import PHASES, LearnedStore, StoreSilent
 from cotide_operator.observability.metrics import Metrics
-from cotide_operator.translation.pod_phases import NO_PHASES, Phases, asked_by
+from cotide_operator.translation.pod_phases import NO_PHASES, Phases, asked_by, started_seconds
 
 if TYPE_CHECKING:
     from cotide_predictors.phases.learned_phases import LearnedPhases
@@ -49,6 +49,9 @@ PODS_MOST: Final = 5_000
 teach nothing. Chosen: 50 MB with all their readings."""
 READINGS_MOST: Final = 512
 """Of a pod; of more, every other one is dropped. Chosen: ten for each part of a run that is told apart."""
+UNSEEN_SECONDS: Final = 30.0
+"""Of the wall, that a pod may have run before it was seen first: of one that ran for longer the beginning is not known,
+and its rest would teach as if it were all. Chosen: a change of leaders takes less, and few runs are as short."""
 FILE: Final = "phases.json"
 STATES: Final = ("learning", "trusted", "fallen back")
 UsageOf = Callable[[str], Usage | None]
@@ -169,10 +172,14 @@ class PhaseLearning:
         if known is None or known.uid != pod.metadata.uid:
             alone = len(pod.spec.containers) == 1 and not pod.spec.init_containers
             largest = asked_by(pod) if alone else None
-            if largest is None or not largest.millicores or not self._has_room(learner):
+            if largest is None or not largest.millicores:
+                return
+            now, started = self._clock.now(), started_seconds(pod, self._clock.from_wall)
+            began = now if started is None else min(started, now)
+            if now - began > UNSEEN_SECONDS * self._clock.speed or not self._has_room(learner):
                 return
             self._drop(key)  # of another uid
-            known = _Followed(pod.metadata.uid, job_type, learner, self._clock.now(), largest)
+            known = _Followed(pod.metadata.uid, job_type, learner, began, largest)
             self._followed[key] = known
             self._by_learner.setdefault(learner, {})[key] = None
         usage = usage_of(key)
