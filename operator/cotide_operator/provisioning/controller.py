@@ -514,7 +514,8 @@ class Provisioner:
         """Say what acting would send."""
         todo = [f"raise {kind} to {replicas}" for kind, replicas in self._replicas(nodes, wanted).items()]
         if self._ordering is not None:
-            sent = self._ordering.would(wanted, [node.view for node in nodes.counted], now)
+            views = [node.view for node in nodes.counted]
+            sent = self._ordering.would(wanted, views, now, nodes.lost, nodes.closed)
             todo += [f"{one.action.value} {one.subject}" for one in sent]
         if todo:
             self._complain("dry run", f"would send: {', '.join(todo)}")
