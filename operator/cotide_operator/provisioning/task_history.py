@@ -107,8 +107,11 @@ class TaskHistory:
         if pod is None:
             self._counted.pop(key, None)
             return
+        if not is_task(pod):
+            self._open.pop(key, None)  # it was one until its class was changed: as a service's it is counted elsewhere
+            return
         found = self._mirror.pods.get(key)
-        if not is_task(pod) or found is None or comes_with_node(found) or self._counted.get(key) == pod.uid:
+        if found is None or comes_with_node(found) or self._counted.get(key) == pod.uid:
             return
         if pod.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED):
             self._open.pop(key, None)

@@ -235,6 +235,18 @@ def test_a_task_that_was_deleted_while_it_ran_had_run_until_then() -> None:
     assert history.copied().read(NOW + 77.0, 3600.0).seconds.tolist() == [77.0]
 
 
+def test_a_pod_that_becomes_a_services_is_no_task_any_more() -> None:
+    """A Workload took it, or its label was changed: it would run twice in the plan, and once of it for ever."""
+    mirror = cache_of(pod_object("web", namespace="d"))
+    pods = {"d/web": running_pod("web", "n", created_seconds=NOW, started_seconds=NOW)}
+    history = TaskHistory(mirror, pods)
+    history.follow(NOW + 1.0)
+    pods["d/web"] = pods["d/web"]._replace(workload_class=WorkloadClass.ONLINE)
+    mirror.apply("pods", "MODIFIED", pod_object("web", namespace="d"))
+    history.follow(NOW + 2.0)
+    assert history.copied().read(NOW + 3.0, 3600.0) is None
+
+
 def test_a_task_of_whose_end_the_engine_was_not_told_yet_is_looked_at_when_it_was() -> None:
     mirror = cache_of(pod_object("job", namespace="d"))
     pods = {"d/job": running_pod("job", "n", created_seconds=NOW, started_seconds=NOW)}
