@@ -137,9 +137,14 @@ class NodeAgent:
             self._state.factor,
             self._contention,
             len(governed),
-            len(self._journal),
+            self.changed_files,
             self._cycles_ratio,
         )
+
+    @property
+    def changed_files(self) -> int:
+        """How many files differ from what the kubelet wrote."""
+        return len(self._journal)
 
     def undo(self) -> int:
         """Put everything back as it was, begin anew, and return how many files there were."""

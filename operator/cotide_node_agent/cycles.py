@@ -134,7 +134,8 @@ class CycleMeter:
         except OSError as error:
             for one in (one for pair in pairs for one in pair if one >= 0):
                 os.close(one)
-            if error.errno != errno.EMFILE:
+            # Of a group that ended meanwhile the kernel says the same as of a counter that the processor lacks.
+            if error.errno != errno.EMFILE and self._folder_of(path).exists():
                 self.permitted = False
                 _LOG.info("cycles an instruction are not measured: the processor's counters say %s", error.strerror)
                 self.close()

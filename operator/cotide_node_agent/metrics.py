@@ -57,6 +57,15 @@ class AgentMetrics:
         self._governed.set(reading.governed_pods)
         self._changed.set(reading.changed_files)
 
+    def show_nothing(self, changed_files: int) -> None:
+        """Show that nothing is known of now: what a tick before found would be taken for what holds."""
+        for gauge in (
+            self._services, self._batch, self._allowance, self._factor, self._waiting, self._cycles, self._throttled,
+            self._governed,
+        ):  # fmt: skip
+            gauge.set(float("nan"))
+        self._changed.set(changed_files)
+
     def text(self) -> bytes:
         """Return them in Prometheus' text format."""
         return generate_latest(self.registry)

@@ -14,7 +14,7 @@ from cotide_core.classes import CLASS_LABEL, CLASSES, WorkloadClass
 from cotide_core.errors import InputError
 from cotide_core.units import CPU, RECLAIMED_CPU, RECLAIMED_MEMORY, resource_amount
 from cotide_kube.client import KubeClient
-from cotide_kube.objects import NodeObject, PodObject, Quantity
+from cotide_kube.objects import NodeObject, PodObject, PodSpec, Quantity
 from cotide_kube.reflector import Reflector
 from cotide_node_agent.agent import BatchPod
 
@@ -82,10 +82,7 @@ def batch_pod(pod: PodObject) -> BatchPod | None:
     decided = CLASSES.get(pod.metadata.labels.get(CLASS_LABEL, ""))
     if decided in (None, WorkloadClass.ONLINE) or pod.status.phase in ("Succeeded", "Failed"):
         return None
-    requests = [container.resources.requests for container in pod.spec.containers]
-    asked = {
-        resource: sum(_amount(resource, one) for one in requests) for resource in (CPU, RECLAIMED_CPU, RECLAIMED_MEMORY)
-    }
+    asked = {resource: _asked(resource, pod.spec) for resource in (CPU, RECLAIMED_CPU, RECLAIMED_MEMORY)}
     return BatchPod(
         pod.metadata.uid,
         decided is WorkloadClass.GRATIS,
@@ -93,6 +90,24 @@ def batch_pod(pod: PodObject) -> BatchPod | None:
         asked[RECLAIMED_CPU] / MILLICORES,
         asked[RECLAIMED_MEMORY],
     )
+
+
+def _asked(resource: str, spec: PodSpec) -> int:
+    """Return what a pod asks for as its node counts it: less would take from its init containers what is theirs.
+
+    Containers and sidecars together, or an init container beside the sidecars before it, if that is more; what is asked
+    for the whole pod stands for that.
+    """
+    if spec.resources is not None and resource in spec.resources.requests:
+        return _amount(resource, spec.resources.requests)
+    sidecars = most = 0
+    for one in spec.init_containers:
+        amount = _amount(resource, one.resources.requests)
+        if one.restart_policy == "Always":
+            sidecars += amount
+        else:
+            most = max(most, sidecars + amount)
+    return max(most, sidecars + sum(_amount(resource, one.resources.requests) for one in spec.containers))
 
 
 def _amount(resource: str, amounts: dict[str, Quantity]) -> int:

@@ -112,6 +112,7 @@ async def _tick_on(
         except (CotideError, OSError, ValueError) as error:
             metrics.failures.inc()
             back = agent.undo()
+            metrics.show_nothing(agent.changed_files)
             if str(error) != trouble:
                 trouble = str(error)
                 _LOG.warning("%s; the kernel's defaults hold, %d files were put back", error, back)

@@ -249,12 +249,12 @@ class Carrier:
         return pod
 
     async def _evict_and_wait(self, pod: PodNow) -> None:
-        ready = _ready(await self._hands.pods(owner=pod.owner), pod.owner)
+        ready = _ready(await self._siblings(pod), pod.owner)
         until = self._now() + self._timeout
         await self._evict(pod, until)
         refused, calm_since = "", None
         while self._now() < until:
-            pods = await self._hands.pods(owner=pod.owner)
+            pods = await self._siblings(pod)
             if not any(one.uid == pod.uid for one in pods):
                 of_owner = [one for one in pods if one.owner == pod.owner]
                 calm_since = (calm_since or self._now()) if all(one.ready for one in of_owner) else None
@@ -264,10 +264,18 @@ class Carrier:
                     return
                 refused = next((one.refused for one in pods if one.owner == pod.owner and one.refused), "")
             await self._sleep(STEP_SECONDS)
+        if any(one.uid == pod.uid for one in await self._siblings(pod)):
+            raise SurpriseError(f"pod {pod.key} was evicted, and is there still after {self._timeout:g} s")
         why = f": {refused}" if refused else ""
         raise SurpriseError(
             f"pod {pod.key} was evicted, and its owner had no pod ready again in {self._timeout:g} s{why}"
         )
+
+    async def _siblings(self, pod: PodNow) -> list[PodNow]:
+        """Return the pods among which one is looked for that goes, and one that comes for it."""
+        if pod.owner:
+            return await self._hands.pods(owner=pod.owner)
+        return await self._hands.pods(node=pod.node)  # nobody makes it again; without either it would be all pods
 
     async def _evict(self, pod: PodNow, until: float) -> None:
         while True:

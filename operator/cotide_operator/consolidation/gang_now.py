@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from cotide_core.events import Gang
 from cotide_kube.objects import PodObject
 from cotide_operator.cache.object_cache import ObjectCache
-from cotide_operator.translation.gangs import GANG_ANNOTATION, gang_of
+from cotide_operator.translation.gangs import GANG_ANNOTATION, gang_of, name_of
 from cotide_operator.translation.pod_groups import named_by
 from cotide_operator.translation.pods_and_nodes import ownership_of
 
@@ -51,9 +51,11 @@ def gang_now(cache: ObjectCache, key: str) -> GangNow | None:
     rule = _rule(pod, cache) if pod is not None else None
     if pod is None or rule is None:
         return None
+    name = _name(pod)
     holding = seen = counted = 0
     for other in cache.pods.values():
-        if other.metadata.namespace != pod.metadata.namespace:
+        # By name first: a namespace may have tens of thousands of pods in gangs.
+        if other.metadata.namespace != pod.metadata.namespace or _name(other) != name:
             continue
         of_other = _rule(other, cache)
         if of_other is None or of_other.key != rule.key:
@@ -63,6 +65,10 @@ def gang_now(cache: ObjectCache, key: str) -> GangNow | None:
         ended = other.status.phase in ("Succeeded", "Failed")
         holding += bool(other.spec.node_name) and not ended and other.metadata.deletion_timestamp is None
     return GangNow(rule.key, rule.minimum, holding, max(seen, counted))
+
+
+def _name(pod: PodObject) -> str | None:
+    return name_of(pod.metadata.labels, pod.metadata.annotations, pod.spec)
 
 
 def _rule(pod: PodObject, cache: ObjectCache) -> Gang | None:

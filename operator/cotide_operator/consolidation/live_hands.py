@@ -71,6 +71,8 @@ class LiveHands:
         self._indexed: dict[str, tuple[str, str]] = {}
         self._written: dict[str, _Written] = {}
         """What was written to nodes and is not seen in the cache yet."""
+        self._read: dict[str, tuple[NodeObject, Standing]] = {}
+        """What records say, as of the object of a node that the cache had then."""
         mirror.subscribe(self._changed)
 
     async def index(self) -> None:
@@ -83,6 +85,7 @@ class LiveHands:
     def _changed(self, kind: Kind, key: str) -> None:
         if kind == "nodes" and key not in self._mirror.nodes:
             self._written.pop(key, None)
+            self._read.pop(key, None)
         if kind != "pods" or not key:
             return
         pod = self._mirror.pods.get(key)
@@ -223,13 +226,32 @@ class LiveHands:
         return written
 
     def standings(self) -> dict[str, Standing]:
-        """Return the nodes with a record of ours."""
+        """Return the nodes with a record of ours; pods are counted on those with a mark."""
         found = {}
         for name, node in self._mirror.nodes.items():
-            record = self.record(node)
-            if record is not None:
-                found[name] = standing_of(self._mark(node), record, self.load(name), self._clock)
+            standing = self._standing(node)
+            if standing is not None:
+                found[name] = standing if standing.mark is Mark.NONE else replace(standing, pods=self.load(name))
         return found
+
+    def _standing(self, node: NodeObject) -> Standing | None:
+        """Return where a node stands, its pods aside; None without a record.
+
+        A record stays on its node for good, and all are asked about some times a second.
+        """
+        ahead = self._ahead(node)
+        if ahead is not None:
+            return standing_of(ahead.mark, ahead.record, 0, self._clock)
+        known = self._read.get(node.metadata.name)
+        if known is not None and known[0] is node:
+            return known[1]
+        record = record_of(node)
+        if record is None:
+            self._read.pop(node.metadata.name, None)
+            return None
+        standing = standing_of(node.metadata.annotations.get(MARK, ""), record, 0, self._clock)
+        self._read[node.metadata.name] = node, standing
+        return standing
 
     def taken_out_of_our_hands(self) -> list[str]:
         """Return the nodes that carry our mark although somebody uncordoned them."""

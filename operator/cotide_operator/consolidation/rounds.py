@@ -3,7 +3,7 @@
 Called by ``cotide consolidate --watch``. Each round reads the cluster, plans it, and lets `removal.watching.Watch`
 decide; on request it then carries out what was decided, a node at a time, by the same `Carrier`::
 
-    (interval) -> read -> wanted_nodes, drain_plan -> Watch.decide -> shown
+    (interval) -> read -> WantedNodes, drain_plan -> Watch.decide -> shown
                     ^                                      |  with --apply
                     `----- marks and records of the nodes <-- Carrier -> API server
 
@@ -20,16 +20,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from cotide_core.consolidation.removal.drain_plan import DrainPlan
+from cotide_core.consolidation.removal.wanted import WantedNodes
 from cotide_core.consolidation.removal.watching import (
     Acts,
     ClusterView,
     Mark,
     Standing,
-    Wanted,
     Watch,
     WatchRules,
     moves_left,
-    wanted_nodes,
 )
 from cotide_core.errors import ClusterError
 from cotide_core.events import PodPhase
@@ -149,7 +148,7 @@ class Rounds:
         ours = [name for name, one in standings.items() if one.mark is not Mark.NONE]
         refused = {one.key for one in await self._hands.pods() if one.refused and not one.node}
         waiting = [one.pod for one in picture.state.records() if one.pod.key in refused]
-        wanted, hope, _ = wanted_nodes(picture.state, waiting, ours) if waiting else Wanted()
+        wanted, hope, _ = WantedNodes().of(picture.state, waiting, ours)
         plan = None if hope else await asyncio.to_thread(self._plan, picture)
         acts = self._watch.decide(ClusterView(now, plan, standings, self._draining(standings), wanted))
         self._goes.clear()

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -62,8 +64,9 @@ class NodeActuator(Protocol):
 class CommandActuator:
     """Runs the user's command with the action, the subject and the type as arguments: ``start capacity-a-7 a``.
 
-    Exit code 0 is done (for ``cancel``: gone), 3 failed, 4 gone. The command must know ids that it has seen. What it
-    prints goes to stderr: stdout is the caller's document.
+    Exit code 0 is done (for ``cancel``: gone), 3 failed, 4 gone. The command must know ids that it has seen. One that
+    does not end in time is killed with all that it has started. What it prints goes to stderr: stdout is the caller's
+    document.
     """
 
     def __init__(self, command: tuple[str, ...], timeout_seconds: float) -> None:
@@ -75,7 +78,13 @@ class CommandActuator:
         action, subject, kind, _ = instruction
         try:
             process = await asyncio.create_subprocess_exec(
-                *self._command, action.value, subject, kind, stdin=asyncio.subprocess.DEVNULL, stdout=_stderr()
+                *self._command,
+                action.value,
+                subject,
+                kind,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=_stderr(),
+                start_new_session=True,  # so that what it has started itself can be ended with it
             )
         except (OSError, ValueError) as error:  # what no program may be called is a ValueError
             why = getattr(error, "strerror", None) or str(error)
@@ -84,7 +93,7 @@ class CommandActuator:
             code = await asyncio.wait_for(process.wait(), self._timeout)
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):  # it ended just now
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
             return self._silence.tell(instruction, f"{self._command[0]} did not end in {self._timeout:g} s")
         if code == 0:
@@ -201,8 +210,10 @@ class ScaleSubresource:
         try:
             self.call("PATCH", f"{path}/scale", body)
         except ClusterError as error:
-            if not isinstance(error, ApiError) or error.status >= 500:
+            if is_unanswered(error):
                 self._unanswered[path] = replicas
+            elif unanswered is not None:  # it may have been the write before that came first
+                self._unanswered[path] = unanswered
             raise
         return True
 
@@ -238,3 +249,8 @@ class ScaleSubresource:
         if not isinstance(found, dict):
             raise ClusterError(f"{method} {path}: the answer is not what an API server sends")
         return found
+
+
+def is_unanswered(error: ClusterError) -> bool:
+    """Whether nobody knows if a write that failed was carried out."""
+    return not isinstance(error, ApiError) or error.status >= 500

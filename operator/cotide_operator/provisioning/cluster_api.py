@@ -21,10 +21,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cotide_core.errors import InputError
+from cotide_core.errors import ClusterError, InputError
 from cotide_kube.answers import ApiError
 from cotide_operator.config.provisioning_settings import MACHINE_DEPLOYMENT
-from cotide_operator.provisioning.actuators import ScaleSubresource
+from cotide_operator.provisioning.actuators import ScaleSubresource, is_unanswered
 
 DELETE: Final = "cluster.x-k8s.io/delete-machine"
 OURS: Final = "cotide"
@@ -44,10 +44,11 @@ class Removal:
     Attributes
     ----------
     leaving : nodes whose Machines are being deleted, or are gone.
-    lowered : replicas from now on, where they were lowered in this look.
+    lowered : replicas from now on, where they were lowered in this look, or in one before that got no answer.
     marked : nodes whose Machines were marked in this look.
     strange : Machines of other MachineDeployments, which are left alone.
     is_clean : whether no Machine has a mark of ours that is of no use any more.
+    refused : why no Machine is taken away, since another one might go; empty where nothing is in the way.
     """
 
     leaving: frozenset[str]
@@ -55,6 +56,7 @@ class Removal:
     marked: tuple[str, ...] = ()
     strange: tuple[str, ...] = ()
     is_clean: bool = True
+    refused: str = ""
 
 
 def machine_of(node: Mapping[str, Any], path: str) -> str:
@@ -82,6 +84,8 @@ class MachineRemoval:
 
     def __init__(self, scales: ScaleSubresource) -> None:
         self._scales = scales
+        self._unanswered: dict[str, int] = {}
+        """By path, replicas that were lowered without an answer: whether they were is seen at the next look."""
 
     async def remove(self, path: str, machines: Mapping[str, str]) -> Removal:
         """Go one step on with the removal of these and no other Machines of a MachineDeployment.
@@ -93,7 +97,7 @@ class MachineRemoval:
         Raises
         ------
         InputError
-            When somebody else has marked a Machine, or they are of several MachineSets.
+            When the path is of no MachineDeployment.
         ClusterError
             When the API server refuses, or does not answer.
         """
@@ -114,13 +118,16 @@ class MachineRemoval:
         going = {machine: node for node, machine in wanted.items() if machine in alive}
         strange = tuple(one for node, one in wanted.items() if one not in alive and node not in leaving)
         marks = {name: (one.get("annotations") or {})[DELETE] for name, one in alive.items() if _is_marked(one)}
-        replicas = int((deployment.get("spec") or {}).get("replicas") or 0)
+        replicas, asked = int((deployment.get("spec") or {}).get("replicas") or 0), self._unanswered.pop(path, None)
+        before = replicas if replicas == asked else None
         stale = sorted(name for name, mark in marks.items() if mark == OURS and name not in going)
         # Not while there are too many Machines: without its mark another, a busy one, would be deleted instead.
         for name in stale if len(alive) <= replicas else ():
             self._mark(f"{here}/{name}", None)
-        if going:
-            _refuse_where_another_might_go(path, alive, marks)
+        is_clean = not stale or len(alive) <= replicas
+        refused = _why_another_might_go(alive, marks) if going else ""
+        if refused:
+            return Removal(frozenset(leaving), before, strange=strange, is_clean=is_clean, refused=refused)
         new = sorted(name for name in going if name not in marks)
         for name in new:
             self._mark(f"{here}/{name}", OURS)
@@ -128,14 +135,22 @@ class MachineRemoval:
         if marked and len(alive) - replicas >= len(marked):
             leaving |= {going[name] for name in marked}  # lowered for them before, and about to be deleted
         elif marked and not new and not stale and _is_at_rest(deployment, replicas, len(alive)):
-            replicas -= len(marked)
-            version = deployment["metadata"]["resourceVersion"]
+            before = replicas - len(marked)
+            self._lower(path, before, deployment["metadata"]["resourceVersion"], asked)
+            leaving |= {going[name] for name in marked}
+        return Removal(frozenset(leaving), before, tuple(going[name] for name in new), strange, is_clean)
+
+    def _lower(self, path: str, replicas: int, version: str, asked: int | None) -> None:
+        """Lower replicas; ``asked``: for how many a write before asked that got no answer."""
+        try:
             body = {"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}}
             self._scales.call("PATCH", f"{path}/scale", body)
-            leaving |= {going[name] for name in marked}
-            return Removal(frozenset(leaving), replicas, strange=strange)
-        is_clean = not stale or len(alive) <= replicas
-        return Removal(frozenset(leaving), None, tuple(going[name] for name in new), strange, is_clean)
+        except ClusterError as error:
+            if is_unanswered(error):
+                self._unanswered[path] = replicas
+            elif asked is not None:  # it may have been that write which came first
+                self._unanswered[path] = asked
+            raise
 
     def _is_going(self, here: str, machine: str, listed: Mapping[str, Any]) -> bool:
         """Whether a Machine that is not among the living ones is being deleted or gone, and not another's."""
@@ -157,18 +172,16 @@ class MachineRemoval:
                 raise
 
 
-def _refuse_where_another_might_go(path: str, alive: Mapping[str, Mapping[str, Any]], marks: Mapping[str, str]) -> None:
-    """Raise `InputError` where Cluster API might delete another Machine than one that we mark."""
+def _why_another_might_go(alive: Mapping[str, Mapping[str, Any]], marks: Mapping[str, str]) -> str:
+    """Return why Cluster API might delete another Machine than one that we mark; empty where it would not."""
     foreign = sorted(name for name, mark in marks.items() if mark != OURS)
     if foreign:
-        words = f"Machine {foreign[0]} has somebody else's annotation {DELETE}: none is taken away"
-        raise InputError(words, field=path)
+        return f"Machine {foreign[0]} has somebody else's annotation {DELETE}: none is taken away"
     sets = {(one.get("labels") or {}).get(OF_SET) for one in alive.values()}
     if len(sets) > 1:
-        words = (
-            f"its Machines are of {len(sets)} MachineSets, as in a roll-out: none is taken away until they are of one"
-        )
-        raise InputError(words, field=path)
+        found = f"its Machines are of {len(sets)} MachineSets, as in a roll-out"
+        return f"{found}: none is taken away until they are of one"
+    return ""
 
 
 def _is_marked(machine: Mapping[str, Any]) -> bool:

@@ -57,7 +57,7 @@ from cotide_operator.provisioning.cluster_view import ORDER_LABEL
 from cotide_operator.provisioning.energy_prices import EnergyPrices
 from cotide_operator.provisioning.live_plan import Planned, Seen, planned, slack_of
 from cotide_operator.provisioning.live_view import comes_with_node, nodes_of
-from cotide_operator.provisioning.ordering import Ordering
+from cotide_operator.provisioning.ordering import AT_ONCE, Ordering
 from cotide_operator.provisioning.sorted_nodes import SortedNodes, sorted_nodes
 from cotide_operator.provisioning.task_history import TaskHistory
 from cotide_operator.reporting.event_recorder import EventRecorder
@@ -141,8 +141,12 @@ class Provisioner:
         self._scales: ScaleSubresource | None = None
         self._removal: MachineRemoval | None = None
         self._next_removal = float("-inf")
+        self._stops_asked: dict[str, float] = {}
+        """When the API server was last asked, in monotonic seconds, whether a node that is to stop is free."""
         self._leaving: frozenset[str] = frozenset()
         """Nodes whose Machines count among the replicas no more."""
+        self._seen_leaving: set[str] = set()
+        """Types of which is known at this moment which Machines count among the replicas no more."""
         self._unmarked: set[str] = set()
         """Types none of whose Machines has a mark of ours, as far as was looked."""
         self._said: tuple[Any, ...] = ()
@@ -261,7 +265,7 @@ class Provisioner:
             [node.view for node in nodes.counted],
             nodes.unknown,
             slack_of(dependencies.engine().state, nodes.open_names()),
-            self._history.read(now, self._settings.run_seconds),
+            self._history.copied(),
             self._underway(nodes, now),
             self._factor,
             self._quiet(nodes, now),
@@ -394,8 +398,17 @@ class Provisioner:
     async def _stop(self, nodes: SortedNodes) -> None:
         """Have machines switched off that were handed over, unless a pod got there all the same."""
         assert self._ordering is not None  # noqa: S101 - for mypy: called where nodes are ordered
+        asked = {node.name: self._stops_asked.get(node.name, float("-inf")) for node in nodes.stopping}
         due = [node for node in nodes.stopping if self._ordering.due_to_stop(node)]
-        empty = [node for node in due if await self._is_free(node.name) is not None]
+        # Those first that were looked at longest ago: one that a pod holds up is due at each look.
+        due = sorted(due, key=lambda node: asked[node.name])[:AT_ONCE]
+        self._stops_asked = asked | dict.fromkeys((node.name for node in due), time.monotonic())
+        empty = []
+        for node in due:
+            try:
+                empty += [node] if await self._is_free(node.name) is not None else []
+            except ClusterError as error:  # of one node: others go all the same
+                self._complain("a node stays that was to go", error)
         for name, answer in (await self._ordering.stop(empty)).items():
             if answer is Answer.FAILED:
                 text = "the actuator can't switch it off: it stays cordoned until somebody uncordons it"
@@ -420,8 +433,12 @@ class Provisioner:
             try:
                 done = await removal.remove(path, machines)
             except (ClusterError, InputError) as error:
+                self._seen_leaving.discard(kind)
                 self._complain(f"machines of type {kind} are taken away later", error)
                 continue
+            self._seen_leaving.add(kind)
+            if done.refused:
+                self._complain(f"machines of type {kind} are taken away later", f"{path}: {done.refused}")
             if not machines and done.is_clean:
                 self._unmarked.add(kind)
             there = self._dependencies.mirror.nodes.keys() - machines.keys()
@@ -473,8 +490,11 @@ class Provisioner:
         """Return the replicas by type of whose machines some are missing, where replicas make machines."""
         there = Counter(node.view.kind for node in nodes.counted)
         kinds = () if self._scales is None else self._scales.paths
-        going = Counter(node.kind for node in nodes.stopping if node.name in self._leaving)
-        # Replicas count machines, those included that can't be counted on, but for those that are not among them now.
+        # Replicas count machines, those included that can't be counted on, but for those that are not among them now:
+        # where that can't be told, as after a write without an answer, too few are asked for and not too many.
+        removes = self._removal is not None and self._acts
+        unseen = {kind for kind in kinds if removes and kind not in self._seen_leaving}
+        going = Counter(node.kind for node in nodes.stopping if node.name in self._leaving or node.kind in unseen)
         return {
             kind: wanted[kind] + nodes.away.get(kind, 0) - going[kind] for kind in kinds if wanted[kind] > there[kind]
         }
@@ -494,7 +514,8 @@ class Provisioner:
         """Say what acting would send."""
         todo = [f"raise {kind} to {replicas}" for kind, replicas in self._replicas(nodes, wanted).items()]
         if self._ordering is not None:
-            sent = self._ordering.would(wanted, [node.view for node in nodes.counted], now)
+            views = [node.view for node in nodes.counted]
+            sent = self._ordering.would(wanted, views, now, nodes.lost, nodes.closed)
             todo += [f"{one.action.value} {one.subject}" for one in sent]
         if todo:
             self._complain("dry run", f"would send: {', '.join(todo)}")

@@ -20,8 +20,9 @@ from cotide_core.state.cluster_state import ClusterState
 from cotide_core.units import RECLAIMED_CPU, RECLAIMED_MEMORY
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.config.provisioning_settings import ProvisioningSettings
-from cotide_operator.provisioning.advice import Advice, History, Underway, advise, machine_types
+from cotide_operator.provisioning.advice import Advice, Underway, advise, machine_types
 from cotide_operator.provisioning.live_view import LiveView, live_view
+from cotide_operator.provisioning.task_history import KnownTasks
 
 Floats = NDArray[np.float64]
 
@@ -44,7 +45,7 @@ class Seen:
     nodes: Sequence[NodeView]
     unknown: Sequence[str]
     slack: Sequence[tuple[int, int]]
-    history: History | None
+    tasks: KnownTasks
     underway: Underway
     factor: LearnedFactor
     quiet_seconds: float
@@ -85,7 +86,7 @@ def planned(settings: ProvisioningSettings, seen: Seen) -> Planned:
     advice = advise(
         settings,
         found.view,
-        seen.history,
+        seen.tasks.read(seen.now, settings.run_seconds),
         seen.underway,
         overprovisioning=float(seen.factor.factor[0]),
         time_limit_seconds=settings.plan_timeout_seconds,

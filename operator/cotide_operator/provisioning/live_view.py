@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from math import nan
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from cotide_core.classes import WorkloadClass
 from cotide_core.errors import InputError
 from cotide_core.events import Node, Pod, PodPhase, Taint, Toleration
@@ -215,26 +217,28 @@ def _shut(
 
     They refuse by a taint or a condition of their own: somebody keeps a node for himself, or its disk is full.
     """
-    wishes = {(one.row[:2], one.able, one.tolerations) for one in waiting}
-    known: dict[tuple[object, ...], bool] = {}
+    wishes = list({(one.row[:2], one.able, one.tolerations) for one in waiting})
+    needs = np.array([need for need, _, _ in wishes], np.float64).reshape(-1, 2)
+    able = np.array([types for _, types, _ in wishes], np.bool_).reshape(-1, len(kinds))
+    tolerances = {tolerations: number for number, tolerations in enumerate({one for _, _, one in wishes})}
+    tolerance = np.array([tolerances[one] for _, _, one in wishes], np.int64)
+    known: dict[tuple[object, ...], tuple[bool, ...]] = {}
     found = []
-    for node, (cpu, memory) in nodes:
+    for node, room in nodes:
         machine = machines.get(node.name)
         if machine is None or not (machine.pressures or _own_taints(machine)):
             continue
-        number, refuses = kinds.index(node.kind), None
-        for (millicores, size), able, tolerations in wishes:
-            if not able[number] or millicores > cpu or size > memory:
-                continue
-            key = machine.taints, machine.pressures, tolerations
-            if key not in known:
-                plain = replace(machine, taints=_own_taints(machine), unschedulable=False, ready=True)
-                wished = Constraints((), (), tolerations, ())
-                known[key] = refusal(plain, wished, labelled=True, volumes="") is not None
-            refuses = known[key]
-            if not refuses:
-                break
-        if refuses:
+        key = machine.taints, machine.pressures
+        if key not in known:
+            plain = replace(machine, taints=_own_taints(machine), unschedulable=False, ready=True)
+            known[key] = tuple(
+                refusal(plain, Constraints((), (), tolerations, ()), labelled=True, volumes="") is not None
+                for tolerations in tolerances
+            )
+        # All wishes at once: thousands of nodes may have a taint, and thousands of pods wait.
+        fits = able[:, kinds.index(node.kind)] & ~(needs > np.array(room)).any(axis=1)
+        asks = np.bincount(tolerance[fits], minlength=len(tolerances)) > 0
+        if asks.any() and np.array(known[key])[asks].all():
             found.append(node.name)
     return frozenset(found)
 

@@ -180,10 +180,18 @@ class Ordering:
         """Whether it is time to ask (again) for a machine to be switched off."""
         return bool(self._due([NodeInstruction(Action.STOP, node.name, node.kind, node.uid)]))
 
-    def would(self, wanted: Mapping[str, int], nodes: Sequence[NodeView], now: float) -> tuple[NodeInstruction, ...]:
+    def would(
+        self,
+        wanted: Mapping[str, int],
+        nodes: Sequence[NodeView],
+        now: float,
+        lost: Mapping[str, str] = _NONE,
+        closed: Mapping[str, str] = _NONE,
+    ) -> tuple[NodeInstruction, ...]:
         """Return what a turn would send; changes nothing."""
         book = self._book or OrderBook()
-        return book.step(wanted, nodes, now, self._settings.boot_deadline_seconds, drains=False)[1]
+        deadline = self._settings.boot_deadline_seconds
+        return book.step(wanted, nodes, now, deadline, drains=False, arrived=lost.keys(), closed=closed.keys())[1]
 
     def _known(self) -> OrderBook:
         assert self._book is not None  # noqa: S101 - for mypy: read before

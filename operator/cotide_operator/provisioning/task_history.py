@@ -1,9 +1,10 @@
 """What tasks taught: when pods that end came, how long they ran and what they asked for.
 
-Fed by the operator's `controller` with the pods that changed; read by `advice`. Pods of online services are no tasks:
-they end when somebody scales them down. Nor are those that come with a node, and those that ask for reclaimed capacity
-only: they run in what others leave. A restart begins with the pods that the API still shows. What the cache shows and
-the engine was not told yet is looked at later: by what it was told before, a pod that is gone would run for ever.
+Fed by the operator's `controller` with the pods that changed; read by `live_plan`, in its thread. Pods of online
+services are no tasks: they end when somebody scales them down. Nor are those that come with a node, and those that ask
+for reclaimed capacity only: they run in what others leave. A restart begins with the pods that the API still shows.
+What the cache shows and the engine was not told yet is looked at later: by what it was told before, a pod that is gone
+would run for ever.
 Invariants: a pod is counted once; at most `TASKS_MOST` are remembered, the latest, of the last `WINDOW_SECONDS`.
 """
 
@@ -40,6 +41,29 @@ class Task(NamedTuple):
     millicores: float
     memory_bytes: float
     priority: float
+
+
+class KnownTasks(NamedTuple):
+    """Tasks that ended, and pods that have not."""
+
+    ended: tuple[Task, ...]
+    open: tuple[Pod, ...]
+
+    def read(self, now: float, run_seconds: float) -> History | None:
+        """Return what is known, None for nothing; ``run_seconds``: how long a task is thought to run of which no more
+        is known.
+        """
+        since = now - WINDOW_SECONDS
+        tasks = [task for task in self.ended if task.arrival >= since]
+        guess = float(np.median([task.seconds for task in tasks])) if tasks else run_seconds
+        for pod in self.open:
+            age = 0.0 if pod.started_seconds is None else now - pod.started_seconds
+            lasts = pod.requested_seconds if pod.requested_seconds is not None else guess
+            tasks.append(_task(pod, max(lasts, RUNS_ON * age))._replace(arrival=max(pod.created_seconds, since)))
+        if not tasks:
+            return None
+        table = np.array(tasks, dtype=np.float64)
+        return History(table[:, 0], table[:, 1], table[:, 2:4], table[:, 4], until=now)
 
 
 class TaskHistory:
@@ -83,8 +107,11 @@ class TaskHistory:
         if pod is None:
             self._counted.pop(key, None)
             return
+        if not is_task(pod):
+            self._open.pop(key, None)  # it was one until its class was changed: as a service's it is counted elsewhere
+            return
         found = self._mirror.pods.get(key)
-        if not is_task(pod) or found is None or comes_with_node(found) or self._counted.get(key) == pod.uid:
+        if found is None or comes_with_node(found) or self._counted.get(key) == pod.uid:
             return
         if pod.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED):
             self._open.pop(key, None)
@@ -98,21 +125,9 @@ class TaskHistory:
             ended = pod.finished_seconds if pod.finished_seconds is not None else now
             self._ended.append(_task(pod, ended - pod.started_seconds))
 
-    def read(self, now: float, run_seconds: float) -> History | None:
-        """Return what is known, None for nothing; ``run_seconds``: how long a task is thought to run of which no more
-        is known.
-        """
-        since = now - WINDOW_SECONDS
-        tasks = [task for task in self._ended if task.arrival >= since]
-        guess = float(np.median([task.seconds for task in tasks])) if tasks else run_seconds
-        for pod in self._open.values():
-            age = 0.0 if pod.started_seconds is None else now - pod.started_seconds
-            lasts = pod.requested_seconds if pod.requested_seconds is not None else guess
-            tasks.append(_task(pod, max(lasts, RUNS_ON * age))._replace(arrival=max(pod.created_seconds, since)))
-        if not tasks:
-            return None
-        table = np.array(tasks, dtype=np.float64)
-        return History(table[:, 0], table[:, 1], table[:, 2:4], table[:, 4], until=now)
+    def copied(self) -> KnownTasks:
+        """Return what is known now, for another thread: a cluster has tens of thousands of tasks."""
+        return KnownTasks(tuple(self._ended), tuple(self._open.values()))
 
 
 def is_task(pod: Pod) -> bool:

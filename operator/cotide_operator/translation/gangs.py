@@ -39,7 +39,7 @@ def gang_of(
         annotations come before it.
     spec : its own.
     """
-    name = annotations.get(GANG_ANNOTATION) or _named(labels, spec)
+    name = name_of(labels, annotations, spec)
     if name is None or (said == SINGLE and GANG_ANNOTATION not in annotations):
         return None, ()
     if len(name) > NAME_CHARACTERS:
@@ -54,6 +54,11 @@ def gang_of(
     if said is not None and said.timeout_seconds is not None and TIMEOUT_ANNOTATION not in annotations:
         seconds = said.timeout_seconds
     return Gang(f"{namespace}/{name}", minimum, seconds, succeeded), ()
+
+
+def name_of(labels: Mapping[str, str], annotations: Mapping[str, str], spec: PodSpec | None = None) -> str | None:
+    """Return the name of the gang that a pod names, followed or not; None for none."""
+    return annotations.get(GANG_ANNOTATION) or _named(labels, spec)
 
 
 def _named(labels: Mapping[str, str], spec: PodSpec | None) -> str | None:

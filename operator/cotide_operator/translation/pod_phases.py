@@ -227,6 +227,12 @@ def set_for(pod: PodObject) -> Amounts | None:
     return None
 
 
+def started_seconds(pod: PodObject, from_wall: Callable[[float], float]) -> float | None:
+    """Return since when a pod's first container runs, in seconds of the operator's clock; None where nobody says."""
+    moment = _moment(_started_at(pod))
+    return None if moment is None else from_wall(moment)
+
+
 def has_phases(pod: PodObject) -> bool:
     """Whether the kubelet has told of the first container at all: until then nobody knows what is set for it."""
     return any(status.name == _name(pod) for status in pod.status.container_statuses)

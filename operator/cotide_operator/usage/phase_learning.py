@@ -25,6 +25,7 @@ from cotide_core.phases.progress import StatedPhase, Usage
 from cotide_core.recording.samples import POOL
 from cotide_core.units import CPU, MEMORY, bounded_amount
 from cotide_kube.objects import PodObject
+from cotide_kube.turns import Turn
 from cotide_operator.apis.types import JobSpec
 from cotide_operator.cache.object_cache import CustomObject, Kind, ObjectCache
 from cotide_operator.clock import Clock
@@ -32,7 +33,7 @@ from cotide_operator.config.phase_settings import PhaseSettings
 from cotide_operator.config.settings import EVERY
 from cotide_operator.models.learned_store import PHASES, LearnedStore, StoreSilent
 from cotide_operator.observability.metrics import Metrics
-from cotide_operator.translation.pod_phases import NO_PHASES, Phases, asked_by
+from cotide_operator.translation.pod_phases import NO_PHASES, Phases, asked_by, started_seconds
 
 if TYPE_CHECKING:
     from cotide_predictors.phases.learned_phases import LearnedPhases
@@ -44,9 +45,13 @@ POLL_SECONDS: Final = 1.0
 source's interval."""
 LEAST_WALL_SECONDS: Final = 0.1
 PODS_MOST: Final = 5_000
-"""Pods followed at once; others teach nothing. Chosen: 50 MB with all their readings."""
+"""Pods followed at once; of more, the learner that follows most gives way to one with less than its share, and others
+teach nothing. Chosen: 50 MB with all their readings."""
 READINGS_MOST: Final = 512
 """Of a pod; of more, every other one is dropped. Chosen: ten for each part of a run that is told apart."""
+UNSEEN_SECONDS: Final = 30.0
+"""Of the wall, that a pod may have run before it was seen first: of one that ran for longer the beginning is not known,
+and its rest would teach as if it were all. Chosen: a change of leaders takes less, and few runs are as short."""
 FILE: Final = "phases.json"
 STATES: Final = ("learning", "trusted", "fallen back")
 UsageOf = Callable[[str], Usage | None]
@@ -83,6 +88,8 @@ class PhaseLearning:
         self._settings, self._mirror, self._clock = settings, mirror, clock
         self._telemetry, self._kept = telemetry, kept
         self._followed: dict[str, _Followed] = {}
+        self._by_learner: dict[str, dict[str, None]] = {}
+        """Keys of the pods that are followed, the latest last."""
         self._profiles: dict[tuple[str, str], LearnedPhases] = {}
         """By learner and type, the last that was taught at the end."""
         self._restored: dict[str, float] = {}
@@ -109,7 +116,9 @@ class PhaseLearning:
         ----------
         usage_of : pod to its last fresh reading; its seconds are those of the operator's clock.
         """
+        turn = Turn()
         for job_key, job in list(self._mirror.jobs.items()):
+            await turn.give_way()
             if not job.spec.get("type") or job.spec.get("phases"):
                 continue
             learner = self._learner_of(job.metadata.namespace)
@@ -118,7 +127,7 @@ class PhaseLearning:
             for pod in self._mirror.pods_of_job(job_key):
                 self._follow(pod, str(job.spec["type"]), learner, usage_of)
         for key in [key for key in self._followed if key not in self._mirror.pods]:
-            del self._followed[key]
+            self._drop(key)
         # Of one that taught nothing since the start, too: what is kept of it is not for the next tenant of the name.
         for learner in [one for one in self._restored if one != POOL and self._mirror.is_gone(one)]:
             if self._delete_at.get(learner, 0.0) <= time.monotonic():
@@ -163,10 +172,16 @@ class PhaseLearning:
         if known is None or known.uid != pod.metadata.uid:
             alone = len(pod.spec.containers) == 1 and not pod.spec.init_containers
             largest = asked_by(pod) if alone else None
-            if largest is None or not largest.millicores or len(self._followed) >= PODS_MOST:
+            if largest is None or not largest.millicores:
                 return
-            known = _Followed(pod.metadata.uid, job_type, learner, self._clock.now(), largest)
+            now, started = self._clock.now(), started_seconds(pod, self._clock.from_wall)
+            began = now if started is None else min(started, now)
+            if now - began > UNSEEN_SECONDS * self._clock.speed or not self._has_room(learner):
+                return
+            self._drop(key)  # of another uid
+            known = _Followed(pod.metadata.uid, job_type, learner, began, largest)
             self._followed[key] = known
+            self._by_learner.setdefault(learner, {})[key] = None
         usage = usage_of(key)
         if usage is None or usage.at_seconds <= max(known.latest, known.began):
             return
@@ -175,14 +190,36 @@ class PhaseLearning:
         if len(known.readings) > READINGS_MOST:
             del known.readings[1::2]
 
+    def _has_room(self, learner: str) -> bool:
+        """Whether one pod more may be followed; where all places are taken, one of the learner that has most goes."""
+        if len(self._followed) < PODS_MOST:
+            return True
+        own = len(self._by_learner.get(learner, ()))
+        if own * len(self._by_learner.keys() | {learner}) >= PODS_MOST:
+            return False
+        most = max(self._by_learner, key=lambda one: len(self._by_learner[one]))
+        if len(self._by_learner[most]) <= own + 1:
+            return False
+        self._drop(next(reversed(self._by_learner[most])))  # that has the fewest readings
+        return True
+
+    def _drop(self, key: str) -> None:
+        """Follow a pod no more."""
+        known = self._followed.pop(key, None)
+        if known is not None:
+            keys = self._by_learner[known.learner]
+            del keys[key]
+            if not keys:
+                del self._by_learner[known.learner]
+
     def _changed(self, kind: Kind, key: str) -> None:
         if kind != "pods" or key not in self._followed:
             return
         pod, known = self._mirror.pods.get(key), self._followed[key]
         if pod is None or pod.metadata.uid != known.uid or pod.status.phase == "Failed":
-            del self._followed[key]
+            self._drop(key)
         elif pod.status.phase == "Succeeded":
-            del self._followed[key]
+            self._drop(key)
             self._teach(known)
 
     def _teach(self, known: _Followed) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import inf
 
 import pytest
-from engine_objects import node, pod, running_pod
+from engine_objects import node
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,12 +21,9 @@ from cotide_core.consolidation.removal.watching import (
     Watch,
     WatchRules,
     moves_left,
-    wanted_nodes,
     within,
 )
 from cotide_core.consolidation.removal.what_if import Move
-from cotide_core.events import Node, NodeUpserted, Pod, PodUpserted, Taint
-from cotide_core.state.cluster_state import ClusterState
 
 NOW = 10_000.0
 RULES = WatchRules(moves_per_hour=6, stable_seconds=100.0, spare_nodes=0)
@@ -137,43 +134,6 @@ def test_a_node_that_was_left_to_empty_is_freed_when_it_is_empty() -> None:
     assert Watch(RULES).decide(view(NOW, None, standings=standings)).freed == ("e",)
     standings = {"e": replace(standings["e"], pods=1)}
     assert Watch(RULES).decide(view(NOW, None, standings=standings)) == Acts()
-
-
-def state_of(*things: Node | Pod) -> ClusterState:
-    state = ClusterState()
-    for thing in things:
-        state.apply(NodeUpserted(thing) if isinstance(thing, Node) else PodUpserted(thing))
-    return state
-
-
-def test_waiting_pods_get_as_many_of_our_nodes_as_they_fill() -> None:
-    ours = [node(name, unschedulable=True) for name in ("f1", "f2", "f3")]
-    waiting = [pod(f"w{number}", 400) for number in range(4)]
-    state = state_of(*ours, node("full"), running_pod("big", "full", 900), *waiting)
-    assert wanted_nodes(state, waiting[:1], ["f1", "f2", "f3"]) == (("f1",), True, False)
-    assert wanted_nodes(state, waiting, ["f1", "f2", "f3"]) == (("f1", "f2"), True, False)
-    # One node of 1,000 holds two of 400; what is being drained would hold the others.
-    assert wanted_nodes(state, waiting, ["f1"]) == (("f1",), True, True)
-
-
-def test_the_taint_of_cordoned_nodes_keeps_nobody_from_wanting_one_back() -> None:
-    """The node controller of a real cluster puts it on whoever is cordoned, and takes it off again."""
-    cordoned = (Taint("node.kubernetes.io/unschedulable", "", "NoSchedule"),)
-    waiting = [pod("w", 400)]
-    state = state_of(node("f", unschedulable=True, taints=cordoned), *waiting)
-    assert wanted_nodes(state, waiting, ["f"]) == (("f",), True, False)
-    own = (*cordoned, Taint("pool", "gpu", "NoSchedule"))
-    state = state_of(node("f", unschedulable=True, taints=own), *waiting)
-    assert wanted_nodes(state, waiting, ["f"]) == ((), False, False)
-
-
-def test_a_pod_that_no_node_could_take_were_it_empty_wants_nothing_and_holds_up_nothing() -> None:
-    state = state_of(node("f", unschedulable=True), node("a"), running_pod("b", "a", 900))
-    huge, bound = pod("huge", 1001), pod("here", 10, node_selector=(("zone", "none"),))
-    assert wanted_nodes(state, [huge, bound], ["f"]) == ((), False, False)
-    # One that would find its place but for others gives hope, and none of our nodes.
-    state = state_of(node("f", 100, unschedulable=True), node("a"), running_pod("b", "a", 900))
-    assert wanted_nodes(state, [pod("w", 500)], ["f"]) == ((), True, True)
 
 
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 5)), min_size=1, max_size=40), st.integers(0, 8))

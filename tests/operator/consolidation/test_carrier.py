@@ -97,6 +97,33 @@ async def test_pods_move_one_by_one_and_the_node_stays_cordoned_as_freed() -> No
     assert cluster.nodes["a"] == NodeNow(True, FREED)
 
 
+async def test_for_a_pod_without_an_owner_no_other_node_is_looked_at() -> None:
+    """All pods of the cluster were: with 50,000 each look held the deciding loop, and one that waited was told of."""
+    lone = replace(pod_now("1", "a"), owner="")
+    cluster = SmallCluster(lone, PodNow("other/waits", "u", "", "", False, "0/3 nodes"), again_after=0.0)
+    asked: list[tuple[str, str]] = []
+    pods = cluster.pods
+
+    async def noted(*, node: str = "", owner: str = "") -> list[PodNow]:
+        asked.append((node, owner))
+        return await pods(node=node, owner=owner)
+
+    cluster.pods = noted  # type: ignore[method-assign]  # the same, noted
+    assert await carry(cluster, freed("a", "1")) == Carried(("a",), ("d/1",), "")
+    assert set(asked) == {("a", "")}
+
+
+async def test_a_pod_that_is_evicted_and_does_not_go_is_told_as_that() -> None:
+    cluster = SmallCluster(replace(pod_now("1", "a"), owner=""))
+
+    async def accepted(_key: str, _uid: str) -> int:
+        return 201
+
+    cluster.evict = accepted  # type: ignore[method-assign]  # its finalizer keeps it
+    found = await carry(cluster, freed("a", "1"))
+    assert found.surprise == "a: pod d/1 was evicted, and is there still after 30 s"
+
+
 async def test_a_budget_is_waited_for_and_then_is_a_surprise() -> None:
     cluster = SmallCluster(pod_now("1", "a"))
     cluster.answers = [429, 429]

@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 from hand_clock import HandClock
 from manifests import node_manifest, pod_object
 
+from cotide_core.consolidation.removal.watching import Mark
 from cotide_kube.answers import Answer
 from cotide_kube.objects import NodeObject
 from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.consolidation import live_hands
 from cotide_operator.consolidation.carrier import DRAINING, FREED, NodeNow
 from cotide_operator.consolidation.live_hands import LiveHands
+from cotide_operator.consolidation.node_record import RECORD, NodeRecord, record_of
 
 
 class Server:
@@ -76,5 +80,37 @@ async def test_nothing_is_kept_of_a_node_that_went_before_it_showed_what_was_wri
     server: Any = Server()
     hands = LiveHands(server, server.cache, HandClock(1_000_000_000.0), lambda *_: None)
     await hands.mark("a", FREED, cordoned=True)
+    server.show()
+    assert set(hands.standings()) == {"a"}
     server.cache.apply("nodes", "DELETED", server.cache.nodes["a"])
     assert not hands._written
+    assert not hands._read
+
+
+async def test_a_record_is_read_once_for_each_change_and_pods_are_counted_where_a_mark_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Records stay on nodes: of 5,000 with 50,000 pods each of some looks a second took 0.4 s of the loop."""
+    server: Any = Server()
+    server.cache.apply("pods", "ADDED", pod_object("p", namespace="d", spec={"nodeName": "a"}))
+    hands = LiveHands(server, server.cache, HandClock(1_000_000_000.0), lambda *_: None)
+    await hands.index()
+    await hands.mark("a", FREED, cordoned=True)
+    assert hands.standings()["a"].pods == 1
+    await hands.mark("a", None, cordoned=False)
+    server.show()
+    read: list[str] = []
+
+    def noted(node: NodeObject) -> NodeRecord | None:
+        read.append(node.metadata.name)
+        return record_of(node)
+
+    monkeypatch.setattr(live_hands, "record_of", noted)
+    counted: list[str] = []
+    monkeypatch.setattr(hands, "load", counted.append)
+    assert [hands.standings()["a"].mark for _ in range(3)] == [Mark.NONE] * 3
+    assert (read, counted) == (["a"], [])
+    server.node["metadata"]["annotations"][RECORD] = '{"demanded": true}'
+    server.changed()
+    server.show()
+    assert hands.standings()["a"].demanded

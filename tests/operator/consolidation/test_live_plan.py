@@ -12,12 +12,14 @@ from hand_clock import HandClock
 from manifests import pod_manifest
 
 from cotide_core.forecasting.heuristics import HeuristicQos
+from cotide_core.forecasts import QosForecaster
 from cotide_core.state.cluster_state import ClusterState
 from cotide_kube.objects import NodeObject, PodObject
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.config.consolidation_settings import ConsolidationSettings
+from cotide_operator.consolidation import controller
 from cotide_operator.consolidation.controller import ConsolidationDependencies, Consolidator
-from cotide_operator.consolidation.live_plan import EngineView, plan_of
+from cotide_operator.consolidation.live_plan import EngineView, LivePlan, plan_of
 from cotide_operator.observability.metrics import Metrics
 
 BLIND = EngineView({}, {}, HeuristicQos(), 0.5)
@@ -68,10 +70,11 @@ class Scene:
         around = ConsolidationDependencies(
             client=none, mirror=two_nodes(), board=none, clock=HandClock(2_000_000_000.0), recorder=scene,
             telemetry=Metrics(), engine=lambda: SimpleNamespace(state=ClusterState()),  # type: ignore[arg-type,return-value]  # all that is read
-            pods={}, forecaster=HeuristicQos, note=lambda _: None, scheduler_name="cotide", risk_threshold=0.5,
-            slot_seconds=300.0,
+            pods={}, forecaster=lambda: self.forecaster, note=lambda _: None, scheduler_name="cotide",
+            risk_threshold=0.5, slot_seconds=300.0,
         )  # fmt: skip
         settings = ConsolidationSettings(enabled=True, stable_seconds=0.0, moves_at_once=5)
+        self.forecaster: QosForecaster = HeuristicQos()
         self.consolidator = Consolidator(around, settings)
         self.consolidator._drains = {name: asyncio.create_task(asyncio.sleep(60.0)) for name in draining}
 
@@ -89,3 +92,22 @@ class Scene:
 async def test_nothing_is_drained_for_room_that_a_drain_that_goes_on_needs() -> None:
     assert await Scene().drains() == {"n0"}
     assert await Scene("n1").drains() == {"n1"}
+
+
+async def test_a_plan_in_its_thread_asks_no_forecaster_that_the_engine_asks_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[QosForecaster] = []
+
+    def plan(cache: ObjectCache, known: Any, engine_view: EngineView, *rest: Any) -> LivePlan:
+        asked.append(engine_view.forecaster)
+        return plan_of(cache, known, engine_view, *rest)
+
+    monkeypatch.setattr(controller, "plan_of", plan)
+    scene = Scene()
+    for _ in range(2):
+        await scene.consolidator._plan(2_000_000_000.0)
+    assert asked[0] is asked[1] is not scene.forecaster
+    before, scene.forecaster = scene.forecaster, HeuristicQos()
+    await scene.consolidator._plan(2_000_000_000.0)
+    assert asked[2] not in (asked[0], before, scene.forecaster), "of another model another copy"

@@ -104,6 +104,25 @@ def test_a_counter_that_answers_nothing_fails_nobody(meter: CycleMeter, counters
     assert meter.look([WEB]) is None
 
 
+def test_a_pod_that_ends_while_its_counters_are_opened_ends_no_others_measurement(
+    counters: Counters, tmp_path: Path
+) -> None:
+    def opener(config: int, group: int, cpu: int, leader: int) -> int:
+        name = Path(f"/proc/self/fd/{group}").readlink()
+        if name.name == Path(WEB.path).name:
+            name.rmdir()
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return counters.open(config, group, cpu, leader)
+
+    for pod in (WEB, OTHER):
+        (tmp_path / pod.path).mkdir(parents=True)
+    meter = CycleMeter(lambda path: tmp_path / path, [0], opener)
+    meter.look([OTHER])
+    meter.look([WEB, OTHER])
+    assert (meter.permitted, counters.alive()) == (True, 2)
+    meter.close()
+
+
 def test_counters_of_a_pod_that_is_gone_are_given_back(meter: CycleMeter, counters: Counters) -> None:
     look(meter, counters, 1, 1, WEB, OTHER)
     assert counters.alive() == 8  # two pods, two cpus, cycles and instructions

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import aiohttp
 import orjson
@@ -51,6 +53,25 @@ async def test_a_command_is_told_what_to_do_and_no_answer_in_time_or_no_program_
     assert file.read_text() == "start capacity-a-1 a"
     assert await CommandActuator(python("import time; time.sleep(600)"), 0.05).do(START) is Answer.UNKNOWN
     assert await CommandActuator((str(tmp_path / "nothing"),), 1.0).do(START) is Answer.UNKNOWN
+
+
+async def test_a_command_that_does_not_end_in_time_takes_what_it_has_started_with_it(tmp_path, monkeypatch):
+    """A script that is killed leaves its curl behind, and it is asked again: they pile up in the operator's pod."""
+    file = tmp_path / "child"
+
+    async def timed_out(work, seconds):
+        work.close()
+        while not file.exists():
+            await asyncio.sleep(0.01)
+        raise TimeoutError
+
+    monkeypatch.setattr(asyncio, "wait_for", timed_out)
+    script = f"sleep 600 & echo $! > {file}.new; mv {file}.new {file}; wait"
+    assert await CommandActuator(("sh", "-c", script), 600.0).do(START) is Answer.UNKNOWN
+    child = Path(f"/proc/{file.read_text().strip()}/stat")
+    async with asyncio.timeout(10.0):
+        while child.exists() and child.read_text().rpartition(")")[2].split()[0] != "Z":  # nobody may wait for it
+            await asyncio.sleep(0.01)
 
 
 async def test_why_there_is_no_answer_is_told_once_a_minute(tmp_path, caplog):

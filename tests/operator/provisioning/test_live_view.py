@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import msgspec
+import pytest
 from engine_objects import GIB, pod, running_pod
 from manifests import node_manifest, pod_object
 
@@ -146,6 +148,30 @@ def test_a_node_is_not_shut_to_those_who_tolerate_its_taint_as_far_as_they_fit_w
     assert viewed(pod("plain"), large, runs, nodes=nodes).view.shut == {"kept"}
 
 
+@pytest.mark.parametrize("seed", range(15))
+def test_which_nodes_are_shut_is_asked_of_all_who_wait_at_once_and_is_what_each_would_say(seed: int) -> None:
+    """One after the other 2,000 nodes with a taint and 2,000 unlike pods took 3.8 s of a plan."""
+    draw = random.Random(seed)
+    keys = ("x", "y")
+    taints = {f"n{number}": draw.choice((*keys, "")) for number in range(6)}
+    nodes = [
+        machine(name, taints=[{"key": key, "value": "", "effect": "NoSchedule"}] if key else [])
+        for name, key in taints.items()
+    ]
+    used = {name: draw.choice((0, 1000, 3500)) for name in taints}
+    wish = {f"w{number}": (draw.choice((400, 2000, 4000)), draw.choice(("", *keys))) for number in range(3)}
+    tolerate = {key: (Toleration(key, "Exists", "", ""),) for key in keys} | {"": ()}
+    waiting = [pod(name, cpu, tolerations=tolerate[key]) for name, (cpu, key) in wish.items()]
+    runs = [running_pod(f"r-{name}", name, cpu) for name, cpu in used.items() if cpu]
+    found = viewed(*waiting, *runs, nodes=(*nodes, machine("open")))
+    shut = set()
+    for name, key in taints.items():
+        fitting = [tolerates for cpu, tolerates in wish.values() if cpu <= 4000 - used[name]]
+        if key and fitting and key not in fitting:
+            shut.add(name)
+    assert found.view.shut == shut
+
+
 def test_pods_that_ended_or_have_gates_or_ask_for_nothing_need_no_machine() -> None:
     done = running_pod("done", "n", phase=PodPhase.SUCCEEDED)
     gated = pod("gated", gates=("x",))
@@ -181,21 +207,21 @@ def test_tasks_that_ended_teach_once_and_online_pods_teach_nothing() -> None:
     see(running_pod("web", "n", cls=WorkloadClass.ONLINE, started_seconds=NOW))
     see(running_pod("job", "n", created_seconds=NOW, started_seconds=NOW + 10.0))
     history.follow(NOW + 20.0)
-    still = history.read(NOW + 20.0, 3600.0)
+    still = history.copied().read(NOW + 20.0, 3600.0)
     assert still is not None
     assert still.seconds.tolist() == [3600.0], "it runs, and nothing is known yet"
     ended = pods["d/job"]._replace(phase=PodPhase.SUCCEEDED, finished_seconds=NOW + 310.0)
     for _ in range(3):
         see(ended)
         history.follow(NOW + 400.0)
-    read = history.read(NOW + 400.0, 3600.0)
+    read = history.copied().read(NOW + 400.0, 3600.0)
     assert read is not None
     assert (read.arrival.tolist(), read.seconds.tolist(), read.until) == ([NOW], [300.0], NOW + 400.0)
     del pods["d/job"]
     mirror.apply("pods", "DELETED", pod_object("job", namespace="d"))
     history.follow(NOW + 500.0)
-    assert len(history.read(NOW + 500.0, 3600.0).seconds) == 1
-    assert history.read(NOW + 3 * 86_400.0, 3600.0) is None, "out of the window"
+    assert len(history.copied().read(NOW + 500.0, 3600.0).seconds) == 1
+    assert history.copied().read(NOW + 3 * 86_400.0, 3600.0) is None, "out of the window"
 
 
 def test_a_task_that_was_deleted_while_it_ran_had_run_until_then() -> None:
@@ -206,7 +232,19 @@ def test_a_task_that_was_deleted_while_it_ran_had_run_until_then() -> None:
     del pods["d/job"]
     mirror.apply("pods", "DELETED", pod_object("job", namespace="d"))
     history.follow(NOW + 77.0)
-    assert history.read(NOW + 77.0, 3600.0).seconds.tolist() == [77.0]
+    assert history.copied().read(NOW + 77.0, 3600.0).seconds.tolist() == [77.0]
+
+
+def test_a_pod_that_becomes_a_services_is_no_task_any_more() -> None:
+    """A Workload took it, or its label was changed: it would run twice in the plan, and once of it for ever."""
+    mirror = cache_of(pod_object("web", namespace="d"))
+    pods = {"d/web": running_pod("web", "n", created_seconds=NOW, started_seconds=NOW)}
+    history = TaskHistory(mirror, pods)
+    history.follow(NOW + 1.0)
+    pods["d/web"] = pods["d/web"]._replace(workload_class=WorkloadClass.ONLINE)
+    mirror.apply("pods", "MODIFIED", pod_object("web", namespace="d"))
+    history.follow(NOW + 2.0)
+    assert history.copied().read(NOW + 3.0, 3600.0) is None
 
 
 def test_a_task_of_whose_end_the_engine_was_not_told_yet_is_looked_at_when_it_was() -> None:
@@ -221,7 +259,9 @@ def test_a_task_of_whose_end_the_engine_was_not_told_yet_is_looked_at_when_it_wa
     del pods["d/job"]
     behind.clear()
     history.follow(NOW + 61.0)
-    assert history.read(NOW + 900.0, 3600.0).seconds.tolist() == [61.0], "and not twice its age, as if it still ran"
+    assert history.copied().read(NOW + 900.0, 3600.0).seconds.tolist() == [61.0], (
+        "and not twice its age, as if it still ran"
+    )
 
 
 def test_what_is_free_on_a_node_is_what_no_pod_on_it_asks_for_that_has_not_ended() -> None:

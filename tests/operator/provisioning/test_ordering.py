@@ -294,3 +294,12 @@ async def test_a_dry_run_says_what_would_be_sent_and_leaves_the_book_as_it_is() 
     await scene.ordering.read()
     assert scene.ordering.would({"a": 1}, [], 0.0) == (NodeInstruction(Action.START, FIRST, "a"),)
     assert (scene.shelf.book, scene.hand.asked) == (OrderBook(), [])
+
+
+async def test_a_dry_run_does_not_say_that_what_has_joined_would_be_cancelled() -> None:
+    """Its node is there and lost, or held cordoned by somebody: a turn waits for it no more, and cancels nothing."""
+    scene = Scene()
+    await scene.ordering.turn({"a": 1}, [], 0.0)
+    assert scene.ordering.would({}, [], 600.0) == (NodeInstruction(Action.CANCEL, FIRST, "a"),)
+    assert scene.ordering.would({}, [], 600.0, lost={FIRST: "n"}) == ()
+    assert scene.ordering.would({}, [], 600.0, closed={FIRST: "n"}) == ()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from typing import Any
 
 import msgspec
 import pytest
-from manifests import node_manifest
+from manifests import node_manifest, pod_manifest
 from provisioner_scene import CAME, LABEL, ORIGIN, Scene
 
 from cotide_core.consolidation.removal.watching import Mark
@@ -16,6 +17,7 @@ from cotide_core.provisioning.node_orders import Action, Answer, NodeOrder, Orde
 from cotide_kube.objects import NodeObject
 from cotide_operator.leaderelection.lease import LeadershipLost
 from cotide_operator.provisioning.cluster_view import ORDER_LABEL
+from cotide_operator.provisioning.task_history import KnownTasks
 
 
 async def test_a_machine_whose_node_somebody_has_opened_is_not_switched_off() -> None:
@@ -65,11 +67,11 @@ async def test_a_plan_that_trips_while_it_is_prepared_is_followed_by_another() -
     scene = Scene()
     scene.has("n")
     scene.runs(6)
-    read = scene.provisioner._history.read
-    scene.provisioner._history.read = lambda *_: 1 / 0  # type: ignore[assignment,method-assign,return-value]
+    copied = scene.provisioner._history.copied
+    scene.provisioner._history.copied = lambda *_: 1 / 0  # type: ignore[assignment,method-assign,return-value]
     with contextlib.suppress(ZeroDivisionError):
         await scene.look()
-    scene.provisioner._history.read = read  # type: ignore[method-assign]
+    scene.provisioner._history.copied = copied  # type: ignore[method-assign]
     await scene.look(2)
     assert scene.asks() == [(Action.START, "capacity-a-1")]
 
@@ -232,3 +234,50 @@ async def test_a_machine_of_which_nobody_said_that_it_goes_is_asked_to_go_howeve
     scene.provisioner._ordering._asked.clear()  # type: ignore[union-attr]
     await scene.look()
     assert scene.asks() == [(Action.STOP, "gone")] * 2
+
+
+async def test_tasks_are_added_up_in_the_plans_own_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """50,000 of them held the deciding loop for a quarter of a second, at each plan."""
+    read, threads = KnownTasks.read, list[int]()
+
+    def noted(self: KnownTasks, now: float, run_seconds: float) -> Any:
+        threads.append(threading.get_ident())
+        return read(self, now, run_seconds)
+
+    monkeypatch.setattr(KnownTasks, "read", noted)
+    scene = Scene()
+    scene.has("n")
+    scene.runs(1)
+    await scene.look()
+    assert len(threads) == 1
+    assert threads != [threading.get_ident()]
+
+
+async def test_of_many_nodes_that_are_to_stop_few_are_asked_about_at_one_look_and_each_has_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With 500 of them a look asked a thousand questions, one after the other, while nothing else was ordered."""
+    scene = Scene(count=99)
+    scene.has("n")
+    scene.has(**{f"gone{number}": Mark.STOPPING for number in range(40)})
+    scene.runs(1)
+    asked: list[list[str]] = [[]]
+    listed = scene.list
+
+    async def noted(path: str, params: Any) -> list[dict[str, Any]]:
+        name = params["fieldSelector"].partition("=")[2]
+        if path == "/api/v1/nodes":
+            asked[-1].append(name)
+            if name == "gone0":
+                raise ClusterError("no answer")
+        held = path == "/api/v1/pods" and name != "gone39"
+        return [pod_manifest("late", namespace="d", uid="l")] if held else await listed(path, params)
+
+    monkeypatch.setattr(scene, "list", noted)
+    await scene.look()  # without a plan nothing goes
+    for _ in range(3):
+        asked.append([])
+        await scene.look()
+    assert max(map(len, asked)) == 16
+    assert {name for one in asked for name in one} == {f"gone{number}" for number in range(40)}
+    assert scene.asks() == [(Action.STOP, "gone39")], "the others are held up"

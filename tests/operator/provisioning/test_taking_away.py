@@ -10,6 +10,7 @@ from manifests import pod_manifest
 from provisioner_scene import ORIGIN, Scene
 
 from cotide_core.consolidation.removal.watching import Mark
+from cotide_core.errors import ClusterError
 from cotide_operator.provisioning import controller
 from cotide_operator.provisioning.cluster_api import Removal
 
@@ -25,11 +26,13 @@ class Machines:
         self.paths: Mapping[str, str] = {"a": PATH}
         self.removed: list[dict[str, str]] = []
         self.raised: list[int] = []
-        self.answer = Removal(frozenset())
+        self.answer: Removal | ClusterError = Removal(frozenset())
 
     async def remove(self, path: str, machines: Mapping[str, str]) -> Removal:
         assert path == PATH
         self.removed.append(dict(machines))
+        if isinstance(self.answer, ClusterError):
+            raise self.answer
         return self.answer
 
     async def raise_to(self, kind: str, replicas: int) -> bool:
@@ -141,3 +144,27 @@ async def test_a_new_leader_asks_which_machines_go_before_it_raises_replicas(sce
     await scene.look(4)
     assert machines.raised
     assert set(machines.raised) == {2}
+
+
+async def test_while_nobody_knows_which_machines_go_none_is_made_again_that_may_be_gone_from_the_replicas(
+    scene: Scene,
+) -> None:
+    """Its lowering got no answer and was carried out: counted among the replicas, the machine would come again."""
+    machines = machines_of(scene)
+    machines.answer = ClusterError("no answer")
+    scene.has("n", gone=Mark.STOPPING)
+    scene.runs(6)
+    await scene.look(3)
+    assert set(machines.raised) == {2}
+    machines.answer = Removal(frozenset())
+    await scene.look(2)
+    assert machines.raised[-1] == 3, "it was not carried out"
+
+
+async def test_why_no_machine_is_taken_away_is_said(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    machines = machines_of(scene)
+    machines.answer = Removal(frozenset(), refused="Machine x has a mark")
+    scene.has("n", gone=Mark.STOPPING)
+    scene.runs(1)
+    await scene.look(2)
+    assert f"machines of type a are taken away later: {PATH}: Machine x has a mark" in caplog.text

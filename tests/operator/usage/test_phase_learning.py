@@ -12,6 +12,7 @@ from hand_clock import HandClock
 
 from cotide_core.errors import InputError
 from cotide_core.phases.progress import Usage
+from cotide_kube import turns
 from cotide_kube.objects import NamespaceObject, PodObject
 from cotide_operator.apis.types import JobSpec, read_job
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache
@@ -20,6 +21,7 @@ from cotide_operator.config.settings import parse_settings
 from cotide_operator.models.learned_store import PHASES, StoreSilent
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.translation.pod_phases import Phases, learned_for, written
+from cotide_operator.usage import phase_learning
 from cotide_operator.usage.phase_learning import PhaseLearning
 
 RUN_SECONDS, EVERY_SECONDS = 600, 10
@@ -352,3 +354,37 @@ async def test_runs_that_could_not_be_deleted_are_not_for_the_next_of_the_name()
     after.job("a")
     await after.learning.look(after.usage_of)
     assert after.phases("a") == ()
+
+
+async def test_many_jobs_are_gone_through_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20,000 held the deciding loop for 0.08 s, each second."""
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
+    scene = Scene()
+    for namespace in "abc":
+        scene.job(namespace)
+        scene.see(namespace, "Running")
+    seen: list[int] = []
+    others = 0
+
+    def usage_of(_: str) -> None:
+        seen.append(others)
+
+    under_way = asyncio.ensure_future(scene.learning.look(usage_of))
+    while not under_way.done():
+        others += 1
+        await asyncio.sleep(0)
+    assert len(set(seen)) == 3
+
+
+async def test_a_tenant_with_many_pods_keeps_no_other_from_learning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(phase_learning, "PODS_MOST", 6)
+    scene = Scene()
+    for namespace, count in (("crowd", 9), ("small", 1), ("other", 5)):
+        scene.job(namespace)
+        for _ in range(count):
+            scene.runs += 1
+            scene.see(namespace, "Running")
+        await scene.learning.look(scene.usage_of)
+    shares = {name: len(keys) for name, keys in scene.learning._by_learner.items()}
+    assert shares == {"crowd": 3, "small": 1, "other": 2}
+    assert len(scene.learning._followed) == 6

@@ -6,8 +6,9 @@ as in the engine, and what a node itself decides (labels, taints, cordons, readi
 
 - two columns of physical cpu and memory, which reclaimed capacity may not exceed (as in `Feasibility`);
 - two columns of what the host-load forecast leaves free on a node, and one of the pods that a service there can bear;
-- a column for each host port in use or wanted, of which a node has one. Addresses are not told apart: two pods on
-  different addresses of a port, which the engine would let share a node, count as a conflict.
+- a column for each host port that more than one pod holds, of which a node has one; ports that the same pods hold
+  share theirs. Addresses are not told apart: two pods on different addresses of a port, which the engine would let
+  share a node, count as a conflict.
 
 Services of exclusive Workloads are counted on their own. Invariant: a pod that the kernel puts on a node passes
 `Feasibility.code` there after the moves before it (tests/core/consolidation/test_what_if.py).
@@ -25,7 +26,6 @@ from cotide_core.consolidation.instance import Booleans, Floats, Integers
 from cotide_core.consolidation.removal.gangs import gangs_of
 from cotide_core.consolidation.removal.stays import UNKNOWN, Constraints, Stay, stay_of
 from cotide_core.errors import InputError
-from cotide_core.events import HostPort
 from cotide_core.placement.feasibility import FITS, Feasibility
 from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.host_load import ONLINE_RANK
@@ -34,11 +34,15 @@ from cotide_core.state.shapes import FitShape, Shape, ShapeTable
 from cotide_core.state.snapshot import Snapshot
 
 MOST_PORTS: Final = 4096
-"""Host ports of one cluster (chosen: a column each)."""
+"""Columns of host ports (chosen)."""
 
 UNLIMITED: Final = 2**62
 EXTRA: Final = 5
 """Columns beside the engine's resources: physical cpu and memory, forecast cpu and memory, pods that services bear."""
+
+
+Ports = dict[tuple[str, int], int]
+"""Number of the column of a host port, by protocol and port."""
 
 
 class TargetGuard(Protocol):
@@ -137,7 +141,7 @@ def columns_of(
     size, count = snapshot.size, len(shapes)
     fits = {shape: shape.fit for shape in shapes}
     allowed = _allowed(snapshot, list(shapes), outlook.guard)
-    ports = _ports(snapshot, list(fits.values()))
+    ports = _ports(list(fits.values()), np.bincount(shape_of, minlength=count))
     resources = len(snapshot.resources)
     capacity = np.concatenate([snapshot.allocatable, *_extra(snapshot, ports, outlook, full=True)]).T
     free = np.concatenate([snapshot.free, *_extra(snapshot, ports, outlook, full=False)]).T
@@ -188,7 +192,7 @@ def _allowed(snapshot: Snapshot, shapes: list[Shape], guard: TargetGuard | None)
     return allowed
 
 
-def _demand(fit: FitShape, resources: int, ports: dict[tuple[str, int], int], takes: Integers, wants: Integers) -> None:
+def _demand(fit: FitShape, resources: int, ports: Ports, takes: Integers, wants: Integers) -> None:
     """Write what a pod of a shape holds, and what must be free for it."""
     for column, amount in fit.demanded:
         takes[column] = wants[column] = amount
@@ -202,34 +206,45 @@ def _demand(fit: FitShape, resources: int, ports: dict[tuple[str, int], int], ta
         wants[physical : physical + 2] = fit.physical[:, 0]
     takes[forecast : forecast + 2] = wants[forecast : forecast + 2] = fit.millicores, memory
     for port in fit.host_ports:
-        column = resources + EXTRA + ports[port.protocol, port.port]
-        takes[column] = wants[column] = 1
+        number = ports.get((port.protocol, port.port))
+        if number is not None:
+            column = resources + EXTRA + number
+            takes[column] = wants[column] = 1
 
 
-def _ports(snapshot: Snapshot, fits: list[FitShape]) -> dict[tuple[str, int], int]:
-    """Number the host ports that are in use or wanted, addresses aside."""
-    wanted: list[HostPort] = [port for fit in fits for port in fit.host_ports]
-    taken = [port for row in range(snapshot.size) for port in snapshot.ports[row]]
-    numbers: dict[tuple[str, int], int] = {}
-    for port in (*wanted, *taken):
-        numbers.setdefault((port.protocol, port.port), len(numbers))
-    if len(numbers) > MOST_PORTS:
+def _ports(fits: list[FitShape], pods_of: Integers) -> Ports:
+    """Return the columns of host ports; a port that one pod holds is nobody's to miss, and has none.
+
+    Fifteen pods may name 4,000 ports, which would be as many columns of each node. ``pods_of``: of each shape.
+    """
+    holders: dict[tuple[str, int], list[int]] = {}
+    for number, fit in enumerate(fits):
+        for port in fit.host_ports:
+            holders.setdefault((port.protocol, port.port), []).append(number)
+    columns: dict[tuple[int, ...], int] = {}
+    found = {
+        port: columns.setdefault(tuple(of), len(columns))
+        for port, of in holders.items()
+        if len(of) > 1 or pods_of[of[0]] > 1
+    }
+    if len(columns) > MOST_PORTS:
         raise InputError(f"more than {MOST_PORTS} different host ports", field="ports")
-    return numbers
+    return found
 
 
-def _extra(
-    snapshot: Snapshot, ports: dict[tuple[str, int], int], outlook: Outlook, *, full: bool
-) -> tuple[Integers, Integers]:
+def _extra(snapshot: Snapshot, ports: Ports, outlook: Outlook, *, full: bool) -> tuple[Integers, Integers]:
     """Return the (EXTRA, N) and the (ports, N) columns beside the engine's: what there is, or what is free of it."""
     extra = np.full((EXTRA, snapshot.size), UNLIMITED, np.int64)
     extra[:2] = snapshot.allocatable[CPU_COLUMN : MEMORY_COLUMN + 1]
-    of_ports = np.ones((len(ports), snapshot.size), np.int64)
+    first = {column: port for port, column in reversed(ports.items())}  # of those that share one, which the same hold
+    of_ports = np.ones((len(first), snapshot.size), np.int64)
     if not full:
         extra[:2] -= snapshot.held[:ONLINE_RANK].sum(axis=0)
         for row in range(snapshot.size):
             for port, holders in snapshot.ports[row].items():
-                of_ports[ports[port.protocol, port.port], row] -= holders
+                column = ports.get((port.protocol, port.port))
+                if column is not None and first[column] == (port.protocol, port.port):
+                    of_ports[column, row] -= holders
     if outlook.room is not None:
         extra[2:4] = np.floor(np.clip(outlook.room, -(2.0**60), 2.0**60)).astype(np.int64)
     if outlook.guard is not None:

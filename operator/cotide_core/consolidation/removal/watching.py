@@ -17,17 +17,14 @@ node that was; no more than `moves_per_hour` pods are moved, whatever was planne
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final
 
 from cotide_core.consolidation.removal.drain_plan import DrainPlan, Emptying, Freed
-from cotide_core.events import Node, Pod
-from cotide_core.placement.node_predicates import refusal, uncordoned
-from cotide_core.state.cluster_state import ClusterState
-from cotide_core.state.shapes import FitShape, ShapeTable
+from cotide_core.events import Node
 
 HOUR_SECONDS: Final = 3600.0
 
@@ -69,7 +66,7 @@ class Standing:
     Attributes
     ----------
     mark, since : what we did and when.
-    pods : on it now that would need another node.
+    pods : on it now that would need another node; of no account without a mark.
     p50_seconds, p90_seconds : of an `EMPTYING` node, from `since` on.
     given_back, demanded : when it was last uncordoned by us, and whether because pods waited.
     moved : when pods were evicted from it by us, by uid.
@@ -138,7 +135,7 @@ class ClusterView:
     plan : of the nodes that are open; None when there was no time for one, or pods wait.
     standings : of the nodes that carry our mark or our record.
     draining : nodes that are being drained by this process.
-    wanted : our nodes that pods wait for (`wanted_nodes`).
+    wanted : our nodes that pods wait for (`wanted`).
     """
 
     now: float
@@ -255,77 +252,7 @@ class Watch:
         return tuple(drain), tuple(one for one in plan.emptying if one.node in ripe)
 
 
-class Wanted(NamedTuple):
-    """What waiting pods need of us.
-
-    Attributes
-    ----------
-    nodes : idle nodes of ours that hold those that they hold.
-    hope : whether any node of the cluster could take any of them, were it empty.
-    uncovered : whether that is so for one that these nodes do not hold.
-    """
-
-    nodes: tuple[str, ...] = ()
-    hope: bool = False
-    uncovered: bool = False
-
-
-def wanted_nodes(state: ClusterState, waiting: Iterable[Pod], idle: Iterable[str]) -> Wanted:
-    """Return which idle nodes of ours the waiting pods need.
-
-    First fit in the order given. A pod that no node of the cluster could take even if it were empty has no hope: it
-    wants nothing of us, and keeps nobody from consolidating.
-    """
-    table = ShapeTable(by_job=False)
-    nodes = {name: uncordoned(node) for name in idle if (node := state.node(name)) is not None}
-    left = {name: _free(state, name) for name in nodes}
-    wanted: dict[str, None] = {}
-    somewhere: dict[FitShape, bool] = {}
-    hope = uncovered = False
-    for pod in waiting:
-        fit = table.of(pod, state).fit
-        target = next(
-            (name for name, node in nodes.items() if _holds(left[name], fit) and _takes(node, fit)), None
-        )  # fmt: skip
-        if target is not None:
-            wanted[target] = None
-            hope = True
-            for column, amount in fit.demanded:
-                left[target][column] -= amount
-            continue
-        if fit not in somewhere:
-            somewhere[fit] = _somewhere(state, fit)
-        hope, uncovered = hope or somewhere[fit], uncovered or somewhere[fit]
-    return Wanted(tuple(wanted), hope, uncovered)
-
-
-def _takes(node: Node, fit: FitShape) -> bool:
-    return refusal(node, fit.constraints) is None
-
-
 def _is_late(one: Standing, view: ClusterView) -> bool:
     """Whether a node that was left to empty by itself has had its time, and is not empty."""
     age = view.now - one.since
     return bool(one.mark is Mark.EMPTYING and one.pods and age > max(2 * one.p90_seconds, one.p90_seconds + 60.0))
-
-
-def _free(state: ClusterState, name: str) -> list[int]:
-    row = state.columns.row_of[name]
-    found: list[int] = state.columns.free[:, row].tolist()
-    return found
-
-
-def _holds(free: list[int], fit: FitShape) -> bool:
-    return not fit.missing and all(free[column] >= amount for column, amount in fit.demanded if amount)
-
-
-def _somewhere(state: ClusterState, fit: FitShape) -> bool:
-    """Whether any node could take such a pod, were it empty and open."""
-    columns = state.columns
-    for node in columns.nodes:
-        if node is None:
-            continue
-        whole: list[int] = columns.allocatable[:, columns.row_of[node.name]].tolist()
-        if _holds(whole, fit) and _takes(uncordoned(node), fit):
-            return True
-    return False
