@@ -80,6 +80,10 @@ class Backups:
     async def _rewind(self) -> None:
         assert self._kept is not None
         await self.environment.forget()
+        checker = self.checker
+        checker.lost_successes = {
+            (checker.jobs[job]["metadata"]["uid"], index) for job, index in checker.succeeded if job in checker.jobs
+        }
         kept = copy.deepcopy(self._kept)
         # Who was about to take a pod away does not know of it any more: it works on like any other.
         kept["taken"] -= {pod.uid for pod in kept["pods"].values() if not pod.leaving}

@@ -168,6 +168,9 @@ class InvariantChecker:
     """Uid to node and version of its binding, of every pod that ever had one."""
     succeeded: dict[tuple[str, str], list[str]] = field(default_factory=lambda: defaultdict(list))
     """(Job, index) to uids of pods that succeeded."""
+    lost_successes: set[tuple[str, str]] = field(default_factory=set)
+    """(uid of the Job, index) of what had succeeded when a backup was restored: an operator that does not know of that
+    yet may still count it, and rightly, since it was done."""
     history: list[str] = field(default_factory=list)
     """One line a change, to be shown with a breach."""
     version: int = 0

@@ -55,6 +55,7 @@ def _settled(pod: SeenPod) -> bool:
 def _complete(checker: InvariantChecker, key: str, job: dict[str, Any]) -> bool:
     status, wanted = job.get("status", {}), job["spec"]["completions"]
     done = {index for (name, index) in checker.succeeded if name == key}
+    done |= {index for (uid, index) in checker.lost_successes if uid == job["metadata"]["uid"]}
     return (
         status.get("phase") == "Succeeded"
         and status.get("succeeded") == wanted
