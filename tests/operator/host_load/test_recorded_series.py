@@ -62,8 +62,8 @@ def played() -> tuple[Forecasters, Floats]:
         forecasters.record(values)
         forecasters.revise(np.array([1, 4]), np.array([[0.3, 0.5], [0.4, 0.2]]))
         made, _ = forecasters.made()
-        told = [*made.slot, *(one for _, *both in made.ahead for one in both)]
-        sums.append(sum(float((one.point + one.p50 + one.p90 + one.p99).sum()) for one in told))
+        forecast = [*made.slot, *(one for _, *both in made.ahead for one in both)]
+        sums.append(sum(float((one.point + one.p50 + one.p90 + one.p99).sum()) for one in forecast))
     return forecasters, np.array(sums)
 
 
