@@ -65,20 +65,22 @@ class _Contender:
     """One predictor's models and scores, for cpu and memory."""
 
     name: Predictor
-    models: Sequence[HostLoadModel | PeakRule]
-    scorers: Sequence[LoadScorer]
+    models: list[HostLoadModel | PeakRule]
+    scorers: list[LoadScorer]
 
     @classmethod
     def of(cls, name: Predictor, rows: int, ahead_slots: tuple[int, ...]) -> _Contender:
-        models = [
+        models: list[HostLoadModel | PeakRule] = [
             PeakRule(rows) if name == "sigma-percentile" else HostLoadModel(rows, horizons=(1, *ahead_slots))
             for _ in range(RESOURCES)
         ]
         return cls(name, models, [LoadScorer(rows) for _ in range(RESOURCES)])
 
     def grow(self, rows: int) -> None:
-        self.models = [model.grown(rows) for model in self.models]
-        self.scorers = [scorer.grown(rows) for scorer in self.scorers]
+        # One at a time: no more than one is there twice.
+        for resource in range(RESOURCES):
+            self.models[resource] = self.models[resource].grown(rows)
+            self.scorers[resource] = self.scorers[resource].grown(rows)
 
 
 class Contenders:

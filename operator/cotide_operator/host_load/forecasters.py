@@ -25,6 +25,7 @@ from cotide_predictors.host_load.arma import ArmaParameters
 from cotide_predictors.host_load.forecaster import HostLoadModel
 from cotide_predictors.host_load.peak_rule import PeakRule
 from cotide_predictors.host_load.scoring import LoadScorer, LoadScores, Trust
+from cotide_predictors.host_load.slot_ring import Records, SlotRing
 from cotide_predictors.learning.peak_challenge import PeakVerdict
 
 NAMES: Final = ("online-cpu", "online-memory", "batch-cpu", "batch-memory")
@@ -92,7 +93,7 @@ class Forecasters:
         self._records = np.zeros((4, rows), np.intp)
         self._newest = np.zeros(rows, np.intp)
         """Slot of the newest record of online pods, as `_slots` counts."""
-        self._kept = np.full((2, KEPT_SLOTS, rows), np.nan, np.float32)
+        self._kept = SlotRing(KEPT_SLOTS)
         self._slots = 0
         self._tenants = np.zeros(rows, np.intp)
         """Rises with every reset of a row: a fit that began before it is not for the node that has the row now."""
@@ -103,11 +104,11 @@ class Forecasters:
         if more <= 0:
             return
         self._online.grow(rows)
-        self._batch_models = [model.grown(rows) for model in self._batch_models]
-        self._batch_scorers = [scorer.grown(rows) for scorer in self._batch_scorers]
+        for index, (model, scorer) in enumerate(zip(self._batch_models, self._batch_scorers, strict=True)):
+            self._batch_models[index], self._batch_scorers[index] = model.grown(rows), scorer.grown(rows)
         self._records = np.pad(self._records, ((0, 0), (0, more)))
         self._newest = np.pad(self._newest, (0, more))
-        self._kept = np.pad(self._kept, ((0, 0), (0, 0), (0, more)), constant_values=np.nan)
+        self._kept = self._kept.grown(rows)
         self._tenants = np.pad(self._tenants, (0, more))
         self.rows = rows
 
@@ -121,7 +122,7 @@ class Forecasters:
             model.reset(chosen.tolist())
             scorer.reset(chosen)
         self._records[:, chosen] = 0
-        self._kept[:, :, chosen] = np.nan
+        self._kept.forget(chosen)
         self._tenants[chosen] += 1
 
     def record(self, values: Floats, *, batch: bool = True) -> SlotScore:
@@ -144,7 +145,7 @@ class Forecasters:
                 scorer.score(forecast, np.where(known[resource], capped[resource], np.nan))
                 model.record(capped[resource])
         self._records[taught] += np.isfinite(capped[taught])
-        self._kept[:, self._slots % KEPT_SLOTS] = capped[ONLINE]
+        self._kept.add(capped[ONLINE])
         self._slots += 1
         self._newest[np.logical_and.reduce(np.isfinite(capped[ONLINE]))] = self._slots
         return SlotScore(capped, known, forecasts)
@@ -163,12 +164,15 @@ class Forecasters:
         """
         known: Flags = np.logical_and.reduce(self._records[ONLINE] > 0)
         known &= self._slots - self._newest < GAP_SLOTS
+        if not known.any():  # as at the start: nobody waits until kernels are loaded for what nobody may use
+            nothing = HostLoadForecast(*(np.full(self.rows, np.nan) for _ in range(4)))
+            return (nothing,) * len(NAMES), known
         return tuple(model.forecast() for model in self._in_force()), known
 
     def made(self) -> tuple[Made, Flags]:
         """Return the same with what is forecast beyond the open slot."""
         slot, known = self.forecasts()
-        return Made(slot, self._online.ahead()), known
+        return Made(slot, self._online.ahead() if known.any() else ()), known
 
     def fallen_back(self) -> Flags:
         """Return (n,) whether the forecasts of a node's online pods are not to be used for now."""
@@ -187,10 +191,14 @@ class Forecasters:
         """Return (4, n) whether each forecaster is trusted."""
         return np.array([scorer.trust == Trust.TRUSTED for scorer in self._scorers()])
 
-    def histories(self) -> tuple[Floats, NDArray[np.intp]]:
-        """Return (2, n, m) kept records of the online forecasters, oldest first, and who had each row."""
-        ordered = np.roll(self._kept, -(self._slots % KEPT_SLOTS), axis=1)[:, -min(self._slots, KEPT_SLOTS) :]
-        return ordered.transpose(0, 2, 1).astype(np.float64), self._tenants.copy()
+    def histories(self) -> tuple[Records, NDArray[np.intp]]:
+        """Return (2, n, m) kept records of the online forecasters, oldest first, and who had each row.
+
+        In single precision, as they are kept: those of ten thousand nodes are 46 MB, and most callers want a part.
+        """
+        if not self._slots:
+            return np.empty((2, self.rows, 0), np.float32), self._tenants.copy()
+        return self._kept.oldest_first(), self._tenants.copy()
 
     def refit(self, index: int, fitted: ArmaParameters, rows: NDArray[np.intp], tenants: NDArray[np.intp]) -> None:
         """Put fitted parameters of some rows in force; a row that has another node by now keeps the defaults.

@@ -202,13 +202,12 @@ class LiveHostLoad:
         now = self._clock.now()
         table = NodeTable.of(self._state)
         rows = self._follow(table, now)
-        async with self.lock:
-            self.forecasters.grow(self._roster.capacity)
         past = rebuilding.slots(self._open_slot(), table, self._pods, self._state, give_up=lambda: self._book.waiting)
         async for one in past:
-            values = np.full((4, self.forecasters.rows), np.nan)
-            values[:2, rows] = _shares(one.online, table.physical)
             async with self.lock:
+                self.forecasters.grow(self._roster.capacity)
+                values = np.full((4, self.forecasters.rows), np.nan)
+                values[:2, rows] = _shares(one.online, table.physical)
                 await asyncio.to_thread(self.forecasters.record, values, batch=False)
 
     def _due(self) -> float:
@@ -246,8 +245,11 @@ class LiveHostLoad:
     ) -> _Learnt:
         """In a thread, under the lock."""
         forecasters = self.forecasters
-        forecasters.grow(physical.shape[1])
-        forecasters.reset(vacated)
+        if closed:  # before there is anything to learn, nodes beyond the first rows have no state to pay for
+            forecasters.grow(physical.shape[1])
+        inside = rows < forecasters.rows
+        rows, held = rows[inside], held[:, inside]
+        forecasters.reset([row for row in vacated if row < forecasters.rows])
         scored = []
         for slot in closed:
             score = forecasters.record(slot.values)

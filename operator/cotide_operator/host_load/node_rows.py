@@ -17,7 +17,10 @@ from cotide_core.kernels.array_types import Floats
 from cotide_operator.host_load.sampler import NodeTable
 
 FIRST_ROWS: Final = 64
-"""Room for so many nodes at first (chosen); it doubles when full."""
+"""Room for so many nodes at first (chosen)."""
+SPARE_SHARE: Final = 1 / 16
+"""Of the rows in use: room made beyond them when it is full (chosen: an idle row costs the forecasters as much as one
+in use, and making room copies what they know of all nodes)."""
 RESIZED_SHARE: Final = 0.05
 """Shares of capacity before and after such a change of the allocatable amount are not comparable (chosen)."""
 
@@ -55,6 +58,7 @@ class NodeRows:
             self.physical[:, row] = np.nan
             self._vacated.add(row)
             heapq.heappush(self._spare, row)
+        self._make_room(sum(name not in self.row_of for name in table.names))
         rows = np.array([self._row(name) for name in table.names], np.intp)
         if len(rows):
             self._resize(rows, table.physical)
@@ -74,11 +78,17 @@ class NodeRows:
         else:
             row = self._next
             self._next += 1
-            if row == self.capacity:
-                self.physical = np.concatenate([self.physical, np.full(self.physical.shape, np.nan)], axis=1)
-                self.capacity *= 2
         self.row_of[name] = row
         return row
+
+    def _make_room(self, joining: int) -> None:
+        """Have rows for so many nodes more."""
+        needed = self._next + joining - len(self._spare)
+        if needed <= self.capacity:
+            return
+        capacity = -(-int(needed * (1 + SPARE_SHARE)) // FIRST_ROWS) * FIRST_ROWS
+        self.physical = np.pad(self.physical, ((0, 0), (0, capacity - self.capacity)), constant_values=np.nan)
+        self.capacity = capacity
 
     def _resize(self, rows: NDArray[np.intp], physical: Floats) -> None:
         before = self.physical[:, rows]

@@ -73,7 +73,7 @@ class Refits:
             _LOG.info("fitting %s of %d nodes in %d worker process(es)", name, len(rows), _workers())
             self._logged_at = time.monotonic()
             try:
-                fitted = await asyncio.to_thread(self._fit, name, histories[index, rows])
+                fitted = await asyncio.to_thread(self._fit, name, histories[index, rows].astype(np.float64))
             except (BrokenExecutor, OSError) as error:  # a worker was killed, most often for its memory
                 _LOG.warning("%s was not fitted, the forecasts keep what they have: %s", name, error)
                 return 0

@@ -343,14 +343,14 @@ class EventSource:
             return None
         try:
             seen = self._observations.glance(pod, self._job_status(key))
-            return seen, self._translate(pod, seen)
+            return seen, self._translate(pod, key, seen)
         except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
             self._set_aside("pods", key, "translation", error)
             return None
 
-    def _translate(self, pod: PodObject, seen: PodTimes) -> Pod:
+    def _translate(self, pod: PodObject, key: str, seen: PodTimes) -> Pod:
         ownership = ownership_of(pod, self._mirror)
-        translated = translate_pod(pod, ownership, seen, self._scheduler_name, self.volumes.facts(pod))
+        translated = translate_pod(pod, ownership, seen, self._scheduler_name, self.volumes.facts(pod), key)
         phases = self._phases_for(pod, ownership.job)
         return translated._replace(growth_millicores=growth_of(pod, phases)) if phases else translated
 
@@ -460,7 +460,7 @@ class EventSource:
         if ahead is None:
             # What is live was observed when it came; only a pod that was listed before, or left out, is not known.
             known = self._observations.of(pod) if self._live else None
-            translated = self._with_asked_size(key, self._translate(pod, known or self._observe(pod, key)), pod)
+            translated = self._with_asked_size(key, self._translate(pod, key, known or self._observe(pod, key)), pod)
         else:
             seen, translated = ahead
             self._observations.keep(key, seen)

@@ -206,11 +206,13 @@ def translate_pod(
     seen: PodTimes,
     scheduler_name: str = DEFAULT_SCHEDULER_NAME,
     volumes: VolumeFacts | None = None,
+    key: str | None = None,
 ) -> Pod:
     """Return what the engine must know of a pod.
 
     Parameters
     ----------
+    key : its ``namespace/name``, of who has it: one string for mirror and engine, and not two of 70 bytes a pod.
     volumes : what its claims demand; without it a pod that names claims is Misconfigured.
 
     A pod of another scheduler counts as usage only: its constraints are not read. A request that can't be read
@@ -231,7 +233,7 @@ def translate_pod(
         metadata.namespace, metadata.labels, annotations, ownership.job_succeeded, ownership.gang, spec
     )
     return Pod(
-        key=key_of(metadata),
+        key=key or key_of(metadata),
         uid=metadata.uid,
         workload_class=_class_of(pod, ownership, facts.reclaims),
         requests=facts.requests,

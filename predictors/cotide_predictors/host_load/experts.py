@@ -29,7 +29,9 @@ from numpy.typing import NDArray
 
 from cotide_core.kernels.array_types import Floats
 from cotide_core.kernels.compiled import compiled
+from cotide_predictors.host_load.growth import overlay
 from cotide_predictors.host_load.residual_histograms import REACH
+from cotide_predictors.host_load.slot_ring import SlotRing
 
 EXPERTS: Final = ("centre, fast", "centre, slow", "level, short", "level, long", "smoothed", "yesterday", "raw level")
 LINEAR: Final = 6
@@ -55,8 +57,7 @@ class ExpertBank:
 
     def __init__(self, hosts: int, *, ceiling: float) -> None:
         self._ceiling = ceiling
-        self._day = np.full((DAY_SLOTS + 1, hosts), np.nan, dtype=np.float32)
-        self._slot = 0
+        self._day = SlotRing(DAY_SLOTS + 1)
         self._records = np.zeros(hosts)
         self._short = np.zeros(hosts)
         self._long = np.zeros(hosts)
@@ -64,9 +65,15 @@ class ExpertBank:
         self._moved = np.zeros(hosts)
         self._scales = np.full((hosts, len(EXPERTS)), SCALE_START)
         self._scales[:, LINEAR] = ceiling / 2 / REACH
+        self._floored: Floats | None = None
+        """The scales as they are handed out; None when they changed since. One array for all horizons of a slot, as
+        each of them keeps it until its peak is known."""
 
     def forecast(self, centre: Floats, slots: int) -> tuple[Floats, Floats]:
-        """Return locations and scales (n, K) for the peak of the next slots, given the centre model's peak (n,)."""
+        """Return locations and scales (n, K) for the peak of the next slots, given the centre model's peak (n,).
+
+        The scales are shared with other calls and not to be written to.
+        """
         locations = np.empty(self._scales.shape)
         locations[:, 0] = locations[:, 1] = np.where(np.isfinite(centre), centre, self._long)
         locations[:, 2] = self._short
@@ -75,39 +82,55 @@ class ExpertBank:
         locations[:, 5] = self._yesterday(locations[:, 0], slots)
         # The raw histogram knows levels, not decisions: until the next record it is moved by what was decided.
         locations[:, LINEAR] = self._ceiling / 2 + self._moved
-        return locations, np.maximum(self._scales, SCALE_MIN)
+        if self._floored is None:
+            self._floored = np.maximum(self._scales, SCALE_MIN)
+        return locations, self._floored
 
     def record(self, values: Floats, locations: Floats) -> None:
         """Learn from one slot's records (n,), given the one-slot locations that were forecast for it."""
         _learn(values, locations, self._records, self._scales, self._short, self._long, self._smoothed)
+        self._floored = None
         self._moved[:] = 0.0
-        self._day[self._slot % len(self._day)] = values
-        self._slot += 1
+        self._day.add(values)
 
     def shift(self, rows: NDArray[np.intp], amounts: Floats) -> None:
         """Move the levels of some hosts: their load was changed by a decision, not by chance."""
-        for level in (self._short, self._long, self._smoothed, self._moved):
+        for level in self._levels():
             level[rows] += amounts
-        self._day[(self._slot - 1) % len(self._day), rows] += amounts
+        self._day.shift(rows, amounts)
 
     def reset(self, rows: NDArray[np.intp]) -> None:
         """Forget these hosts."""
-        for state in (self._records, self._short, self._long, self._smoothed, self._moved):
+        for state in (self._records, *self._levels()):
             state[rows] = 0.0
         self._scales[rows, :LINEAR] = SCALE_START
-        self._day[:, rows] = np.nan
+        self._floored = None
+        self._day.forget(rows)
+
+    def follow(self, smaller: ExpertBank) -> None:
+        """Take over what a bank of fewer hosts remembers."""
+        self._floored = smaller._floored = None
+        overlay(self, smaller)
+        self._day = smaller._day.grown(len(self._records))
+
+    def bytes(self) -> int:
+        """Return the memory of the state, in bytes."""
+        return self._day.nbytes + sum(state.nbytes for state in (*self._levels(), self._records, self._scales))
+
+    def _levels(self) -> tuple[Floats, ...]:
+        return self._short, self._long, self._smoothed, self._moved
 
     def _yesterday(self, centre: Floats, slots: int) -> Floats:
         """Return the centre drawn towards yesterday's load at this time, where yesterday is known."""
-        if self._slot <= DAY_SLOTS:
+        if len(self._day) <= DAY_SLOTS:
             return centre
-        start = self._slot - DAY_SLOTS
+        ago = DAY_SLOTS - 1
         if slots == 1:
             # Three slots, the middle one twice the asked time's neighbour: one slot alone is too noisy.
-            before = [self._day[(start + offset) % len(self._day)] for offset in (-1, 0, 1)]
+            before = [self._day.ago(ago - offset) for offset in (-1, 0, 1)]
             seen = ((before[0] + before[1]) + before[2]) / 3
         else:
-            ahead = [self._day[(start + offset) % len(self._day)] for offset in range(min(slots, DAY_SLOTS - 1))]
+            ahead = [self._day.ago(ago - offset) for offset in range(min(slots, DAY_SLOTS - 1))]
             seen = np.maximum.reduce(ahead)
         mixed: Floats = (1 - _YESTERDAY_SHARE) * centre + _YESTERDAY_SHARE * seen
         return np.where(np.isfinite(mixed), mixed, centre)

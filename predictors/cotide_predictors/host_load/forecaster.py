@@ -127,15 +127,14 @@ class HostLoadModel:
     def grown(self, hosts: int) -> HostLoadModel:
         """Return a model of more hosts that knows what this one knows; the added ones start from the pool.
 
-        The newest forecast is made anew from the same records; peaks of longer horizons that are under way are not
-        scored.
+        The newest forecast is made anew from the same records.
         """
         larger = HostLoadModel(
             hosts, centre="last-state-arma" if self.feedback is None else "feedback-ar", horizons=tuple(self._horizons),
             parameters=self.arma.parameters.extended(hosts), ceiling=self.ceiling, levels=self.levels,
         )  # fmt: skip
         overlay(larger.arma, self.arma)
-        overlay(larger._bank, self._bank)
+        larger._bank.follow(self._bank)
         if larger.feedback is not None and self.feedback is not None:
             overlay(larger.feedback, self.feedback)
         for slots, horizon in self._horizons.items():
@@ -144,9 +143,9 @@ class HostLoadModel:
 
     def bytes_per_host(self) -> float:
         """Return the memory of the state, in bytes a host."""
-        parts: list[object] = [self._bank, self.arma, self.arma.parameters]
+        parts: list[object] = [self.arma, self.arma.parameters]
         parts += [self.feedback] if self.feedback else []
-        total = sum(_array_bytes(part) for part in parts)
+        total = self._bank.bytes() + sum(_array_bytes(part) for part in parts)
         total += sum(horizon.bytes() for horizon in self._horizons.values())
         return total / max(1, self.hosts)
 
@@ -216,8 +215,18 @@ class _Horizon:
             seen[rows] = np.nan
 
     def follow(self, smaller: _Horizon) -> None:
-        """Take over what a horizon of fewer hosts learnt; nothing is pending."""
+        """Take over what a horizon of fewer hosts learnt, and its forecasts that are under way but for the newest.
+
+        That one is made anew, so that the added hosts have one; in the others they have no forecast and no record.
+        """
         overlay(self._mixture, smaller._mixture)
+        hosts = len(self._mixture.masses)
+        under_way = list(smaller._pending) if smaller.stale else list(smaller._pending)[:-1]
+        self._pending.extend(
+            (_wider(locations, hosts), _wider(scales, hosts), _wider(mixed, hosts), _wider(each, hosts))
+            for locations, scales, mixed, each in under_way
+        )
+        self._seen.extend(_wider(values, hosts) for values in smaller._seen)
 
     def bytes(self) -> int:
         """Return the memory of the state, in bytes."""
@@ -228,6 +237,13 @@ class _Horizon:
 def _following(parameters: ArmaParameters) -> ArmaParameters:
     """Return the parameters without a fixed mean: a service that grew since the fit keeps growing."""
     return ArmaParameters(parameters.ar, parameters.ma, np.full(len(parameters.mean), np.nan))
+
+
+def _wider(values: Floats, hosts: int) -> Floats:
+    """Return the values of more hosts, which are on the first axis; nan for the added ones."""
+    wide = np.full((hosts, *values.shape[1:]), np.nan)
+    wide[: len(values)] = values
+    return wide
 
 
 def _array_bytes(holder: object) -> int:

@@ -33,6 +33,7 @@ from cotide_predictors.host_load.growth import overlay
 
 WINDOW_SLOTS: Final = 288
 QUANTILES: Final = (0.5, 0.9, 0.99)
+_BITS: Final = (1 << np.arange(len(QUANTILES))).astype(np.uint8)
 
 
 class Trust(IntEnum):
@@ -99,8 +100,11 @@ class LoadScorer:
     def __init__(self, hosts: int, *, window_slots: int = WINDOW_SLOTS, band: TrustBand | None = None) -> None:
         self.band = band or TrustBand()
         self.trust: NDArray[np.int8] = np.zeros(hosts, dtype=np.int8)
-        self._errors = np.zeros((hosts, window_slots), dtype=np.float32)
-        self._covered = np.zeros((hosts, window_slots, len(QUANTILES)), dtype=np.bool_)
+        self._window_slots = window_slots
+        # As wide as the longest window so far: that of a peak over three hours takes a month to fill.
+        self._errors = np.zeros((hosts, 0), dtype=np.float32)
+        self._covered = np.zeros((hosts, 0), dtype=np.uint8)
+        """Of each slot one bit a quantile: whether the load was at or below it."""
         self._scored = np.zeros(hosts, dtype=np.intp)
         self._calm = np.zeros(hosts, dtype=np.intp)
         # Sums over the window, kept up as slots come and go: a pass over the windows of ten thousand hosts takes most
@@ -114,10 +118,11 @@ class LoadScorer:
         quantiles = np.column_stack([forecast.p50, forecast.p90, forecast.p99])
         known = np.isfinite(values) & np.isfinite(forecast.point) & np.isfinite(quantiles).all(axis=1)
         rows = np.flatnonzero(known)
-        indices = self._scored[rows] % self._errors.shape[1]
-        self._count(rows, indices, np.where(self._scored[rows] >= self._errors.shape[1], -1, 0))
+        indices = self._scored[rows] % self._window_slots
+        self._widen(int(indices.max(initial=-1)) + 1)
+        self._count(rows, indices, np.where(self._scored[rows] >= self._window_slots, -1, 0))
         self._errors[rows, indices] = forecast.point[rows] - values[rows]
-        self._covered[rows, indices] = values[rows, None] <= quantiles[rows]
+        self._covered[rows, indices] = (values[rows, None] <= quantiles[rows]) @ _BITS
         self._count(rows, indices, np.ones(len(rows), dtype=np.intp))
         self._scored[rows] += 1
         return self._judge(rows)
@@ -138,7 +143,8 @@ class LoadScorer:
 
     def grown(self, hosts: int) -> LoadScorer:
         """Return a scorer of more hosts that knows what this one knows."""
-        larger = LoadScorer(hosts, window_slots=self._errors.shape[1], band=self.band)
+        larger = LoadScorer(hosts, window_slots=self._window_slots, band=self.band)
+        larger._widen(self._errors.shape[1])
         overlay(larger, self)
         return larger
 
@@ -169,7 +175,15 @@ class LoadScorer:
         parts = np.column_stack([np.abs(errors), errors, np.where(under, -errors, 0.0)])
         self._error_sums[rows] += times[:, None] * parts
         self._unders[rows] += times * under
-        self._hits[rows] += times[:, None] * self._covered[rows, indices]
+        self._hits[rows] += times[:, None] * (self._covered[rows, indices, None] & _BITS != 0)
+
+    def _widen(self, slots: int) -> None:
+        """Make room for so many slots, and for more as there are more."""
+        before = self._errors.shape[1]
+        if slots <= before:
+            return
+        more = ((0, 0), (0, min(self._window_slots, max(slots, 2 * before)) - before))
+        self._errors, self._covered = np.pad(self._errors, more), np.pad(self._covered, more)
 
     def _kept(self) -> NDArray[np.intp]:
-        return np.minimum(self._scored, self._errors.shape[1])
+        return np.minimum(self._scored, self._window_slots)

@@ -42,6 +42,13 @@ def test_pods_of_one_template_share_what_is_equal() -> None:
     assert [kept.metadata.uid for kept in (one, other, third)] == ["u-a", "u-b", "u-c"]
 
 
+def test_what_is_empty_takes_no_memory_of_its_own() -> None:
+    keep = PodKeeping()
+    kept = [keep(pod(name, labels={}, annotations={})) for name in ("a", "b")]
+    empty = [part for one in kept for part in (one.metadata.labels, one.metadata.annotations)]
+    assert len({id(part) for part in (*empty, *(one.status.allocated_resources for one in kept))}) == 1
+
+
 def test_nothing_that_is_read_changes() -> None:
     came = pod("a", "n1", annotations={"x": "y"}, creationTimestamp="2026-11-20T13:00:00Z")
     assert PodKeeping()(came) == replace(came, status=replace(came.status, pod_ip=""))

@@ -37,6 +37,13 @@ def test_nodes_and_workloads_are_told_before_pods(scene: Scene) -> None:
     assert kinds == [NodeUpserted, WorkloadUpserted, PodUpserted]
 
 
+def test_cache_and_engine_name_a_pod_by_one_string(scene: Scene) -> None:
+    scene.pod()
+    (event,) = scene.intake.collect()
+    assert isinstance(event, PodUpserted)
+    assert event.pod.key is next(iter(scene.mirror.pods))
+
+
 def test_what_does_not_matter_is_not_told(scene: Scene) -> None:
     scene.node()
     scene.pod()

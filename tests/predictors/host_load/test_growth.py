@@ -50,6 +50,22 @@ def test_a_model_that_grew_forecasts_as_one_that_was_always_large(
     np.testing.assert_allclose(grown.forecast().point, large.forecast().point, rtol=1e-12)
 
 
+@pytest.mark.parametrize("asked_first", [False, True])
+def test_a_model_that_grew_learns_from_the_peaks_it_had_forecast_before(*, asked_first: bool) -> None:
+    small, large = HostLoadModel(3, horizons=(1, 12)), HostLoadModel(5, horizons=(1, 12))
+    series = loads(3)
+    for values in series[:30]:
+        small.record(values)
+        large.record(widened(values, 5))
+    if asked_first:
+        small.forecast(12)
+    grown = small.grown(5)
+    for values in series[30:50]:
+        for one in (grown, large):
+            one.record(widened(values, 5))
+        np.testing.assert_allclose(grown.quantiles(12), large.quantiles(12), rtol=1e-12)
+
+
 def test_a_grown_model_keeps_its_fitted_parameters_and_gives_newcomers_the_defaults() -> None:
     fitted = stacked([ArmaFit((0.5, 0.2), (0.1,), 0.4)], ArmaParameters.default(1))
     model = HostLoadModel(1, parameters=fitted)
