@@ -117,7 +117,7 @@ interference: setup ## Measure memcached beside batch on a real node, 20 minutes
 
 # Exit code 77: atheris has no wheel for this Python, as was said in one line.
 SECONDS_FUZZ = $(or $(SECONDS),60)
-fuzz: setup ## Fuzz every parser of untrusted text, guided by coverage (SECONDS=N in all)
+fuzz: setup ## Fuzz every parser of untrusted text, guided by coverage (SECONDS=N, shared by all, one a core at a time)
 	@$(BIN)/python tests/fuzz/fuzz.py $(SECONDS_FUZZ); code=$$?; if [ $$code = 77 ]; then exit 0; else exit $$code; fi
 
 # Each step runs whatever became of those before; what failed is named at the end, with exit code 1. test-node comes
