@@ -38,6 +38,8 @@ KEPT_SEQUENCES: Final = 200
 WATCHES: Final = 60
 """From versions on the way; chosen: a few seconds, all of them at once."""
 
+pytestmark = pytest.mark.alone  # what the calls changed is watched in the end, and kube-apiserver keeps it for 75 s
+
 
 class Pair:
     """A real server without controllers, which would answer in their own time, and the emulator."""
