@@ -28,12 +28,16 @@ setup: $(STAMP) ## Make the virtual environment with the pinned dependencies
 test: setup ## Run the test suite
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-# Exit code 77: this machine neither has the programs nor can build them, as was said in one line. One worker: some of
-# these tests hold the operator to seconds.
+# Exit code 77: this machine neither has the programs nor can build them, as was said in one line. Two workers, each with
+# control planes of its own, since most of these tests wait; then, one by one, those that hold somebody to seconds.
+# Exit code 5: ARGS left nothing to that half.
+ON_REAL = -m pytest tests/e2e tests/real --ignore tests/real/cluster_api --server real -rs
 test-real: setup ## Run the end-to-end tests and more on a real Kubernetes API server (built with Go, once, if there is none)
 	@$(BIN)/python tests/controlplane/binaries.py >/dev/null; code=$$?; \
 	  if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; \
-	  $(BIN)/python -m pytest tests/e2e tests/real --ignore tests/real/cluster_api --server real -rs $(ARGS)
+	  $(BIN)/python $(ON_REAL) -n 2 --dist loadfile --no-loadscope-reorder -m "not alone" $(ARGS); together=$$?; \
+	  $(BIN)/python $(ON_REAL) -m alone $(ARGS); alone=$$?; \
+	  if [ $$together = 5 ] || { [ $$together = 0 ] && [ $$alone != 5 ]; }; then exit $$alone; fi; exit $$together
 
 # Apart from test-real, which skips them where Kueue is not built: that takes five minutes of processor time more.
 test-kueue: setup ## Run Jobs through quotas of the real Kueue (built with Go, once, from its module)
@@ -117,7 +121,7 @@ interference: setup ## Measure memcached beside batch on a real node, 20 minutes
 
 # Exit code 77: atheris has no wheel for this Python, as was said in one line.
 SECONDS_FUZZ = $(or $(SECONDS),60)
-fuzz: setup ## Fuzz every parser of untrusted text, guided by coverage (SECONDS=N in all)
+fuzz: setup ## Fuzz every parser of untrusted text, guided by coverage (SECONDS=N, shared by all, one a core at a time)
 	@$(BIN)/python tests/fuzz/fuzz.py $(SECONDS_FUZZ); code=$$?; if [ $$code = 77 ]; then exit 0; else exit $$code; fi
 
 # Each step runs whatever became of those before; what failed is named at the end, with exit code 1. test-node comes

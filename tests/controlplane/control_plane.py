@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import secrets
 import socket
 import time
@@ -271,13 +272,15 @@ def control_plane(binaries: Binaries, folder: Path, *, fsync: bool = False) -> I
 
 
 def free_port() -> int:
-    """Return a port of the loopback address that nobody listens on now.
+    """Return a port of the loopback address that nobody listens on now, and that no other worker of the tests is given.
 
     Below those that Linux gives to connections as their own end (from 32,768): one of these may be taken again before
     whoever asked for it listens there.
     """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     while True:
-        port = 20_000 + secrets.randbelow(12_000)
+        port = 20_000 + workers * secrets.randbelow(12_000 // workers) + worker
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind((LOOPBACK, port))
             return port

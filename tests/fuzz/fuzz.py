@@ -1,9 +1,9 @@
 """Coverage-guided fuzzing of every parser of untrusted text: ``python tests/fuzz/fuzz.py SECONDS [TARGET ...]``.
 
-Each target runs in a process of its own for its share of the seconds, with a corpus outside of the repository
-(COTIDE_FUZZ_CORPUS, else a temporary folder). A target that raises anything but its own error, takes more than a second
-for an input of at most 64 KB, or more than 2 GB, ends the run with its input named. Exit code 77 where there is no
-atheris for this Python.
+Each target runs in a process of its own for its share of the seconds, as many at a time as there are cores, with a
+corpus outside of the repository (COTIDE_FUZZ_CORPUS, else a temporary folder). A target that raises anything but its
+own error, takes more than a second for an input of at most 64 KB, or more than 2 GB, fails the run with its input
+named. Exit code 77 where there is no atheris for this Python.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -65,6 +67,14 @@ def _rounds(name: str, corpora: Path, seconds: float, scratch: Path) -> subproce
             return done
 
 
+def side_by_side(
+    names: Sequence[str], corpora: Path, seconds: float, scratch: Path
+) -> Iterator[subprocess.CompletedProcess[str]]:
+    """Yield what became of each target, in their order, while a process a core goes on with those to come."""
+    with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+        yield from threads.map(lambda name: _rounds(name, corpora, seconds, scratch), names)
+
+
 def main(arguments: list[str]) -> int:
     """Share the seconds among the targets."""
     try:
@@ -89,7 +99,7 @@ def main(arguments: list[str]) -> int:
         corpus.mkdir(parents=True, exist_ok=True)
         for number, seed in enumerate(TARGETS[name][1]):
             (corpus / f"seed-{number}").write_bytes(seed)
-        done = _rounds(name, corpora, seconds / len(names), scratch)
+    for name, done in zip(names, side_by_side(names, corpora, seconds / len(names), scratch), strict=True):
         sys.stderr.write(f"{name}: {'nothing found' if done.returncode == 0 else 'FOUND'}\n")
         if done.returncode:
             failed.append(name)

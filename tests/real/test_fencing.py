@@ -9,6 +9,7 @@ import signal
 from datetime import datetime
 from typing import Any
 
+import pytest
 from real_cluster import RealCluster
 
 from cotide_kube.answers import ApiError
@@ -19,6 +20,8 @@ concurrentBinds: 2
 leaderElection: {leaseDurationSeconds: 4, renewDeadlineSeconds: 3, retryPeriodSeconds: 0.5}
 """
 PODS = 400
+
+pytestmark = pytest.mark.alone  # who leads renews within three seconds, in the midst of all these pods
 
 
 def writes(cluster: RealCluster) -> list[tuple[datetime, str, str, int]]:

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from typing import Any
 
+import pytest
 from manifests import our_pod_manifest
 from processes import Process
 from real_cluster import RealCluster
@@ -15,6 +16,8 @@ from real_cluster import RealCluster
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/cotide-system/leases/cotide-operator"
 CLEAN_SECONDS, KILLED_SECONDS = 2.0, 15.0
 """How long nobody may decide after a clean stop and after a SIGKILL, with the settings that deploy/ ships."""
+
+pytestmark = pytest.mark.alone  # two of them
 
 
 def bindings(cluster: RealCluster) -> Counter[str]:

@@ -188,9 +188,10 @@ class Caller:
             code, body = self.send("GET", f"{path}&continue={token}")
 
     def watched(self, kind: str, since: str, seconds: int) -> dict[str, list[tuple[str, Json]]]:
-        """Return the events of a kind since a version, by namespace."""
+        """Return the events of a kind since a version, by namespace; by a connection of its own."""
+        apart = Caller(self.url, self.namespace, self.context)
         path = f"{BASES[kind]}/{kind}?watch=1&resourceVersion={since}&timeoutSeconds={seconds}"
-        _, body = self.send("GET", path)
+        _, body = apart.send("GET", path)
         lines = body["text"].splitlines() if "text" in body else [json.dumps(body)] if body else []
         found: dict[str, list[tuple[str, Json]]] = {}
         last: dict[tuple[str, str], Json] = {}
