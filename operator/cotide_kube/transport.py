@@ -23,7 +23,7 @@ import aiohttp
 from yarl import URL
 
 from cotide_core.errors import ClusterError
-from cotide_kube.answers import ApiError, read_status, retry_after
+from cotide_kube.answers import ANSWER_BYTES, AnswerTooLargeError, ApiError, read_status, retry_after
 from cotide_kube.backoff import Backoff
 from cotide_kube.connection_faults import why_unreachable
 from cotide_kube.credentials import Credentials
@@ -172,6 +172,8 @@ class Transport:
                 ) as response:
                     answer, code = await _read(response), response.status
                     wait = retry_after(response.headers.get("Retry-After")) if code >= 400 else None
+            except AnswerTooLargeError as error:
+                raise ClusterError(f"{self.credentials.described} {error} ({method} {path})") from error
             except (aiohttp.ClientError, OSError) as error:  # time-outs are OSErrors
                 # Refused connections never carried the request; all else may have been carried out.
                 sent = not isinstance(error, aiohttp.ClientConnectorError)
@@ -240,11 +242,12 @@ class Transport:
             if response.status < 300:
                 return response
             async with response:
-                body = await response.read()
+                body = await _body(response)
             if response.status == 401 and not last:
                 self.credentials.token.forget()
                 continue
-            raise ApiError(response.status, *read_status(response.status, body), f"watch {path}")
+            told = read_status(response.status, body)
+            raise ApiError(response.status, *told, f"watch {path}", self.credentials.described)
         raise AssertionError("unreachable: the last try returns or raises")
 
     def _opened(self, session: aiohttp.ClientSession | None) -> aiohttp.ClientSession:
@@ -271,10 +274,7 @@ class Transport:
         return why_unreachable(error, self.credentials.server, self._timeout.total)
 
     def _unreachable(self, method: str, path: str, error: Exception) -> ClusterError:
-        server = f"the API server {self.credentials.server}"
-        if self.credentials.origin:
-            server += f" ({self.credentials.origin})"
-        return ClusterError(f"{server} is unreachable: {self._why(error)} ({method} {path})")
+        return ClusterError(f"{self.credentials.described} is unreachable: {self._why(error)} ({method} {path})")
 
 
 def _session(tls: ssl.SSLContext | None, limit: int) -> aiohttp.ClientSession:
@@ -289,13 +289,34 @@ def _session(tls: ssl.SSLContext | None, limit: int) -> aiohttp.ClientSession:
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
     """Return the body, unpacked in a thread in one go: as it came, in pieces, it would hold up everything else."""
-    body = await response.read()
+    body = await _body(response)
     if response.headers.get("Content-Encoding", "identity") == "identity":
         return body
     try:
         return await asyncio.to_thread(_unpacked, body)
     except (OSError, EOFError, zlib.error) as error:
         raise aiohttp.ClientPayloadError(f"its answer can't be unpacked: {error}") from error
+
+
+async def _body(response: aiohttp.ClientResponse) -> bytes:
+    """Return the body as it came.
+
+    Raises
+    ------
+    AnswerTooLargeError
+        When it is larger than `ANSWER_BYTES`; no more of it is read.
+    """
+    size = response.content_length
+    if size is not None and size <= ANSWER_BYTES:
+        return await response.read()
+    read = 0 if size is None else size
+    pieces: list[bytes] = []
+    while read <= ANSWER_BYTES:
+        if not (piece := await response.content.readany()):
+            return b"".join(pieces)
+        pieces.append(piece)
+        read += len(piece)
+    raise AnswerTooLargeError
 
 
 def _unpacked(body: bytes) -> bytes:

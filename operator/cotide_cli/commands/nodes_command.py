@@ -7,13 +7,13 @@ Called by `main`. Parses the options, then hands over to `cotide_sim.kubelets.fl
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 import re
 import signal
 import sys
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,10 +21,11 @@ import click
 
 from cotide_cli.inputs.host_option import host
 from cotide_cli.option_groups import GroupedCommand, grouped, option_group
-from cotide_core.errors import InputError
+from cotide_core.errors import ClusterError, InputError
 from cotide_core.units import CPU, MEMORY, resource_amount
 
 if TYPE_CHECKING:
+    from cotide_kube.client import KubeClient
     from cotide_kube.credentials import Credentials
     from cotide_kube.objects import TaintObject
     from cotide_sim.interference.model import Interference
@@ -196,14 +197,12 @@ def _event_loop_run(credentials: Credentials, settings: FleetSettings) -> None:
 
 
 async def _run(credentials: Credentials, settings: FleetSettings) -> None:
-    from cotide_kube.answers import ApiError
     from cotide_kube.client import ANSWER_SECONDS, KubeClient
     from cotide_sim.kubelets.fleet import Fleet
 
     # Later a server may be away for minutes; one that is silent at the start is told while somebody looks.
     async with KubeClient(credentials, timeout_seconds=ANSWER_SECONDS, asks_silence_again=False) as first:
-        with contextlib.suppress(ApiError):
-            await first.request("GET", "/version")
+        await _greet(first)
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -214,6 +213,26 @@ async def _run(credentials: Credentials, settings: FleetSettings) -> None:
             await fleet.run(stop)
         finally:
             telling.cancel()
+
+
+async def _greet(client: KubeClient) -> None:
+    """Ask an API server for its version; one that does not tell it to us may be one.
+
+    Raises
+    ------
+    ClusterError
+        When it does not answer, not to us, or not as one does.
+    """
+    from cotide_kube.answers import ApiError
+
+    try:
+        told = await client.get("/version")
+    except ApiError as error:
+        if error.status == HTTPStatus.UNAUTHORIZED:
+            raise
+        return
+    if not isinstance(told.get("gitVersion"), str):
+        raise ClusterError(f"{client.credentials.described} tells no version that one has; is it one?")
 
 
 async def _tell(fleet: Fleet) -> None:
