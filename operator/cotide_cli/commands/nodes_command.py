@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from cotide_sim.kubelets.node_objects import NodeShape
 
 _PREFIX = re.compile(r"[a-z0-9]([a-z0-9.-]*)")
+MODEL_MOST = 64 << 20
+"""Bytes of a saved model of interference (chosen: a thousand times one)."""
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -270,6 +272,7 @@ def _taint(text: str) -> TaintObject:
 
 def _interference(text: str) -> Interference:
     from cotide_sim.interference.model import GeneratedInterference, MeasuredInterference, interference_from_json
+    from cotide_sim.traces.bounded_text import read_bounded
 
     if text == "generated":
         return GeneratedInterference()
@@ -277,6 +280,6 @@ def _interference(text: str) -> Interference:
     if kind == "measured" and directory:
         return MeasuredInterference.from_directory(Path(directory))
     try:
-        return interference_from_json(Path(text).read_text(encoding="utf-8"), file=text)
+        return interference_from_json(read_bounded(Path(text), MODEL_MOST).decode("utf-8"), file=text)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"can't be read: {error}", file=text, field="--interference") from error

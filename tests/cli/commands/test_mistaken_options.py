@@ -138,6 +138,7 @@ def test_what_is_missing_or_no_file_is_said_in_one_sentence_before_work_begins(
 
 ENDLESS = "/dev/zero"
 """Stands for files that are far too large: a reader that takes all of it never ends."""
+LONG_LINE = "has a line of more than 16 MiB, of which no more is read"
 
 
 @pytest.mark.parametrize(
@@ -153,13 +154,54 @@ ENDLESS = "/dev/zero"
         (("replay", ENDLESS), NO_LEDGER),
         (("report", ENDLESS), NO_LEDGER),
         (("train", "qos", "--out", "none", "--ledger", ENDLESS), NO_LEDGER),
+        (("train", "qos", "--out", "none", "--samples", ENDLESS), LONG_LINE),
+        (("train", "completion", "--out", "none", "--samples", ENDLESS), LONG_LINE),
+        (("evaluate", "qos", "--samples", ENDLESS), LONG_LINE),
+        (("experiment", "run-times", ENDLESS), LONG_LINE),
+        (("experiment", "offline", "--trace", ENDLESS), LONG_LINE),
+        (("experiment", "host-load", "--series", ENDLESS), LONG_LINE),
+        (("experiment", "joint", "--journal", ENDLESS), "is no file, but a device or a pipe; name a file"),
+        (("lab", "report", "--journal", ENDLESS), "is no file, but a device or a pipe; name a file"),
+        (("lab", "run", "--task", "run-time", "--journal", "none", "--data", ENDLESS), "so write it to a file"),
+        (("nodes", "--interference", ENDLESS), "has more than 64 MiB, of which no more is read"),
     ],
 )
 def test_a_file_that_is_far_too_large_is_not_read_to_its_end(
     arguments: tuple[str, ...], sentence: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert ended(monkeypatch, *arguments) == 2
-    assert capfd.readouterr().err.rstrip().endswith(f"cotide: {ENDLESS}: {sentence}")
+    said = capfd.readouterr().err.rstrip()
+    assert f"cotide: {ENDLESS}:" in said.splitlines()[-1]
+    assert said.endswith(sentence)
+
+
+@pytest.mark.parametrize("option", ["demand", "prices", "state"])
+def test_a_file_of_place_that_is_far_too_large_is_not_read_to_its_end(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    centre = "{name: east, context: a, servers: 4, delays: {all: 0.08}}"
+    (tmp_path / "place.yaml").write_text(f"deployment: web\ndelaySeconds: 1\nserviceRate: 50\ncentres: [{centre}]\n")
+    files = {"demand": "all\n9\n", "prices": "east\n1\n", "state": "[]"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    given = {name: ENDLESS if name == option else str(tmp_path / name) for name in files}
+    options = [part for name, path in given.items() for part in (f"--{name}", path)]
+    assert ended(monkeypatch, "place", str(tmp_path / "place.yaml"), *options, "--kubeconfig", "none") == 2
+    said = capfd.readouterr().err
+    assert said.startswith(f"cotide: {ENDLESS}")
+    assert "of which no more is read" in said
+
+
+def test_a_history_of_capacity_that_is_far_too_large_is_not_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kind = '{name: small, cpu: "4", memory: 8Gi, count: 10, idleWatts: 60, peakWatts: 150}'
+    (tmp_path / "c.yaml").write_text(
+        "apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\n"
+        f'provisioning:\n  machineTypes: [{kind}]\n  actuator: {{command: ["true"]}}\n'
+    )
+    assert ended(monkeypatch, "capacity", "--config", f"{tmp_path}/c.yaml", "--history", ENDLESS) == 2
+    assert capfd.readouterr().err == f"cotide: {ENDLESS}:1: {LONG_LINE}\n"
 
 
 def test_a_page_that_can_not_be_written_is_told_before_the_demo_begins(
