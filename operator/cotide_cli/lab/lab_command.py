@@ -17,7 +17,7 @@ import click
 
 from cotide_cli.inputs.execution_options import ExecutionOptions, execution_options
 from cotide_cli.option_groups import GroupedCommand, grouped, option_group
-from cotide_cli.printing import as_text, made, print_lines, progress_bar
+from cotide_cli.printing import as_text, made, print_figures, print_lines, progress_bar
 from cotide_core.errors import InputError
 from cotide_core.units import counted
 
@@ -218,7 +218,7 @@ def _print(tables: list[Table], ranks: list[Ranks]) -> None:
             cells = [f"{row.figures[name]:.4g}" if name in row.figures else "-" for name in names]
             cells += [f"{row.costs[name]:{COSTS[name][1]}}" if name in row.costs else "-" for name in costs]
             lines.append([row.predictor, *cells])
-        print_lines(lines)
+        print_figures(lines)
         for name, why in table.missing:
             click.echo(f"  {name}: {why}")
         click.echo(f"  {table.sentence}\n")

@@ -12,7 +12,7 @@ import hashlib
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, AnyStr, Final
+from typing import Final, Protocol, TypeVar
 
 from cotide_core.errors import InputError
 
@@ -28,9 +28,20 @@ LEDGER_LINE_MOST: Final = 256 << 20
 UNREAD: Final = "of which no more is read"
 
 
+Text_co = TypeVar("Text_co", str, bytes, covariant=True)
+
+
+class Readable(Protocol[Text_co]):
+    """Any open file, of text or of bytes, packed or not."""
+
+    def readline(self, size: int, /) -> Text_co:
+        """Return the rest of the line, as much of it as was asked for at most; empty at the end."""
+        ...
+
+
 def bounded_lines(
-    stream: IO[AnyStr], file: str, most: int = TABLE_MOST, line_most: int = LINE_MOST
-) -> Iterator[AnyStr]:
+    stream: Readable[Text_co], file: str, most: int = TABLE_MOST, line_most: int = LINE_MOST
+) -> Iterator[Text_co]:
     """Yield the lines of a stream, each with its end.
 
     Parameters
