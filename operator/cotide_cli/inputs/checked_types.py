@@ -112,9 +112,9 @@ def check_output(path: Path, option: str | None) -> None:
             raise InputError(f"{_short(path)} is a folder; name a file", field=option)
         if not path.parent.is_dir():
             raise InputError(f"there is no folder {_short(path.parent)}", field=option)
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise InputError(f"{_short(path)} can't be written here; name another file", field=option)
         if path.exists():
-            if not os.access(path, os.W_OK):
-                raise InputError(f"{_short(path)} can't be written here; name another file", field=option)
             return
         # A folder that says it may be written to may be full, or take no files at all, as those of the kernel.
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))

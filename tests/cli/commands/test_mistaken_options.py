@@ -130,6 +130,10 @@ def test_what_is_missing_or_no_file_is_said_in_one_sentence_before_work_begins(
             f"{tmp_path}",
         ): "is a folder without a ledger.jsonl; name a trace file, or a ledger's folder",
         ("simulate", "--generate", "lublin", "--report", f"{tmp_path}/no/r.html"): f"there is no folder {tmp_path}/no",
+        ("simulate", "--generate", "lublin", "--report", "/proc/r.html"): "can't be written: no such file or directory",
+        ("evaluate", "qos", "--page", f"{tmp_path}/no/r.html"): f"--page: there is no folder {tmp_path}/no",
+        ("evaluate", "qos", "--ledger", "/dev/null"): "/dev/null: the ledger is empty",
+        ("train", "qos", "--out", "none", "--ledger", "/dev/null"): "/dev/null: the ledger is empty",
     }
     for arguments, sentence in said.items():
         assert ended(monkeypatch, *arguments) == 2
