@@ -22,6 +22,7 @@ import click
 from cotide_cli.inputs.host_option import host
 from cotide_cli.option_groups import GroupedCommand, grouped, option_group
 from cotide_core.errors import ClusterError, InputError
+from cotide_core.limits import EPOCH_MOST, INT32_MOST
 from cotide_core.units import CPU, MEMORY, resource_amount
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from cotide_sim.kubelets.node_objects import NodeShape
 
 _PREFIX = re.compile(r"[a-z0-9]([a-z0-9.-]*)")
+SPEED_LEAST, SPEED_MOST = 1e-6, 1e6
+"""Simulated seconds per second (chosen: eleven days in a second, and the other way round)."""
 MODEL_MOST = 64 << 20
 """Bytes of a saved model of interference (chosen: a thousand times one)."""
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -91,7 +94,9 @@ class MetricsOptions:
     grouped("--count", default=3, show_default=True, type=click.IntRange(1, 5000), help="How many nodes."),
     grouped("--cpu", default="8", show_default=True, metavar="QUANTITY", help="CPU of each node."),
     grouped("--memory", default="32Gi", show_default=True, metavar="QUANTITY", help="Memory of each node."),
-    grouped("--pods", default=110, show_default=True, type=click.IntRange(1), help="Pods that fit on each node."),
+    grouped(
+        "--pods", default=110, show_default=True, type=click.IntRange(1, INT32_MOST), help="Pods that fit on each node."
+    ),
     grouped("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label of every node; repeat for more."),
     grouped("--taint", "taints", multiple=True, metavar="KEY=VALUE:EFFECT", help="Taint of every node; repeat."),
     grouped("--name-prefix", default="fake-", show_default=True, help="Nodes are PREFIX0, PREFIX1, ..."),
@@ -157,8 +162,12 @@ def command(
     )
     if not (math.isfinite(time.speed) and time.speed > 0):
         raise InputError(f"{time.speed:g} is no speed-up: it must be a number above 0", field="--speed")
-    if time.origin_seconds is not None and not math.isfinite(time.origin_seconds):
-        raise InputError(f"{time.origin_seconds:g} is no epoch second", field="--origin-seconds")
+    if not SPEED_LEAST <= time.speed <= SPEED_MOST:
+        words = f"{time.speed:g} is no speed that pods can be run at; {SPEED_LEAST:g} to {SPEED_MOST:g}"
+        raise InputError(words, field="--speed")
+    if time.origin_seconds is not None and not 0 <= time.origin_seconds <= EPOCH_MOST:
+        words = f"{time.origin_seconds:g} is no epoch second from 1970 to the year 9999"
+        raise InputError(words, field="--origin-seconds")
     if _PREFIX.fullmatch(nodes.name_prefix) is None:
         raise InputError(f"{nodes.name_prefix!r} can't begin a node's name (a-z, 0-9, - and .)", field="--name-prefix")
     settings = FleetSettings(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cotide_cli.commands.simulate_output import document, print_table, progress_bar
-from cotide_cli.inputs.checked_types import check_output
+from cotide_cli.inputs.checked_types import SEED, check_output
 from cotide_cli.inputs.finite_range import FiniteRange
 from cotide_cli.inputs.machine_input import check_machine_options, on_machines, replay_on_machines
 from cotide_cli.inputs.row_options import RowOptions, row_options
@@ -108,7 +108,7 @@ class FileOptions:
     grouped("--load", type=float, help="Share of the machine that generated jobs fill; default: the generator's."),
     grouped(
         "--seed",
-        type=click.IntRange(min=0),
+        type=SEED,
         default=0,
         show_default=True,
         help="Of generated jobs, trees, drawn weeks, drawn machines and drawn orders.",

@@ -20,6 +20,8 @@ SPEED_MOST: Final = 60.0
 PAGE: Final = Path("cotide-demo.html")
 LEAST_SECONDS: Final = 10.0
 """Chosen: with less wall-clock time a policy has placed next to nothing."""
+MOST_SECONDS: Final = 604_800.0
+"""Chosen: all arrivals are drawn before the first policy runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,10 @@ def checked(options: DemoOptions) -> DemoOptions:
         raise InputError(f"{options.seconds:g} is no number of seconds", field="--seconds")
     if options.seconds < LEAST_SECONDS:
         raise InputError(f"{options.seconds:g} is too short; {LEAST_SECONDS:g} is the least", field="--seconds")
+    if options.seconds > MOST_SECONDS:
+        raise InputError(
+            f"{options.seconds:g} is too long; {MOST_SECONDS:,.0f}, a week, is the most", field="--seconds"
+        )
     if not 1 <= options.nodes <= 2000:
         raise InputError(f"{options.nodes} nodes: choose 1 to 2000", field="--nodes")
     if not 1.0 <= options.speed <= SPEED_MOST:

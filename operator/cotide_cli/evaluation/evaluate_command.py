@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from cotide_cli.evaluation import asking, score_rows, score_table
-from cotide_cli.inputs.checked_types import OutputFile
+from cotide_cli.inputs.checked_types import REPEATS, SEED, OutputFile
 from cotide_cli.inputs.sample_options import SampleOptions, sample_options
 from cotide_cli.option_groups import GroupedCommand, grouped, option_group
 from cotide_cli.printing import as_text, made, output_option
@@ -46,7 +46,7 @@ class ScoreOptions:
     "Splits",
     "parted",
     SplitOptions,
-    grouped("--splits", type=click.IntRange(min=1), default=10, show_default=True, help="Random 3:1 splits."),
+    grouped("--splits", type=REPEATS, default=10, show_default=True, help="Random 3:1 splits."),
     grouped(
         "--split",
         "split_by",
@@ -56,7 +56,7 @@ class ScoreOptions:
         help="cell: repetitions of a cell stay on one side.",
     ),
     grouped("--unseen", is_flag=True, help="Train on the other tables of --data and score each as a whole."),
-    grouped("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the splits."),
+    grouped("--seed", type=SEED, default=0, show_default=True, help="Seed of the splits."),
 )
 @option_group(
     "Scores",

@@ -17,6 +17,8 @@ from cotide_core.consolidation.removal.drain_plan import Emptying
 from cotide_core.consolidation.removal.watching import Acts, GivenBack
 from cotide_core.recording.ledger import NO_LEDGER
 
+NO_EPOCH = "is no epoch second from 1970 to the year 9999"
+
 
 def ended(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.setattr(sys, "argv", ["cotide", *arguments])
@@ -39,6 +41,10 @@ def ended(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
         (("simulate", "--generate", "synth1", "--report", "/"), "--report: / is a folder; name a file"),
         (("simulate", "--generate", "synth1", "--swf", "/dev/null"), "--swf: /dev/null is a file; name a folder"),
         (("nodes", "--speed", "nan"), "--speed: nan is no speed-up: it must be a number above 0"),
+        (("nodes", "--speed", "1e308"), "--speed: 1e+308 is no speed that pods can be run at; 1e-06 to 1e+06"),
+        (("nodes", "--origin-seconds", "1e308"), f"--origin-seconds: 1e+308 {NO_EPOCH}"),
+        (("nodes", "--origin-seconds", "-1"), f"--origin-seconds: -1 {NO_EPOCH}"),
+        (("demo", "--seconds", "1e308"), "--seconds: 1e+308 is too long; 604,800, a week, is the most"),
     ],
 )
 def test_what_is_no_number_is_refused_before_anything_starts(
@@ -261,6 +267,33 @@ def test_what_no_pod_can_be_called_is_refused_before_anybody_is_asked(
 ) -> None:
     assert ended(monkeypatch, "explain", "pod", name, "--kubeconfig", "none") == 2
     assert "is no name that an object can have" in capfd.readouterr().err
+
+
+HUGE = "1" + "0" * 30
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train", "qos", "--out", "none", "--seed", HUGE),
+        ("train", "qos", "--out", "none", "--limit-ms", "1e308"),
+        ("evaluate", "qos", "--seed", HUGE),
+        ("evaluate", "qos", "--splits", HUGE),
+        ("evaluate", "qos", "--limit-ms", "1e308"),
+        ("simulate", "--generate", "lublin", "--seed", HUGE),
+        ("demo", "--seed", HUGE),
+        (*PROFILE, "--seed", HUGE),
+        (*PROFILE, "--limit-ms", "1e308"),
+        ("sweep", "--results", "none", "--workers", HUGE),
+        ("lab", "run", "--task", "run-time", "--journal", "none", "--workers", HUGE),
+        ("nodes", "--pods", HUGE),
+    ],
+)
+def test_what_is_beyond_all_bounds_is_refused_before_anything_starts(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(monkeypatch, *arguments) == 2
+    assert f"Invalid value for '{arguments[-2]}'" in capfd.readouterr().err
 
 
 def test_versions_are_printed_in_each_form(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
