@@ -138,8 +138,8 @@ class KubeClient:
         outcome = await self._transport.send(asked, may_repeat=may_repeat, fence=fence, compressed=compressed)
         if outcome.code < 300:
             return outcome.body
-        told = read_status(outcome.code, outcome.body)
-        raise ApiError(outcome.code, *told, f"{method} {path}", self.credentials.described)
+        reason = read_status(outcome.code, outcome.body)
+        raise ApiError(outcome.code, *reason, f"{method} {path}", self.credentials.described)
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> Object:
         """Return one object."""

@@ -246,8 +246,8 @@ class Transport:
             if response.status == 401 and not last:
                 self.credentials.token.forget()
                 continue
-            told = read_status(response.status, body)
-            raise ApiError(response.status, *told, f"watch {path}", self.credentials.described)
+            reason = read_status(response.status, body)
+            raise ApiError(response.status, *reason, f"watch {path}", self.credentials.described)
         raise AssertionError("unreachable: the last try returns or raises")
 
     def _opened(self, session: aiohttp.ClientSession | None) -> aiohttp.ClientSession:

@@ -237,12 +237,12 @@ async def _greet(client: KubeClient) -> None:
     from cotide_kube.answers import ApiError
 
     try:
-        told = await client.get("/version")
+        version = await client.get("/version")
     except ApiError as error:
         if error.status == HTTPStatus.UNAUTHORIZED:
             raise
         return
-    if not isinstance(told.get("gitVersion"), str):
+    if not isinstance(version.get("gitVersion"), str):
         raise ClusterError(f"{client.credentials.described} tells no version that one has; is it one?")
 
 
