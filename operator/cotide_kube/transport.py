@@ -23,6 +23,7 @@ import aiohttp
 from yarl import URL
 
 from cotide_core.errors import ClusterError
+from cotide_core.limits import LINE_BYTES
 from cotide_kube.answers import ANSWER_BYTES, AnswerTooLargeError, ApiError, read_status, retry_after
 from cotide_kube.backoff import Backoff
 from cotide_kube.connection_faults import why_unreachable
@@ -38,6 +39,8 @@ RETRY_AFTER_CAP_SECONDS: Final = 30.0
 """A server that asks for more than this is treated as if it had asked for this; chosen."""
 UNPACKED_AT_ONCE: Final = 64 * 1024 * 1024
 """Most room that is made beforehand for what an answer says to unpack to; chosen: a page of pods of 32 kB."""
+UNENDED_BYTES: Final = 2 * LINE_BYTES
+"""Of a line of a watch whose end has not come; one that has ended is measured by whoever decodes it (chosen)."""
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _PASSING: Final = frozenset({500, 502, 503, 504})
 """Answers that a moment later may be different."""
@@ -211,7 +214,8 @@ class Transport:
         ApiError
             When the server refuses the watch.
         ClusterError
-            When the connection fails, or nothing came for ``silence_seconds``: it may be dead without telling.
+            When the connection fails, a line does not end, or nothing came for ``silence_seconds``: it may be dead
+            without telling.
         """
         query = {**params, "watch": "true"}
         try:
@@ -220,6 +224,8 @@ class Transport:
                 async for chunk in response.content.iter_any():
                     lines = (rest + chunk).split(b"\n")
                     rest = lines.pop()
+                    if len(rest) > UNENDED_BYTES:
+                        raise ClusterError(f"watch {path}: a line goes on for more than {UNENDED_BYTES} bytes")
                     if whole := [line for line in lines if line]:
                         yield whole
         except TimeoutError as error:

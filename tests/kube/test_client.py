@@ -9,6 +9,7 @@ from aiohttp import web
 from scripted_server import QUICK, answers, hangs_up, lists, refuses, scripted_client, scripted_server
 
 from cotide_core.errors import ClusterError
+from cotide_kube import transport
 from cotide_kube.answers import ApiError
 from cotide_kube.backoff import Backoff
 from cotide_kube.client import KubeClient
@@ -181,6 +182,22 @@ async def test_what_is_no_list_is_refused_and_not_taken_for_an_empty_one(page):
         server.then(answers(200, page))
         with pytest.raises(ClusterError, match="GET /api/v1/pods is no list of objects"):
             await client.list("/api/v1/pods")
+
+
+async def test_a_line_of_a_watch_that_does_not_end_is_given_up(monkeypatch):
+    monkeypatch.setattr(transport, "UNENDED_BYTES", 100_000)
+
+    async def endless(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b"x" * 10_000)
+
+    async with scripted_client() as (server, client):
+        server.then(endless)
+        with pytest.raises(ClusterError, match="watch /api/v1/pods: a line goes on for more than 100000 bytes"):
+            async for _ in client.watch("/api/v1/pods", {}, 60.0):
+                pass
 
 
 async def test_a_list_is_fetched_in_chunks():
