@@ -139,8 +139,11 @@ def print_table(table: Table) -> None:
     if room is None or needed <= room or max(len(line[0]) for line in lines) > room // 2:
         console.print(table)
         return
+    are_left = [column.justify == "left" for column in table.columns]
+    # Columns at the left say what a row is; where none is told apart from them, the first does.
+    names = 1 if all(are_left) else max(are_left.index(False), 1)
     click.echo(str(table.title))
-    print_figures(lines, left=(0,), indent="")
+    print_figures(lines, names=names, left=range(names), indent="")
 
 
 def made() -> Made:

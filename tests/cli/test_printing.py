@@ -61,6 +61,18 @@ def test_a_table_of_figures_without_room_is_laid_out_anew(
     assert "1,000,007" in printed[-1].split()
 
 
+def test_a_row_keeps_all_its_names(screen: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    found = Table(title="what it is", box=None)
+    for column in ("workload", "algorithm"):
+        found.add_column(column)
+    for column in LINES[0][1:]:
+        found.add_column(column, justify="right")
+    found.add_row("synth1", "svf-ef", *LINES[1][1:])
+    print_table(found)
+    printed = [line.split()[:2] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert printed == [["workload", "algorithm"], ["synth1", "svf-ef"]] * 2
+
+
 def test_a_table_that_fits_is_as_it_was(screen: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     screen.setattr(printing, "screen_columns", lambda: 120)
     print_table(table("svf-ef"))
