@@ -143,7 +143,7 @@ def known_run_times_experiment(logs: tuple[Path, ...], workers: int | None, outp
             waits = [f"{row.wait_seconds:,.0f}", f"{row.wait_p99 / 3600:,.1f}", f"{row.wait_longest / 3600:,.0f}"]
             closed = "-" if row.gap_closed is None else f"{row.gap_closed:.0%}"
             lines.append([one.trace, row.known, *waits, f"{row.bounded_slowdown:,.2f}", closed])
-    print_figures(lines)
+    print_figures(lines, names=2)
     for one in results:
         click.echo(
             f"{one.trace}: the gap is from easy's {one.easy_slowdown:,.2f} to {one.plan_slowdown:,.2f}"
@@ -202,7 +202,7 @@ def _print_platform(report: platform.Report) -> None:
             figures += [f"{row.utilisation:.1%}", f"{row.all_jobs.wait_p99 / 3600:,.1f}"]
             figures += [f"{row.all_jobs.wait_longest / 3600:,.0f}", f"{row.wall_seconds:.2f}"]
             lines.append([row.policy, row.source, f"{row.accuracy:.3f}", *figures])
-        print_figures(lines)
+        print_figures(lines, names=2)
         for family, shares in log.lower.items():
             best = log.best[family]
             wait, slowdown = (f"{best[name].policy}, {best[name].source}" for name in shares)

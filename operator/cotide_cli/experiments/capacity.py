@@ -117,7 +117,7 @@ def _print_rows(trace: TraceReport) -> None:
         cells += [_spread(row.money_per_core_hour, ".4f"), f"{row.switches.mean:.0f}", f"{row.machines.mean:.0f}"]
         cells += [f"{row.delay_mean.mean:.1f}", _spread(row.delay_p95, ".0f"), _spread(row.delay_p99, ".0f")]
         lines.append([*cells, f"{row.step_seconds.mean:.3f}"])
-    print_figures(lines)
+    print_figures(lines, names=2)
 
 
 def _spread(spread: Spread, form: str) -> str:

@@ -88,7 +88,7 @@ def _print_cells(cells: Sequence[Cell]) -> None:
                 f"{cell.at_fewest:.0%}",
             ]
         )
-    print_figures(lines)
+    print_figures(lines, names=3)
     click.echo("above the least: transfer over the lower bound for as few nodes; fewest: instances with as few as any")
 
 
@@ -99,7 +99,7 @@ def _print_curves(curves: Sequence[CurvePoint]) -> None:
         for point in [point for point in curves if point.nodes_given == size][::EACH]:
             shares = (point.ronu, point.rodt, point.rodte, point.fewest)
             lines.append([str(size), str(point.drained), *(f"{share:.3f}" for share in shares)])
-    print_figures(lines)
+    print_figures(lines, names=2)
 
 
 def _print_rows(rows: Sequence[HierarchyRow]) -> None:
@@ -121,4 +121,4 @@ def _print_rows(rows: Sequence[HierarchyRow]) -> None:
                 f"{row.watts_saved:.1%}",
             ]
         )
-    print_figures(lines)
+    print_figures(lines, names=3)

@@ -83,7 +83,7 @@ def _print(rows: Sequence[TraceRow], notes: dict[str, list[str]]) -> None:
                 f"{row.kilowatt_hours:.0f}",
             ]
         )
-    print_figures(lines)
+    print_figures(lines, names=2)
     for name, found in notes.items():
         click.echo(f"{name}: {', '.join(found)}")
     click.echo("saved: node-hours below those of DMNS on requests; overloads: host-slots above capacity, as measured")

@@ -78,7 +78,7 @@ def _print_report(report: Report) -> None:
         shares = [_share(row.difference.top_share), _share(row.difference.top_of_all)]
         figures = [f"{row.jobs:,}", f"{row.mean:.4f}", off, f"{row.largest:,.1f}", f"{row.root_mean_square:.3f}"]
         lines.append([row.group, row.name, *figures, moved, *shares])
-    print_figures(lines)
+    print_figures(lines, names=2)
     click.echo(
         "  other start: jobs that start at another second than in the default; ten jobs: the share of the change that"
         " the ten jobs carry\n  which change most; of all: their share of all changes, taken absolutely; readings with"

@@ -80,7 +80,7 @@ def _print_stretch(report: Report) -> None:
     for row in report.stretch:
         averages = [f"{row.averages[name]:.1f}" for name in TABLE_3_2]
         lines.append([row.workload, row.way, *averages, f"{row.distance:.2f}", f"{row.distance_in_order:.2f}"])
-    print_figures(lines)
+    print_figures(lines, names=2)
 
 
 def _print_rows(rows: Sequence[ReadingRow]) -> None:
@@ -89,7 +89,7 @@ def _print_rows(rows: Sequence[ReadingRow]) -> None:
         spans = [_span(span) for span in (row.svf, row.figures, row.random)]
         lines.append([row.way, row.reading, *spans, f"{row.below} of {row.instances}"])
         lines[-1].append(", ".join(str(machines) for machines in row.below_on))
-    print_figures(lines)
+    print_figures(lines, names=2)
 
 
 def _span(ends: tuple[float, float] | None) -> str:
