@@ -9,23 +9,28 @@ import json
 import math
 import os
 import shlex
+import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import yaml
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from cotide_sim.pages.page import Made
 
 
+PIPE_WIDTH: Final = 160
+"""Columns of tables that are written to a file or a pipe, so that no cell is folded (chosen)."""
 output_option = click.option(
     "-o",
     "--output",
@@ -77,6 +82,68 @@ def print_lines(lines: Sequence[Sequence[str]]) -> None:
     for line in lines:
         cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
         click.echo("  " + "  ".join(cells).rstrip())
+
+
+def screen_columns() -> int | None:
+    """Return how many columns the screen has; None where the output goes to none, and lines are as long as they are."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def print_figures(
+    lines: Sequence[Sequence[str]], *, names: int = 1, left: Collection[int] | None = None, indent: str = "  "
+) -> None:
+    """Print rows of figures in columns of the same width; those without room on the screen go below, names anew.
+
+    No cell is cut, however narrow the screen is: half a figure is a wrong one.
+
+    Parameters
+    ----------
+    names : columns, from the left, that say what a row is.
+    left : columns whose cells begin at the same place; those of others end there. None for all.
+    """
+    widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))]
+    for shown in _fitting(widths, names, screen_columns(), len(indent)):
+        for line in lines:
+            cells = [
+                line[at].ljust(widths[at]) if left is None or at in left else line[at].rjust(widths[at]) for at in shown
+            ]
+            click.echo((indent + "  ".join(cells)).rstrip())
+
+
+def _fitting(widths: Sequence[int], names: int, room: int | None, indent: int) -> Iterator[list[int]]:
+    """Yield the columns that are shown beside each other: the names, and of the others as many as fit, one at least."""
+    head, others = list(range(names)), list(range(names, len(widths)))
+    while True:
+        shown, used = list(head), indent + sum(widths[at] + 2 for at in head)
+        while others and (len(shown) == names or room is None or used + widths[others[0]] <= room):
+            used += widths[others[0]] + 2
+            shown.append(others.pop(0))
+        yield shown
+        if not others:
+            return
+
+
+def print_table(table: Table) -> None:
+    """Print a table of rich's as it is where it fits on the screen, else its columns as `print_figures` does.
+
+    Where names take half of the screen, as sentences do, cells are folded.
+    """
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    room = screen_columns()
+    console = Console(highlight=False, width=PIPE_WIDTH if room is None else room)
+    needed = Measurement.get(console, console.options.update(max_width=PIPE_WIDTH), table).maximum
+    lines = [[str(column.header) for column in table.columns]]
+    lines += [list(row) for row in zip(*(map(str, column.cells) for column in table.columns), strict=True)]
+    if room is None or needed <= room or max(len(line[0]) for line in lines) > room // 2:
+        console.print(table)
+        return
+    are_left = [column.justify == "left" for column in table.columns]
+    # Columns at the left say what a row is; where none is told apart from them, the first does.
+    names = 1 if all(are_left) else max(are_left.index(False), 1)
+    click.echo(str(table.title))
+    print_figures(lines, names=names, left=range(names), indent="")
 
 
 def made() -> Made:

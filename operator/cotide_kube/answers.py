@@ -7,10 +7,14 @@ expected still ends as one clear line for the user.
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import Final
 
 import msgspec
 
 from cotide_core.errors import ClusterError
+
+ANSWER_BYTES: Final = 512 << 20
+"""Of one answer. Chosen: a page of 500 objects of a MiB each, or 100,000 pods of 5 kB in one piece."""
 
 
 class Status(msgspec.Struct, rename="camel", frozen=True):
@@ -49,6 +53,15 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
         return 200 <= self.code < 300
 
 
+class AnswerTooLargeError(ClusterError):
+    """An answer larger than `ANSWER_BYTES`; whoever catches it names the server before these words."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"sends an answer of more than {ANSWER_BYTES >> 20} MiB, of which no more are read; is it one?"
+        )
+
+
 class ApiError(ClusterError):
     """The API server answered a request with a refusal.
 
@@ -62,15 +75,20 @@ class ApiError(ClusterError):
         The API's sentence.
     request : str
         Method and path, for the reader.
+    server : str
+        Who answered, as a sentence names it. Told of what identity or rights are refused: with another kubeconfig or
+        context it may be another's.
     """
 
-    def __init__(self, status: int, reason: str, message: str, request: str = "") -> None:
+    def __init__(self, status: int, reason: str, message: str, request: str = "", server: str = "") -> None:
         self.status, self.reason, self.message, self.request = status, reason, message, request
         advice = {
             401: " (the credentials are not accepted: check token or certificate)",
             403: " (grant this user or service account the right: see deploy/rbac)",
         }.get(status, "")
         what = f"{request}: " if request else ""
+        if advice and server:
+            what = f"{server} refuses {request}: " if request else f"{server} refuses: "
         super().__init__(f"{what}{status} {reason}: {message}{advice}")
 
 

@@ -138,19 +138,20 @@ class KubeClient:
         outcome = await self._transport.send(asked, may_repeat=may_repeat, fence=fence, compressed=compressed)
         if outcome.code < 300:
             return outcome.body
-        raise ApiError(outcome.code, *read_status(outcome.code, outcome.body), f"{method} {path}")
+        reason = read_status(outcome.code, outcome.body)
+        raise ApiError(outcome.code, *reason, f"{method} {path}", self.credentials.described)
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> Object:
         """Return one object."""
-        return _loads(await self.request("GET", path, params=params))
+        return self._loads(await self.request("GET", path, params=params))
 
     async def create(self, path: str, body: Object, params: Mapping[str, str] | None = None) -> Object:
         """Create an object in the collection at ``path`` and return it as stored."""
-        return _loads(await self.request("POST", path, body, params))
+        return self._loads(await self.request("POST", path, body, params))
 
     async def replace(self, path: str, body: Object, params: Mapping[str, str] | None = None) -> Object:
         """Replace an object; a stale ``resourceVersion`` in it is refused with 409."""
-        return _loads(await self.request("PUT", path, body, params))
+        return self._loads(await self.request("PUT", path, body, params))
 
     async def patch(
         self, path: str, patch: Any, kind: PatchKind = "merge", params: Mapping[str, str] | None = None
@@ -164,7 +165,7 @@ class KubeClient:
             params = {"fieldManager": FIELD_MANAGER, "force": "true", **(params or {})}
         may_repeat = kind != "json" or any(step.get("op") == "test" for step in patch)
         body = await self.request("PATCH", path, patch, params, PATCH_TYPES[kind], idempotent=may_repeat)
-        return _loads(body)
+        return self._loads(body)
 
     async def patch_blindly(self, path: str, patch: Any, kind: PatchKind = "merge") -> None:
         """Patch an object and don't read what it is then: it may be one that can't be read."""
@@ -182,7 +183,7 @@ class KubeClient:
             options["preconditions"] = {"uid": uid}
         if propagation is not None:
             options["propagationPolicy"] = propagation
-        return _loads(await self.request("DELETE", path, options))
+        return self._loads(await self.request("DELETE", path, options))
 
     async def bind(
         self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
@@ -237,6 +238,11 @@ class KubeClient:
         """Return all objects of a collection, fetched in chunks.
 
         A list whose continuation grew too old (410) is taken again in one piece.
+
+        Raises
+        ------
+        ClusterError
+            When what comes is no list of objects; an answer without ``items`` is none, and not an empty one.
         """
         query = {"limit": str(chunk), **(params or {})}
         items: Objects = []
@@ -248,11 +254,31 @@ class KubeClient:
                     raise
                 query, items = dict(params or {}), []
                 continue
-            items.extend(page.get("items") or ())
+            found = page.get("items") or []  # null is how Go writes none
+            if "items" not in page or not all(map(_is_named, found)):
+                raise ClusterError(f"the answer of {self.credentials.described} to GET {path} is no list of objects")
+            items.extend(found)
             token = (page.get("metadata") or {}).get("continue")
             if not token:
                 return items
+            if not isinstance(token, str) or token == query.get("continue"):
+                raise ClusterError(f"{self.credentials.described} goes on and on with the same page of {path}")
             query["continue"] = token
+
+    def _loads(self, body: bytes) -> Object:
+        try:
+            found = orjson.loads(body)
+        except orjson.JSONDecodeError as error:
+            raise self._odd(body, "is no JSON") from error
+        if not isinstance(found, dict):
+            raise self._odd(body, "is no object")
+        for part, kinds in _PARTS.items():
+            if not isinstance(found.get(part), kinds):
+                raise self._odd(body, f"has an odd {part}")
+        return found
+
+    def _odd(self, body: bytes, what: str) -> ClusterError:
+        return ClusterError(f"the answer of {self.credentials.described} {what}: {body[:80]!r}")
 
     def watch(self, path: str, params: Mapping[str, str], silence_seconds: float) -> AsyncIterator[Lines]:
         """Yield the complete lines of a watch as they come: see `transport.Transport.watch`."""
@@ -268,17 +294,8 @@ _PARTS: dict[str, tuple[type, ...]] = {
 """What whoever asked may rely on: a proxy's page or a broken server is an error here, and not a surprise there."""
 
 
-def _loads(body: bytes) -> Object:
-    try:
-        found = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise ClusterError(f"the API server's answer is no JSON: {body[:80]!r}") from error
-    if not isinstance(found, dict):
-        raise ClusterError(f"the API server's answer is no object: {body[:80]!r}")
-    for part, kinds in _PARTS.items():
-        if not isinstance(found.get(part), kinds):
-            raise ClusterError(f"the API server's answer has an odd {part}: {body[:80]!r}")
-    return found
+def _is_named(one: Any) -> bool:
+    return isinstance(one, dict) and isinstance(metadata := one.get("metadata"), dict) and bool(metadata.get("name"))
 
 
 def _no_writes() -> None:

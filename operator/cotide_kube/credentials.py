@@ -154,6 +154,11 @@ class Credentials:
     proxy: str | None = None
     namespace: str = "default"
 
+    @property
+    def described(self) -> str:
+        """The server as sentences name it."""
+        return f"the API server {self.server}{f' ({self.origin})' if self.origin else ''}"
+
     def ssl_context(self) -> ssl.SSLContext | None:
         """Return the TLS settings for https servers, None for http.
 

@@ -32,13 +32,14 @@ class ListMetadata(msgspec.Struct, rename="camel", frozen=True):
 
 
 class _Page(msgspec.Struct, Generic[T]):
+    items: list[T]
+    """Always there: an answer without is somebody else's, and not a cluster without pods."""
     metadata: ListMetadata = ListMetadata()
-    items: list[T] = []
 
 
 class _RawPage(msgspec.Struct):
+    items: list[msgspec.Raw] | None
     metadata: ListMetadata = ListMetadata()
-    items: list[msgspec.Raw] | None = None
 
 
 class _Line(msgspec.Struct, Generic[T]):

@@ -11,6 +11,7 @@ in one sentence that names the server or the file; answers are the server's own 
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable
 from functools import partial
@@ -18,12 +19,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from urllib3 import Retry
+from urllib3 import HTTPHeaderDict, HTTPResponse, Retry
 from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError, SSLError
 from urllib3.exceptions import TimeoutError as HTTPTimeoutError
 
 from cotide_core.errors import ClusterError, InputError
-from cotide_kube.answers import ApiError, read_status
+from cotide_kube.answers import ANSWER_BYTES, AnswerTooLargeError, ApiError, read_status
 from cotide_kube.connection_faults import why_unreachable
 from cotide_kube.credentials import NO_CLUSTER, SERVICE_ACCOUNT
 from cotide_kube.kubeconfig import check_size, expanded, read
@@ -36,6 +37,9 @@ TRIES_MORE: Final = 3
 """Where a server closed the connection, or asks to be asked again (chosen: urllib3's own default)."""
 RETRY_AFTER_SECONDS: Final = 10
 """Longest pause that a server may ask for by ``Retry-After``; chosen as `READ_SECONDS`."""
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError)
+"""What a decoder raises of bytes that it can't read."""
+_PIECE_BYTES: Final = 1 << 20
 
 
 class _Tries(Retry):
@@ -115,16 +119,61 @@ def _answer(request: Callable[..., Any], server: str, method: str, url: str, **h
     """
     from kubernetes.client.exceptions import ApiException
 
+    what = f"{method} /{url.partition('://')[2].partition('/')[2].partition('?')[0]}"
     try:
         answer = request(method, url, **how)
-        _ = answer.response.data  # kept there: whoever asks for it now waits no more
+        answer.response = _whole(answer.response, (what, server))
+    except AnswerTooLargeError as error:
+        raise ClusterError(f"{server} {error} ({what})") from error
     except (HTTPError, OSError, ApiException) as error:
         if getattr(error, "status", None):  # 0 where TLS failed
             raise
         seconds = how.get("_request_timeout")
-        what = f"{method} /{url.partition('://')[2].partition('/')[2]}"
         raise ClusterError(f"{server} is unreachable: {why_unreachable(error, url, seconds)} ({what})") from error
     return answer
+
+
+class _Headers(HTTPHeaderDict):
+    """Headers of an answer: all that the official client's errors keep of it.
+
+    Attributes
+    ----------
+    asked : the request, and the server.
+    """
+
+    asked: tuple[str, ...] = ()
+
+
+def _whole(response: Any, asked: tuple[str, str]) -> HTTPResponse:
+    """Return a response whose body is there: whoever asks for it now waits no more.
+
+    Raises
+    ------
+    AnswerTooLargeError
+        When it is larger than `ANSWER_BYTES`; no more of it is read.
+    """
+    pieces: list[bytes] = []
+    left = ANSWER_BYTES
+    try:
+        for piece in response.stream(_PIECE_BYTES):
+            pieces.append(piece)
+            left -= len(piece)
+            if left < 0:
+                raise AnswerTooLargeError
+    except BaseException:
+        response.close()
+        raise
+    response.release_conn()
+    headers = _Headers(response.headers)
+    headers.asked = asked
+    return HTTPResponse(
+        io.BytesIO(b"".join(pieces)),
+        headers,
+        response.status,
+        reason=response.reason,
+        preload_content=False,
+        decode_content=False,  # that has been done
+    )
 
 
 def namespace_of(kubeconfig: str | None = None, context: str | None = None) -> str:
@@ -162,11 +211,11 @@ def ask(call: Callable[..., Any], *args: Any, seconds: float = READ_SECONDS, **k
     except ApiException as error:
         status = int(error.status or 0)
         body = error.body.encode() if isinstance(error.body, str) else b""
-        raise ApiError(status, *read_status(status, body)) from error
+        raise ApiError(status, *read_status(status, body), *getattr(error.headers, "asked", ())) from error
 
 
 def object_in(body: bytes) -> dict[str, Any]:
-    """Return the object that an API server sent; of a list its items are objects with metadata.
+    """Return the object that an API server sent; of a list its items are objects with a name.
 
     Raises
     ------
@@ -175,10 +224,31 @@ def object_in(body: bytes) -> dict[str, Any]:
     """
     try:
         answer: Any = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise ClusterError(f"the API server's answer can't be read: {error}; is it one?") from error
     if not isinstance(answer, dict) or not isinstance(items := answer.get("items") or [], list):
         raise ClusterError("the API server's answer is no object of Kubernetes; is it one?")
-    if not all(isinstance(one, dict) and isinstance(one.get("metadata"), dict) for one in items):
+    if not all(isinstance(answer.get(part), dict | None) for part in ("metadata", "spec")):
+        raise ClusterError("the API server's answer is no object of Kubernetes; is it one?")
+    if not all(map(_is_named, items)):
         raise ClusterError("the API server's answer is no list of objects of Kubernetes; is it one?")
     return answer
+
+
+def list_in(body: bytes) -> tuple[list[dict[str, Any]], str]:
+    """Return the objects of a page of a list that an API server sent, and the mark of the next page; empty for none.
+
+    Raises
+    ------
+    ClusterError
+        When it is none; an answer without ``items`` is none, and not an empty one.
+    """
+    page = object_in(body)
+    after = (page.get("metadata") or {}).get("continue") or ""
+    if "items" not in page or not isinstance(after, str):
+        raise ClusterError("the API server's answer is no list of objects of Kubernetes; is it one?")
+    return page["items"] or [], after
+
+
+def _is_named(one: Any) -> bool:
+    return isinstance(one, dict) and isinstance(metadata := one.get("metadata"), dict) and bool(metadata.get("name"))

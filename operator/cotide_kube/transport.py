@@ -23,7 +23,8 @@ import aiohttp
 from yarl import URL
 
 from cotide_core.errors import ClusterError
-from cotide_kube.answers import ApiError, read_status, retry_after
+from cotide_core.limits import LINE_BYTES
+from cotide_kube.answers import ANSWER_BYTES, AnswerTooLargeError, ApiError, read_status, retry_after
 from cotide_kube.backoff import Backoff
 from cotide_kube.connection_faults import why_unreachable
 from cotide_kube.credentials import Credentials
@@ -38,6 +39,8 @@ RETRY_AFTER_CAP_SECONDS: Final = 30.0
 """A server that asks for more than this is treated as if it had asked for this; chosen."""
 UNPACKED_AT_ONCE: Final = 64 * 1024 * 1024
 """Most room that is made beforehand for what an answer says to unpack to; chosen: a page of pods of 32 kB."""
+UNENDED_BYTES: Final = 2 * LINE_BYTES
+"""Of a line of a watch whose end has not come; one that has ended is measured by whoever decodes it (chosen)."""
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _PASSING: Final = frozenset({500, 502, 503, 504})
 """Answers that a moment later may be different."""
@@ -172,6 +175,8 @@ class Transport:
                 ) as response:
                     answer, code = await _read(response), response.status
                     wait = retry_after(response.headers.get("Retry-After")) if code >= 400 else None
+            except AnswerTooLargeError as error:
+                raise ClusterError(f"{self.credentials.described} {error} ({method} {path})") from error
             except (aiohttp.ClientError, OSError) as error:  # time-outs are OSErrors
                 # Refused connections never carried the request; all else may have been carried out.
                 sent = not isinstance(error, aiohttp.ClientConnectorError)
@@ -209,7 +214,8 @@ class Transport:
         ApiError
             When the server refuses the watch.
         ClusterError
-            When the connection fails, or nothing came for ``silence_seconds``: it may be dead without telling.
+            When the connection fails, a line does not end, or nothing came for ``silence_seconds``: it may be dead
+            without telling.
         """
         query = {**params, "watch": "true"}
         try:
@@ -218,6 +224,8 @@ class Transport:
                 async for chunk in response.content.iter_any():
                     lines = (rest + chunk).split(b"\n")
                     rest = lines.pop()
+                    if len(rest) > UNENDED_BYTES:
+                        raise ClusterError(f"watch {path}: a line goes on for more than {UNENDED_BYTES} bytes")
                     if whole := [line for line in lines if line]:
                         yield whole
         except TimeoutError as error:
@@ -240,11 +248,12 @@ class Transport:
             if response.status < 300:
                 return response
             async with response:
-                body = await response.read()
+                body = await _body(response)
             if response.status == 401 and not last:
                 self.credentials.token.forget()
                 continue
-            raise ApiError(response.status, *read_status(response.status, body), f"watch {path}")
+            reason = read_status(response.status, body)
+            raise ApiError(response.status, *reason, f"watch {path}", self.credentials.described)
         raise AssertionError("unreachable: the last try returns or raises")
 
     def _opened(self, session: aiohttp.ClientSession | None) -> aiohttp.ClientSession:
@@ -271,10 +280,7 @@ class Transport:
         return why_unreachable(error, self.credentials.server, self._timeout.total)
 
     def _unreachable(self, method: str, path: str, error: Exception) -> ClusterError:
-        server = f"the API server {self.credentials.server}"
-        if self.credentials.origin:
-            server += f" ({self.credentials.origin})"
-        return ClusterError(f"{server} is unreachable: {self._why(error)} ({method} {path})")
+        return ClusterError(f"{self.credentials.described} is unreachable: {self._why(error)} ({method} {path})")
 
 
 def _session(tls: ssl.SSLContext | None, limit: int) -> aiohttp.ClientSession:
@@ -289,13 +295,34 @@ def _session(tls: ssl.SSLContext | None, limit: int) -> aiohttp.ClientSession:
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
     """Return the body, unpacked in a thread in one go: as it came, in pieces, it would hold up everything else."""
-    body = await response.read()
+    body = await _body(response)
     if response.headers.get("Content-Encoding", "identity") == "identity":
         return body
     try:
         return await asyncio.to_thread(_unpacked, body)
     except (OSError, EOFError, zlib.error) as error:
         raise aiohttp.ClientPayloadError(f"its answer can't be unpacked: {error}") from error
+
+
+async def _body(response: aiohttp.ClientResponse) -> bytes:
+    """Return the body as it came.
+
+    Raises
+    ------
+    AnswerTooLargeError
+        When it is larger than `ANSWER_BYTES`; no more of it is read.
+    """
+    size = response.content_length
+    if size is not None and size <= ANSWER_BYTES:
+        return await response.read()
+    read = 0 if size is None else size
+    pieces: list[bytes] = []
+    while read <= ANSWER_BYTES:
+        if not (piece := await response.content.readany()):
+            return b"".join(pieces)
+        pieces.append(piece)
+        read += len(piece)
+    raise AnswerTooLargeError
 
 
 def _unpacked(body: bytes) -> bytes:

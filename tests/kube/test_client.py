@@ -9,6 +9,7 @@ from aiohttp import web
 from scripted_server import QUICK, answers, hangs_up, lists, refuses, scripted_client, scripted_server
 
 from cotide_core.errors import ClusterError
+from cotide_kube import transport
 from cotide_kube.answers import ApiError
 from cotide_kube.backoff import Backoff
 from cotide_kube.client import KubeClient
@@ -171,10 +172,38 @@ async def test_an_expired_token_is_fetched_anew_once(tmp_path):
         assert len(server.requests) == 4
 
 
+def named(name):
+    return {"metadata": {"name": name}}
+
+
+@pytest.mark.parametrize("page", [{}, {"items": [None]}, {"items": [{}]}, {"items": [{"metadata": {"name": ""}}]}])
+async def test_what_is_no_list_is_refused_and_not_taken_for_an_empty_one(page):
+    async with scripted_client() as (server, client):
+        server.then(answers(200, page))
+        with pytest.raises(ClusterError, match="GET /api/v1/pods is no list of objects"):
+            await client.list("/api/v1/pods")
+
+
+async def test_a_line_of_a_watch_that_does_not_end_is_given_up(monkeypatch):
+    monkeypatch.setattr(transport, "UNENDED_BYTES", 100_000)
+
+    async def endless(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b"x" * 10_000)
+
+    async with scripted_client() as (server, client):
+        server.then(endless)
+        with pytest.raises(ClusterError, match="watch /api/v1/pods: a line goes on for more than 100000 bytes"):
+            async for _ in client.watch("/api/v1/pods", {}, 60.0):
+                pass
+
+
 async def test_a_list_is_fetched_in_chunks():
     async with scripted_client() as (server, client):
-        server.then(lists({"n": 1}, token="more"), lists({"n": 2}))
-        assert await client.list("/api/v1/pods", {"labelSelector": "a=b,c in (d)"}) == [{"n": 1}, {"n": 2}]
+        server.then(lists(named("a"), token="more"), lists(named("b")))
+        assert await client.list("/api/v1/pods", {"labelSelector": "a=b,c in (d)"}) == [named("a"), named("b")]
         assert server.requests[1][2] == {"labelSelector": "a=b,c in (d)", "limit": "500", "continue": "more"}
 
 
@@ -217,8 +246,8 @@ async def test_a_compressed_answer_that_came_spoilt_is_asked_for_again(spoil):
 
 async def test_a_list_whose_continuation_expired_starts_over_in_one_piece():
     async with scripted_client() as (server, client):
-        server.then(lists({"n": 1}, token="more"), refuses(410, "Expired"), lists({"n": 1}, {"n": 2}))
-        assert await client.list("/api/v1/pods") == [{"n": 1}, {"n": 2}]
+        server.then(lists(named("a"), token="more"), refuses(410, "Expired"), lists(named("a"), named("b")))
+        assert await client.list("/api/v1/pods") == [named("a"), named("b")]
         assert server.requests[2][2] == {}
 
 

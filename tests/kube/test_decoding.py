@@ -1,5 +1,7 @@
 import json
 
+import msgspec
+import pytest
 from manifests import pod_manifest
 
 from cotide_kube.decoding import Bookmark, Malformed, ObjectDecoder, WatchFailed
@@ -87,6 +89,15 @@ def test_one_bad_object_does_not_spoil_a_page():
     assert [one.metadata.name for one in page.items] == ["a", "b"]
     assert [one.name for one in page.malformed] == ["shop/bad"]
     assert (page.resource_version, page.continue_token) == ("5", "more")
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"metadata": {"resourceVersion": "5"}}', b'{"items": {}}', b"[]", b"null"])
+@pytest.mark.parametrize("decoder", [PODS, ObjectDecoder(PodObject, most_bytes=1000)], ids=["fields", "any shape"])
+async def test_an_answer_without_items_is_no_list_and_not_an_empty_one(body, decoder):
+    with pytest.raises(msgspec.DecodeError):
+        decoder.page(body)
+    with pytest.raises(msgspec.DecodeError):
+        await decoder.page_in_turns(body)
 
 
 def test_an_empty_list_may_be_null():

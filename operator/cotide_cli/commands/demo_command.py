@@ -23,6 +23,7 @@ from cotide_cli.demo.preparation import prepare
 from cotide_cli.demo.stage import raised, say_to_stderr
 from cotide_cli.demo.summary import PolicyOutcome, as_data, print_tables
 from cotide_cli.demo.verdict import verdict_of
+from cotide_cli.inputs.checked_types import SEED
 from cotide_cli.printing import as_text, made, output_option
 from cotide_core.errors import CotideError, InputError
 from cotide_core.units import counted, format_seconds
@@ -33,7 +34,7 @@ from cotide_sim.workloads.scenarios import SCENARIOS, SLOT_SECONDS, Scenario
 @click.option("--data", type=click.Path(path_type=Path), help="Directory of real traces; without it, generators.")
 @click.option("--seconds", type=float, default=45.0, show_default=True, help="Wall-clock seconds for each policy.")
 @click.option("--nodes", type=int, default=40, show_default=True, help="Fake nodes.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of arrivals and draws.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of arrivals and draws.")
 @click.option("--policies", default=",".join(DEFAULT_POLICIES), show_default=True, help="Which to run, in order.")
 @click.option("--ledger", type=click.Path(path_type=Path), help="Keep each policy's ledger in DIR/POLICY.")
 @click.option("--page", type=click.Path(path_type=Path), default=PAGE, show_default=True, help="HTML page to write.")

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import importlib
 from difflib import get_close_matches
-from typing import Final
+from typing import Any, Final
 
 import click
+
+from cotide_cli.inputs.checked_types import of_data
+from cotide_core.errors import InputError
 
 EXPERIMENTS: Final = {
     "host-load": ("host_load", "command", "Forecast host load on real series, beside the predictors that others use."),
@@ -89,6 +92,13 @@ class LazyExperiments(click.Group):
         module, attribute, _ = EXPERIMENTS[cmd_name]
         command: click.Command = getattr(importlib.import_module(f"cotide_cli.experiments.{module}"), attribute)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run an experiment; what is wrong with a file of ``--data`` names the option, too."""
+        try:
+            return super().invoke(ctx)
+        except InputError as error:
+            raise of_data(error, ctx) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the experiments from their one-liners, without importing any."""

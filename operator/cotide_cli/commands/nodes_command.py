@@ -7,13 +7,13 @@ Called by `main`. Parses the options, then hands over to `cotide_sim.kubelets.fl
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 import re
 import signal
 import sys
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,10 +21,12 @@ import click
 
 from cotide_cli.inputs.host_option import host
 from cotide_cli.option_groups import GroupedCommand, grouped, option_group
-from cotide_core.errors import InputError
+from cotide_core.errors import ClusterError, InputError
+from cotide_core.limits import EPOCH_MOST, INT32_MOST
 from cotide_core.units import CPU, MEMORY, resource_amount
 
 if TYPE_CHECKING:
+    from cotide_kube.client import KubeClient
     from cotide_kube.credentials import Credentials
     from cotide_kube.objects import TaintObject
     from cotide_sim.interference.model import Interference
@@ -32,6 +34,10 @@ if TYPE_CHECKING:
     from cotide_sim.kubelets.node_objects import NodeShape
 
 _PREFIX = re.compile(r"[a-z0-9]([a-z0-9.-]*)")
+SPEED_LEAST, SPEED_MOST = 1e-6, 1e6
+"""Simulated seconds per second (chosen: eleven days in a second, and the other way round)."""
+MODEL_MOST = 64 << 20
+"""Bytes of a saved model of interference (chosen: a thousand times one)."""
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -88,7 +94,9 @@ class MetricsOptions:
     grouped("--count", default=3, show_default=True, type=click.IntRange(1, 5000), help="How many nodes."),
     grouped("--cpu", default="8", show_default=True, metavar="QUANTITY", help="CPU of each node."),
     grouped("--memory", default="32Gi", show_default=True, metavar="QUANTITY", help="Memory of each node."),
-    grouped("--pods", default=110, show_default=True, type=click.IntRange(1), help="Pods that fit on each node."),
+    grouped(
+        "--pods", default=110, show_default=True, type=click.IntRange(1, INT32_MOST), help="Pods that fit on each node."
+    ),
     grouped("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label of every node; repeat for more."),
     grouped("--taint", "taints", multiple=True, metavar="KEY=VALUE:EFFECT", help="Taint of every node; repeat."),
     grouped("--name-prefix", default="fake-", show_default=True, help="Nodes are PREFIX0, PREFIX1, ..."),
@@ -154,8 +162,12 @@ def command(
     )
     if not (math.isfinite(time.speed) and time.speed > 0):
         raise InputError(f"{time.speed:g} is no speed-up: it must be a number above 0", field="--speed")
-    if time.origin_seconds is not None and not math.isfinite(time.origin_seconds):
-        raise InputError(f"{time.origin_seconds:g} is no epoch second", field="--origin-seconds")
+    if not SPEED_LEAST <= time.speed <= SPEED_MOST:
+        words = f"{time.speed:g} is no speed that pods can be run at; {SPEED_LEAST:g} to {SPEED_MOST:g}"
+        raise InputError(words, field="--speed")
+    if time.origin_seconds is not None and not 0 <= time.origin_seconds <= EPOCH_MOST:
+        words = f"{time.origin_seconds:g} is no epoch second from 1970 to the year 9999"
+        raise InputError(words, field="--origin-seconds")
     if _PREFIX.fullmatch(nodes.name_prefix) is None:
         raise InputError(f"{nodes.name_prefix!r} can't begin a node's name (a-z, 0-9, - and .)", field="--name-prefix")
     settings = FleetSettings(
@@ -196,14 +208,12 @@ def _event_loop_run(credentials: Credentials, settings: FleetSettings) -> None:
 
 
 async def _run(credentials: Credentials, settings: FleetSettings) -> None:
-    from cotide_kube.answers import ApiError
     from cotide_kube.client import ANSWER_SECONDS, KubeClient
     from cotide_sim.kubelets.fleet import Fleet
 
     # Later a server may be away for minutes; one that is silent at the start is told while somebody looks.
     async with KubeClient(credentials, timeout_seconds=ANSWER_SECONDS, asks_silence_again=False) as first:
-        with contextlib.suppress(ApiError):
-            await first.request("GET", "/version")
+        await _greet(first)
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -214,6 +224,26 @@ async def _run(credentials: Credentials, settings: FleetSettings) -> None:
             await fleet.run(stop)
         finally:
             telling.cancel()
+
+
+async def _greet(client: KubeClient) -> None:
+    """Ask an API server for its version; one that does not tell it to us may be one.
+
+    Raises
+    ------
+    ClusterError
+        When it does not answer, not to us, or not as one does.
+    """
+    from cotide_kube.answers import ApiError
+
+    try:
+        version = await client.get("/version")
+    except ApiError as error:
+        if error.status == HTTPStatus.UNAUTHORIZED:
+            raise
+        return
+    if not isinstance(version.get("gitVersion"), str):
+        raise ClusterError(f"{client.credentials.described} tells no version that one has; is it one?")
 
 
 async def _tell(fleet: Fleet) -> None:
@@ -251,6 +281,7 @@ def _taint(text: str) -> TaintObject:
 
 def _interference(text: str) -> Interference:
     from cotide_sim.interference.model import GeneratedInterference, MeasuredInterference, interference_from_json
+    from cotide_sim.traces.bounded_text import read_bounded
 
     if text == "generated":
         return GeneratedInterference()
@@ -258,6 +289,6 @@ def _interference(text: str) -> Interference:
     if kind == "measured" and directory:
         return MeasuredInterference.from_directory(Path(directory))
     try:
-        return interference_from_json(Path(text).read_text(encoding="utf-8"), file=text)
+        return interference_from_json(read_bounded(Path(text), MODEL_MOST).decode("utf-8"), file=text)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"can't be read: {error}", file=text, field="--interference") from error

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cotide_cli.commands.simulate_output import document, print_table, progress_bar
+from cotide_cli.inputs.checked_types import SEED, check_output
 from cotide_cli.inputs.finite_range import FiniteRange
 from cotide_cli.inputs.machine_input import check_machine_options, on_machines, replay_on_machines
 from cotide_cli.inputs.row_options import RowOptions, row_options
@@ -107,7 +108,7 @@ class FileOptions:
     grouped("--load", type=float, help="Share of the machine that generated jobs fill; default: the generator's."),
     grouped(
         "--seed",
-        type=click.IntRange(min=0),
+        type=SEED,
         default=0,
         show_default=True,
         help="Of generated jobs, trees, drawn weeks, drawn machines and drawn orders.",
@@ -261,10 +262,8 @@ def _jobs(source: JobOptions, machine: MachineOptions, rows: RowOptions) -> Inpu
 def _check_outputs(files: FileOptions) -> None:
     """Refuse a report and schedules that can't be written, before anything is replayed."""
     report, schedules = files.report, files.swf_directory
-    if report is not None and not report.parent.is_dir():
-        raise InputError(f"there is no folder {report.parent}", field="--report")
-    if report is not None and report.is_dir():
-        raise InputError(f"{report} is a folder; name a file", field="--report")
+    if report is not None:
+        check_output(report, "--report")
     if schedules is not None and schedules.exists() and not schedules.is_dir():
         raise InputError(f"{schedules} is a file; name a folder", field="--swf")
 

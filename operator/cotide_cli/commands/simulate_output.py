@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from cotide_cli.printing import print_figures
 from cotide_core.units import counted
 
 if TYPE_CHECKING:
@@ -93,9 +94,7 @@ def print_table(given: Input, runtime: str, schedules: Sequence[Schedule], figur
         # The hybrid platform has run times of its own, whatever the others are told to believe.
         name = schedule.policy if schedule.source == runtime else f"{schedule.policy} ({schedule.source})"
         lines.append([name, *cells, f"{schedule.wall_seconds * 1000:,.0f} ms"])
-    widths = [max(len(line[index]) for line in lines) for index in range(len(header))]
-    for line in lines:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    print_figures(lines, indent="")
     jobs = given.jobs
     click.echo()
     if given.recorded is not None:

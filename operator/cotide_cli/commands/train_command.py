@@ -14,6 +14,7 @@ from typing import Final
 import click
 
 from cotide_cli.inputs import training_data
+from cotide_cli.inputs.checked_types import SEED
 from cotide_cli.inputs.sample_options import TABLE_LIMITS, SampleOptions, sample_options
 from cotide_cli.option_groups import GroupedCommand
 from cotide_cli.printing import as_text, output_option
@@ -30,7 +31,7 @@ LEAST_JOBS: Final = 10
 @click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Model directory to write."
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of everything random.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of everything random.")
 @output_option
 def command(predictor: str, source: SampleOptions, out: Path, seed: int, output: str) -> None:
     """Train the QoS or the completion predictor from --data, --samples or --ledger."""

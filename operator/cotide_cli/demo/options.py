@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from cotide_cli.inputs.checked_types import check_output
 from cotide_core.errors import InputError
 from cotide_core.policies.catalogue import Runner, entry_of
 from cotide_sim.workloads.scenarios import Scenario, usual_scenario
@@ -20,6 +20,8 @@ SPEED_MOST: Final = 60.0
 PAGE: Final = Path("cotide-demo.html")
 LEAST_SECONDS: Final = 10.0
 """Chosen: with less wall-clock time a policy has placed next to nothing."""
+MOST_SECONDS: Final = 604_800.0
+"""Chosen: all arrivals are drawn before the first policy runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +80,15 @@ def checked(options: DemoOptions) -> DemoOptions:
         raise InputError(f"{options.seconds:g} is no number of seconds", field="--seconds")
     if options.seconds < LEAST_SECONDS:
         raise InputError(f"{options.seconds:g} is too short; {LEAST_SECONDS:g} is the least", field="--seconds")
+    if options.seconds > MOST_SECONDS:
+        raise InputError(
+            f"{options.seconds:g} is too long; {MOST_SECONDS:,.0f}, a week, is the most", field="--seconds"
+        )
     if not 1 <= options.nodes <= 2000:
         raise InputError(f"{options.nodes} nodes: choose 1 to 2000", field="--nodes")
     if not 1.0 <= options.speed <= SPEED_MOST:
         raise InputError(f"{options.speed:g} is no speed of the demo's clock; 1 to {SPEED_MOST:g}", field="--speed")
-    if not options.page.parent.is_dir():
-        raise InputError(f"there is no folder {options.page.parent}", field="--page")
-    if options.page.is_dir():
-        raise InputError(f"{options.page} is a folder; name a file", field="--page")
-    if not os.access(options.page if options.page.exists() else options.page.parent, os.W_OK):
-        raise InputError(f"{options.page} can't be written here; name another file", field="--page")
+    check_output(options.page, "--page")
     if options.data is not None and not options.data.is_dir():
         raise InputError(f"there is no directory {options.data}", field="--data")
     if options.ledger is not None and options.ledger.exists() and not options.ledger.is_dir():

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from cotide_cli.evaluation import asking, score_rows, score_table
+from cotide_cli.inputs.checked_types import REPEATS, SEED, OutputFile
 from cotide_cli.inputs.sample_options import SampleOptions, sample_options
 from cotide_cli.option_groups import GroupedCommand, grouped, option_group
 from cotide_cli.printing import as_text, made, output_option
@@ -45,7 +46,7 @@ class ScoreOptions:
     "Splits",
     "parted",
     SplitOptions,
-    grouped("--splits", type=click.IntRange(min=1), default=10, show_default=True, help="Random 3:1 splits."),
+    grouped("--splits", type=REPEATS, default=10, show_default=True, help="Random 3:1 splits."),
     grouped(
         "--split",
         "split_by",
@@ -55,7 +56,7 @@ class ScoreOptions:
         help="cell: repetitions of a cell stay on one side.",
     ),
     grouped("--unseen", is_flag=True, help="Train on the other tables of --data and score each as a whole."),
-    grouped("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the splits."),
+    grouped("--seed", type=SEED, default=0, show_default=True, help="Seed of the splits."),
 )
 @option_group(
     "Scores",
@@ -69,7 +70,7 @@ class ScoreOptions:
     ),
     grouped("--learning-curve", is_flag=True, help="Also learn from an eighth, a quarter and half of the cells."),
     grouped("--reliability", is_flag=True, help="Also say how often what was called likely came."),
-    grouped("--page", type=click.Path(path_type=Path, dir_okay=False), help="Write curves and diagrams as HTML."),
+    grouped("--page", type=OutputFile(), help="Write curves and diagrams as HTML."),
 )
 @output_option
 def command(predictor: str, source: SampleOptions, parted: SplitOptions, asked: ScoreOptions, output: str) -> None:

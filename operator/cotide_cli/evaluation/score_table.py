@@ -11,7 +11,7 @@ import click
 
 from cotide_cli.evaluation.asking import Asked
 from cotide_cli.evaluation.score_rows import Found
-from cotide_cli.printing import print_lines
+from cotide_cli.printing import print_figures, print_lines
 
 QOS_METRICS: Final = ("accuracy", "recall", "f1", "brier")
 COMPLETION_METRICS: Final = ("mae_seconds", "r2", "median_relative_error")
@@ -69,9 +69,7 @@ def _print_table(asked: Asked, rows: list[dict[str, Any]]) -> None:
         kept.remove(1)
     if asked.predictor == "completion":
         kept = [column for column in kept if column not in (2, 3)]
-    widths = {column: max(len(line[column]) for line in lines) for column in kept}
-    for line in lines:
-        click.echo("  ".join(line[column].ljust(widths[column]) for column in kept).rstrip())
+    print_figures([[line[column] for column in kept] for line in lines], names=kept.index(4) + 1, indent="")
 
 
 def _print_diagrams(diagrams: list[dict[str, Any]]) -> None:

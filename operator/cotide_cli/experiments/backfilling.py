@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cotide_cli.experiments.options import print_report
-from cotide_cli.printing import as_text, output_option, print_lines, progress_bar
+from cotide_cli.inputs.checked_types import SEED, WORKERS, PlotFile
+from cotide_cli.printing import as_text, output_option, print_figures, progress_bar
 
 if TYPE_CHECKING:
     from cotide_sim.experiments.backfilling import forecast_accuracy as sensitivity
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
     from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
 _LOGS = click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
-_WORKERS = click.option("--workers", type=click.IntRange(min=1), help="Replays at a time; default: one for each core.")
-_SEED = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all draws.")
-_PLOT = click.option("--plot", type=click.Path(path_type=Path), help="Write a plot, as .png or .svg.")
+_WORKERS = click.option("--workers", type=WORKERS, help="Replays at a time; default: one for each core.")
+_SEED = click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of all draws.")
+_PLOT = click.option("--plot", type=PlotFile(), help="Write a plot, as .png or .svg.")
 
 
 @click.command("reliable-share")
@@ -41,12 +42,9 @@ def reliable_share_experiment(
     logs: tuple[Path, ...], trees: bool, workers: int | None, seed: int, output: str, plot: Path | None
 ) -> int:
     """Replay SWF logs under the hybrid platform, pure backfilling and pure plans, with every source of run times."""
-    from cotide_sim.experiments import figure_file
     from cotide_sim.experiments.backfilling import plot as backfilling_plot
     from cotide_sim.experiments.backfilling.reliable_share import PAPER_LOWER, PAPER_TABLE_4_3, run
 
-    if plot is not None:
-        figure_file.check(plot)
     with progress_bar() as progress:
         report = run(_read(logs), trees=trees, seed=seed, workers=workers or os.cpu_count() or 1, progress=progress)
     if plot is not None:
@@ -69,12 +67,9 @@ def forecast_accuracy_experiment(
     logs: tuple[Path, ...], workers: int | None, seed: int, output: str, plot: Path | None
 ) -> int:
     """Replay SWF logs with run-time forecasts of 20 to 100 % accuracy under backfilling and plans."""
-    from cotide_sim.experiments import figure_file
     from cotide_sim.experiments.backfilling import plot as backfilling_plot
     from cotide_sim.experiments.backfilling.forecast_accuracy import run
 
-    if plot is not None:
-        figure_file.check(plot)
     with progress_bar() as progress:
         report = run(_read(logs), seed=seed, workers=workers or os.cpu_count() or 1, progress=progress)
     if plot is not None:
@@ -102,7 +97,7 @@ def platform_settings_experiment(logs: tuple[Path, ...], workers: int | None, ou
             for one in (log.there, log.shipped, log.best)
         ]
         lines.append([log.trace, _in_words(log.chosen), *outcomes])
-    print_lines(lines)
+    print_figures(lines)
     click.echo(f"shares of easy's figures; best on all logs together: {_in_words(report.best_on_all)}")
     return 0
 
@@ -125,7 +120,7 @@ def first_share_experiment(logs: tuple[Path, ...], workers: int | None, output: 
     for one in results:
         waits = [f"{one.wait_seconds[share]:,.0f}" + ("*" if share == one.best else "") for share in shares]
         lines.append([one.trace, *waits, f"{one.spread:+.1%}"])
-    print_lines(lines)
+    print_figures(lines)
     return 0
 
 
@@ -148,7 +143,7 @@ def known_run_times_experiment(logs: tuple[Path, ...], workers: int | None, outp
             waits = [f"{row.wait_seconds:,.0f}", f"{row.wait_p99 / 3600:,.1f}", f"{row.wait_longest / 3600:,.0f}"]
             closed = "-" if row.gap_closed is None else f"{row.gap_closed:.0%}"
             lines.append([one.trace, row.known, *waits, f"{row.bounded_slowdown:,.2f}", closed])
-    print_lines(lines)
+    print_figures(lines, names=2)
     for one in results:
         click.echo(
             f"{one.trace}: the gap is from easy's {one.easy_slowdown:,.2f} to {one.plan_slowdown:,.2f}"
@@ -207,7 +202,7 @@ def _print_platform(report: platform.Report) -> None:
             figures += [f"{row.utilisation:.1%}", f"{row.all_jobs.wait_p99 / 3600:,.1f}"]
             figures += [f"{row.all_jobs.wait_longest / 3600:,.0f}", f"{row.wall_seconds:.2f}"]
             lines.append([row.policy, row.source, f"{row.accuracy:.3f}", *figures])
-        print_lines(lines)
+        print_figures(lines, names=2)
         for family, shares in log.lower.items():
             best = log.best[family]
             wait, slowdown = (f"{best[name].policy}, {best[name].source}" for name in shares)
@@ -251,7 +246,7 @@ def _print_classes(log: platform.LogResult) -> None:
         lines = [[f"  {figure}", "jobs", "hybrid", "easy", "easy-sjbf, learned"]]
         for name, tail in shown[0].classes.items():
             lines.append([f"  {name}", f"{tail.jobs:,}", *(of(row.classes[name]) for row in shown)])
-        print_lines(lines)
+        print_figures(lines)
     click.echo()
 
 
@@ -277,7 +272,7 @@ def _print_sensitivity(report: sensitivity.Report) -> None:
                 for accuracy in accuracies
             ]
             lines.append([name, *cells, f"{log.spread[policy]:.2f}"])
-        print_lines(lines)
+        print_figures(lines)
         first, last = PAPER_THRESHOLDS
         ours, plans = ("never" if found is None else f"from {found} %" for found in (log.threshold, log.plans_from))
         click.echo(f"  a plan waits less than backfilling: {plans} (the seed: from {PAPER_PLANS_FROM} %)")

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cotide_cli.experiments.options import check_paths, print_report, run_options, seed_options
+from cotide_cli.experiments.options import print_report, run_options, seed_options
+from cotide_cli.inputs.checked_types import DataFolder
 from cotide_cli.inputs.finite_range import FiniteRange
-from cotide_cli.printing import print_lines, progress_bar
+from cotide_cli.printing import print_figures, progress_bar
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command("capacity")
-@click.option("--data", type=click.Path(path_type=Path), help="Directory of the public traces (docs/capacity.md).")
+@click.option("--data", type=DataFolder(), help="Directory of the public traces (docs/capacity.md).")
 @click.option(
     "--trace", "traces", type=click.Choice(["google2011", "alibaba2017", "openb"]), multiple=True, help="Only these."
 )
@@ -56,7 +57,6 @@ def command(
     from cotide_sim.experiments.capacity.experiment import run
     from cotide_sim.experiments.capacity.scenarios import TRACES
 
-    check_paths(data, plot)
     if traces and data is None:
         raise InputError("names a trace of --data, which is not given", field="--trace")
     with progress_bar() as progress:
@@ -117,7 +117,7 @@ def _print_rows(trace: TraceReport) -> None:
         cells += [_spread(row.money_per_core_hour, ".4f"), f"{row.switches.mean:.0f}", f"{row.machines.mean:.0f}"]
         cells += [f"{row.delay_mean.mean:.1f}", _spread(row.delay_p95, ".0f"), _spread(row.delay_p99, ".0f")]
         lines.append([*cells, f"{row.step_seconds.mean:.3f}"])
-    print_lines(lines)
+    print_figures(lines, names=2)
 
 
 def _spread(spread: Spread, form: str) -> str:

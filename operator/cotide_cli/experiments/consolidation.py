@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cotide_cli.experiments.options import check_paths, plot_option
-from cotide_cli.printing import as_text, output_option, print_lines, progress_bar
+from cotide_cli.experiments.options import plot_option
+from cotide_cli.printing import as_text, output_option, print_figures, progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,6 @@ EACH = 4
 @plot_option
 def command(seed: int, seeds: int, instances: int, quick: bool, output: str, plot: Path | None) -> int:
     """Consolidate generated nodes with KMNS, DMNS, DMAS, BFD, FFD, HSA and our plan."""
-    check_paths(None, plot)
     from cotide_sim.experiments.consolidation import hierarchy, tables
     from cotide_solvers.highs_once import Highs
 
@@ -89,7 +88,7 @@ def _print_cells(cells: Sequence[Cell]) -> None:
                 f"{cell.at_fewest:.0%}",
             ]
         )
-    print_lines(lines)
+    print_figures(lines, names=3)
     click.echo("above the least: transfer over the lower bound for as few nodes; fewest: instances with as few as any")
 
 
@@ -100,7 +99,7 @@ def _print_curves(curves: Sequence[CurvePoint]) -> None:
         for point in [point for point in curves if point.nodes_given == size][::EACH]:
             shares = (point.ronu, point.rodt, point.rodte, point.fewest)
             lines.append([str(size), str(point.drained), *(f"{share:.3f}" for share in shares)])
-    print_lines(lines)
+    print_figures(lines, names=2)
 
 
 def _print_rows(rows: Sequence[HierarchyRow]) -> None:
@@ -122,4 +121,4 @@ def _print_rows(rows: Sequence[HierarchyRow]) -> None:
                 f"{row.watts_saved:.1%}",
             ]
         )
-    print_lines(lines)
+    print_figures(lines, names=3)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cotide_cli.experiments.options import check_paths, plot_option
-from cotide_cli.printing import as_text, output_option, print_lines, progress_bar
+from cotide_cli.experiments.options import plot_option
+from cotide_cli.inputs.checked_types import DataFolder
+from cotide_cli.printing import as_text, output_option, print_figures, progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +25,7 @@ SETS = ("planetlab", "azure", "openb", "alibaba2017")
 
 
 @click.command("consolidation-traces")
-@click.option("--data", type=click.Path(path_type=Path), required=True, help="Directory of the public traces.")
+@click.option("--data", type=DataFolder(), required=True, help="Directory of the public traces.")
 @click.option("--set", "sets", type=click.Choice(SETS), multiple=True, help="Only these sets; may be given again.")
 @click.option("--seed", type=click.IntRange(0, 10**6), default=0, show_default=True, help="The first seed.")
 @click.option(
@@ -41,7 +42,6 @@ def command(data: Path, sets: tuple[str, ...], seed: int, seeds: int, output: st
     from cotide_sim.experiments.consolidation.recorded_loads import read_recorded
     from cotide_sim.experiments.consolidation.traces import missed_in_traces, run_traces
 
-    check_paths(data, plot)
     rows: list[TraceRow] = []
     missed: list[str] = []
     notes: dict[str, list[str]] = {}
@@ -83,7 +83,7 @@ def _print(rows: Sequence[TraceRow], notes: dict[str, list[str]]) -> None:
                 f"{row.kilowatt_hours:.0f}",
             ]
         )
-    print_lines(lines)
+    print_figures(lines, names=2)
     for name, found in notes.items():
         click.echo(f"{name}: {', '.join(found)}")
     click.echo("saved: node-hours below those of DMNS on requests; overloads: host-slots above capacity, as measured")

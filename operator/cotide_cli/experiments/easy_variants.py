@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cotide_cli.printing import as_text, output_option, print_lines, progress_bar
+from cotide_cli.inputs.checked_types import DataFolder
+from cotide_cli.printing import as_text, output_option, print_figures, progress_bar
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ LOGS: Final = ("KTH-SP2", "CTC-SP2", "SDSC-BLUE")
 @click.argument("logs", nargs=-1, type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "--data",
-    type=click.Path(path_type=Path),
+    type=DataFolder(),
     help=f"Directory that holds the logs with published figures ({', '.join(LOGS)}), itself or under swf.",
 )
 @output_option
@@ -52,8 +53,6 @@ def command(logs: tuple[Path, ...], data: Path | None, output: str) -> int:
 
 
 def _found(data: Path) -> list[Path]:
-    if not data.is_dir():
-        raise InputError("no such directory", file=str(data), field="--data")
     folders = [data, data / "swf"]
     found = [path for folder in folders for name in LOGS for path in sorted(folder.glob(f"{name}*.swf*"))]
     if not found:
@@ -79,7 +78,7 @@ def _print_report(report: Report) -> None:
         shares = [_share(row.difference.top_share), _share(row.difference.top_of_all)]
         figures = [f"{row.jobs:,}", f"{row.mean:.4f}", off, f"{row.largest:,.1f}", f"{row.root_mean_square:.3f}"]
         lines.append([row.group, row.name, *figures, moved, *shares])
-    print_lines(lines)
+    print_figures(lines, names=2)
     click.echo(
         "  other start: jobs that start at another second than in the default; ten jobs: the share of the change that"
         " the ten jobs carry\n  which change most; of all: their share of all changes, taken absolutely; readings with"
@@ -118,7 +117,7 @@ def _print_difference(name: str, difference: Difference) -> None:
         times = [f"{job.submit:,}", f"{job.start_before:,}", f"{job.start_after:,}"]
         slowdowns = [f"{job.slowdown_before:,.1f}", f"{job.slowdown_after:,.1f}", f"{job.change:+,.1f}"]
         lines.append([str(job.number), str(job.processors), f"{job.run:,}", *times, *slowdowns])
-    print_lines(lines)
+    print_figures(lines)
 
 
 def _share(value: float | None) -> str:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import click
 
 from cotide_cli.experiments.options import print_report
+from cotide_cli.inputs.checked_types import SEED, WORKERS, DataFolder, PlotFile
 from cotide_cli.inputs.finite_range import FiniteRange
-from cotide_cli.printing import output_option
+from cotide_cli.printing import output_option, print_figures
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,20 +23,16 @@ if TYPE_CHECKING:
 
 
 @click.command("hierarchical")
-@click.option(
-    "--data", type=click.Path(path_type=Path), help="Directory of the public traces: production as in Google's."
-)
+@click.option("--data", type=DataFolder(), help="Directory of the public traces: production as in Google's.")
 @click.option("--slots", default="100,200,300,400,500", show_default=True, help="Slot sizes in seconds, by commas.")
 @click.option("--load", type=FiniteRange(min=0.1, max=10.0), help="Scales what tasks ask for.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the first day.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the first day.")
 @click.option(
     "--seeds", type=click.IntRange(1, 1000), default=10, show_default=True, help="Days, each with the seed after."
 )
-@click.option(
-    "--workers", type=click.IntRange(min=1), default=os.cpu_count() or 1, help="Processes; default: one for each core."
-)
+@click.option("--workers", type=WORKERS, default=os.cpu_count() or 1, help="Processes; default: one for each core.")
 @output_option
-@click.option("--plot", type=click.Path(path_type=Path), help="Write a plot, as .png or .svg.")
+@click.option("--plot", type=PlotFile(), help="Write a plot, as .png or .svg.")
 def command(
     data: Path | None,
     slots: str,
@@ -51,17 +48,12 @@ def command(
     A day takes seconds in each of ten ways; --seeds 1 for a first look. Without --data production usage is generated;
     the tasks always are, since the paper's were never published.
     """
-    from cotide_sim.experiments import figure_file
     from cotide_sim.experiments.hierarchical import plot as schedule_plot
     from cotide_sim.experiments.hierarchical.schedule import DEFAULT_LOAD, run
     from cotide_sim.traces.load import google_load
 
-    if plot is not None:
-        figure_file.check(plot)
     series = None
     if data is not None:
-        if not data.is_dir():
-            raise InputError("no such directory", file=str(data), field="--data")
         series = google_load.read_google2011_load(data)
     report = run(
         seeds=range(seed, seed + seeds),
@@ -104,11 +96,7 @@ def _print_schedule(report: Report) -> None:
         if row.overloads is not None and row is not before[row.source]:
             changes = " / ".join(f"{part:+.0%}" for part in change(before[row.source], row))
         lines.append([row.name, row.source, f"{row.slot_seconds:.0f}", *counts, *delays, *split, changes])
-    widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))]
-    for line in lines:
-        cells = [cell.ljust(width) for cell, width in zip(line[:2], widths[:2], strict=True)]
-        cells += [cell.rjust(width) for cell, width in zip(line[2:], widths[2:], strict=True)]
-        click.echo("  ".join(cells))
+    print_figures(lines, names=2, left=(0, 1), indent="")
     click.echo(
         "mean delay by class, to the first start, and of it run time thrown away by kills and evictions;"
         " against none: overloads / kills and evictions / mean delay"

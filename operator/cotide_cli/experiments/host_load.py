@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cotide_cli.printing import as_text, output_option
+from cotide_cli.inputs.checked_types import SEED, WORKERS_MOST, DataFolder, PlotFile
+from cotide_cli.printing import as_text, output_option, print_figures
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _NUMBER: Final = ".6f"
 
 
 @click.command("host-load")
-@click.option("--data", type=click.Path(path_type=Path), help="Directory of the public traces (docs/host-load.md).")
+@click.option("--data", type=DataFolder(), help="Directory of the public traces (docs/host-load.md).")
 @click.option(
     "--series",
     "own",
@@ -35,10 +36,12 @@ _NUMBER: Final = ".6f"
 )
 @click.option("--set", "sets", type=click.Choice(SETS), multiple=True, help="Only these sets of --data.")
 @click.option("--hosts", type=click.IntRange(min=1), help="At most so many hosts of each set, drawn by the seed.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of what is drawn.")
-@click.option("--workers", type=click.IntRange(min=0), default=0, show_default=True, help="Processes that fit ARMA.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of what is drawn.")
+@click.option(
+    "--workers", type=click.IntRange(0, WORKERS_MOST), default=0, show_default=True, help="Processes that fit ARMA."
+)
 @output_option
-@click.option("--plot", type=click.Path(path_type=Path), help="Write a plot, as .png or .svg.")
+@click.option("--plot", type=PlotFile(), help="Write a plot, as .png or .svg.")
 def command(
     data: Path | None,
     own: tuple[Path, ...],
@@ -53,12 +56,9 @@ def command(
 
     Without --data and --series it runs on generated series.
     """
-    from cotide_sim.experiments import figure_file
     from cotide_sim.experiments.host_load import plot as forecast_plot
     from cotide_sim.experiments.host_load.forecasts import run_set
 
-    if plot is not None:
-        figure_file.check(plot)
     if sets and data is None:
         raise InputError("names a set of --data, which is not given", field="--set")
     reports = []
@@ -87,8 +87,6 @@ def _readers(
 
     found: list[Callable[[], LoadSeries]] = [lambda path=path: read_load_series(path) for path in own]  # type: ignore[misc]  # bound now
     if data is not None:
-        if not data.is_dir():
-            raise InputError("no such directory", file=str(data), field="--data")
         folder: Path = data
         known: dict[str, Callable[[], LoadSeries]] = {
             "google2011": lambda: google_load.read_google2011_load(folder),
@@ -155,12 +153,7 @@ def _print_report(report: SetReport) -> None:
         for score in report.quantiles
     ]
     for lines in (points, quantiles):
-        widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))]
-        for line in lines:
-            cells = [line[0].ljust(widths[0])] + [
-                cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)
-            ]
-            click.echo("  " + "  ".join(cells))
+        print_figures(lines, left=(0,))
     same = report.same_violation
     click.echo(
         f"  slack when {same.violation:.2%} of slots are above the forecast: {same.slack:.2%},"

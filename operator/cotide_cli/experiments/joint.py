@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import click
 
 from cotide_cli.experiments.options import journal_option, print_report
+from cotide_cli.inputs.checked_types import SEED, DataFolder
 from cotide_cli.inputs.finite_range import FiniteRange
-from cotide_cli.printing import output_option, print_lines, progress_bar
+from cotide_cli.printing import output_option, print_figures, progress_bar
 from cotide_core.errors import InputError
 from cotide_sim.workloads.scenarios import SCENARIOS, Scenario
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 
 @click.command("joint")
-@click.option("--data", type=click.Path(path_type=Path), help="Directory of the public traces; generators without it.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The first seed.")
+@click.option("--data", type=DataFolder(), help="Directory of the public traces; generators without it.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="The first seed.")
 @click.option(
     "--seeds", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many, one after another."
 )
@@ -45,8 +46,6 @@ def command(
     from cotide_sim.experiments.joint.contest import CONTENDERS, run
     from cotide_sim.sweeps.kept_figures import KeptFigures
 
-    if data is not None and not data.is_dir():
-        raise InputError("no such directory", file=str(data), field="--data")
     if unknown := sorted(set(only) - set(CONTENDERS)):
         raise InputError(f"{unknown[0]!r} is none of {', '.join(CONTENDERS)}", field="--only")
     of = {"data": data is not None, "nodes": nodes, "seconds": seconds, "scenario": scenario}
@@ -80,6 +79,6 @@ def _print(report: Report) -> None:
                 f"{means['cpu_utilisation']:.1%}",
             ]
         )
-    print_lines(lines)
+    print_figures(lines)
     click.echo(f"means over {len(report.seeds)} seeds, 95 % intervals of the mean (t)")
     click.echo("every stated bar was reached" if not report.missed else "\n".join(["missed:", *report.missed]))

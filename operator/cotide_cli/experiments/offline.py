@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from cotide_cli.printing import as_text, output_option
+from cotide_cli.inputs.checked_types import REPEATS, SEED, PlotFile
+from cotide_cli.printing import as_text, output_option, print_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
     from cotide_core.kernels.array_types import Integers
     from cotide_sim.experiments.offline.completion import Report, Row
 
-PIPE_WIDTH: Final = 160
-"""Columns where there is no terminal; chosen, so that a pipe does not break lines."""
+
+MACHINES = click.IntRange(2, 10_000)
+"""At most the machines of a large data centre (chosen)."""
 
 
 @click.command("offline")
@@ -32,9 +34,7 @@ PIPE_WIDTH: Final = 160
     type=click.Path(path_type=Path, dir_okay=False),
     help="SWF log that Fig. 3.5 samples, the paper's is HPC2N; without one that figure is left out.",
 )
-@click.option(
-    "--repeats", type=click.IntRange(min=1), default=10, show_default=True, help="Instances at each point, as printed."
-)
+@click.option("--repeats", type=REPEATS, default=10, show_default=True, help="Instances at each point, as printed.")
 @click.option(
     "--most-jobs",
     type=click.IntRange(min=1000, max=100_000),
@@ -42,15 +42,11 @@ PIPE_WIDTH: Final = 160
     show_default=True,
     help="Largest instance of Figs. 3.3, 3.4 and 3.6; they start at 3,000, or at 1,000 if this is less.",
 )
-@click.option(
-    "--machines", type=click.IntRange(min=2), default=50, show_default=True, help="Machines of these figures."
-)
-@click.option(
-    "--log-machines", type=click.IntRange(min=2), default=2, show_default=True, help="Machines of Fig. 3.5 (chosen)."
-)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all draws.")
+@click.option("--machines", type=MACHINES, default=50, show_default=True, help="Machines of these figures.")
+@click.option("--log-machines", type=MACHINES, default=2, show_default=True, help="Machines of Fig. 3.5 (chosen).")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of all draws.")
 @output_option
-@click.option("--plot", type=click.Path(path_type=Path), help="Write the figures, as .png or .svg.")
+@click.option("--plot", type=PlotFile(), help="Write the figures, as .png or .svg.")
 def command(
     trace: Path | None,
     repeats: int,
@@ -65,12 +61,9 @@ def command(
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from cotide_sim.experiments import figure_file
     from cotide_sim.experiments.offline import plot as offline_plot
     from cotide_sim.experiments.offline.completion import Settings, run
 
-    if plot is not None:
-        figure_file.check(plot)
     first = 3000 if most_jobs >= 3000 else 1000
     counts = tuple(range(first, most_jobs + 1, 1000))
     settings = Settings(counts=counts, machines=machines, repeats=repeats, log_machines=log_machines, seed=seed)
@@ -82,11 +75,8 @@ def command(
     if plot is not None:
         offline_plot.draw(report, plot)
     if output == "table":
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console = Console(highlight=False, width=PIPE_WIDTH)
         for table in _tables(report):
-            console.print(table)
+            print_table(table)
         click.echo("every statement was reproduced" if not report.missed else "\n".join(["missed:", *report.missed]))
     else:
         click.echo(as_text({**asdict(report), "missed": report.missed}, output))

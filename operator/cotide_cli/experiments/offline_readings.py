@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cotide_cli.printing import as_text, output_option, print_lines, progress_bar
+from cotide_cli.inputs.checked_types import SEED
+from cotide_cli.printing import as_text, output_option, print_figures, progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 @click.option(
     "--trace", type=click.Path(path_type=Path, dir_okay=False), help="SWF log to sample, the paper's is HPC2N."
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all draws.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of all draws.")
 @click.option("--quick", is_flag=True, help="Small instances only: a second instead of a minute.")
 @output_option
 def command(trace: Path | None, seed: int, quick: bool, output: str) -> int:
@@ -48,7 +49,7 @@ def _print(report: Report) -> None:
     click.echo("lists: SJF-EF over SVF-EF placed in the same way, and SVF-EF over SVF-EF with every hole filled")
     lines = [["lists", "SJF-EF over SVF-EF", "SVF-EF over ours", "SVF-EF is the better list"]]
     lines += [[w.way, _span(w.sjf), _span(w.svf), "yes" if w.svf_is_best else "no"] for w in report.ways]
-    print_lines(lines)
+    print_figures(lines)
     click.echo("total completion time of HYBRID over SVF-EF and RANDOM-RANDOM, all placed in the same way")
     _print_rows(report.readings)
     click.echo("Block-Scheduling, and HYBRID relisted, which are what they are, over the same two")
@@ -58,7 +59,7 @@ def _print(report: Report) -> None:
     for row in report.floors:
         ratios = [f"{value:.3f}" for value in (row.any_schedule, row.printed, row.best)]
         lines.append([row.instance.name, *ratios, str(row.best_high_machines)])
-    print_lines(lines)
+    print_figures(lines)
     _print_stretch(report)
     below = "; ".join(f"{row.reading}, lists: {row.way}" for row in report.below_in_figures)
     click.echo(f"below SVF-EF on all instances of Figs. 3.6 and 3.7: {below or 'no reading of HYBRID'}")
@@ -79,7 +80,7 @@ def _print_stretch(report: Report) -> None:
     for row in report.stretch:
         averages = [f"{row.averages[name]:.1f}" for name in TABLE_3_2]
         lines.append([row.workload, row.way, *averages, f"{row.distance:.2f}", f"{row.distance_in_order:.2f}"])
-    print_lines(lines)
+    print_figures(lines, names=2)
 
 
 def _print_rows(rows: Sequence[ReadingRow]) -> None:
@@ -88,7 +89,7 @@ def _print_rows(rows: Sequence[ReadingRow]) -> None:
         spans = [_span(span) for span in (row.svf, row.figures, row.random)]
         lines.append([row.way, row.reading, *spans, f"{row.below} of {row.instances}"])
         lines[-1].append(", ".join(str(machines) for machines in row.below_on))
-    print_lines(lines)
+    print_figures(lines, names=2)
 
 
 def _span(ends: tuple[float, float] | None) -> str:

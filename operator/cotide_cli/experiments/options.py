@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 import click
 
+from cotide_cli.inputs.checked_types import SEED, WORKERS, PlotFile
 from cotide_cli.printing import as_text, output_option
-from cotide_core.errors import InputError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 journal_option = click.option(
@@ -24,13 +24,13 @@ journal_option = click.option(
     help="Keeps each run that ended; the same command goes on there. Begin another one after a change of the code.",
 )
 """Of every experiment with such a journal, as `journal`."""
-plot_option = click.option("--plot", type=click.Path(path_type=Path), help="Write a plot, as .png or .svg.")
+plot_option = click.option("--plot", type=PlotFile(), help="Write a plot, as .png or .svg.")
 """Of every experiment with figures, as `plot`."""
 
 
 def seed_options(command: Command) -> Command:
     """Add ``--seed`` and ``--seeds``."""
-    first = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The first seed.")
+    first = click.option("--seed", type=SEED, default=0, show_default=True, help="The first seed.")
     many = click.option(
         "--seeds", type=click.IntRange(1, 100), default=3, show_default=True, help="How many seeds from it on."
     )
@@ -39,18 +39,8 @@ def seed_options(command: Command) -> Command:
 
 def run_options(command: Command) -> Command:
     """Add ``--workers``, ``--output`` and ``--plot``."""
-    workers = click.option("--workers", type=click.IntRange(min=1), default=os.cpu_count() or 1, help="Processes.")
+    workers = click.option("--workers", type=WORKERS, default=os.cpu_count() or 1, help="Processes.")
     return workers(output_option(plot_option(command)))
-
-
-def check_paths(data: Path | None, plot: Path | None) -> None:
-    """Raise InputError where a plot can't be written by its name, or the directory of data is none."""
-    from cotide_sim.experiments import figure_file
-
-    if plot is not None:
-        figure_file.check(plot)
-    if data is not None and not data.is_dir():
-        raise InputError("no such directory", file=str(data), field="--data")
 
 
 def print_report(report: Any, output: str, table: Callable[[Any], None], **beside: Any) -> int:

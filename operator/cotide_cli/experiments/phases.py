@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from cotide_cli.experiments.options import print_report
+from cotide_cli.inputs.checked_types import SEED, DataFolder, PlotFile
 from cotide_cli.inputs.finite_range import FiniteRange
-from cotide_cli.printing import print_lines, progress_bar
+from cotide_cli.printing import print_figures, progress_bar
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 
 @click.command("phases")
-@click.option("--data", type=click.Path(path_type=Path), help="Directory of SWIM's Facebook logs (docs/phases.md).")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The first seed.")
+@click.option("--data", type=DataFolder(), help="Directory of SWIM's Facebook logs (docs/phases.md).")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="The first seed.")
 @click.option("--seeds", type=click.IntRange(1, 100), default=5, show_default=True, help="How many seeds from it on.")
 @click.option("--multiples", default="2,4,6,8,10", show_default=True, help="Jobs of each benchmark, by commas.")
 @click.option("--hours", type=FiniteRange(0.1, 24), help="Hours of the logs; for a first look.")
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     help="Only these, beside phases and task, which always run; may be given again.",
 )  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
-@click.option("--plot", type=click.Path(path_type=Path), help="Write a plot, as .png or .svg.")
+@click.option("--plot", type=PlotFile(), help="Write a plot, as .png or .svg.")
 def command(
     data: Path | None,
     seed: int,
@@ -46,14 +47,9 @@ def command(
 
     The mixes take half a minute; each Facebook day takes minutes for each seed.
     """
-    from cotide_sim.experiments import figure_file
     from cotide_sim.experiments.phases import plot as phases_plot
     from cotide_sim.experiments.phases.experiment import run_experiment
 
-    if plot is not None:
-        figure_file.check(plot)
-    if data is not None and not data.is_dir():
-        raise InputError("no such directory", file=str(data), field="--data")
     with progress_bar() as progress:
         report = run_experiment(
             range(seed, seed + seeds),
@@ -95,7 +91,7 @@ def _print(report: Report) -> None:
             cells += [f"{row.wait.mean:.1f}", f"{row.wait_p95.mean:.1f}", f"{row.pause.mean:.1f}"]
             lines.append([*cells, f"{row.longest_pause:.0f}", f"{row.makespan.mean:.0f}"])
         lines.append(["no scheduler below", _interval_text(setting.bound, ".0f")] + [""] * 9)
-        print_lines(lines)
+        print_figures(lines)
     click.echo(
         f"phases over task level on the PUMA-like mixes: {_interval_text(report.puma_over_task, '.3f')};"
         f" at the best multiple {_interval_text(report.best_over_task, '.3f')} (paper: up to 24 % less, 0.76)"

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cotide_cli.experiments.options import check_paths, print_report, run_options, seed_options
+from cotide_cli.experiments.options import print_report, run_options, seed_options
+from cotide_cli.inputs.checked_types import DataFolder
 from cotide_cli.inputs.finite_range import FiniteRange
-from cotide_cli.printing import print_lines, progress_bar
+from cotide_cli.printing import print_figures, progress_bar
 
 if TYPE_CHECKING:
     from cotide_sim.experiments.capacity.experiment import Spread
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command("placement")
-@click.option("--data", type=click.Path(path_type=Path), help="Directory of the public traces (docs/placement.md).")
+@click.option("--data", type=DataFolder(), help="Directory of the public traces (docs/placement.md).")
 @click.option(
     "--week",
     "weeks",
@@ -60,7 +61,6 @@ def command(
     from cotide_sim.experiments.placement.experiment import run
     from cotide_sim.experiments.placement.scenarios import WEEKS
 
-    check_paths(data, plot)
     with progress_bar() as progress:
         report = run(
             weeks or WEEKS,
@@ -90,7 +90,7 @@ def _print(report: PlacementReport) -> None:
                 _spread(row.violations, ".1%"),
             ]
             lines.append([*cells, _spread(row.own_cost_over_it, ".3f"), f"{row.decision_seconds.mean:.3f}"])
-        print_lines(lines)
+        print_figures(lines)
         click.echo(f"  our reconfigurations over greedy's: {_spread(week.own_reconfigurations_over_greedy, '.2f')}")
         click.echo(
             f"  of greedy's cost: {_spread(week.greedy_unmoved, '.3f')} without its reconfigurations, which nobody goes"

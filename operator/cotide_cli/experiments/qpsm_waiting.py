@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from cotide_cli.experiments.options import print_report
-from cotide_cli.printing import output_option
-from cotide_core.errors import InputError
+from cotide_cli.inputs.checked_types import REPEATS, SEED, DataFolder, PlotFile
+from cotide_cli.printing import output_option, print_figures
 
 if TYPE_CHECKING:
     from cotide_sim.experiments.qpsm.waiting import Report
@@ -22,29 +22,22 @@ if TYPE_CHECKING:
 @click.command("qpsm-waiting")
 @click.option(
     "--data",
-    type=click.Path(path_type=Path),
+    type=DataFolder(),
     help="Directory of the public traces: interference as measured (docs/simulation.md); generated without it.",
 )
-@click.option(
-    "--repeats", type=click.IntRange(min=1), default=10, show_default=True, help="Orders of arrival at each rate."
-)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all draws.")
+@click.option("--repeats", type=REPEATS, default=10, show_default=True, help="Orders of arrival at each rate.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of all draws.")
 @output_option
-@click.option("--plot", type=click.Path(path_type=Path), help="Write a plot, as .png or .svg.")
+@click.option("--plot", type=PlotFile(), help="Write a plot, as .png or .svg.")
 def command(data: Path | None, repeats: int, seed: int, output: str, plot: Path | None) -> int:
     """Deploy 64 batch jobs beside a service at seven request rates, under QPSM, FIFO and random order."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from cotide_sim.cluster.comparison import prepare
-    from cotide_sim.experiments import figure_file
     from cotide_sim.experiments.qpsm import plot as qpsm_plot
     from cotide_sim.experiments.qpsm.waiting import run
 
-    if plot is not None:
-        figure_file.check(plot)
-    if data is not None and not data.is_dir():
-        raise InputError("no such directory", file=str(data), field="--data")
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("training", total=1.0)
@@ -76,11 +69,7 @@ def _print(report: Report) -> None:
         ]
         for row in report.rows
     ]
-    widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))]
-    for line in lines:
-        cells = [line[0].rjust(widths[0]), line[1].ljust(widths[1])]
-        cells += [cell.rjust(width) for cell, width in zip(line[2:], widths[2:], strict=True)]
-        click.echo("  ".join(cells))
+    print_figures(lines, names=2, left=(1,), indent="")
     for one in report.misjudged:
         wrong = f"{one.broke_though_accepted} break though accepted, {one.held_though_refused} hold though refused"
         click.echo(f"{one.model}: of {one.verdicts} verdicts on one job beside the service {wrong}")

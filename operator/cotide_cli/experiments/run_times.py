@@ -15,20 +15,17 @@ from typing import TYPE_CHECKING
 import click
 
 from cotide_cli.experiments.options import journal_option
-from cotide_cli.printing import as_text, output_option
+from cotide_cli.printing import as_text, output_option, print_table
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
-
-PIPE_WIDTH = 120
-"""Columns where there is no terminal (chosen: the widest table fits)."""
 
 
 @click.command("run-times")
 @click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "--rebuild-days",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, 36_500),
     default=1,
     show_default=True,
     help="Days of the log between two rebuilds of the trees; the thesis has one.",
@@ -58,12 +55,9 @@ def command(logs: tuple[Path, ...], rebuild_days: int, journal: Path | None, out
     if output != "table":
         click.echo(as_text([asdict(report) for report in reports], output))
         return 0
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=PIPE_WIDTH)
     for report in reports:
         for table in tables(report):
-            console.print(table)
+            print_table(table)
     return 0
 
 

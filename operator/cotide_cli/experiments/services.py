@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from cotide_cli.experiments.options import print_report
+from cotide_cli.inputs.checked_types import SEED, WORKERS, DataFolder
 from cotide_cli.inputs.training_data import colocation_directory
-from cotide_cli.printing import output_option
-from cotide_core.errors import InputError
+from cotide_cli.printing import output_option, print_figures
 
 if TYPE_CHECKING:
     from cotide_sim.experiments.services.judgement import Report
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 @click.command("services")
 @click.option(
     "--data",
-    type=click.Path(path_type=Path),
+    type=DataFolder(),
     help="Directory of the measured co-location tables (or the one above it); generated tables without it.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the services.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the services.")
 @click.option(
     "--seeds", type=click.IntRange(2, 1000), default=5, show_default=True, help="Draws of samples, each the seed after."
 )
 @click.option("--services", type=click.IntRange(4, 200), default=12, show_default=True, help="Services, in two waves.")
-@click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Processes, one seed each.")
+@click.option("--workers", type=WORKERS, default=1, show_default=True, help="Processes, one seed each.")
 @output_option
 def command(data: Path | None, seed: int, seeds: int, services: int, workers: int, output: str) -> int:
     """Judge the latency guard by service, from the first sample to the thousandth, beside its rivals.
@@ -40,8 +40,6 @@ def command(data: Path | None, seed: int, seeds: int, services: int, workers: in
     """
     from cotide_sim.experiments.services.guard_by_service import run
 
-    if data is not None and not data.is_dir():
-        raise InputError("no such directory", file=str(data), field="--data")
     report = run(
         None if data is None else colocation_directory(data),
         seeds=range(seed, seed + seeds),
@@ -84,9 +82,7 @@ def _print(report: Report) -> None:
         for one in report.services
     ]
     for lines in (by_age, by_service):
-        widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))]
-        for line in lines:
-            click.echo("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
+        print_figures(lines, left=(), indent="")
         click.echo("")
     click.echo(
         f"medians over the services that are judged, means over {report.seeds} seeds; refused above"

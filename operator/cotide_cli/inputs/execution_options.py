@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import click
-
+from cotide_cli.inputs.checked_types import WORKERS
 from cotide_cli.option_groups import grouped, option_group
 from cotide_core.errors import InputError
 
@@ -43,7 +42,7 @@ execution_options = option_group(
     "Execution",
     "execution",
     ExecutionOptions,
-    grouped("--workers", type=click.IntRange(min=1), help="Processes; default: one for each core."),
+    grouped("--workers", type=WORKERS, help="Processes; default: one for each core."),
     grouped("--dask", metavar="ADDRESS", help="Run on the Dask cluster of this scheduler, like tcp://10.0.0.1:8786."),
     grouped("--retry-failed", is_flag=True, help="Run cells again that failed before."),
 )

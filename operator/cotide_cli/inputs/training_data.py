@@ -23,7 +23,7 @@ from typing import cast
 import numpy as np
 
 from cotide_cli.inputs.ledger_input import ledger_file, ledger_lines
-from cotide_core.errors import InputError
+from cotide_core.errors import InputError, LedgerError
 from cotide_core.forecasts import CompletionSamples, MixBatch, QosSamples
 from cotide_core.recording.samples import samples_from_ledger
 from cotide_sim.traces.colocation import tables as colocation
@@ -48,9 +48,19 @@ def completion_from_tables(path: Path, table: str, *, lone_runs: bool) -> Comple
 
 
 def from_ledger(path: Path) -> tuple[QosSamples, CompletionSamples]:
-    """Return the samples of a recorded run; ``path`` is the ledger's directory or file."""
-    with ledger_lines(ledger_file(path)) as lines:
-        return samples_from_ledger(lines)
+    """Return the samples of a recorded run; ``path`` is the ledger's directory or file.
+
+    Raises
+    ------
+    InputError
+        When it can't be read, or is no ledger.
+    """
+    file = ledger_file(path)
+    try:
+        with ledger_lines(file) as lines:
+            return samples_from_ledger(lines)
+    except LedgerError as error:
+        raise InputError(str(error), file=str(file)) from error
 
 
 def qos_from_csv(path: Path) -> QosSamples:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cotide_cli.inputs.checked_types import OutputFile
 from cotide_cli.inputs.execution_options import ExecutionOptions, execution_options
 from cotide_cli.option_groups import GroupedCommand, grouped, option_group
-from cotide_cli.printing import as_text, made, print_lines, progress_bar
+from cotide_cli.printing import as_text, made, print_figures, print_lines, progress_bar
 from cotide_core.errors import InputError
 from cotide_core.units import counted
 
@@ -170,7 +171,7 @@ def run(task: Any, journal: Path, data: DataOptions, tried: PredictorOptions, ex
 
 @command.command("report")
 @click.option("--journal", type=click.Path(path_type=Path, exists=True), required=True, help="Of `cotide lab run`.")
-@click.option("--page", type=click.Path(path_type=Path), help="Write an HTML page with plots.")
+@click.option("--page", type=OutputFile(), help="Write an HTML page with plots.")
 @click.option("--claims", is_flag=True, help="Judge the printed claims; exit 3 when one does not hold.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
 def report(journal: Path, page: Path | None, claims: bool, output: str) -> int:
@@ -218,7 +219,7 @@ def _print(tables: list[Table], ranks: list[Ranks]) -> None:
             cells = [f"{row.figures[name]:.4g}" if name in row.figures else "-" for name in names]
             cells += [f"{row.costs[name]:{COSTS[name][1]}}" if name in row.costs else "-" for name in costs]
             lines.append([row.predictor, *cells])
-        print_lines(lines)
+        print_figures(lines)
         for name, why in table.missing:
             click.echo(f"  {name}: {why}")
         click.echo(f"  {table.sentence}\n")

@@ -18,7 +18,7 @@ from cotide_cli.profile.plan import BatchJob
 from cotide_core.classes import CLASS_LABEL, WorkloadClass
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
-from cotide_kube.official import WRITE_SECONDS, ask, connect, object_in
+from cotide_kube.official import WRITE_SECONDS, ask, connect, list_in, object_in
 from cotide_predictors.profiling.design import Mix
 
 CAMPAIGN: Final = "cotide.dev/profile"
@@ -79,9 +79,11 @@ class ClusterMachine:
         self._made = 0
         self._run = f"{int(time.time())}"
         try:
-            object_in(ask(self._core.read_node, node))
+            found = object_in(ask(self._core.read_node, node))
         except ApiError as error:
             raise ClusterError(f"node {node}: {error}") from error
+        if (found.get("metadata") or {}).get("name") != node:
+            raise ClusterError(f"the answer about node {node} is not what an API server sends; is it one?")
 
     @contextmanager
     def running(self, mix: Mix, jobs: Sequence[BatchJob]) -> Iterator[PodMix]:
@@ -103,7 +105,7 @@ class ClusterMachine:
     def pods_of_node(self) -> list[dict[str, Any]]:
         """Return what runs on the node, as the API has it."""
         selector = f"spec.nodeName={self._node}"
-        return list(object_in(ask(self._core.list_pod_for_all_namespaces, field_selector=selector)).get("items") or [])
+        return list_in(ask(self._core.list_pod_for_all_namespaces, field_selector=selector))[0]
 
     def _keep(self, wanted: Sequence[BatchJob], found: PodMix, stop: threading.Event, there: threading.Event) -> None:
         """Make pods, and make them again when they ended, in a thread of its own, until told to stop."""
@@ -160,8 +162,7 @@ class ClusterMachine:
 
     def _own_pods(self) -> list[dict[str, Any]]:
         selector = f"{CAMPAIGN}={self._run}"
-        found = object_in(ask(self._core.list_namespaced_pod, self._namespace, label_selector=selector))
-        return list(found.get("items") or [])
+        return list_in(ask(self._core.list_namespaced_pod, self._namespace, label_selector=selector))[0]
 
     def _delete(self, name: str) -> None:
         try:

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import click
 
+from cotide_cli.inputs.checked_types import SEED
 from cotide_cli.inputs.finite_range import FiniteRange
 from cotide_cli.option_groups import grouped, option_group
+from cotide_core.limits import LATENCY_MILLISECONDS_MOST
 
 
 def numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[float, ...]:
@@ -137,10 +139,10 @@ common_options = option_group(
     CampaignOptions,
     grouped("--service", default="", metavar="NAMESPACE/NAME", help="The Workload; default: any service."),
     grouped(
-        "--limit-ms", type=FiniteRange(min=0, min_open=True), default=10.0, show_default=True,
+        "--limit-ms", type=FiniteRange(0, LATENCY_MILLISECONDS_MOST, min_open=True), default=10.0, show_default=True,
         help="Its p95 limit.",
     ),
-    grouped("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of order and arrivals."),
+    grouped("--seed", type=SEED, default=0, show_default=True, help="Of order and arrivals."),
     grouped("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Journal and results."),
 )  # fmt: skip
 cluster_options = option_group(

@@ -42,6 +42,7 @@ from cotide_operator.provisioning.placing import (
     scale,
 )
 from cotide_predictors.capacity.price_outlook import foreseen_prices
+from cotide_sim.traces.bounded_text import read_bounded
 
 if TYPE_CHECKING:
     from cotide_sim.traces.rows import Row
@@ -60,6 +61,12 @@ class PlacementFiles:
     demand: Path | None
     prices: Path | None
     kubeconfig: str | None
+
+
+FORECAST_MOST = 64 << 20
+"""Characters of a file of demand or prices (chosen: a year of five minutes in a hundred columns)."""
+LOST_MOST = 1 << 20
+"""Bytes of the names of lost clusters (chosen: a thousand)."""
 
 
 @dataclass(slots=True)
@@ -81,7 +88,7 @@ class LostClusters:
         if path is None or not path.exists():
             return cls(path)
         try:
-            names = json.loads(path.read_text(encoding="utf-8"))
+            names = json.loads(read_bounded(path, LOST_MOST))
         except OSError as error:
             raise InputError(f"can't be read: {error.strerror}", file=str(path)) from error
         except (ValueError, RecursionError):
@@ -375,7 +382,8 @@ def _columns(path: Path, names: Sequence[str], *, signed: bool = False) -> Float
             raise row.error(name, f"{row.text(name)!r} is beyond {LARGEST:g}")
         return value
 
-    rows = [[number(row, name) for name in names] for row in stream_rows(path, list(names), what="forecast")]
+    rows_of_file = stream_rows(path, list(names), what="forecast", most=FORECAST_MOST)
+    rows = [[number(row, name) for name in names] for row in rows_of_file]
     if not rows:
         raise InputError("has no rows", file=str(path))
     return np.array(rows)

@@ -20,7 +20,7 @@ import msgspec
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_kube.objects import ApiStruct, NodeObject, PodObject
-from cotide_kube.official import WRITE_SECONDS, ask, connect
+from cotide_kube.official import UNREADABLE, WRITE_SECONDS, ask, connect
 from cotide_operator.apis.names import GROUP
 from cotide_operator.cache.object_cache import KINDS, OLDER_PATHS, OPTIONAL_KINDS, PATHS, TYPES, Kind, ObjectCache
 from cotide_operator.consolidation.carrier import ENDED, MARK, NodeNow, PodNow, pod_now
@@ -55,7 +55,7 @@ def decoded(raw: bytes | msgspec.Raw, kind: type[T], what: str) -> T:
     """
     try:
         return msgspec.json.decode(raw, type=kind)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise ClusterError(f"the answer about {what} is not what an API server sends: {error}") from error
 
 
@@ -130,13 +130,20 @@ class OfficialClient:
             if kind not in self._lists:
                 continue  # claims and volumes: pods that have any stay where they are, whatever these say
             try:
-                for raw in self._pages(kind):
-                    cache.apply(kind, "ADDED", decoded(raw, TYPES[kind], kind))
+                for one in self._listed(kind, TYPES[kind]):
+                    cache.apply(kind, "ADDED", one)
             except ClusterError as error:
                 if kind in ("pods", "nodes"):
                     raise
                 warnings.append(f"{kind} are left out: {error}")
         return cache, warnings
+
+    def _listed(self, kind: Kind, type_of_one: type[T]) -> list[T]:
+        found = [decoded(raw, type_of_one, kind) for raw in self._pages(kind)]
+        named: Iterable[Any] = found
+        if not all(one.metadata.name for one in named):
+            raise ClusterError(f"the answer about {kind} is not what an API server sends: one has no name")
+        return found
 
     def _pages(self, kind: Kind) -> list[msgspec.Raw]:
         found: list[msgspec.Raw] = []
@@ -145,9 +152,11 @@ class OfficialClient:
             pages: dict[str, Any] = {"limit": PAGE, **({"_continue": after} if after else {})}
             items = decoded(ask(self._lists[kind], **pages), _Items, kind)
             found += items.items or ()
-            after = items.metadata.continues
-            if not after:
+            if not items.metadata.continues:
                 return found
+            if items.metadata.continues == after:
+                raise ClusterError(f"the API server goes on and on with the same page of {kind}; is it one?")
+            after = items.metadata.continues
 
     async def node(self, name: str) -> NodeNow | None:
         """Return a node as it is now; None when it is gone."""
@@ -162,7 +171,7 @@ class OfficialClient:
 
     async def marked(self) -> dict[str, str]:
         """Return the nodes that carry our mark."""
-        nodes = [decoded(raw, NodeObject, "nodes") for raw in await asyncio.to_thread(self._pages, "nodes")]
+        nodes = await asyncio.to_thread(self._listed, "nodes", NodeObject)
         return {one.metadata.name: one.metadata.annotations[MARK] for one in nodes if MARK in one.metadata.annotations}
 
     async def mark(self, name: str, mark: str | None, *, cordoned: bool) -> None:
@@ -176,7 +185,7 @@ class OfficialClient:
 
     async def pods(self, *, node: str = "", owner: str = "") -> list[PodNow]:
         """Return the pods that have not ended: those on a node, those of an owner, or all."""
-        pods = [decoded(raw, PodObject, "pods") for raw in await asyncio.to_thread(self._pages, "pods")]
+        pods = await asyncio.to_thread(self._listed, "pods", PodObject)
         found = [pod_now(pod) for pod in pods if pod.status.phase not in ENDED]
         return [one for one in found if (not node or one.node == node) and (not owner or one.owner == owner)]
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
-from cotide_kube.official import ask, connect, namespace_of, object_in
+from cotide_kube.official import ask, connect, list_in, namespace_of, object_in
 from cotide_operator.apis.names import GROUP, JOB_LABEL, VERSION
 from cotide_operator.apis.types import API_VERSION, WORKLOAD_LABEL, LabelSelector
 from cotide_operator.explain.class_rule import ClassContext
@@ -156,8 +156,10 @@ def _list(call: Callable[..., Any], *args: str, **how: Any) -> list[Object]:
     after = ""
     while True:
         pages: Object = {**how, "limit": PAGE, **({"_continue": after} if after else {})}
-        page = object_in(ask(call, *args, **pages))
-        found += page.get("items") or ()
-        after = (page.get("metadata") or {}).get("continue") or ""
-        if not after:
+        items, following = list_in(ask(call, *args, **pages))
+        found += items
+        if not following:
             return found
+        if following == after:
+            raise ClusterError("the API server goes on and on with the same page of a list; is it one?")
+        after = following

@@ -199,8 +199,12 @@ class ScaleSubresource:
 
     def _raise_to(self, path: str, replicas: int) -> bool:
         scale = self.call("GET", f"{path}/scale")
+        spec = scale.get("spec") or {}
         # A field of 0 is left out of an answer.
-        there, unanswered = int((scale.get("spec") or {}).get("replicas") or 0), self._unanswered.pop(path, None)
+        there = spec.get("replicas", 0) if isinstance(spec, dict) and scale.get("metadata") else None
+        if not isinstance(there, int):
+            raise ClusterError(f"GET {path}/scale: the answer is not what an API server sends")
+        unanswered = self._unanswered.pop(path, None)
         if there >= replicas:
             return there == unanswered
         version = (scale.get("metadata") or {}).get("resourceVersion")

@@ -346,8 +346,13 @@ async def look(client: KubeClient, service: ServiceSettings) -> Seen:
         When it does not answer (`no_answer`), or refuses.
     """
     found = await client.get(service.path)
-    status: dict[str, Any] = found.get("status") or {}
-    return Seen(int((found.get("spec") or {}).get("replicas", 1)), int(status.get("readyReplicas", 0)))
+    metadata, spec, status = (found.get(part) or {} for part in ("metadata", "spec", "status"))
+    replicas = spec.get("replicas", 1)
+    ready = status.get("readyReplicas", 0) if isinstance(status, dict) else None
+    # Of what is no answer of an API server nothing may follow: one replica, say, where ten run.
+    if not metadata.get("name") or not isinstance(replicas, int) or not isinstance(ready, int):
+        raise ClusterError(f"the answer to GET {service.path} is not what an API server sends; is it one?")
+    return Seen(replicas, ready)
 
 
 def no_answer(error: ClusterError) -> bool:

@@ -16,9 +16,12 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
+import msgspec
+
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
+from cotide_kube.objects import NodeObject
 from cotide_kube.timestamps import format_micro_timestamp
 from cotide_sim.kubelets.node_objects import (
     FAKE_LABEL,
@@ -122,16 +125,17 @@ class Registration:
         body = node_object(name, number, shape, time.time())
         created = await _unless_exists(self._client.create("/api/v1/nodes", body))
         if created is None:
-            found = await self._client.get(f"/api/v1/nodes/{name}")
-            if found["metadata"].get("labels", {}).get(FAKE_LABEL) != "true":
+            found = _node_in(await self._client.get(f"/api/v1/nodes/{name}"), name)
+            if found.metadata.labels.get(FAKE_LABEL) != "true":
                 raise ClusterError(f"node {name} exists and is not one of ours: choose another --name-prefix")
             created = await self._client.patch(f"/api/v1/nodes/{name}", {"metadata": body["metadata"]})
+        node = _node_in(created, name)
         status = node_status(name, number, self._shape, time.time())
-        found_amounts = created.get("status", {}).get("allocatable", {})
-        if not status["allocatable"].items() <= found_amounts.items():
+        if not status["allocatable"].items() <= node.status.allocatable.items():
             # As a kubelet does: extended resources and conditions that others wrote there stay.
             created = await self._client.patch(f"/api/v1/nodes/{name}/status", {"status": status}, "strategic")
-        uid = created["metadata"]["uid"]
+            node = _node_in(created, name)
+        uid = node.metadata.uid
         self._alive[name] = (number, uid)
         lease = lease_object(name, uid, time.time())
         if await _unless_exists(self._client.create(LEASES, lease)) is None:
@@ -160,6 +164,23 @@ class Registration:
     async def _report_status(self, name: str) -> None:
         patch = {"status": {"conditions": heartbeat_conditions(time.time())}}
         await self._client.patch(f"/api/v1/nodes/{name}/status", patch, "strategic")
+
+
+def _node_in(answer: Any, name: str) -> NodeObject:
+    """Return the node that an API server sent.
+
+    Raises
+    ------
+    ClusterError
+        When it is none: what a proxy says to everything, for example.
+    """
+    try:
+        node = msgspec.convert(answer, NodeObject)
+    except msgspec.ValidationError as error:
+        raise ClusterError(f"the answer about node {name} is not what an API server sends: {error}") from error
+    if node.metadata.name != name or not node.metadata.uid:
+        raise ClusterError(f"the answer about node {name} is not what an API server sends; is it one?")
+    return node
 
 
 async def _unless_exists(creation: Awaitable[dict[str, Any]]) -> dict[str, Any] | None:

@@ -6,7 +6,6 @@ table stands for one data set and one predictor only.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from cotide_sim.lab.cells import LabCell, LabSource, Task
 from cotide_sim.lab.registry import digests_of_weights, names_of
 from cotide_sim.lab.user_predictor import read_predictor
 from cotide_sim.trace_replay.user_policy import PolicySource, is_policy_file
+from cotide_sim.traces.bounded_text import checksum_of
 
 LabTask = tuple[LabCell, LabSource, PolicySource | None]
 
@@ -43,7 +43,7 @@ def source_of(
     if path is None:
         return LabSource("generated", "generated", None, hosts, limit, decide, steps, folders)
     try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest = checksum_of(path)
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror or error}", file=str(path), field="--data") from error
     return LabSource(path.name, digest, path.resolve(), hosts, limit, decide, steps, folders)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 import zlib
 from importlib.metadata import version
 from pathlib import Path
@@ -50,6 +51,8 @@ class JournalFile:
         except OSError as error:
             raise InputError(f"can't be opened: {error.strerror or error}", file=str(path)) from error
         try:
+            if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+                raise InputError("is no file, but a device or a pipe; name a file", file=str(path))
             self._lock()
             self._read()
         except BaseException:

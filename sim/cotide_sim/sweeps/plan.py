@@ -21,6 +21,7 @@ from cotide_sim.sweeps.weeks import WHOLE_WEEKS_MIN, whole_weeks
 from cotide_sim.trace_replay.policies import policy_of
 from cotide_sim.trace_replay.runner import Runtime
 from cotide_sim.trace_replay.user_policy import PolicySource, is_policy_file, policy_of_source, read_policy
+from cotide_sim.traces.bounded_text import checksum_of
 from cotide_sim.traces.jobs.any_log import Format, JobTrace, content_of, read_any_log
 from cotide_sim.traces.jobs.pool import Demand
 from cotide_sim.traces.jobs.swf import OnBad
@@ -78,7 +79,7 @@ def log_source(
     if not trace.in_order:
         cleaning = replace(cleaning, unsorted="sort")
     jobs, report = clean(trace.log, cleaning)
-    digest = hashlib.sha256(content_of(path).read_bytes()).hexdigest()
+    digest = checksum_of(content_of(path))
     settings = f"{jobs.processors} processors; broken rows {on_bad}; {cleaning.describe()}"
     if trace.conversion:
         settings += f"; {trace.conversion}"

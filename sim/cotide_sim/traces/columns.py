@@ -21,6 +21,7 @@ import numpy as np
 from cotide_core.errors import InputError
 from cotide_core.kernels.array_types import Floats
 from cotide_core.units import counted
+from cotide_sim.traces.bounded_text import bounded_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,8 @@ def read_table(
     Raises
     ------
     InputError
-        When the file is absent or empty, a column is missing, a row is too short or too long, or a cell is no
-        such number; names file, line and column.
+        When the file is absent, empty or too large, a column is missing, a row is too short or too long, or a cell is
+        no such number; names file, line and column.
     """
     rows: dict[str, list[float]] = {name: [] for name in (*numbers, *optional)}
     words: dict[str, list[str]] = {name: [] for name in (*texts, *absent)}
@@ -73,7 +74,7 @@ def read_table(
     file = str(path)
     try:
         with _open(path) as stream:
-            reader = csv.reader(stream)
+            reader = csv.reader(bounded_lines(stream, file))
             header = [name.strip() for name in next(reader, [])]
             if not header:
                 raise InputError("the file is empty: a header row was expected", file=file, line=1)

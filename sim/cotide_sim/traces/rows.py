@@ -18,6 +18,7 @@ from typing import TextIO
 from cotide_core.errors import InputError
 from cotide_core.limits import EXACT
 from cotide_core.units import counted
+from cotide_sim.traces.bounded_text import LOG_MOST, bounded_lines
 
 
 class Row:
@@ -62,23 +63,25 @@ class Row:
         return InputError(message, file=self.file, line=self.line, field=column)
 
 
-def stream_rows(path: Path, columns: Sequence[str], *, what: str) -> Iterator[Row]:
+def stream_rows(path: Path, columns: Sequence[str], *, what: str, most: int = LOG_MOST) -> Iterator[Row]:
     """Yield the rows of a CSV file with a header (gzip when the name ends in ``.gz``).
 
     Parameters
     ----------
     columns : names that the header must hold, among others.
     what : what the file is, for the message when it is missing (``Alibaba 2017 batch tasks``).
+    most : characters that are read of it, at most.
 
     Raises
     ------
     InputError
-        When the file is missing or unreadable, the header lacks a column, or a row has another number of cells.
+        When the file is missing, unreadable or too large, the header lacks a column, or a row has another number of
+        cells.
     """
     file = str(path)
     try:
         with _open(path) as stream:
-            reader = csv.reader(stream)
+            reader = csv.reader(bounded_lines(stream, file, most))
             header = [name.strip() for name in next(reader, [])]
             for name in columns:
                 if name not in header:

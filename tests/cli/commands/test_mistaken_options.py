@@ -17,6 +17,8 @@ from cotide_core.consolidation.removal.drain_plan import Emptying
 from cotide_core.consolidation.removal.watching import Acts, GivenBack
 from cotide_core.recording.ledger import NO_LEDGER
 
+NO_EPOCH = "is no epoch second from 1970 to the year 9999"
+
 
 def ended(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.setattr(sys, "argv", ["cotide", *arguments])
@@ -39,6 +41,10 @@ def ended(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
         (("simulate", "--generate", "synth1", "--report", "/"), "--report: / is a folder; name a file"),
         (("simulate", "--generate", "synth1", "--swf", "/dev/null"), "--swf: /dev/null is a file; name a folder"),
         (("nodes", "--speed", "nan"), "--speed: nan is no speed-up: it must be a number above 0"),
+        (("nodes", "--speed", "1e308"), "--speed: 1e+308 is no speed that pods can be run at; 1e-06 to 1e+06"),
+        (("nodes", "--origin-seconds", "1e308"), f"--origin-seconds: 1e+308 {NO_EPOCH}"),
+        (("nodes", "--origin-seconds", "-1"), f"--origin-seconds: -1 {NO_EPOCH}"),
+        (("demo", "--seconds", "1e308"), "--seconds: 1e+308 is too long; 604,800, a week, is the most"),
     ],
 )
 def test_what_is_no_number_is_refused_before_anything_starts(
@@ -130,6 +136,10 @@ def test_what_is_missing_or_no_file_is_said_in_one_sentence_before_work_begins(
             f"{tmp_path}",
         ): "is a folder without a ledger.jsonl; name a trace file, or a ledger's folder",
         ("simulate", "--generate", "lublin", "--report", f"{tmp_path}/no/r.html"): f"there is no folder {tmp_path}/no",
+        ("simulate", "--generate", "lublin", "--report", "/proc/r.html"): "can't be written: no such file or directory",
+        ("evaluate", "qos", "--page", f"{tmp_path}/no/r.html"): f"--page: there is no folder {tmp_path}/no",
+        ("evaluate", "qos", "--ledger", "/dev/null"): "/dev/null: the ledger is empty",
+        ("train", "qos", "--out", "none", "--ledger", "/dev/null"): "/dev/null: the ledger is empty",
     }
     for arguments, sentence in said.items():
         assert ended(monkeypatch, *arguments) == 2
@@ -138,6 +148,7 @@ def test_what_is_missing_or_no_file_is_said_in_one_sentence_before_work_begins(
 
 ENDLESS = "/dev/zero"
 """Stands for files that are far too large: a reader that takes all of it never ends."""
+LONG_LINE = "has a line of more than 16 MiB, of which no more is read"
 
 
 @pytest.mark.parametrize(
@@ -153,13 +164,54 @@ ENDLESS = "/dev/zero"
         (("replay", ENDLESS), NO_LEDGER),
         (("report", ENDLESS), NO_LEDGER),
         (("train", "qos", "--out", "none", "--ledger", ENDLESS), NO_LEDGER),
+        (("train", "qos", "--out", "none", "--samples", ENDLESS), LONG_LINE),
+        (("train", "completion", "--out", "none", "--samples", ENDLESS), LONG_LINE),
+        (("evaluate", "qos", "--samples", ENDLESS), LONG_LINE),
+        (("experiment", "run-times", ENDLESS), LONG_LINE),
+        (("experiment", "offline", "--trace", ENDLESS), LONG_LINE),
+        (("experiment", "host-load", "--series", ENDLESS), LONG_LINE),
+        (("experiment", "joint", "--journal", ENDLESS), "is no file, but a device or a pipe; name a file"),
+        (("lab", "report", "--journal", ENDLESS), "is no file, but a device or a pipe; name a file"),
+        (("lab", "run", "--task", "run-time", "--journal", "none", "--data", ENDLESS), "so write it to a file"),
+        (("nodes", "--interference", ENDLESS), "has more than 64 MiB, of which no more is read"),
     ],
 )
 def test_a_file_that_is_far_too_large_is_not_read_to_its_end(
     arguments: tuple[str, ...], sentence: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert ended(monkeypatch, *arguments) == 2
-    assert capfd.readouterr().err.rstrip().endswith(f"cotide: {ENDLESS}: {sentence}")
+    said = capfd.readouterr().err.rstrip()
+    assert f"cotide: {ENDLESS}:" in said.splitlines()[-1]
+    assert said.endswith(sentence)
+
+
+@pytest.mark.parametrize("option", ["demand", "prices", "state"])
+def test_a_file_of_place_that_is_far_too_large_is_not_read_to_its_end(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    centre = "{name: east, context: a, servers: 4, delays: {all: 0.08}}"
+    (tmp_path / "place.yaml").write_text(f"deployment: web\ndelaySeconds: 1\nserviceRate: 50\ncentres: [{centre}]\n")
+    files = {"demand": "all\n9\n", "prices": "east\n1\n", "state": "[]"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    given = {name: ENDLESS if name == option else str(tmp_path / name) for name in files}
+    options = [part for name, path in given.items() for part in (f"--{name}", path)]
+    assert ended(monkeypatch, "place", str(tmp_path / "place.yaml"), *options, "--kubeconfig", "none") == 2
+    said = capfd.readouterr().err
+    assert said.startswith(f"cotide: {ENDLESS}")
+    assert "of which no more is read" in said
+
+
+def test_a_history_of_capacity_that_is_far_too_large_is_not_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kind = '{name: small, cpu: "4", memory: 8Gi, count: 10, idleWatts: 60, peakWatts: 150}'
+    (tmp_path / "c.yaml").write_text(
+        "apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\n"
+        f'provisioning:\n  machineTypes: [{kind}]\n  actuator: {{command: ["true"]}}\n'
+    )
+    assert ended(monkeypatch, "capacity", "--config", f"{tmp_path}/c.yaml", "--history", ENDLESS) == 2
+    assert capfd.readouterr().err == f"cotide: {ENDLESS}:1: {LONG_LINE}\n"
 
 
 def test_a_page_that_can_not_be_written_is_told_before_the_demo_begins(
@@ -215,6 +267,33 @@ def test_what_no_pod_can_be_called_is_refused_before_anybody_is_asked(
 ) -> None:
     assert ended(monkeypatch, "explain", "pod", name, "--kubeconfig", "none") == 2
     assert "is no name that an object can have" in capfd.readouterr().err
+
+
+HUGE = "1" + "0" * 30
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train", "qos", "--out", "none", "--seed", HUGE),
+        ("train", "qos", "--out", "none", "--limit-ms", "1e308"),
+        ("evaluate", "qos", "--seed", HUGE),
+        ("evaluate", "qos", "--splits", HUGE),
+        ("evaluate", "qos", "--limit-ms", "1e308"),
+        ("simulate", "--generate", "lublin", "--seed", HUGE),
+        ("demo", "--seed", HUGE),
+        (*PROFILE, "--seed", HUGE),
+        (*PROFILE, "--limit-ms", "1e308"),
+        ("sweep", "--results", "none", "--workers", HUGE),
+        ("lab", "run", "--task", "run-time", "--journal", "none", "--workers", HUGE),
+        ("nodes", "--pods", HUGE),
+    ],
+)
+def test_what_is_beyond_all_bounds_is_refused_before_anything_starts(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(monkeypatch, *arguments) == 2
+    assert f"Invalid value for '{arguments[-2]}'" in capfd.readouterr().err
 
 
 def test_versions_are_printed_in_each_form(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

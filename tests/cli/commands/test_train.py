@@ -239,5 +239,5 @@ def test_changed_ledger_is_refused_with_its_line(
     lines = ledger.read_bytes().splitlines(keepends=True)
     lines[3] = lines[3].replace(b"2000", b"2001", 1)
     ledger.write_bytes(b"".join(lines))
-    assert run(monkeypatch, "train", "qos", "--ledger", str(ledger), "--out", str(tmp_path / "m")) == 1
-    assert "line 4" in capsys.readouterr().err
+    assert run(monkeypatch, "train", "qos", "--ledger", str(ledger), "--out", str(tmp_path / "m")) == 2
+    assert f"cotide: {ledger}: line 4 " in capsys.readouterr().err

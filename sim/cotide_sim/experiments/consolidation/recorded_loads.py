@@ -18,6 +18,7 @@ import numpy as np
 
 from cotide_core.consolidation.instance import Floats, Integers
 from cotide_core.errors import InputError
+from cotide_sim.traces.bounded_text import bounded_lines
 from cotide_sim.traces.load.load_series import SLOT_SECONDS, open_text
 from cotide_sim.traces.load.vm_load import PLANETLAB_SLOTS, read_azure_cpu, read_planetlab_cpu
 
@@ -151,6 +152,6 @@ def _with_borrowed(name: str, data: Path, table: Floats, seed: int, slots: int, 
 def _rows(path: Path) -> list[list[str]]:
     try:
         with open_text(path) as stream:
-            return [row for row in csv.reader(stream) if row]
+            return [row for row in csv.reader(bounded_lines(stream, str(path))) if row]
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror or error}", file=str(path)) from error

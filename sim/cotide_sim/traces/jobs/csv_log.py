@@ -12,6 +12,8 @@ import io
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -19,6 +21,7 @@ import numpy as np
 
 from cotide_core.errors import InputError
 from cotide_core.units import counted
+from cotide_sim.traces.bounded_text import LOG_MOST, bounded_lines
 from cotide_sim.traces.jobs.swf import Field, OnBad, SwfLog
 from cotide_sim.traces.jobs.swf_rows import COLUMNS, Fault
 from cotide_sim.traces.rows import Row
@@ -27,6 +30,8 @@ UNKNOWN: Final = -1.0
 """What the Standard Workload Format writes for a value that is not known."""
 NAMES_READ: Final = 4096
 """Characters of a first line that are looked at to tell formats apart; chosen."""
+BLANKS_READ: Final = 10_000
+"""Blank lines before it that are passed over; chosen."""
 
 Values = Mapping[Field, float]
 
@@ -93,7 +98,7 @@ class CsvTrace:
         line = 0
         try:
             with open_text(path) as stream:
-                reader = csv.reader(stream)
+                reader = csv.reader(bounded_lines(stream, file, LOG_MOST))
                 first = [cell.strip() for cell in next(reader, [])]
                 line = reader.line_num
                 names = first
@@ -161,7 +166,7 @@ def first_line(path: Path) -> str:
     """
     try:
         with open_text(path) as stream:
-            while text := stream.readline(NAMES_READ):
+            for text in islice(iter(partial(stream.readline, NAMES_READ), ""), BLANKS_READ):
                 if text.strip():
                     return text.strip()
     except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError):

@@ -21,6 +21,7 @@ from typing import Final, Literal
 import numpy as np
 
 from cotide_core.errors import InputError
+from cotide_sim.traces.bounded_text import LINE_MOST, LOG_MOST, check_size
 from cotide_sim.traces.jobs.swf_rows import COLUMNS, Fault, Lines, Table, parse_block
 
 BLOCK_BYTES: Final = 4 << 20
@@ -137,16 +138,19 @@ def _blocks(path: Path) -> Iterator[bytes | Fault]:
     """Yield whole lines; a damaged end becomes a fault after the last whole line that could be read."""
     rest = b""
     parts: list[bytes] = []
-    held = 0
+    held = read = 0
     try:
         with path.open("rb") as plain, _decoded(plain) as stream:
             # One step at a time: a longer read of a damaged file would lose what came before the damage.
             while data := stream.read1(BLOCK_BYTES):
                 parts.append(data)
                 held += len(data)
+                read += len(data)
+                check_size(read, LOG_MOST, str(path))
                 if held >= BLOCK_BYTES:
                     whole, rest = _whole_lines(rest + b"".join(parts))
                     parts, held = [], 0
+                    check_size(len(rest), LINE_MOST, str(path), "a line")
                     yield whole
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         yield _whole_lines(rest + b"".join(parts))[0]

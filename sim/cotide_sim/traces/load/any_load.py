@@ -12,6 +12,7 @@ import zlib
 from pathlib import Path
 
 from cotide_core.errors import InputError
+from cotide_sim.traces.bounded_text import bounded_lines
 from cotide_sim.traces.load.alibaba2018 import read_alibaba2018_usage
 from cotide_sim.traces.load.google_load import read_google2011_load, read_google2019_load
 from cotide_sim.traces.load.load_series import LoadSeries, open_text, read_own_series
@@ -52,7 +53,7 @@ def read_load_series(path: Path) -> LoadSeries:
 def _first_row(path: Path) -> list[str]:
     try:
         with open_text(path) as stream:
-            return [cell.strip() for cell in next(csv.reader(stream), [])] or [""]
+            return [cell.strip() for cell in next(csv.reader(bounded_lines(stream, str(path))), [])] or [""]
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror or error}", file=str(path)) from error
     except (UnicodeDecodeError, EOFError, zlib.error, csv.Error) as error:

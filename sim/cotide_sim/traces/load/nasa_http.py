@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.errors import InputError
+from cotide_sim.traces.bounded_text import bounded_lines
 
 FILE: Final = "http/nasa_http_1995_requests_per_second.txt.gz"
 JULY_SECONDS: Final = 2_381_544
@@ -32,8 +33,8 @@ def read_nasa_http(directory: Path) -> NDArray[np.float64]:
     path = directory / FILE
     counts: list[float] = []
     try:
-        with gzip.open(path, "rt", encoding="ascii") as lines:
-            for number, line in enumerate(lines, start=1):
+        with gzip.open(path, "rt", encoding="ascii") as stream:
+            for number, line in enumerate(bounded_lines(stream, str(path)), start=1):
                 if number > JULY_SECONDS:
                     break
                 if not line.strip().isdigit():

@@ -16,6 +16,7 @@ import numpy as np
 
 from cotide_core.errors import InputError
 from cotide_core.kernels.array_types import Floats
+from cotide_sim.traces.bounded_text import bounded_lines
 from cotide_sim.traces.load.load_series import PERCENT, LoadSeries, file_of, open_text
 
 AZURE_FILE: Final = "vm/azure2017_vm_cpu_{kind}_70vms_300s.csv.gz"
@@ -62,7 +63,7 @@ def read_planetlab_cpu(source: Path) -> LoadSeries:
 def _rows(path: Path) -> list[list[str]]:
     try:
         with open_text(path) as stream:
-            return [cells for cells in csv.reader(stream) if cells]
+            return [cells for cells in csv.reader(bounded_lines(stream, str(path))) if cells]
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror or error}", file=str(path)) from error
     except (UnicodeDecodeError, EOFError, zlib.error, csv.Error) as error:

@@ -18,6 +18,7 @@ import numpy as np
 
 from cotide_core.errors import InputError
 from cotide_core.kernels.array_types import Floats
+from cotide_sim.traces.bounded_text import bounded_lines
 
 FILES: Final = {
     "facebook-2009": "SWIM_FB-2009_samples_24_times_1hr_0.tsv",
@@ -54,7 +55,7 @@ def read_swim(path: Path, name: str) -> SwimLog:
     rows = []
     try:
         with path.open(encoding="utf-8", newline="") as stream:
-            reader = csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)
+            reader = csv.reader(bounded_lines(stream, file), delimiter="\t", quoting=csv.QUOTE_NONE)
             for cells in reader:
                 if len(cells) != 1 + len(_FIELDS):
                     raise InputError(f"{len(cells)} fields, not {1 + len(_FIELDS)}", file=file, line=reader.line_num)
