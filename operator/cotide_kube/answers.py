@@ -112,3 +112,8 @@ def retry_after(header: str | None) -> float | None:
         return max(0.0, float(header)) if header else None
     except ValueError:
         return None
+
+
+def is_named(one: object) -> bool:
+    """Return whether an item of a list is an object of Kubernetes: whatever is one has a name."""
+    return isinstance(one, dict) and isinstance(metadata := one.get("metadata"), dict) and bool(metadata.get("name"))

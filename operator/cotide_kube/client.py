@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 import orjson
 
 from cotide_core.errors import ClusterError
-from cotide_kube.answers import Answer, ApiError, read_status
+from cotide_kube.answers import Answer, ApiError, is_named, read_status
 from cotide_kube.backoff import Backoff
 from cotide_kube.credentials import Credentials
 from cotide_kube.transport import JSON, Fence, Lines, Request, Transport
@@ -255,7 +255,7 @@ class KubeClient:
                 query, items = dict(params or {}), []
                 continue
             found = page.get("items") or []  # null is how Go writes none
-            if "items" not in page or not all(map(_is_named, found)):
+            if "items" not in page or not all(map(is_named, found)):
                 raise ClusterError(f"the answer of {self.credentials.described} to GET {path} is no list of objects")
             items.extend(found)
             token = (page.get("metadata") or {}).get("continue")
@@ -292,10 +292,6 @@ _PARTS: dict[str, tuple[type, ...]] = {
     "items": (list, NoneType),
 }
 """What whoever asked may rely on: a proxy's page or a broken server is an error here, and not a surprise there."""
-
-
-def _is_named(one: Any) -> bool:
-    return isinstance(one, dict) and isinstance(metadata := one.get("metadata"), dict) and bool(metadata.get("name"))
 
 
 def _no_writes() -> None:

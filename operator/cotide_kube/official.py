@@ -24,7 +24,7 @@ from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError, SSL
 from urllib3.exceptions import TimeoutError as HTTPTimeoutError
 
 from cotide_core.errors import ClusterError, InputError
-from cotide_kube.answers import ANSWER_BYTES, AnswerTooLargeError, ApiError, read_status
+from cotide_kube.answers import ANSWER_BYTES, AnswerTooLargeError, ApiError, is_named, read_status
 from cotide_kube.connection_faults import why_unreachable
 from cotide_kube.credentials import NO_CLUSTER, SERVICE_ACCOUNT
 from cotide_kube.kubeconfig import check_size, expanded, read
@@ -230,7 +230,7 @@ def object_in(body: bytes) -> dict[str, Any]:
         raise ClusterError("the API server's answer is no object of Kubernetes; is it one?")
     if not all(isinstance(answer.get(part), dict | None) for part in ("metadata", "spec")):
         raise ClusterError("the API server's answer is no object of Kubernetes; is it one?")
-    if not all(map(_is_named, items)):
+    if not all(map(is_named, items)):
         raise ClusterError("the API server's answer is no list of objects of Kubernetes; is it one?")
     return answer
 
@@ -248,7 +248,3 @@ def list_in(body: bytes) -> tuple[list[dict[str, Any]], str]:
     if "items" not in page or not isinstance(after, str):
         raise ClusterError("the API server's answer is no list of objects of Kubernetes; is it one?")
     return page["items"] or [], after
-
-
-def _is_named(one: Any) -> bool:
-    return isinstance(one, dict) and isinstance(metadata := one.get("metadata"), dict) and bool(metadata.get("name"))
