@@ -32,9 +32,6 @@ DATA: Final = "cotide.data"
 class DataFolder(click.Path):
     """A folder of traces, which must be there."""
 
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return its path.
 
@@ -57,9 +54,6 @@ class DataFolder(click.Path):
 
 class OutputFile(click.Path):
     """A file that is written at the end; an existing one is replaced."""
-
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return its path.

@@ -28,7 +28,7 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
@@ -53,8 +53,16 @@ CHECK_SECONDS: Final = 2.0
 """How long it may take to look at the pods that it did not show. Chosen."""
 
 
+class _Unseen(NamedTuple):
+    """A pod that was bound and that the mirror does not show so yet."""
+
+    uid: str
+    since: float
+    """When it was bound or asked for last, on the loop's clock."""
+
+
 class Handover:
-    """Both ends of one replica: it inherits when it begins to lead, and hands over when it stops.
+    """Both ends of one replica: it inherits when it begins to lead, and hands over when it stops; `watch` is between.
 
     Parameters
     ----------
@@ -65,10 +73,8 @@ class Handover:
     def __init__(self, client: KubeClient, mirror: ObjectCache) -> None:
         self._client = client
         self._mirror = mirror
-        self._unseen: dict[str, str] = {}
-        """Pods that were bound and that the mirror does not show so yet: uid by key."""
-        self._since: dict[str, float] = {}
-        """When each of them was bound or asked for last, on the loop's clock; earlier ones first."""
+        self._unseen: dict[str, _Unseen] = {}
+        """By the pod's key, in the order of their times."""
         self._bound_up_to = ""
         self._bound_order: tuple[int, str] | None = None
         """What sorts that version."""
@@ -92,22 +98,23 @@ class Handover:
         while True:
             await asyncio.sleep(UNSHOWN_SECONDS)
             before = asyncio.get_running_loop().time() - UNSHOWN_SECONDS
-            due = [key for key, since in itertools.islice(self._since.items(), ASKED_AT_ONCE) if since <= before]
-            for found in await asyncio.gather(*map(self._ask, due)):
+            oldest = itertools.islice(self._unseen.items(), ASKED_AT_ONCE)
+            due = [(key, one.uid) for key, one in oldest if one.since <= before]
+            for found in await asyncio.gather(*(self._ask(key, uid) for key, uid in due)):
                 if found is not None:
                     raise BackupRestored(
                         f"the API server has pod {found} without a node, and had said that it was bound: "
                         "a backup was restored"
                     )
 
-    async def _ask(self, key: str) -> str | None:
+    async def _ask(self, key: str, uid: str) -> str | None:
         """Return the pod if it is not bound; else it is gone, or asked for again after others."""
-        uid = self._unseen[key]
         pod = await self._get(key)
-        if pod is None or self._unseen.get(key) != uid:
+        now = self._unseen.get(key)
+        if pod is None or now is None or now.uid != uid:  # shown, gone or another one meanwhile
             return None
         if not pod or pod["metadata"]["uid"] != uid:
-            self._drop(key)
+            del self._unseen[key]
         elif not pod["spec"].get("nodeName"):
             return key
         else:
@@ -167,8 +174,8 @@ class Handover:
         if pod is None:
             return
         metadata = pod.get("metadata") or {}
-        uid = self._drop(key)
-        if uid is not None and metadata.get("uid") == uid:  # else it is gone, and so is what it held
+        unseen = self._unseen.pop(key, None)
+        if unseen is not None and metadata.get("uid") == unseen.uid:  # else it is gone, and so is what it held
             self._keep(str(metadata.get("resourceVersion", "")))
 
     async def _get(self, key: str) -> dict[str, Any] | None:
@@ -185,12 +192,8 @@ class Handover:
         return pod if not pod or says else None
 
     def _put(self, key: str, uid: str) -> None:
-        self._drop(key)
-        self._unseen[key], self._since[key] = uid, asyncio.get_running_loop().time()
-
-    def _drop(self, key: str) -> str | None:
-        self._since.pop(key, None)
-        return self._unseen.pop(key, None)
+        self._unseen.pop(key, None)  # to the end
+        self._unseen[key] = _Unseen(uid, asyncio.get_running_loop().time())
 
     def _hear(self, kind: Kind, key: str) -> None:
         self._changed.set()
@@ -199,10 +202,10 @@ class Handover:
 
     def _compare(self, key: str) -> None:
         pod = self._mirror.pods.get(key)
-        if pod is None or pod.metadata.uid != self._unseen[key]:
-            self._drop(key)  # gone, and so is what it held
+        if pod is None or pod.metadata.uid != self._unseen[key].uid:
+            del self._unseen[key]  # gone, and so is what it held
         elif pod.spec.node_name:
-            self._drop(key)
+            del self._unseen[key]
             self._keep(pod.metadata.resource_version)
 
     def _keep(self, version: str) -> None:

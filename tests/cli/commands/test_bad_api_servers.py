@@ -11,25 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_files import CONFIG, PLACEMENT
 
 from cotide_cli import main
 from cotide_kube import answers, official, transport
 
-CONFIG = """
-apiVersion: cotide.dev/v1alpha1
-kind: CotideConfiguration
-provisioning:
-  machineTypes:
-    - {name: small, cpu: "4", memory: 8Gi, count: 10, idleWatts: 60, peakWatts: 150}
-  actuator: {command: ["true"]}
-"""
-PLACEMENT = """
-deployment: web
-delaySeconds: 0.1
-serviceRate: 50
-centres:
-  - {name: east, context: cotide, servers: 4, delays: {all: 0.08}}
-"""
 KUBECONFIG = {
     "users": [{"name": "cotide", "user": {}}],
     "contexts": [{"name": "cotide", "context": {"cluster": "cotide", "user": "cotide"}}],

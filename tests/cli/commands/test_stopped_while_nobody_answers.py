@@ -16,6 +16,7 @@ from typing import Any
 
 import kubernetes
 import pytest
+from command_files import CONFIG, PLACEMENT
 from official_calls import READY, make_node, official_api
 
 from cotide_cli.stopping import UNDO_SECONDS
@@ -24,21 +25,6 @@ from cotide_sim.apiserver.testing import ThreadedServer, server_in_thread
 
 SOON = UNDO_SECONDS + 20.0
 """Within which a process of a busy machine has ended, which may take seconds; one request may take two minutes."""
-CONFIG = """
-apiVersion: cotide.dev/v1alpha1
-kind: CotideConfiguration
-provisioning:
-  machineTypes:
-    - {name: small, cpu: "4", memory: 8Gi, count: 10, idleWatts: 60, peakWatts: 150}
-  actuator: {command: ["true"]}
-"""
-PLACEMENT = """
-deployment: web
-delaySeconds: 0.1
-serviceRate: 50
-centres:
-  - {name: east, context: cotide, servers: 4, delays: {all: 0.08}}
-"""
 
 
 class Hanging:

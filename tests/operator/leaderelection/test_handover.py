@@ -295,6 +295,25 @@ async def test_a_pod_that_is_bound_or_of_which_nothing_is_said_is_asked_for_agai
     assert [path.rpartition("/")[2] for path in scene.api.asked[asked:]] == ["b"]
 
 
+async def test_a_pod_that_is_shown_or_gone_while_others_are_asked_for_ends_nothing(watched: None) -> None:
+    scene = Scene()
+    for name in ("a", "b", "c"):
+        scene.sees(name, 7, change="ADDED")
+        scene.bound(name)
+        scene.api.pods[name] = {**stored(name, 7), "spec": {}}
+    scene.api.pods["a"] = stored("a", 8)
+    asked = scene.api.get
+
+    async def meanwhile(path: str) -> dict[str, Any]:
+        if len(scene.api.asked) == 0:  # before the questions about the others have begun
+            scene.sees("b", 9, node="n")
+            scene.sees("c", 10, change="DELETED")
+        return await asked(path)
+
+    scene.api.get = meanwhile  # type: ignore[method-assign]  # what the server does is the test's
+    await rounds(scene, 4)
+
+
 @pytest.mark.parametrize("answer", [404, stored("a", 8, uid="another")])
 async def test_a_pod_that_is_gone_is_not_asked_for_again(watched: None, answer: dict[str, Any] | int) -> None:
     scene = Scene()

@@ -117,11 +117,12 @@ def test_replicas_are_lowered_once_while_the_machine_is_still_there(fleet: Fleet
     assert fleet.replicas == 3
 
 
-def test_an_answer_that_is_lost_lowers_nothing_twice(fleet: Fleet) -> None:
-    def lost(send: Callable[[], Any]) -> Any:
-        send()
-        raise ProtocolError("connection broken")
+def lost(send: Callable[[], Any]) -> Any:
+    send()
+    raise ProtocolError("connection broken")
 
+
+def test_an_answer_that_is_lost_lowers_nothing_twice(fleet: Fleet) -> None:
     fleet.remove(n1="m1")
     around_scaling(fleet.api, lost)
     with pytest.raises(ClusterError, match="no answer"):
@@ -150,10 +151,6 @@ def test_lowering_that_comes_after_the_next_look_is_told_at_the_one_after_that(f
 
 
 def test_what_was_lowered_is_told_though_its_node_is_gone_by_the_next_look(fleet: Fleet) -> None:
-    def lost(send: Callable[[], Any]) -> Any:
-        send()
-        raise ProtocolError("connection broken")
-
     fleet.remove(n1="m1")
     around_scaling(fleet.api, lost)
     with pytest.raises(ClusterError, match="no answer"):

@@ -116,7 +116,8 @@ class _EmptyNodes:
                 bare = uncordoned(node)
                 key = bare.taints, bare.ready, bare.pressures
                 self._kind_of[row] = number = self._kinds.setdefault(key, len(self._kinds))
-                self._samples += [bare] if number == len(self._samples) else []
+                if number == len(self._samples):
+                    self._samples.append(bare)
         self._seen = snapshot.columns.spec_clock
 
     def able(self, fit: FitShape) -> Booleans | None:
