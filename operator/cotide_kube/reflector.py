@@ -327,33 +327,45 @@ class Reflector(Generic[T]):
         """Forget the version where the server's data may not be those that were told."""
         away = self.failures > 0
         landmark = await self._latest() if away else self._landmark
-        page = await self._where(landmark, {})
-        versions = [self._version, page.resource_version, *([landmark.resource_version] if landmark else [])]
-        if any(order(version) is None for version in versions):
-            return  # nothing can be told of versions of another kind
-        if _before(page.resource_version, self._version):
-            self._is_other_data(f"the API server is at version {page.resource_version}, and was at {self._version}")
+        try:
+            why = await self._other_data(landmark)
+        except ApiError as error:
+            if error.status >= 500 or error.status == 429:
+                raise
+            if away:
+                _LOG.info("%s: what there was is no more to be had (%s), listing again", self._path, error)
+                self._version = ""
             return
-        if landmark is not None and not _has(page, landmark):
-            # It may have changed or gone since: what counts is what was there at its version.
-            at = landmark.resource_version
-            try:
-                page = await self._where(landmark, {"resourceVersion": at, "resourceVersionMatch": "Exact"})
-            except ApiError as error:
-                if error.status >= 500 or error.status == 429:
-                    raise
-                if away:
-                    _LOG.info("%s: version %s is no more to be had (%s), listing again", self._path, at, error)
-                    self._version = ""
-                return
-            if not _has(page, landmark):
-                name = "/".join(part for part in (landmark.namespace, landmark.name) if part)
-                self._is_other_data(f"the API server had no {name} at version {at}, and had told of it")
-                return
-        if away:
+        if why:
+            self._is_other_data(why)
+        elif why is not None and away:
             # A backup may be of a moment between the landmark and the version, a bookmark's: only what came up to the
             # landmark is proved.
             self._version = landmark.resource_version if landmark is not None and self._landmark_is_latest else ""
+
+    async def _other_data(self, landmark: Metadata | None) -> str | None:
+        """Return what shows that the server's data are others; empty where nothing does, None where nothing could.
+
+        Raises
+        ------
+        ApiError
+            When the server does not say; 410 where it has thrown away what it had at the landmark's version.
+        """
+        page = await self._where(landmark, {})
+        versions = [self._version, page.resource_version, *([landmark.resource_version] if landmark else [])]
+        if any(order(version) is None for version in versions):
+            return None  # they are of another kind
+        if _before(page.resource_version, self._version):
+            return f"the API server is at version {page.resource_version}, and was at {self._version}"
+        if landmark is None or _has(page, landmark):
+            return ""
+        # It may have changed or gone since: what counts is what was there at its version.
+        at = landmark.resource_version
+        page = await self._where(landmark, {"resourceVersion": at, "resourceVersionMatch": "Exact"})
+        if _has(page, landmark):
+            return ""
+        name = "/".join(part for part in (landmark.namespace, landmark.name) if part)
+        return f"the API server had no {name} at version {at}, and had told of it"
 
     async def _latest(self) -> Metadata | None:
         """Return the landmark, or what a list told of that is later."""

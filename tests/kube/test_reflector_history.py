@@ -94,6 +94,15 @@ async def test_where_the_version_is_no_more_to_be_had_all_is_listed_again(status
     assert seen[3:] == [("DELETED", "b"), ("SYNCED", None), ("ADDED", "later")]
 
 
+async def test_where_the_question_itself_is_refused_all_is_listed_again():
+    async with scripted_client() as (server, client):
+        told_of(server, event("ADDED", pod("b", 97)))
+        server.now = 403
+        server.then(lists(pod("a", 90), pod("b", 97), version="120"), watches(LATER))
+        seen = await told(client, "later")
+    assert seen[3:] == [("SYNCED", None), ("ADDED", "later")]
+
+
 async def test_a_server_that_can_not_say_is_asked_again():
     async with scripted_client() as (server, client):
         told_of(server, event("ADDED", pod("b", 97)))
