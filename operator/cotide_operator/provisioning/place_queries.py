@@ -35,10 +35,12 @@ AT_ONCE: Final = 10
 """Histories that are asked for at one time; chosen, as a dashboard asks."""
 LONGEST_DELAY_SECONDS: Final = 3600.0
 """There and back; more is a slip of units."""
-HISTORY_SECONDS: Final = 2 * 86_400.0
-"""Of demand: what the forecasts keep, two days."""
+HISTORY_SECONDS: Final = 15 * 86_400.0
+"""Of demand: chosen, so that the regression has seen for a week what came after the same time of the week before."""
 HISTORY_STEPS: Final = 3000
 """At most; chosen: two days of minutes. A Prometheus refuses more than 11,000."""
+LONGEST_GAP_SECONDS: Final = 86_400.0
+"""A history begins after the last gap that is longer (chosen): what a service asked before it was away is no guide."""
 KNOWN_SHARE: Final = 0.5
 """Of the steps of a history; of less nothing is learned (chosen)."""
 
@@ -238,7 +240,7 @@ def number_of(answer: Mapping[str, Any]) -> float:
 def history_of(
     answer: Mapping[str, Any], span: Span, *, least: float = 0.0, what: str = "requests per second"
 ) -> Floats:
-    """Return (steps,) values of the one series of an answer; nan before the first of them.
+    """Return (steps,) values of the one series of an answer; nan before the first of them, or after the last long gap.
 
     A step that has no number keeps the one before. ``what``: is asked for, which is nowhere below ``least``.
 
@@ -263,9 +265,12 @@ def history_of(
     if not known[-2:].any():
         raise InputError("its last two steps have no number: what is asked now can't be told from that")
     position = np.arange(span.steps)
-    first, latest = int(known.argmax()), np.maximum.accumulate(np.where(known, position, 0))
+    there = np.flatnonzero(known)
+    gaps = np.flatnonzero(np.diff(there) * span.step_seconds > max(LONGEST_GAP_SECONDS, span.step_seconds))
+    first = int(there[gaps[-1] + 1] if len(gaps) else there[0])
+    latest = np.maximum.accumulate(np.where(known, position, 0))
     if known[first:].mean() < KNOWN_SHARE:
-        raise InputError(f"only {known.sum()} of its last {span.steps - first} steps have a number")
+        raise InputError(f"only {known[first:].sum()} of its last {span.steps - first} steps have a number")
     filled: Floats = np.where(position < first, math.nan, values[latest])
     return filled
 

@@ -3,10 +3,10 @@
 Updated by `container_demand` and by whoever places servers. Simple forecasts of the mean run side by side: the smoothed
 level, the last value, the last value and a damped trend, the same time of the day before, the mean of that and the
 level, and the day before's shape at today's height; each class uses the one that was best lately, so that a class
-without a day in it is not given one. Counts are wider than Poisson's: tasks come in bunches; the dispersion is learned
-from the errors, on request for several steps ahead, since what wanders is less sure the further ahead it is; quantiles
-are those of a gamma distribution of the same mean and variance. Invariant: rates are finite and >= 0, whatever the
-history, also none.
+without a day in it is not given one. On request a regression on lags is one more, and all are weighted by how good they
+were. Counts are wider than Poisson's: tasks come in bunches; the dispersion is learned from the errors, on request for
+several steps ahead, since what wanders is less sure the further ahead it is; quantiles are those of a gamma
+distribution of the same mean and variance. Invariant: rates are finite and >= 0, whatever the history, also none.
 """
 
 from __future__ import annotations
@@ -16,13 +16,20 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from cotide_predictors.capacity.lag_regression import LagRegression
+
 Floats = NDArray[np.float64]
 
-METHODS: Final = ("level", "last value", "trend", "yesterday", "mean of both", "shape of yesterday")
+METHODS: Final = ("level", "last value", "trend", "yesterday", "mean of both", "shape of yesterday", "regression")
 SMOOTHING: Final = 0.25
 """Weight of the newest step in the level (chosen)."""
 FORGET: Final = 0.98
 """What is kept of old errors at a step (chosen: about fifty steps count)."""
+SHARPNESS: Final = 12.0
+"""Weights of forecasts fall with this power of their errors (chosen on seeds 101 to 104 of the placement experiment:
+nearly the best one alone; the eighth power comes to the same, the fourth is worse)."""
+SMALLEST_ERROR: Final = 1e-9
+"""One below is none."""
 DAMPING: Final = 0.7
 """What is left of a trend from step to step (chosen)."""
 HEIGHTS: Final = (0.2, 5.0)
@@ -36,18 +43,29 @@ class ArrivalRates:
     ----------
     level_ : (K,) smoothed counts.
     dispersion_ : (leads, K) variance over mean of a count around its forecast of so many steps before, >= 1.
-    errors_ : (6, K) mean absolute errors of the methods, lately.
+    errors_ : (6, K) or, with a regression, (7, K) mean absolute errors of the methods, lately.
     """
 
-    def __init__(self, *, classes: int, day_steps: int, leads: int = 1) -> None:
-        """Take the number of classes K, the steps of a day, and for how many steps ahead errors are learned, >= 1."""
+    def __init__(
+        self, *, classes: int, day_steps: int, leads: int = 1, regression: LagRegression | None = None
+    ) -> None:
+        """Take settings.
+
+        Parameters
+        ----------
+        classes : their number K.
+        day_steps : steps of a day.
+        leads : for how many steps ahead errors are learned, >= 1.
+        regression : one more method, of K columns; it is taught here, and forecasts are weighted means then.
+        """
         self.classes, self.day_steps, self.leads = classes, max(1, day_steps), leads
         self._history: list[Floats] = []
         self._forecasts: list[Floats] = []
         """The last forecasts of (leads, K) means."""
         self.level_ = np.zeros(classes)
         self.dispersion_ = np.ones((leads, classes))
-        self.errors_ = np.zeros((len(METHODS), classes))
+        self._regression = regression
+        self.errors_ = np.zeros((len(METHODS) - (regression is None), classes))
 
     def update(self, counts: Floats) -> ArrivalRates:
         """Take the (K,) counts of the step that has ended."""
@@ -62,6 +80,8 @@ class ArrivalRates:
         else:
             self.level_ = np.asarray(counts, dtype=np.float64).copy()
         self._history.append(np.asarray(counts, dtype=np.float64))
+        if self._regression is not None:
+            self._regression.update(self._history[-1])
         del self._history[: -2 * self.day_steps]
         if self.leads > 1:
             self._forecasts.append(self.predict(self.leads))
@@ -74,10 +94,7 @@ class ArrivalRates:
 
     def predict(self, steps: int) -> Floats:
         """Return (steps, K) mean counts of the steps to come."""
-        offered = self._means(steps)
-        best = self.errors_.argmin(axis=0)
-        chosen: Floats = np.take_along_axis(offered, best[None, None, :], axis=0)[0]
-        return chosen
+        return self._choose(self._means(steps))
 
     def quantiles(self, steps: int, probabilities: tuple[float, ...]) -> Floats:
         """Return (steps, K, J) quantiles of the counts; beyond the last lead as wide as there."""
@@ -91,7 +108,7 @@ class ArrivalRates:
         return np.nan_to_num(found, nan=0.0, posinf=0.0)
 
     def _means(self, steps: int) -> Floats:
-        """Return (6, steps, K): what each method says."""
+        """Return (6 or 7, steps, K): what each method says."""
         level = np.broadcast_to(self.level_, (steps, self.classes))
         before, shaped = level.copy(), level.copy()
         known = len(self._history)
@@ -111,8 +128,19 @@ class ArrivalRates:
             then = np.mean(self._history[index - wide : index + wide + 1], axis=0)
             shaped = shaped * np.clip(last / np.maximum(then, 1e-9), *HEIGHTS)[None]
         flat = np.broadcast_to(last, (steps, self.classes))
-        return np.stack((level, flat, trend, before, (level + before) / 2.0, shaped))
+        offered = [level, flat, trend, before, (level + before) / 2.0, shaped]
+        if self._regression is not None:
+            offered.append(self._regression.predict(steps) if known else level)
+        return np.stack(offered)
 
     def _choose(self, offered: Floats) -> Floats:
-        chosen: Floats = np.take_along_axis(offered, self.errors_.argmin(axis=0)[None, :], axis=0)[0]
-        return chosen
+        """Return (..., K) of what (methods, ..., K) say."""
+        if self._regression is None:
+            best = self.errors_.argmin(axis=0).reshape(1, *[1] * (offered.ndim - 2), -1)
+            chosen: Floats = np.take_along_axis(offered, best, axis=0)[0]
+            return chosen
+        errors = np.maximum(self.errors_, SMALLEST_ERROR)
+        weights = (errors.min(axis=0) / errors) ** SHARPNESS
+        shares = weights / weights.sum(axis=0)
+        blended: Floats = (offered * shares.reshape(len(shares), *[1] * (offered.ndim - 2), -1)).sum(axis=0)
+        return blended

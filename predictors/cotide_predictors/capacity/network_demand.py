@@ -14,12 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_predictors.capacity.arrival_rates import ArrivalRates
+from cotide_predictors.capacity.lag_regression import LagRegression
 
 Floats = NDArray[np.float64]
 
 LEADS: Final = 8
 """Steps ahead for which errors of the demand are learned (chosen: two hours of quarters; what is kept idle for longer
 is dear)."""
+REGRESSION_LEADS: Final = 24
+"""Steps ahead for which the regression has models (chosen: the usual horizon, six hours of quarters)."""
 LEAST: Final = 1e-9
 """Requests per second that are none."""
 
@@ -30,7 +33,9 @@ class NetworkDemand:
     def __init__(self, *, networks: int, day_steps: int) -> None:
         """Take the number of networks V, >= 1, and the steps of a day."""
         self.networks = networks
-        self._rates = ArrivalRates(classes=networks + 1, day_steps=day_steps, leads=LEADS)
+        # Networks share what is learned; their sum, which has less noise, has a model of its own.
+        regression = LagRegression((0,) * networks + (1,), day_steps=day_steps, leads=REGRESSION_LEADS)
+        self._rates = ArrivalRates(classes=networks + 1, day_steps=day_steps, leads=LEADS, regression=regression)
 
     def update(self, rates: Floats) -> NetworkDemand:
         """Take the (V,) mean requests per second of the step that has ended."""

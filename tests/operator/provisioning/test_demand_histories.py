@@ -41,7 +41,7 @@ SPAN = Span(0.0, QUARTER, 6)
 def test_a_history_is_of_steps_that_have_ended_at_whole_multiples_so_that_two_turns_see_the_same() -> None:
     span = Span.until(MORNING, QUARTER)
     assert span == Span.until(MORNING + 700, QUARTER)
-    assert (span.last % QUARTER, span.steps) == (0.0, 2 * DAY)
+    assert (span.last % QUARTER, span.steps) == (0.0, 15 * DAY)
     assert 0 <= MORNING - span.last < QUARTER
 
 
@@ -52,6 +52,17 @@ def test_a_history_of_short_steps_is_bounded() -> None:
 def test_a_step_without_a_number_keeps_the_one_before_and_nothing_stands_before_the_first() -> None:
     found = history_of(matrix(SPAN, ["1", "NaN", "3"], before=1), SPAN)
     assert np.array_equal(found, [math.nan, math.nan, 1, 1, 3, 3], equal_nan=True)
+
+
+def test_a_history_begins_after_a_gap_of_more_than_a_day_and_bridges_a_shorter_one() -> None:
+    """Ten steps, then a gap of a day and a step, ten steps, one of a day, and two."""
+    span = Span(0.0, QUARTER, 10 + DAY + 10 + DAY - 1 + 2)
+    values = ["1"] * 10 + ["NaN"] * DAY + ["2"] * 10 + ["NaN"] * (DAY - 1) + ["3"] * 2
+    with pytest.raises(InputError, match="only 12 of its last 107 steps have a number"):
+        history_of(matrix(span, values), span)
+    bridged = history_of(matrix(span, [*values[: 10 + DAY], *["2"] * 10, *["2"] * (DAY - 1), *["3"] * 2]), span)
+    assert np.isnan(bridged[: 10 + DAY]).all()
+    assert np.array_equal(bridged[10 + DAY :], [2.0] * (10 + DAY - 1) + [3.0] * 2)
 
 
 def test_samples_outside_of_what_was_asked_for_are_not_taken_for_new_ones() -> None:
