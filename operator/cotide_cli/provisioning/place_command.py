@@ -97,6 +97,10 @@ def _print(taken: Taken) -> None:
             click.echo(f"{name}:")
         _print_turn(turn, taken.seen[name], taken.applied)
         click.echo(f"  requests per second that are planned for: {taken.demand[name][0].sum():.2f}")
+        score = taken.scores.get(name)
+        if score is not None:
+            errors = f"off by {score.error:.1%} (last value {score.last_value_error:.1%})"
+            click.echo(f"  last {score.steps} steps: {score.coverage:.0%} within what was planned for; {errors}")
     if not taken.applied:
         click.echo("  dry run: nothing was changed")
 

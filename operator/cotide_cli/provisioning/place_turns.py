@@ -22,6 +22,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
 
 from cotide_core.errors import ClusterError, InputError
 from cotide_core.provisioning.placement_model import LARGEST, STEPS_MOST
@@ -41,6 +42,7 @@ from cotide_operator.provisioning.placing import (
     plan_turns,
     scale,
 )
+from cotide_predictors.capacity.network_demand import DemandScore
 from cotide_predictors.capacity.price_outlook import foreseen_prices
 from cotide_sim.traces.bounded_text import read_bounded
 
@@ -182,6 +184,8 @@ class Taken:
     settings: PlaceSettings
     demand: Mapping[str, Floats]
     """(W, V) requests per second that were planned for, by service."""
+    scores: Mapping[str, DemandScore | None]
+    """Of forecasts from a history, by service that has one."""
     seen: Everything
     turns: Mapping[str, Turn]
     applied: bool
@@ -206,7 +210,8 @@ async def take(files: PlacementFiles, lost: LostClusters, memory: Memory, *, app
         if not is_known and files.prices is None:
             raise error
         click.echo(f"cotide: {error}; {'what it told last' if is_known else files.prices} is used", err=True)
-    demand, price = _forecasts(files, settings, QueryAnswers(prices, price_histories, histories), memory.passed)
+    answers = QueryAnswers(prices, price_histories, histories)
+    demand, price, scores = _forecasts(files, settings, answers, memory.passed)
     seen, silent = await _look(settings, files.kubeconfig)
     if len(silent) == len(settings.centres):
         said = "; ".join(f"{name}: {why}" for name, why in silent.items())
@@ -221,7 +226,7 @@ async def take(files: PlacementFiles, lost: LostClusters, memory: Memory, *, app
         await apply_turns(settings, turns, seen, files.kubeconfig, lost)
     else:
         lost.names = frozenset(gone)
-    return Taken(settings, demand, seen, turns, apply)
+    return Taken(settings, demand, scores, seen, turns, apply)
 
 
 async def follow(
@@ -288,8 +293,8 @@ def _forecasts(
     settings: PlaceSettings,
     answers: QueryAnswers,
     passed: PassedRows,
-) -> tuple[dict[str, Floats], Floats]:
-    """Return demand by service, and (rows, centres) prices.
+) -> tuple[dict[str, Floats], Floats, dict[str, DemandScore | None]]:
+    """Return demand by service, (rows, centres) prices, and by service with a history how good its forecasts were.
 
     Both are foreseen from their history where there is one, or a file's; a price alone holds for all rows.
     """
@@ -314,15 +319,15 @@ def _forecasts(
     for name, history in answers.price_histories.items():
         of_column[name] = foreseen_prices(history.values, rows, settings.step_seconds, history.age_seconds)
     price = np.stack([of_column[one.name] for one in settings.centres], axis=1)
-    demand = {
-        service: foreseen(settings.services[service], history, settings.step_seconds, rows)
-        for service, history in histories.items()
-    }
+    demand, scores = dict[str, Floats](), dict[str, DemandScore | None]()
+    for service, came in histories.items():
+        step = settings.step_seconds
+        demand[service], scores[service] = foreseen(settings.services[service], came, step, rows)
     if rates is not None:
         table = dict(zip(columns, rates[:rows].T, strict=True))
         for service in settings.services.keys() - histories.keys():
             demand[service] = np.stack([table[service, network] for network in settings.networks], axis=1)
-    return demand, price
+    return demand, price, scores
 
 
 def _of_files(
@@ -462,7 +467,7 @@ def as_data(taken: Taken) -> dict[str, Any]:
 
 
 def _turn_data(taken: Taken, service: str) -> dict[str, Any]:
-    turn, seen = taken.turns[service], taken.seen[service]
+    turn, seen, score = taken.turns[service], taken.seen[service], taken.scores.get(service)
     return {
         "now": {name: None if one is None else one.replicas for name, one in seen.items()},
         "wanted": turn.wanted,
@@ -471,6 +476,7 @@ def _turn_data(taken: Taken, service: str) -> dict[str, Any]:
         "lost": list(turn.lost),
         "back": list(turn.back),
         "plannedFor": dict(zip(taken.settings.networks, map(float, taken.demand[service][0]), strict=True)),
+        "forecast": None if score is None else {to_camel(name): value for name, value in score._asdict().items()},
         "unserved": float(turn.plan.unserved[0].sum()),
         "worthOfOneServerMore": dict(zip(seen, map(float, turn.worth_of_server), strict=True)),
         "cost": turn.plan.cost,

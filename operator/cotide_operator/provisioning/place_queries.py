@@ -22,7 +22,7 @@ from cotide_core.provisioning.placement_model import LARGEST
 from cotide_operator.config.metric_settings import PrometheusSourceSettings
 from cotide_operator.provisioning.placing import PlaceSettings, ServiceSettings
 from cotide_operator.usage.prometheus_client import Limits, PrometheusClient
-from cotide_predictors.capacity.network_demand import NetworkDemand
+from cotide_predictors.capacity.network_demand import DemandScore, forecast
 
 Floats = NDArray[np.float64]
 
@@ -138,16 +138,16 @@ async def demand_histories(settings: PlaceSettings, now_seconds: float) -> dict[
     return found
 
 
-def foreseen(service: ServiceSettings, history: Floats, step_seconds: float, steps: int) -> Floats:
-    """Return (steps, V) requests per second to plan for, from the step that is under way on.
+def foreseen(
+    service: ServiceSettings, history: Floats, step_seconds: float, steps: int
+) -> tuple[Floats, DemandScore | None]:
+    """Return (steps, V) requests per second to plan for, from the step that is under way on, and the forecasts' score.
 
     As in the placement experiment: forecasts of each network, at the service's quantile of their sum.
     """
-    demand = NetworkDemand(networks=history.shape[1], day_steps=round(86_400.0 / step_seconds))
-    for rates in history:
-        demand.update(rates)
-    found: Floats = np.minimum(demand.predict(steps, service.demand_quantile), LARGEST)
-    return found
+    day_steps = round(86_400.0 / step_seconds)
+    found, score = forecast(history, day_steps=day_steps, steps=steps, quantile=service.demand_quantile)
+    return np.minimum(found, LARGEST), score
 
 
 class PriceHistory(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import yaml
@@ -39,8 +40,19 @@ def test_replicas_follow_what_prometheus_tells_of_demand_and_a_dry_run_sets_noth
         dry = json.loads(place(scene).stdout)
         assert (dry["wanted"], dry["applied"], scene.replicas()) == ({"east": 5, "west": 0}, False, [0, 0])
         assert 100 < dry["plannedFor"]["all"] < 125
+        score = {"steps": DAY - 1, "coverage": 1.0, "error": pytest.approx(0.0), "lastValueError": 0.0}
+        assert dry["forecast"] == score
         assert json.loads(place(scene, "--apply").stdout)["wanted"] == dry["wanted"], "asked again, the same"
     assert scene.replicas() == [5, 0]
+
+
+def test_a_table_says_how_good_forecasts_were(scene):
+    with told_demand({"rate": ["100", "140"] * 48}) as url:
+        asking(scene, url, web="rate")
+        shown = place(scene, "-o", "table").stdout
+    (said,) = (line for line in shown.splitlines() if "last 95 steps" in line)
+    assert re.fullmatch(r"  last 95 steps: 9\d% within what was planned for; off by 1\.\d% \(last value 33\.3%\)", said)
+    assert len(said) <= 80
 
 
 def test_a_lower_quantile_plans_for_less(scene):
@@ -84,6 +96,8 @@ def test_one_service_is_asked_for_and_another_has_its_columns(scene):
         "web": {"east": 5, "west": 0},
         "api": {"east": 2, "west": 0},
     }
+    assert turn["web"]["forecast"]["steps"] == DAY - 1
+    assert turn["api"]["forecast"] is None, "a file's demand is not ours to score"
 
 
 def test_a_service_whose_demand_nobody_tells_is_named(scene):

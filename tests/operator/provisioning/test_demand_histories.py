@@ -141,7 +141,7 @@ def test_a_wave_that_came_every_day_is_foreseen_before_it_comes() -> None:
     hours = np.arange(2 * DAY) / 4
     noise = np.random.default_rng(1).normal(1.0, 0.1, len(hours))
     history = ((100 - 90 * np.cos(2 * np.pi * hours / 24)) * noise)[:, None]
-    found = foreseen(settings().services[""], history, QUARTER, DAY)[:, 0]
+    found = foreseen(settings().services[""], history, QUARTER, DAY)[0][:, 0]
     assert found[0] < 60
     assert found[46:50].min() >= 170
     assert np.isfinite(found).all()
@@ -149,5 +149,9 @@ def test_a_wave_that_came_every_day_is_foreseen_before_it_comes() -> None:
 
 def test_a_history_of_one_step_is_enough_and_one_of_nothing_asks_for_nothing() -> None:
     service = settings().services[""]
-    assert foreseen(service, np.array([[10.0, 30.0]]), QUARTER, 2).sum(axis=1) == pytest.approx([51.0] * 2, abs=2.0)
-    assert foreseen(service, np.zeros((DAY, 2)), QUARTER, 2).max() < 1e-3
+    found, score = foreseen(service, np.array([[10.0, 30.0]]), QUARTER, 2)
+    assert found.sum(axis=1) == pytest.approx([51.0] * 2, abs=2.0)
+    assert score is None
+    found, score = foreseen(service, np.zeros((DAY, 2)), QUARTER, 2)
+    assert found.max() < 1e-3
+    assert score is None, "nothing came that an error could be a share of"
