@@ -50,8 +50,9 @@ async def shown(cluster: RealCluster) -> dict[str, str]:
     """Return what ``kubectl get podgroups`` shows as the status of each."""
     path = cluster.path("podgroups", "scheduling.k8s.io/v1alpha2")
     table = "application/json;as=Table;v=v1;g=meta.k8s.io"
+    who = cluster.plane.admin
     async with aiohttp.ClientSession() as session:
-        answer = await session.get(cluster.plane.anonymous + path, headers={"Accept": table})
+        answer = await session.get(who.server + path, headers={"Accept": table}, ssl=who.ssl_context() or True)
         read = await answer.json()
     column = [one["name"] for one in read["columnDefinitions"]].index("Status")
     return {row["cells"][0]: row["cells"][column] for row in read["rows"]}
@@ -149,7 +150,7 @@ async def test_a_group_says_why_it_finds_no_room_and_then_that_it_is_scheduled(c
             await make_members(cluster, names[-1])
             said = await until_said(cluster, "False")
             assert said["reason"] == "Unschedulable"
-            assert "waits for room for all at once: 0/1 nodes are available" in said["message"]
+            assert f"/train: 2 of {SIZE} can start, waits for room for all at once" in said["message"]
             assert await shown(cluster) == {"train": "Unschedulable"}
         # Nobody tells of what happens meanwhile: the next leader does.
         async with cluster.operator(QUICK):
