@@ -76,7 +76,9 @@ SHOWN_NODES: Final = 50
 )  # fmt: skip
 @click.option("--move-local-storage", is_flag=True, help="Move pods with emptyDir or hostPath volumes, too.")
 @click.option("--move-unwilling", is_flag=True, help="Move pods that prefer not to be evicted, too.")
-@click.option("--move-gangs", is_flag=True, help="Move gangs that can spare nobody, each whole, off the one node it is on.")
+@click.option(
+    "--move-gangs", is_flag=True, help="Move gangs that can spare nobody, each whole, off the one node it is on."
+)
 @click.option("--prices", type=click.Path(path_type=Path), help="YAML: instance type, or 'default', to price an hour.")
 @click.option("--idle-watts", type=click.FloatRange(0), default=93.7, show_default=True, help="Of an idle node.")
 @click.option("--timeout", type=click.FloatRange(1), default=300.0, show_default=True, help="Seconds for each pod.")
@@ -289,9 +291,11 @@ def _risks(plan: DrainPlan, picture: Picture) -> list[str]:
             for budget in picture.facts[move.pod].budgets:
                 budgets[budget] = budgets.get(budget, 0) + 1
     found = [f"pod {pod} is its controller's only one: it is away while it moves" for pod in alone]
-    for freed in plan.freed:
-        for gang in freed.together:
-            found.append(f"{len(gang)} pods of a gang, {gang[0]} among them, leave {freed.node} at once: none works meanwhile")
+    found += [
+        f"{len(gang)} pods of a gang, {gang[0]} among them, leave {freed.node} at once: none works meanwhile"
+        for freed in plan.freed
+        for gang in freed.together
+    ]
     return found + [f"disruption budget {name} is drawn on {count} times" for name, count in sorted(budgets.items())]
 
 

@@ -1,9 +1,9 @@
-"""What a PodGroup of ``scheduling.k8s.io`` says of its scheduling, as a value: kube-scheduler's condition, in its words.
+"""What a PodGroup of ``scheduling.k8s.io`` says of its scheduling, as a value: kube-scheduler's condition.
 
 Called by `pod_group_reporter`; pure. The type of the condition, its reasons, and when it is written are those of
-k8s.io/api and kube-scheduler 1.36.3 and 1.37.2 (``schedule_one_podgroup.go``). Invariants: what is said to be scheduled
-is never said not to be again, as pods beyond the minimum may come and go; a group is not said to be unschedulable before
-a pod of it was found to be: who waits for the others, for a turn or for a gate is none that more nodes would help.
+k8s.io/api and kube-scheduler 1.36.3 and 1.37.2 (``schedule_one_podgroup.go``). Invariants: what is said to be
+scheduled is never said not to be again, as pods beyond the minimum may come and go; a group is not said to be
+unschedulable before a pod of it was found to be: no node would help who waits for the others, for a turn or a gate.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Finding(NamedTuple):
     """Whose sentence says why; None where it is scheduled."""
 
 
-def finding(minimum: int | None, placed: int, waiting: Sequence[Decision], *, told: bool) -> Finding | None:
+def finding(minimum: int | None, placed: int, waiting: Sequence[Decision], *, refresh: bool) -> Finding | None:
     """Return what is to be said of a group; None where that is nothing.
 
     Parameters
@@ -45,13 +45,13 @@ def finding(minimum: int | None, placed: int, waiting: Sequence[Decision], *, to
     minimum : pods that must have a node together; 0 where that can't be read, None where one is enough.
     placed : pods of it that have a node, or have succeeded.
     waiting : the latest decision about each pod that has none.
-    told : whether it is said to be unschedulable already: then why is kept up to date.
+    refresh : whether it is said to be unschedulable already: then why is kept up to date.
     """
     needed = 1 if minimum is None else minimum
     if 0 < needed <= placed:
         return Finding(True, SCHEDULED)
     found = [one for one in waiting if one.cap or one.reason not in _NO_FINDING]
-    if not found and told:
+    if not found and refresh:
         found = [one for one in waiting if one.reason == WaitReason.WAITING_FOR_GANG]
     if not found:
         return None

@@ -1,12 +1,12 @@
 """Writes into PodGroups of ``scheduling.k8s.io`` whether they are scheduled, as kube-scheduler does of its own.
 
-Told by the board of each decision about a pod that names one, and by the mirror of each change of such an object; run by
-the leader, once a second over the groups that were told of, through the low-priority lane. Where no such API is served
-nothing is ever told of. A group with pods of another scheduler is left to that one.
+Told by the board of each decision about a pod that names one, and by the mirror of each change of either; run by the
+leader, once a second over the groups that were queued since, through the low-priority lane. Where no such API is served
+nothing is ever queued. A group with pods of another scheduler is left to that one.
 
 ::
 
-    told of --second is over--> looked at --a reader would see a difference--> patched --mirror shows it--> (told of)
+    queued --second is over--> reconciled --a reader would see a difference--> patched --mirror shows it--> (queued)
                 ^                                                                 |
                 `------------ rests, ever longer: refused, no answer -------------'
 
@@ -40,8 +40,8 @@ from cotide_operator.translation.pod_groups import named_by, said_by
 
 _LOG = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 1.0
-"""Wall seconds between two looks; chosen as those between two publications of the queue."""
+RECONCILE_SECONDS: Final = 1.0
+"""Wall seconds between two rounds; chosen as those between two publications of the queue."""
 NOTE_SECONDS: Final = 10.0
 """Wall seconds between two sentences on one group that waits, and before a write that failed is tried again, doubled
 each time; chosen as those of notes on pods."""
@@ -77,7 +77,7 @@ class PodGroupReporter:
 
     Attributes
     ----------
-    told_of : keys of groups that are to be looked at, all of which are there.
+    queued : keys of groups that are to be reconciled, all of which are there.
     """
 
     def __init__(
@@ -99,26 +99,26 @@ class PodGroupReporter:
         self._members = members
         self._scheduler_name = scheduler_name
         self._view = TenantView(mirror)
-        self.told_of: dict[str, None] = {}
+        self.queued: dict[str, None] = {}
         self._written: dict[str, _Written] = {}
         self._warned = False
         board.subscribe(self._decided)
         mirror.subscribe(self._changed)
 
     async def run(self) -> None:
-        """Look at what was told of, once a second, until cancelled."""
+        """Reconcile what was queued, once a second, until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            await in_steps(self.look_steps())
+            await asyncio.sleep(RECONCILE_SECONDS)
+            await in_steps(self.reconcile_steps())
 
-    def look_steps(self) -> Generator[None, None, None]:
-        """Look at each group that was told of, in steps."""
-        for key in list(self.told_of):
-            if key not in self.told_of:  # gone since the last step
+    def reconcile_steps(self) -> Generator[None, None, None]:
+        """Reconcile each group that was queued, in steps."""
+        for key in list(self.queued):
+            if key not in self.queued:  # gone since the last step
                 continue
-            del self.told_of[key]
+            del self.queued[key]
             try:
-                self._look(key)
+                self._reconcile(key)
             except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
                 self._mirror.set_aside(KIND, key, "reporting", error)
             yield
@@ -126,31 +126,30 @@ class PodGroupReporter:
     def _decided(self, key: str) -> None:
         pod = self._mirror.pods.get(key)
         if pod is not None and pod.spec.scheduling_group is not None and (named := named_by(pod)) is not None:
-            self._tell_of(named[1])
+            self._enqueue(named[1])
 
     def _changed(self, kind: Kind, key: str) -> None:
         if kind == "pods":
             self._decided(key)  # an earlier leader's binding, of which nobody else tells
         elif kind == KIND and key in self._mirror.gangpodgroups:
-            self._tell_of(key)
+            self._enqueue(key)
         elif kind == KIND:
-            self.told_of.pop(key, None)
+            self.queued.pop(key, None)
             self._written.pop(key, None)
 
-    def _tell_of(self, key: str) -> None:
-        """Have a group looked at that is there: of others a standby would keep the names for ever."""
+    def _enqueue(self, key: str) -> None:
+        """Queue a group that is there: of others a standby would keep the names for ever."""
         if key in self._mirror.gangpodgroups:
-            self.told_of[key] = None
+            self.queued[key] = None
 
-    def _look(self, key: str) -> None:
+    def _reconcile(self, key: str) -> None:
         """Have a group written where there is something to say, now or later."""
         known = self._written.get(key)
-        if known is not None and time.monotonic() < known.until:
-            self._tell_of(key)
-        elif self._condition(key) is not None and not self._lane.submit(
-            ("podgroup", key), self._write, namespace_of_key(key), key
-        ):
-            self._tell_of(key)
+        rests = known is not None and time.monotonic() < known.until
+        if not rests and self._condition(key) is None:
+            return
+        if rests or not self._lane.submit(("podgroup", key), self._write, namespace_of_key(key), key):
+            self._enqueue(key)  # later
 
     def _condition(self, key: str) -> tuple[CustomObject, list[Any]] | None:
         """Return a group and the conditions that it should have; None where it may stay as it is for now."""
@@ -167,7 +166,7 @@ class PodGroupReporter:
         if counted is None:
             return None
         ((_, said),) = said_by(KIND, group)
-        found = finding(said.minimum, *counted, told=before.get("status") == "False")
+        found = finding(said.minimum, *counted, refresh=before.get("status") == "False")
         if found is None:
             return None
         if found.decision is None:
@@ -179,7 +178,7 @@ class PodGroupReporter:
         if condition is None:
             return None
         if not found.scheduled and known is not None and time.monotonic() - known.said < NOTE_SECONDS:
-            self._tell_of(key)  # later
+            self._enqueue(key)  # later
             return None
         return group, [*others, condition]
 
@@ -231,7 +230,7 @@ class PodGroupReporter:
         known = self._written.setdefault(key, _Written())
         known.until = time.monotonic() + NOTE_SECONDS * 2.0 ** min(known.failures, DOUBLED_MOST)
         known.failures += 1
-        self._tell_of(key)
+        self._enqueue(key)
         if isinstance(error, ApiError) and error.status in (404, 409):  # gone, or another wrote: looked at anew
             return
         self._telemetry.notes_failed.inc()

@@ -1,4 +1,4 @@
-"""`cotide consolidate --move-gangs` on the embedded server: a gang leaves its node as a whole, or stays and says why."""
+"""`cotide consolidate --move-gangs` on the embedded server: a gang leaves its node whole, or it is said why not."""
 
 from __future__ import annotations
 

@@ -199,7 +199,9 @@ def test_why_a_gang_that_could_only_move_as_a_whole_does_not_is_said() -> None:
     covered = {f"d/x{at}": PodFacts(budgets=("d/b",)) for at in range(2)}
     state = cluster(*[member(f"x{at}", "n0", 100, 2) for at in range(2)])
     one_by_one = Constraints(WHOLE.rules, covered, {"d/b": 1})
-    assert kept(state, one_by_one) == {"its gang can only move as a whole, and a disruption budget lets fewer go at once"}
+    assert kept(state, one_by_one) == {
+        "its gang can only move as a whole, and a disruption budget lets fewer go at once"
+    }
     assert kept(state, Constraints(WHOLE.rules, covered, {"d/b": 2})) == set()
     partial = cluster(*[member(f"x{at}", "n0", 100, 3) for at in range(2)])
     assert kept(partial) == {"its gang would be below its minimum without it"}, "it does no work, and may be whole soon"

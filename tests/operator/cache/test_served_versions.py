@@ -68,6 +68,6 @@ async def test_pods_of_a_group_of_the_servers_own_start_together_whichever_versi
 
         await world.until("the group says that it is scheduled", said)
         (condition,) = (await world.client.get(f"{path}/train"))["status"]["conditions"]
-    told = {key: condition[key] for key in ("type", "status", "reason", "message")}
+    found = {key: condition[key] for key in ("type", "status", "reason", "message")}
     message = "3 pods that must run together have a node"
-    assert told == {"type": kind, "status": "True", "reason": "Scheduled", "message": message}
+    assert found == {"type": kind, "status": "True", "reason": "Scheduled", "message": message}

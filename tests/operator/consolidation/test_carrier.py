@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from small_cluster import SmallCluster, carry, freed, of_a_gang, pod_now
 
-from cotide_core.consolidation.removal.drain_plan import Freed
-from cotide_core.consolidation.removal.what_if import Move
 from cotide_core.errors import ClusterError
 from cotide_operator.consolidation.carrier import DRAINING, FREED, Carried, Carrier, NodeNow, PodNow
-from cotide_operator.consolidation.gang_now import GangNow
 
 
 async def test_pods_move_one_by_one_and_the_node_stays_cordoned_as_freed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
@@ -87,7 +88,7 @@ class Scene:
     async def written(self) -> list[dict[str, Any]]:
         """Let a second go by; return the conditions of each patch."""
         self.now += 1.0
-        for _ in self.reporter.look_steps():
+        for _ in self.reporter.reconcile_steps():
             pass
         work, self.work = self.work, {}
         for one in work.values():
@@ -160,9 +161,9 @@ async def test_one_that_was_unschedulable_and_now_lacks_a_pod_says_that(scene: S
     scene.group(unschedulable(at=0))
     scene.pod("a")
     scene.decide("a", "gang ns/train: 1 of 2 are there and can start, waits for the others", "WaitingForGang")
-    (told,) = await scene.written()
-    assert (told["reason"], told["lastTransitionTime"]) == ("Unschedulable", "1970-01-01T00:01:00Z")
-    assert "waits for the others" in told["message"]
+    (said,) = await scene.written()
+    assert (said["reason"], said["lastTransitionTime"]) == ("Unschedulable", "1970-01-01T00:01:00Z")
+    assert "waits for the others" in said["message"]
 
 
 async def test_a_pod_that_asks_for_what_is_not_supported_is_an_error_which_no_node_would_help(scene: Scene) -> None:
@@ -243,9 +244,9 @@ async def test_who_names_services_of_other_namespaces_is_told_their_uid_at_most(
     words = "1 would break the latency limit of shop/web"
     verdict = NodeVerdict(1, words, WaitReason.QOS_AT_RISK, service="shop/web")
     scene.decide("a", f"0/1 nodes are available: {words}.", refused=(verdict,))
-    (told,) = await scene.written()
-    assert "shop" not in told["message"]
-    assert "of another namespace" in told["message"]
+    (said,) = await scene.written()
+    assert "shop" not in said["message"]
+    assert "of another namespace" in said["message"]
 
 
 @pytest.mark.parametrize(
@@ -267,12 +268,12 @@ async def test_what_can_not_be_written_is_tried_again_ever_later(
     tried: list[float] = []
     for _ in range(3000):
         scene.now += 1.0
-        for _ in scene.reporter.look_steps():
+        for _ in scene.reporter.reconcile_steps():
             pass
         while scene.work:
             tried.append(scene.now - 60.0)
             await scene.work.popitem()[1]()
-    gaps = [after - before for before, after in zip(tried, tried[1:], strict=False)]
+    gaps = [after - before for before, after in itertools.pairwise(tried)]
     assert gaps == [10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0, 640.0, 640.0]
     warned = [one for one in caplog.records if one.levelno >= logging.WARNING]
     assert len(warned) == (1 if isinstance(refusal, ApiError) and refusal.status == 403 else 0)
@@ -304,22 +305,22 @@ async def test_nothing_is_written_where_no_version_that_is_known_is_served(
 
 async def test_a_group_that_is_gone_is_forgotten_and_pods_without_one_are_none_of_its_business(scene: Scene) -> None:
     scene.pod("a", "n")
-    assert not scene.reporter.told_of
+    assert not scene.reporter.queued
     scene.group()
-    assert list(scene.reporter.told_of) == ["ns/train"]
+    assert list(scene.reporter.queued) == ["ns/train"]
     gone = scene.mirror.gangpodgroups["ns/train"]
     scene.mirror.apply("gangpodgroups", "DELETED", gone)
     scene.pod("b", "n")
-    assert not scene.reporter.told_of
+    assert not scene.reporter.queued
 
 
 async def test_a_group_may_go_between_two_steps_of_a_look(scene: Scene) -> None:
     scene.group()
     other = msgspec.convert({"metadata": {"name": "another", "namespace": "ns"}}, CustomObject)
     scene.mirror.apply("gangpodgroups", "ADDED", other)
-    for _ in scene.reporter.look_steps():
+    for _ in scene.reporter.reconcile_steps():
         scene.mirror.apply("gangpodgroups", "DELETED", other)
-    assert not scene.reporter.told_of
+    assert not scene.reporter.queued
 
 
 async def test_a_status_that_trips_us_stops_no_other(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,9 @@
 """Gangs in plans of removal: how many pods of each may go, which go as a whole, and who is left when too many do.
 
 Called by `columns`, `what_if` and `scenario`. A gang below its minimum does no work, so that a plan moves no more of
-it at once than it can spare, or, where that is asked for, all of it off the one node it stands on; and of the pods that lost their node as many find another as it lacks then, or none, as
-when gangs start. Pods that succeeded count as holding (`queueing.gangs`).
+it at once than it can spare, or, where that is asked for, all of it off the one node it stands on. Of the pods that
+lost their node as many find another as it lacks then, or none, as when gangs start. Pods that succeeded count as
+holding (`queueing.gangs`).
 """
 
 from __future__ import annotations
