@@ -132,6 +132,8 @@ async def test_a_group_is_scheduled_once_as_many_have_a_node_as_must_run_togethe
     assert await scene.written() == [whole(at=2)]
     where = "/apis/scheduling.k8s.io/v1alpha2/namespaces/ns/podgroups/train/status"
     assert scene.last == [(where, {"uid": "u", "resourceVersion": "2"})]
+    scene.pod("b", "n")
+    assert await scene.written() == [], "the mirror does not show it yet"
 
 
 async def test_one_that_finds_no_room_says_so_and_why_in_the_words_of_the_pod_that_found_it(scene: Scene) -> None:
