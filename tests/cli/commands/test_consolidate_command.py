@@ -353,7 +353,8 @@ def test_a_node_that_is_not_to_be_freed_and_is_gone_ends_no_watch(
     path = str(server.write_kubeconfig(tmp_path / "kubeconfig"))
     options = {
         "exclude_namespace": (), "exclude_node": ("n0",), "exclude_pool": (), "minimum_age": 0.0, "reserve": 0.1,
-        "most_moves": 10, "moves_per_node": 10, "move_local_storage": False, "move_unwilling": False, "move_gangs": False,
+        "most_moves": 10, "moves_per_node": 10, "move_local_storage": False, "move_unwilling": False,
+        "move_gangs": False,
     }  # fmt: skip
     plan = consolidate_command.planner(options)
     assert [one.node for one in plan(OfficialClient(path).read()).freed] == ["n2", "n1"], "n0 stays"
