@@ -67,6 +67,7 @@ from cotide_operator.reclaimed.node_outlook import Outlooks
 from cotide_operator.reclaimed.publisher import Publication, ReclaimedPublisher
 from cotide_operator.reporting.assisted_reporter import AssistedReporter
 from cotide_operator.reporting.factory import ReportingDependencies, make_reporting
+from cotide_operator.reporting.pod_group_reporter import PodGroupReporter
 from cotide_operator.reporting.quarantine_reporter import QuarantineReporter
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 from cotide_operator.scheduling.binder import Binder
@@ -183,6 +184,15 @@ class Operator:
             self.mirror,
             self.reporting.recorder,
             self.telemetry,
+            scheduler_name=settings.scheduler_name,
+        )
+        self._pod_groups = PodGroupReporter(
+            self.client,
+            self.lane,
+            self.mirror,
+            self.board,
+            self.telemetry,
+            members=self.intake.members_of,
             scheduler_name=settings.scheduler_name,
         )
         self._assisted = AssistedReporter(self.board, self.reporting.outcomes.annotate, self.mirror)
@@ -347,6 +357,7 @@ class Operator:
         supervisor.start(self.binder.run(), "binder")
         supervisor.start(self._handover.watch(), "bindings that are not shown")
         supervisor.start(self.lane.run(), "low-priority lane")
+        supervisor.start(self._pod_groups.run(), "statuses of PodGroups")
         if self._ledger is not None:
             supervisor.start(self._flush(self._ledger), "ledger")
         if self._retraining is not None:

@@ -76,6 +76,9 @@ SHOWN_NODES: Final = 50
 )  # fmt: skip
 @click.option("--move-local-storage", is_flag=True, help="Move pods with emptyDir or hostPath volumes, too.")
 @click.option("--move-unwilling", is_flag=True, help="Move pods that prefer not to be evicted, too.")
+@click.option(
+    "--move-gangs", is_flag=True, help="Move gangs that can spare nobody, each whole, off the one node it is on."
+)
 @click.option("--prices", type=click.Path(path_type=Path), help="YAML: instance type, or 'default', to price an hour.")
 @click.option("--idle-watts", type=click.FloatRange(0), default=93.7, show_default=True, help="Of an idle node.")
 @click.option("--timeout", type=click.FloatRange(1), default=300.0, show_default=True, help="Seconds for each pod.")
@@ -196,6 +199,7 @@ def _layout(options: Mapping[str, Any]) -> Callable[[Picture], tuple[RemovalColu
             reserve_share=options["reserve"],
             most_moves=options["most_moves"],
             moves_per_node=options["moves_per_node"],
+            gang_most=options["moves_per_node"] if options["move_gangs"] else 0,
         )
         outlook = outlook_of(picture.state, picture.now, picture.config.qos_risk_threshold)
         columns = columns_of(picture.state, picture.constraints(rules), picture.now, outlook)
@@ -261,11 +265,16 @@ def _as_data(plan: DrainPlan, picture: Picture, prices: Mapping[str, float], idl
             "priceAnHour": round(sum(one for one in priced if one is not None), 4) if prices else None,
             "nodesWithoutPrice": sum(one is None for one in priced) if prices else None,
         },
-        "freed": [camel_cased(one) for one in plan.freed],
+        "freed": [_without_empty(camel_cased(one), "together") for one in plan.freed],
         "emptying": [camel_cased(one) for one in plan.emptying],
         "kept": [camel_cased(one) for one in plan.kept],
         "risks": _risks(plan, picture),
     }
+
+
+def _without_empty(data: dict[str, Any], key: str) -> dict[str, Any]:
+    """Leave a key out that says nothing."""
+    return data if data[key] else {name: value for name, value in data.items() if name != key}
 
 
 def _risks(plan: DrainPlan, picture: Picture) -> list[str]:
@@ -282,6 +291,11 @@ def _risks(plan: DrainPlan, picture: Picture) -> list[str]:
             for budget in picture.facts[move.pod].budgets:
                 budgets[budget] = budgets.get(budget, 0) + 1
     found = [f"pod {pod} is its controller's only one: it is away while it moves" for pod in alone]
+    found += [
+        f"{len(gang)} pods of a gang, {gang[0]} among them, leave {freed.node} at once: none works meanwhile"
+        for freed in plan.freed
+        for gang in freed.together
+    ]
     return found + [f"disruption budget {name} is drawn on {count} times" for name, count in sorted(budgets.items())]
 
 

@@ -191,6 +191,8 @@ class ObjectCache:
         what made a part of the operator raise; see its module.
     max_class_without_label :
         what pods of a namespace without ``cotide.dev/max-class`` may claim: a class, or `UNRAISED`.
+    served :
+        the path under which each kind that a server need not serve was last listed.
     pods_version :
         up to which version of the pods every change was applied, as the server wrote it; empty before the first list.
     """
@@ -218,6 +220,7 @@ class ObjectCache:
         self.podgroups: Mapping[str, CustomObject] = self._views["podgroups"]
         self.gangworkloads: Mapping[str, CustomObject] = self._views["gangworkloads"]
         self.gangpodgroups: Mapping[str, CustomObject] = self._views["gangpodgroups"]
+        self.served: dict[Kind, str] = {}
         self.pods_version = ""
         self.quarantine = Quarantine()
         self._synced: set[Kind] = set()

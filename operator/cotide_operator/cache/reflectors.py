@@ -143,6 +143,8 @@ class Informers:
             turn = Turn()  # a list that comes anew may have 50,000 changes
             for number, change in enumerate(batch, start=1):
                 if change.object is None:
+                    if kind in OPTIONAL_KINDS:
+                        self.mirror.served[kind] = path
                     self._synced(kind)
                 else:
                     self.mirror.apply(kind, change.kind, change.object)

@@ -49,11 +49,16 @@ class ConsolidationSettings(Section):
     was moved off one node on the next one to be freed."""
     move_local_storage: bool = False
     move_unwilling: bool = False
+    move_gangs: bool = False
+    """Whether a gang that can spare nobody is moved as a whole: all of it stands on one node, and is no more pods than
+    `moves_at_once`."""
 
     @model_validator(mode="after")
     def _moves_a_node(self) -> ConsolidationSettings:
         if self.enabled and self.stable_seconds and self.stable_seconds < self.interval_seconds:
             raise ValueError("stableSeconds must not be below intervalSeconds: one plan is no proof of a stable load")
+        if self.move_gangs and self.moves_at_once < 2:
+            raise ValueError("moveGangs moves gangs of up to movesAtOnce pods: set that to 2 or more")
         return self
 
     def moves(self) -> MoveRules:
@@ -68,6 +73,7 @@ class ConsolidationSettings(Section):
             reserve_share=self.reserve_share,
             most_moves=max(self.moves_per_hour, 1),
             moves_per_node=min(self.moves_per_node, self.moves_per_hour),
+            gang_most=self.moves_at_once if self.move_gangs else 0,
         )
 
     def pace(self) -> WatchRules:

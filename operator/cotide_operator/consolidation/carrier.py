@@ -14,13 +14,15 @@ at those would have moved the others for nothing. Marks on nodes make a run resu
 most one node "draining", which the next run, or ``--undo``, uncordons first.
 Invariants: never more than one pod of a node is on its way, nor of an owner where several nodes are drained at once;
 nothing is evicted twice, since every eviction names the pod's uid; no gang is below its minimum by an eviction, since
-directly before each one it is counted again, and of one gang one pod at a time is on its way.
+directly before each one it is counted again, and of one gang one pod at a time is on its way. Where the plan says that
+a gang leaves as a whole, all of it is evicted one right after the other, and nobody unless all of it still stands on
+this node and the disruption budgets let all of it go.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
@@ -106,6 +108,10 @@ class ClusterHands(Protocol):
 
     async def gang(self, key: str) -> GangNow | None:
         """Return how the gang of a pod stands; None for a pod of none."""
+        ...
+
+    async def kept(self, keys: Sequence[str]) -> str:
+        """Return a sentence about one of several pods that a budget keeps, the others going; empty for none."""
         ...
 
     async def evict(self, key: str, uid: str) -> int:
@@ -202,8 +208,13 @@ class Carrier:
             await self._hands.mark(step.node, DRAINING, cordoned=True)
             self._say(f"{step.node}: cordoned, {counted(len(step.moves), 'pod')} to move")
             await self._no_stranger(step.node, expected)
+            gangs = {pod: gang for gang in step.together for pod in gang}
             for move in step.moves:
-                moved += [move.pod] if await self._move(step.node, move.pod, uids[move.pod]) else []
+                gang = gangs.get(move.pod)
+                if gang is None:
+                    moved += [move.pod] if await self._move(step.node, move.pod, uids[move.pod]) else []
+                elif move.pod == gang[0]:
+                    moved += await self._move_together(step.node, gang, uids)
             await self._still_cordoned(step.node)
             await self._hands.mark(step.node, FREED, cordoned=True)
             cordoned = False
@@ -240,6 +251,46 @@ class Carrier:
             await self._evict_and_wait(pod)
         return True
 
+    async def _move_together(self, node: str, keys: Sequence[str], uids: Mapping[str, str]) -> list[str]:
+        """Evict a whole gang and wait until the owners have as many ready pods as before; returns who was evicted."""
+        pods = await self._those_there(node, keys, uids)
+        if not pods:
+            return []
+        gang = await self._whole(pods)
+        async with self._turns.setdefault(f"gang {gang.key}", asyncio.Lock()):
+            pods, until = await self._those_there(node, keys, uids), self._now() + self._timeout
+            of_owners = {one.owner: one for one in pods}.items()
+            ready = {owner: _ready(await self._siblings(one), owner) for owner, one in of_owners}
+            while why := await self._kept_back(pods):
+                if self._now() >= until:
+                    raise SurpriseError(f"{why}, for {self._timeout:g} s")
+                await self._sleep(STEP_SECONDS)
+            for number, one in enumerate(pods):
+                await self._still_cordoned(node)
+                await self._ask(one, until, f", after {number} of its gang of {len(pods)} were" if number else "")
+            for one in pods:
+                await self._back(one, ready[one.owner], until)
+        return [one.key for one in pods]
+
+    async def _those_there(self, node: str, keys: Sequence[str], uids: Mapping[str, str]) -> list[PodNow]:
+        found = [await self._still_there(node, key, uids[key]) for key in keys]
+        return [one for one in found if one is not None]
+
+    async def _kept_back(self, pods: Sequence[PodNow]) -> str:
+        """Return what keeps a gang for now that is as it was planned; empty where it may leave."""
+        if not pods:
+            return ""
+        await self._whole(pods)
+        return await self._hands.kept([one.key for one in pods])
+
+    async def _whole(self, pods: Sequence[PodNow]) -> GangNow:
+        """Return the gang that these pods are all of: no other holds a node."""
+        gang = await self._hands.gang(pods[0].key)
+        if gang is None or gang.holding != len(pods):
+            named = f"the gang of pod {pods[0].key}" if gang is None else f"gang {gang.key}"
+            raise SurpriseError(f"{named} does not stand as a whole on the node any more")
+        return gang
+
     async def _still_there(self, node: str, key: str, uid: str) -> PodNow | None:
         pod = next((one for one in await self._hands.pods(node=node) if one.key == key), None)
         if pod is None:
@@ -252,6 +303,10 @@ class Carrier:
         ready = _ready(await self._siblings(pod), pod.owner)
         until = self._now() + self._timeout
         await self._evict(pod, until)
+        await self._back(pod, ready, until)
+
+    async def _back(self, pod: PodNow, ready: int, until: float) -> None:
+        """Wait until a pod is gone and its owner has as many ready pods as before."""
         refused, calm_since = "", None
         while self._now() < until:
             pods = await self._siblings(pod)
@@ -280,20 +335,32 @@ class Carrier:
     async def _evict(self, pod: PodNow, until: float) -> None:
         while True:
             gang = await self._hands.gang(pod.key)
-            holds_on = gang is not None and gang.spare < 1
-            if not holds_on:
+            if gang is None or gang.spare >= 1:
                 await self._still_cordoned(pod.node)  # a budget may have held it up for long
-                status = await self._hands.evict(pod.key, pod.uid)
-                if 200 <= status < 300 or status in GONE:
+                if await self._lets_go(pod):
                     return
-                if status != TOO_MANY_REQUESTS:
-                    raise SurpriseError(
-                        f"the API server answered {status or 'nothing'} to the eviction of pod {pod.key}"
-                    )
+                gang = None
             if self._now() >= until:
-                who = "a disruption budget" if gang is None or not holds_on else _at_its_minimum(gang)
+                who = "a disruption budget" if gang is None else _at_its_minimum(gang)
                 raise SurpriseError(f"{who} let pod {pod.key} not go within {self._timeout:g} s")
             await self._sleep(STEP_SECONDS)
+
+    async def _ask(self, pod: PodNow, until: float, beside: str) -> None:
+        """Evict a pod of a gang that leaves as a whole; ``beside``: what a surprise adds."""
+        while not await self._lets_go(pod):
+            if self._now() >= until:
+                raise SurpriseError(f"a disruption budget let pod {pod.key} not go{beside}")
+            await self._sleep(STEP_SECONDS)
+            await self._still_cordoned(pod.node)
+
+    async def _lets_go(self, pod: PodNow) -> bool:
+        """Ask for an eviction; False where a disruption budget says no."""
+        status = await self._hands.evict(pod.key, pod.uid)
+        if 200 <= status < 300 or status in GONE:
+            return True
+        if status != TOO_MANY_REQUESTS:
+            raise SurpriseError(f"the API server answered {status or 'nothing'} to the eviction of pod {pod.key}")
+        return False
 
 
 def _at_its_minimum(gang: GangNow) -> str:

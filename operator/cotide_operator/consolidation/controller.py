@@ -125,6 +125,8 @@ class Consolidator:
             say=_LOG.info,
         )
         self._drains: dict[str, asyncio.Task[None]] = {}
+        self._beside: dict[str, int] = {}
+        """Pods that may be on their way at once beyond one, by node that is being drained."""
         self._left: set[str] = set()
         """Nodes that were given back since consolidation is turned off; the cache shows it later."""
         self._wanted = WantedNodes()
@@ -232,7 +234,8 @@ class Consolidator:
             state = dependencies.engine().state
             named = {one.node for one in plan.freed} | {one.node for one in plan.emptying}
             plan = within(plan, allowed, {name: allowed.kind_of(state.node(name)) for name in named})
-        acts = self._watch.decide(ClusterView(now, plan, standings, draining, wanted))
+        beside = sum(self._beside.values())
+        acts = self._watch.decide(ClusterView(now, plan, standings, draining, beside, wanted))
         await self._act(acts, planned)
         self._follow(now)
         self._show()
@@ -341,6 +344,7 @@ class Consolidator:
         for step in acts.drain:
             if planned is not None and step.node not in self._drains:
                 uids = {move.pod: planned.uids[move.pod] for move in step.moves}
+                self._beside[step.node] = max(0, step.at_once - 1)
                 self._drains[step.node] = asyncio.create_task(self._drain(step, uids), name=f"drain {step.node}")
 
     async def _write(self, node: str, mark: Mark, *, cordoned: bool, **more: Any) -> bool:
@@ -369,6 +373,7 @@ class Consolidator:
             self._complain(error)
         finally:
             self._drains.pop(step.node, None)
+            self._beside.pop(step.node, None)
 
     def _freed(self, node: str, why: str) -> None:
         self._dependencies.telemetry.consolidation_freed.inc()

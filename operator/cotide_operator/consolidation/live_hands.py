@@ -8,7 +8,7 @@ what it did. Invariants: a node without our record is never uncordoned; writes p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from cotide_operator.consolidation.node_record import (
     standing_of,
 )
 from cotide_operator.consolidation.picture import goes_with_node
+from cotide_operator.scheduling.disruption_budgets import kept_by_budgets
 
 INDEXED_TOGETHER: Final = 2000
 """Pods that are indexed in one go at the start; chosen: a few milliseconds."""
@@ -172,6 +173,11 @@ class LiveHands:
     async def gang(self, key: str) -> GangNow | None:
         """Return how the gang of a pod stands in the cache; None for a pod of none."""
         return gang_now(self._mirror, key)
+
+    async def kept(self, keys: Sequence[str]) -> str:
+        """Return a sentence about one of several pods that a budget keeps, the others going; empty for none."""
+        pods = [pod for key in keys if (pod := self._mirror.pods.get(key)) is not None]
+        return next(iter(kept_by_budgets(pods, self._mirror).values()), "")
 
     async def evict(self, key: str, uid: str) -> int:
         """Write the eviction into the record of the pod's node, then ask for it; return the HTTP status, 0 for none."""

@@ -26,6 +26,7 @@ from cotide_operator.cache.object_cache import KINDS, OLDER_PATHS, OPTIONAL_KIND
 from cotide_operator.consolidation.carrier import ENDED, MARK, NodeNow, PodNow, pod_now
 from cotide_operator.consolidation.gang_now import GangNow, gang_now, names_a_gang
 from cotide_operator.consolidation.picture import Picture, picture_of
+from cotide_operator.scheduling.disruption_budgets import kept_by_budgets
 from cotide_operator.translation.pod_groups import named_by
 
 PAGE: Final = 500
@@ -202,6 +203,12 @@ class OfficialClient:
             return None
         there = await asyncio.to_thread(self._read, ("jobs", "workloads", "pods", *OPTIONAL_KINDS))
         return gang_now(there[0], key)
+
+    async def kept(self, keys: Sequence[str]) -> str:
+        """Return a sentence about one of several pods that a budget keeps, the others going; empty for none."""
+        there = (await asyncio.to_thread(self._read, ("pods", "poddisruptionbudgets")))[0]
+        pods = [pod for key in keys if (pod := there.pods.get(key)) is not None]
+        return next(iter(kept_by_budgets(pods, there).values()), "")
 
     async def evict(self, key: str, uid: str) -> int:
         """Ask for an eviction of this very pod; returns the HTTP status, 0 when there is no answer in time."""

@@ -150,7 +150,7 @@ class Rounds:
         waiting = [one.pod for one in picture.state.records() if one.pod.key in refused]
         wanted, hope, _ = WantedNodes().of(picture.state, waiting, ours)
         plan = None if hope else await asyncio.to_thread(self._plan, picture)
-        acts = self._watch.decide(ClusterView(now, plan, standings, self._draining(standings), wanted))
+        acts = self._watch.decide(ClusterView(now, plan, standings, self._draining(standings), wanted=wanted))
         self._goes.clear()
         self._goes.update(one.pod.key for one in picture.state.records() if one.pod.terminating)
         self._goes.update(key for key, facts in picture.facts.items() if facts.goes_with_node)

@@ -153,6 +153,10 @@ class EventSource:
         """Whether `pods` has a pod as the mirror has it, or as far as it can be told."""
         return key not in self._changed["pods"]
 
+    def members_of(self, group: str) -> Iterable[str]:
+        """Return the pods that name a PodGroup of ``scheduling.k8s.io``, by their keys."""
+        return self._groups.concerned("gangpodgroups", group)
+
     def translate_ahead(self, most: int) -> bool:
         """Translate up to so many pods for the first collection; False when there is nothing to do, now or any more."""
         if self._ahead is None or not _AROUND_PODS.isdisjoint(self._mirror.missing()):

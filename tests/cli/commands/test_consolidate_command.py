@@ -17,7 +17,7 @@ import click
 import kubernetes
 import pytest
 from click.testing import CliRunner, Result
-from official_calls import make_node, official_api
+from official_calls import make_node, official_api, run_pod
 
 from cotide_cli.commands import consolidate_command
 from cotide_core.errors import ClusterError, InputError
@@ -38,27 +38,6 @@ def core(server: ThreadedServer) -> Iterator[Any]:
         for name in ("n0", "n1", "n2"):
             make_node(made, name, {"node.kubernetes.io/instance-type": "small"})
         yield made
-
-
-def run_pod(core: Any, name: str, node: str, cpu: str, **spec: Any) -> None:
-    """Make a pod of an owner that runs on a node."""
-    requests = {"cpu": cpu, "memory": "10Mi"}
-    app = name.rpartition("-")[0]
-    there = {one.metadata.name: one.metadata.uid for one in core.list_namespaced_config_map("default").items}
-    # A ConfigMap stands for the controller: a pod whose owner is not there would be collected as garbage.
-    uid = there.get(app) or core.create_namespaced_config_map("default", {"metadata": {"name": app}}).metadata.uid
-    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": app, "uid": uid, "controller": True}
-    core.create_namespaced_pod(
-        "default",
-        {
-            "metadata": {"name": name, "labels": {"app": app}, "ownerReferences": [owner]},
-            "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": requests}}], **spec},
-        },
-    )  # fmt: skip
-    body = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
-    core.create_namespaced_pod_binding(name, "default", body, _preload_content=False)
-    ready = [{"type": "Ready", "status": "True"}]
-    core.patch_namespaced_pod_status(name, "default", {"status": {"phase": "Running", "conditions": ready}})
 
 
 @contextlib.contextmanager
@@ -375,6 +354,7 @@ def test_a_node_that_is_not_to_be_freed_and_is_gone_ends_no_watch(
     options = {
         "exclude_namespace": (), "exclude_node": ("n0",), "exclude_pool": (), "minimum_age": 0.0, "reserve": 0.1,
         "most_moves": 10, "moves_per_node": 10, "move_local_storage": False, "move_unwilling": False,
+        "move_gangs": False,
     }  # fmt: skip
     plan = consolidate_command.planner(options)
     assert [one.node for one in plan(OfficialClient(path).read()).freed] == ["n2", "n1"], "n0 stays"

@@ -13,7 +13,7 @@ from cotide_core.config import SchedulerConfig
 from cotide_core.consolidation.removal.columns import RemovalColumns, columns_of
 from cotide_core.consolidation.removal.drain_plan import drain_plan
 from cotide_core.consolidation.removal.scenario import Scenario, ScenarioAnswer, play_scenario
-from cotide_core.consolidation.removal.stays import Constraints, MoveRules, Stay
+from cotide_core.consolidation.removal.stays import Constraints, MoveRules, PodFacts, Stay
 from cotide_core.consolidation.removal.what_if import node_by_node, without
 from cotide_core.events import Gang, NodeUpserted, Pod, PodPhase, PodUpserted
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
@@ -163,6 +163,88 @@ def test_no_plan_and_no_answer_leaves_a_gang_below_its_minimum_with_some_of_it_m
         lost = [pod for pod in pods if pod.node == columns.names[row]]
         again = sum(pod.key in found for pod in lost)
         assert again == 0 or len(pods) - len(lost) + again >= rule.minimum
+
+
+WHOLE = Constraints(MoveRules(reserve_share=0.0, gang_most=3))
+
+
+def test_a_gang_that_stands_on_one_node_moves_as_a_whole_where_that_is_asked_for() -> None:
+    """Three pods of 100 on a node of their own, and room beside four of 150 that stay; all are named together."""
+    here = [member(f"x{at}", "n0", 100, 3) for at in range(3)]
+    others = [running_pod(f"s{at}", "n1", 150, WorkloadClass.ONLINE, do_not_disrupt=True) for at in range(4)]
+    state = cluster(*here, *others, nodes=2)
+    assert not moved(columns_of(state, Constraints(), NOW))
+    (freed,) = drain_plan(columns_of(state, WHOLE, NOW), NO_RESERVE).freed
+    assert freed.together == (("d/x0", "d/x1", "d/x2"),)
+    assert (freed.node, freed.at_once, len(freed.moves)) == ("n0", 3, 3)
+
+
+def test_no_pod_of_a_gang_moves_where_one_of_it_finds_no_room() -> None:
+    """Two of three would fit beside four of 185, of which none fits beside three of 300."""
+    here = [member(f"x{at}", "n0", 100 if at else 300, 3) for at in range(3)]
+    others = [running_pod(f"s{at}", "n1", 185, WorkloadClass.ONLINE) for at in range(4)]
+    state = cluster(*here, *others, nodes=2)
+    assert not moved(columns_of(state, WHOLE, NOW))
+
+
+def kept(state: ClusterState, constraints: Constraints = WHOLE) -> set[str]:
+    return {one.why for one in drain_plan(columns_of(state, constraints, NOW), NO_RESERVE).kept}
+
+
+def test_why_a_gang_that_could_only_move_as_a_whole_does_not_is_said() -> None:
+    apart = cluster(member("x0", "n0", 100, 2), member("x1", "n1", 100, 2))
+    assert kept(apart) == {"its gang can only move as a whole, and stands on several nodes"}
+    large = cluster(*[member(f"x{at}", "n0", 100, 4) for at in range(4)])
+    assert kept(large) == {"its gang can only move as a whole, which is more pods than may be on their way at once"}
+    covered = {f"d/x{at}": PodFacts(budgets=("d/b",)) for at in range(2)}
+    state = cluster(*[member(f"x{at}", "n0", 100, 2) for at in range(2)])
+    one_by_one = Constraints(WHOLE.rules, covered, {"d/b": 1})
+    assert kept(state, one_by_one) == {
+        "its gang can only move as a whole, and a disruption budget lets fewer go at once"
+    }
+    assert kept(state, Constraints(WHOLE.rules, covered, {"d/b": 2})) == set()
+    partial = cluster(*[member(f"x{at}", "n0", 100, 3) for at in range(2)])
+    assert kept(partial) == {"its gang would be below its minimum without it"}, "it does no work, and may be whole soon"
+
+
+def test_a_gang_that_can_spare_as_many_moves_one_by_one_all_the_same() -> None:
+    state = cluster(member("x0", "n0", 100, 1), member("x1", "n1", 200, 1), nodes=2)
+    plan = drain_plan(columns_of(state, WHOLE, NOW), NO_RESERVE)
+    assert [(one.node, one.together, one.at_once) for one in plan.freed] == [("n0", (), 1)]
+
+
+@given(gangs_on_nodes(), st.integers(0, 3))
+@settings(max_examples=150, deadline=None)
+def test_a_plan_moves_of_a_gang_what_it_can_spare_or_all_of_it_off_one_node_and_never_a_part(
+    state: ClusterState, budget: int
+) -> None:
+    facts = {record.pod.key: PodFacts(budgets=("d/b",) if record.row % 2 else ()) for record in state.records()}
+    rules = MoveRules(reserve_share=0.0, gang_most=3)
+    columns = columns_of(state, Constraints(rules, facts, {"d/b": budget}), NOW)
+    plan = drain_plan(columns, rules)
+    moves = {move.pod: move for freed in plan.freed for move in freed.moves}
+    together = {frozenset(group) for freed in plan.freed for group in freed.together}
+    of_gang: dict[str, list[Pod]] = {}
+    for record in state.records():
+        if record.pod.gang is not None:
+            of_gang.setdefault(record.pod.gang.key, []).append(record.pod)
+    named = set[frozenset[str]]()
+    for pods in of_gang.values():
+        going = [pod.key for pod in pods if pod.key in moves]
+        rule = pods[0].gang
+        assert rule is not None
+        if not going or len(pods) - len(going) >= rule.minimum:
+            continue
+        named.add(frozenset(going))
+        assert len(going) == len(pods) <= rules.gang_most
+        assert len({moves[key].source for key in going}) == 1
+        assert sum(bool(facts[key].budgets) for key in going) <= budget
+    assert named <= together, "they are evicted at once"
+    held = dict.fromkeys(columns.names, 0)
+    for record in state.records():
+        move = moves.get(record.pod.key)
+        held[str(record.node) if move is None else move.target] += dict(record.pod.requests)["cpu"]
+    assert all(held[move.target] <= 1000 for move in moves.values()), "all have room after all moves"
 
 
 def test_plans_without_gangs_are_not_touched_by_the_rule() -> None:

@@ -189,3 +189,24 @@ def test_a_node_that_was_handed_over_to_be_switched_off_is_given_back_to_nobody(
     standings = {"a": Standing(Mark.STOPPING, since=0.0, pods=1)}
     acts = Watch(RULES).decide(view(NOW, plan(), standings=standings))
     assert (acts.give_back, acts.freed) == ((), ())
+
+
+def gang(node: str, size: int) -> Freed:
+    """A node that a gang leaves as a whole."""
+    made = frees(node, size)
+    return replace(made, together=(tuple(move.pod for move in made.moves),))
+
+
+def test_a_gang_that_leaves_as_a_whole_counts_with_all_its_pods() -> None:
+    rules = replace(RULES, moves_per_hour=99, moves_at_once=4)
+    made = plan(gang("a", 3), gang("b", 3), frees("c", 5), frees("d", 5))
+    assert names(ripe(rules, made)) == ["a", "c"], "three and one are four"
+    there = {"draining": frozenset({"x"}), "beside": 2}  # another gang of three
+    assert names(ripe(rules, made, **there)) == ["c"]
+    assert names(ripe(rules, plan(frees("c", 1), gang("a", 4)))) == ["c"]
+
+
+def test_where_one_pod_is_moved_at_a_time_a_planned_gang_goes_alone() -> None:
+    """As by the command: how many pods it may be at most was decided by the plan."""
+    assert names(ripe(RULES, plan(gang("a", 3), frees("b", 1)))) == ["a"]
+    assert names(ripe(RULES, plan(frees("b", 1), gang("a", 3)))) == ["b"]

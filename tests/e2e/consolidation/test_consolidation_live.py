@@ -19,6 +19,7 @@ from cotide_sim.interference.model import GeneratedInterference
 from cotide_sim.kubelets.fleet import FleetSettings
 from cotide_sim.kubelets.node_objects import NodeShape
 
+JOBS: Final = "/apis/cotide.dev/v1alpha1/namespaces/default/jobs"
 WORKLOADS: Final = "/apis/cotide.dev/v1alpha1/namespaces/default/workloads"
 QUICK: Final = (
     "intervalSeconds: 1, stableSeconds: 1, minimumAgeSeconds: 0, cooldownSeconds: 3600, timeoutSeconds: 60,"
@@ -175,3 +176,37 @@ async def test_a_stopped_operator_leaves_nothing_draining(world: World) -> None:
 
             await world.until("a node is being drained", draining)
         assert DRAINING not in (await marks(world)).values()
+
+
+async def test_a_gang_moves_as_a_whole_where_that_is_asked_for(world: World) -> None:
+    """Two pods of half a core that must run together on n0, and two of one core on n1."""
+
+    async def run(name: str, cpu: str, memory: str, **more: Any) -> None:
+        body = template(cpu, memory, annotations={"sim.cotide.dev/lone-seconds": "100000"})
+        spec = {"completions": 2, "parallelism": 2, "requestedSeconds": 100_000, "template": body, **more}
+        await world.client.create(JOBS, {"metadata": {"name": name}, "spec": spec})
+
+    async def only(name: str, other: str) -> None:
+        for node, closed in ((name, None), (other, True)):
+            await world.client.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": closed}})
+
+    async def gang() -> set[str]:
+        return {node for name, node in (await world.placed()).items() if name.startswith("train-")}
+
+    async with nodes(world, 2) as clock:
+        async with world.operator(watching(clock).replace("enabled: true", "enabled: false")):
+            await only("n0", "n1")
+            await run("train", "500m", "32Mi", gang={})
+            await until_ready(world, 2)
+            await only("n1", "n0")
+            await run("rest", "1", "64Mi")
+            await until_ready(world, 4)
+            await world.client.patch("/api/v1/nodes/n0", {"spec": {"unschedulable": None}})
+            assert await gang() == {"n0"}
+        async with world.operator(watching(clock, ", moveGangs: true, movesAtOnce: 2")):
+            await until_marks(world, FREED)
+            await until_ready(world, 4)
+            assert await gang() == {"n1"}
+        job = await world.client.get(f"{JOBS}/train")
+    assert job["status"]["phase"] == "Running"
+    assert not job["status"].get("failed"), "to be moved is no failure"

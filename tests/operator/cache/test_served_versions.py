@@ -27,15 +27,23 @@ async def serve_pod_groups(client: KubeClient, version: str) -> str:
     """Serve the server's own PodGroups, as far as they are read; returns their path."""
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     names = {"plural": "podgroups", "singular": "podgroup", "kind": "PodGroup"}
-    versions: list[dict[str, Any]] = [{"name": version, "served": True, "storage": True, "schema": schema}]
+    offered = {"name": version, "served": True, "storage": True, "subresources": {"status": {}}}
+    versions: list[dict[str, Any]] = [{**offered, "schema": schema}]
     spec = {"group": "scheduling.k8s.io", "names": names, "scope": "Namespaced", "versions": versions}
     await client.create(DEFINITIONS, {"metadata": {"name": "podgroups.scheduling.k8s.io"}, "spec": spec})
     return f"/apis/scheduling.k8s.io/{version}/namespaces/default/podgroups"
 
 
-@pytest.mark.parametrize("version", ["v1beta1", "v1alpha3", "v1alpha2"])
+@pytest.mark.parametrize(
+    ("version", "kind"),
+    [
+        ("v1beta1", "PodGroupInitiallyScheduled"),
+        ("v1alpha3", "PodGroupInitiallyScheduled"),
+        ("v1alpha2", "PodGroupScheduled"),
+    ],
+)
 async def test_pods_of_a_group_of_the_servers_own_start_together_whichever_version_it_serves(
-    world: World, version: str
+    world: World, version: str, kind: str
 ) -> None:
     path = await serve_pod_groups(world.client, version)
     group = {"metadata": {"name": "train"}, "spec": {"schedulingPolicy": {"gang": {"minCount": SIZE}}}}
@@ -51,5 +59,15 @@ async def test_pods_of_a_group_of_the_servers_own_start_together_whichever_versi
 
         await world.until("two of three wait for the third", told)
         assert await world.placed() == {}
+        assert "status" not in await world.client.get(f"{path}/train"), "nobody found it to be unschedulable"
         await world.pods(1, prefix="last", **member)
         await world.until_placed(SIZE)
+
+        async def said() -> bool:
+            return "status" in await world.client.get(f"{path}/train")
+
+        await world.until("the group says that it is scheduled", said)
+        (condition,) = (await world.client.get(f"{path}/train"))["status"]["conditions"]
+    found = {key: condition[key] for key in ("type", "status", "reason", "message")}
+    message = "3 pods that must run together have a node"
+    assert found == {"type": kind, "status": "True", "reason": "Scheduled", "message": message}

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from repository import ROOT
 
 from cotide_core.config import HierarchicalConfig, PlansConfig, SchedulerConfig
+from cotide_core.consolidation.removal.stays import MoveRules
 from cotide_core.errors import InputError
 from cotide_operator.config.settings import Settings, engine_config, parse_settings, read_settings, with_changes
 
@@ -289,3 +290,13 @@ def test_pods_are_packed_only_where_nodes_are_freed_and_nobody_says_otherwise() 
     assert not engine_config(parse_settings(HEAD)).packs
     assert engine_config(parse_settings(HEAD + "consolidation: {enabled: true}\n")).packs
     assert not engine_config(parse_settings(HEAD + "consolidation: {enabled: true, packs: false}\n")).packs
+
+
+def test_gangs_are_moved_whole_only_on_request_and_within_what_may_move_at_once() -> None:
+    def rules(text: str) -> MoveRules:
+        return parse_settings(f"{HEAD}consolidation: {{{text}}}\n").consolidation.moves()
+
+    assert rules("movesAtOnce: 8").gang_most == 0
+    assert rules("movesAtOnce: 8, moveGangs: true").gang_most == 8
+    with pytest.raises(InputError, match="moveGangs moves gangs of up to movesAtOnce pods: set that to 2 or more"):
+        rules("moveGangs: true")

@@ -11,7 +11,7 @@ from manifests import node_manifest, pod_object
 
 from cotide_core.consolidation.removal.watching import Mark
 from cotide_kube.answers import Answer
-from cotide_kube.objects import NodeObject
+from cotide_kube.objects import NodeObject, PodDisruptionBudgetObject
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.consolidation import live_hands
 from cotide_operator.consolidation.carrier import DRAINING, FREED, NodeNow
@@ -114,3 +114,23 @@ async def test_a_record_is_read_once_for_each_change_and_pods_are_counted_where_
     server.changed()
     server.show()
     assert hands.standings()["a"].demanded
+
+
+async def test_of_several_pods_the_first_that_a_budget_keeps_is_named() -> None:
+    server: Any = Server()
+    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    for name in ("p", "q"):
+        pod = pod_object(name, namespace="d", labels={"app": "x"}, spec={"nodeName": "a"}, status=ready)
+        server.cache.apply("pods", "ADDED", pod)
+    hands = LiveHands(server, server.cache, HandClock(0.0), lambda *_: None)
+    keys = ("d/p", "d/q", "d/gone")
+    assert await hands.kept(keys) == ""
+    for allowed, said in ((1, "disruption budget d/b lets no further pod go now"), (2, "")):
+        body = {
+            "metadata": {"name": "b", "namespace": "d"},
+            "spec": {"selector": {"matchLabels": {"app": "x"}}},
+            "status": {"disruptionsAllowed": allowed},
+        }
+        budget = msgspec.convert(body, PodDisruptionBudgetObject)
+        server.cache.apply("poddisruptionbudgets", "MODIFIED", budget)
+        assert await hands.kept(keys) == said

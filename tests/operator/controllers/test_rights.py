@@ -38,9 +38,10 @@ NOT_EXERCISED: Final = {
     ("", "events", "patch"),  # a repeated event
     ("", "persistentvolumeclaims", "patch"),  # claims that wait for their pod; so is the next
     ("", "persistentvolumes", "patch"),
-    ("scheduling.x-k8s.io", "podgroups", "watch"),  # nobody serves them there; so are the next two
+    ("scheduling.x-k8s.io", "podgroups", "watch"),  # nobody serves them there; so are the next three
     ("scheduling.k8s.io", "workloads", "watch"),
     ("scheduling.k8s.io", "podgroups", "watch"),
+    ("scheduling.k8s.io", "podgroups/status", "patch"),
     ("cotide.dev", "jobs/finalizers", "update"),
     ("cotide.dev", "workloads/finalizers", "update"),  # asked for by an admission plugin, never called
 }

@@ -29,7 +29,8 @@ ELSEWHERE: Final[dict[Right, str]] = {
     ("", "secrets", "update", "cotide-admission-certificate"): "test_admission_certificates.py: after two months",
     ("scheduling.x-k8s.io", "podgroups", "watch", ""): "test_pod_groups.py: on a server that serves them",
     ("scheduling.k8s.io", "workloads", "watch", ""): "test_pod_groups.py, likewise",
-    ("scheduling.k8s.io", "podgroups", "watch", ""): "Kubernetes 1.36 and newer, which nobody runs here",
+    ("scheduling.k8s.io", "podgroups", "watch", ""): "tests/real/newer: on Kubernetes 1.36 and newer",
+    ("scheduling.k8s.io", "podgroups/status", "patch", ""): "tests/real/newer, likewise",
     **{
         ("", "configmaps", verb, ""): "test_rights_one_by_one.py: what was learned in hours outlives the pod"
         for verb in ("get", "list", "create", "update", "delete")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import aiohttp
 from manifests import our_pod_manifest
 from operator_world import ALONE, QUICK_QUEUE
 from real_cluster import RealCluster
@@ -32,6 +33,31 @@ async def until_placed(cluster: RealCluster, *names: str) -> None:
     await cluster.until(f"{', '.join(names)} are on nodes", so)
 
 
+async def until_said(cluster: RealCluster, status: str, name: str = "train") -> dict[str, Any]:
+    """Wait for what a group says of its scheduling, and return it."""
+    path = f"{cluster.path('podgroups', 'scheduling.k8s.io/v1alpha2')}/{name}"
+
+    async def said() -> dict[str, Any] | None:
+        conditions = ((await cluster.client.get(path)).get("status") or {}).get("conditions") or []
+        found = [one for one in conditions if one["type"] == "PodGroupScheduled" and one["status"] == status]
+        return found[0] if found else None
+
+    found: dict[str, Any] = await cluster.until(f"PodGroupScheduled of {name} is {status}", said)
+    return found
+
+
+async def shown(cluster: RealCluster) -> dict[str, str]:
+    """Return what ``kubectl get podgroups`` shows as the status of each."""
+    path = cluster.path("podgroups", "scheduling.k8s.io/v1alpha2")
+    table = "application/json;as=Table;v=v1;g=meta.k8s.io"
+    who = cluster.plane.admin
+    async with aiohttp.ClientSession() as session:
+        answer = await session.get(who.server + path, headers={"Accept": table}, ssl=who.ssl_context() or True)
+        read = await answer.json()
+    column = [one["name"] for one in read["columnDefinitions"]].index("Status")
+    return {row["cells"][0]: row["cells"][column] for row in read["rows"]}
+
+
 async def test_a_pod_group_of_the_server_says_how_large_its_gang_is_and_whether_it_is_one(cluster: RealCluster) -> None:
     used = Used(cluster)
     async with cluster.nodes(2, "--cpu", "4", "--name-prefix", "group-"), cluster.operator(QUICK):
@@ -42,7 +68,10 @@ async def test_a_pod_group_of_the_server_says_how_large_its_gang_is_and_whether_
         single = {"schedulerName": "cotide", "schedulingGroup": {"podGroupName": "no-gang"}}
         await cluster.client.create(cluster.pods, our_pod_manifest("alone", "1", "64Mi", cls="batch", spec=single))
         await until_placed(cluster, "alone", *(f"member-{number}" for number in range(SIZE)))
+        await until_said(cluster, "True")
+        await until_said(cluster, "True", "no-gang")
     assert ("scheduling.k8s.io", "podgroups", "watch", "") in used.rights()
+    assert ("scheduling.k8s.io", "podgroups/status", "patch", "") in used.rights()
     assert used.missed() == set()
 
 
@@ -106,3 +135,27 @@ async def test_an_indexed_job_of_the_server_starts_whole_and_a_pod_that_failed_c
             )
 
         await cluster.until("another runs in the place of the one that failed", replaced)
+
+
+async def test_a_group_says_why_it_finds_no_room_and_then_that_it_is_scheduled(cluster: RealCluster) -> None:
+    names = [f"member-{number}" for number in range(SIZE)]
+    async with cluster.nodes(1, "--cpu", "4", "--name-prefix", "said-"):
+        async with cluster.operator(QUICK):
+            await cluster.client.create(cluster.pods, our_pod_manifest("blocker", "2", "64Mi", cls="batch"))
+            await until_placed(cluster, "blocker")
+            await make_group(cluster, {"gang": {"minCount": SIZE}})
+            await make_members(cluster, *names[:-1])
+            await until_told(cluster, f"2 of {SIZE} are there and can start")
+            assert await shown(cluster) == {"train": "Pending"}
+            await make_members(cluster, names[-1])
+            said = await until_said(cluster, "False")
+            assert said["reason"] == "Unschedulable"
+            assert f"/train: 2 of {SIZE} can start, waits for room for all at once" in said["message"]
+            assert await shown(cluster) == {"train": "Unschedulable"}
+        # Nobody tells of what happens meanwhile: the next leader does.
+        async with cluster.operator(QUICK):
+            await cluster.client.delete(f"{cluster.pods}/blocker", grace_seconds=0)
+            await until_placed(cluster, *names)
+            said = await until_said(cluster, "True")
+            assert (said["reason"], said["message"]) == ("Scheduled", "3 pods that must run together have a node")
+            assert await shown(cluster) == {"train": "Scheduled"}

@@ -39,3 +39,24 @@ def around_scaling(api: Any, does: Callable[[Callable[[], Any]], Any]) -> None:
         return does(send) if method == "PATCH" and rest[0].endswith("/scale") else send()
 
     api.call_api = call_api
+
+
+def run_pod(core: Any, name: str, node: str, cpu: str, **spec: Any) -> None:
+    """Make a pod of an owner that runs on a node."""
+    requests = {"cpu": cpu, "memory": "10Mi"}
+    app = name.rpartition("-")[0]
+    there = {one.metadata.name: one.metadata.uid for one in core.list_namespaced_config_map("default").items}
+    # A ConfigMap stands for the controller: a pod whose owner is not there would be collected as garbage.
+    uid = there.get(app) or core.create_namespaced_config_map("default", {"metadata": {"name": app}}).metadata.uid
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": app, "uid": uid, "controller": True}
+    core.create_namespaced_pod(
+        "default",
+        {
+            "metadata": {"name": name, "labels": {"app": app}, "ownerReferences": [owner]},
+            "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": requests}}], **spec},
+        },
+    )  # fmt: skip
+    body = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
+    core.create_namespaced_pod_binding(name, "default", body, _preload_content=False)
+    ready = [{"type": "Ready", "status": "True"}]
+    core.patch_namespaced_pod_status(name, "default", {"status": {"phase": "Running", "conditions": ready}})

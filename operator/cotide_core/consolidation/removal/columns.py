@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.consolidation.instance import Booleans, Floats, Integers
-from cotide_core.consolidation.removal.gangs import gangs_of
+from cotide_core.consolidation.removal.gangs import gangs_of, whole_gangs
 from cotide_core.consolidation.removal.stays import UNKNOWN, Constraints, Stay, stay_of
 from cotide_core.errors import InputError
 from cotide_core.placement.feasibility import FITS, Feasibility
@@ -81,8 +81,9 @@ class RemovalColumns:
     shape_of, row_of : (P,) of each pod. stays : (P,) its `Stay`. weight : (P,) bytes of memory that it holds.
     services : (N, W) online pods of each Workload with a promise; exclusive : (W,); service_of : (S,), -1 for none.
     p50, p90 : (P,) seconds until it ends by itself.
-    gang_of : (P,) the pod's gang, -1 for none. gang_spare : (G,) its pods beyond what it must have, below 0 where some
-        lack.
+    gang_of : (P,) the gang whose spare pods a pod is counted among, -1 for none. gang_spare : (G,) its pods beyond what
+        it must have, below 0 where some lack.
+    whole_of : (P,) the gang with all of which a pod leaves its node, -1 for none.
     shapes : the engine's, by number. resources : names of the first columns.
     """
 
@@ -104,6 +105,7 @@ class RemovalColumns:
     p90: Floats
     gang_of: Integers
     gang_spare: Integers
+    whole_of: Integers
     shapes: tuple[Shape, ...]
     resources: tuple[str, ...]
 
@@ -151,8 +153,17 @@ def columns_of(
         _demand(fit, resources, ports, takes[number], wants[number])
     services, exclusive, service_of = _services(snapshot, list(fits.values()))
     facts = [constraints.facts.get(record.pod.key, UNKNOWN) for record in records]
-    gang_of, gang_spare = gangs_of(state.records(), records)
+    gang_of, gang_spare, holding = gangs_of(state.records(), records)
     stays = np.array([stay_of(record.pod, constraints, now) for record in records], np.int64)
+    row_of = np.array([record.row for record in records], np.int64)
+    whole_of = np.full(len(records), -1, np.int64)
+    if constraints.rules.gang_most:
+        covered = [one.budgets for one in facts]
+        most = constraints.rules.gang_most
+        whole_of = whole_gangs(
+            gang_of, gang_spare, holding, row_of, stays, covered, constraints.budgets, most
+        )  # fmt: skip
+        gang_of[whole_of >= 0] = -1
     bound_to_gang = np.flatnonzero((stays == Stay.NONE) & (gang_of >= 0))
     stays[bound_to_gang[gang_spare[gang_of[bound_to_gang]] <= 0]] = Stay.GANG
     return RemovalColumns(
@@ -164,7 +175,7 @@ def columns_of(
         wants=wants,
         allowed=allowed,
         shape_of=shape_of,
-        row_of=np.array([record.row for record in records], np.int64),
+        row_of=row_of,
         stays=stays,
         weight=takes[shape_of, MEMORY_COLUMN] if count else np.zeros(0, np.int64),
         services=services,
@@ -174,6 +185,7 @@ def columns_of(
         p90=np.array([one.remaining_p90 for one in facts]),
         gang_of=gang_of,
         gang_spare=gang_spare,
+        whole_of=whole_of,
         shapes=tuple(shapes),
         resources=tuple(snapshot.resources),
     )

@@ -6,8 +6,8 @@ twice, and moves need no order among each other: every target has room as things
 node that took a pod of a lighter one costs a freed node, or a heavier one in its place: further tries set the lightest
 nodes aside, as many as the first try freed and some more, which take nothing until they are found not to go. The try
 that frees most nodes counts, of those the one that moves fewest pods. Nodes that are empty are free without a move,
-and take nothing. No more pods of a gang move than it can spare. Nodes that are being drained come first: what is still
-on them will need room too, and room that is not kept for it would be given twice.
+and take nothing. No more pods of a gang move than it can spare, or all of it, off its one node. Nodes that are being
+drained come first: what is still on them will need room too, and room that is not kept for it would be given twice.
 """
 
 from __future__ import annotations
@@ -33,12 +33,23 @@ SET_ASIDE_MOST: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """A node that can go, and what it takes."""
+    """A node that can go, and what it takes.
+
+    Attributes
+    ----------
+    together : keys of pods that are evicted at once, gang by gang: each gang leaves as a whole.
+    """
 
     node: str
     moves: tuple[Move, ...]
     millicores: int
     memory_bytes: int
+    together: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def at_once(self) -> int:
+        """Pods that are on their way at once, at most."""
+        return max((len(one) for one in self.together), default=min(len(self.moves), 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +268,12 @@ def _freed(columns: RemovalColumns, board: Board, row: int, targets: Integers) -
     pods = board.pods[board.first[row] : board.first[row + 1]]
     name = columns.names[row]
     moves = tuple(Move(columns.keys[pod], name, columns.names[targets[pod]]) for pod in pods if targets[pod] >= 0)
-    return Freed(name, moves, int(columns.capacity[row, CPU_COLUMN]), int(columns.capacity[row, MEMORY_COLUMN]))
+    cpu, memory = int(columns.capacity[row, CPU_COLUMN]), int(columns.capacity[row, MEMORY_COLUMN])
+    gangs: dict[int, list[str]] = {}
+    for pod in pods:
+        if targets[pod] >= 0 and columns.whole_of[pod] >= 0:
+            gangs.setdefault(int(columns.whole_of[pod]), []).append(columns.keys[pod])
+    return Freed(name, moves, cpu, memory, tuple(tuple(one) for one in gangs.values()))
 
 
 def _emptying(columns: RemovalColumns, rules: MoveRules, candidates: Booleans) -> list[tuple[int, Emptying]]:

@@ -1,17 +1,19 @@
-"""Gangs in plans of removal: how many pods of each may go, and who is left when too many do.
+"""Gangs in plans of removal: how many pods of each may go, which go as a whole, and who is left when too many do.
 
 Called by `columns`, `what_if` and `scenario`. A gang below its minimum does no work, so that a plan moves no more of
-it at once than it can spare; and of the pods that lost their node as many find another as it lacks then, or none, as
-when gangs start. Pods that succeeded count as holding (`queueing.gangs`).
+it at once than it can spare, or, where that is asked for, all of it off the one node it stands on. Of the pods that
+lost their node as many find another as it lacks then, or none, as when gangs start. Pods that succeeded count as
+holding (`queueing.gangs`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from cotide_core.consolidation.instance import Integers
+from cotide_core.consolidation.removal.stays import Stay
 from cotide_core.events import Gang, Pod, PodPhase
 from cotide_core.state.cluster_state import PodRecord
 
@@ -28,7 +30,7 @@ def succeeded_of(pods: Iterable[Pod]) -> dict[str, int]:
     return {key: max(seen[key], counted[key]) for key in seen}
 
 
-def gangs_of(everybody: Iterable[PodRecord], placed: Sequence[PodRecord]) -> tuple[Integers, Integers]:
+def gangs_of(everybody: Iterable[PodRecord], placed: Sequence[PodRecord]) -> tuple[Integers, Integers, Integers]:
     """Number the gangs of placed pods.
 
     Parameters
@@ -38,7 +40,8 @@ def gangs_of(everybody: Iterable[PodRecord], placed: Sequence[PodRecord]) -> tup
     Returns
     -------
     tuple
-        (P,) the number of each pod's gang, -1 for none; (G,) pods of each beyond its minimum.
+        (P,) the number of each pod's gang, -1 for none; (G,) pods of each beyond its minimum; (G,) pods of each that
+        hold a node and are not on their way out.
     """
     gangs: dict[str, int] = {}
     rules: list[Gang] = []
@@ -49,13 +52,61 @@ def gangs_of(everybody: Iterable[PodRecord], placed: Sequence[PodRecord]) -> tup
             gang_of[index] = gangs.setdefault(rule.key, len(gangs))
             rules += [rule] if len(gangs) > len(rules) else []
     if not gangs:
-        return gang_of, np.zeros(0, np.int64)
+        return gang_of, np.zeros(0, np.int64), np.zeros(0, np.int64)
     ended = (PodPhase.SUCCEEDED, PodPhase.FAILED)
     holds = np.array([not one.pod.terminating and one.pod.phase not in ended for one in placed], np.bool_)
     holding = np.bincount(gang_of[holds & (gang_of >= 0)], minlength=len(gangs))
     succeeded = succeeded_of(one.pod for one in everybody)
     spare = [int(count) + succeeded[rule.key] - rule.minimum for count, rule in zip(holding, rules, strict=True)]
-    return gang_of, np.array(spare, np.int64)
+    return gang_of, np.array(spare, np.int64), holding
+
+
+def whole_gangs(
+    gang_of: Integers,
+    spare: Integers,
+    holding: Integers,
+    row_of: Integers,
+    stays: Integers,
+    budgets_of: Sequence[tuple[str, ...]],
+    budgets: Mapping[str, int],
+    most: int,
+) -> Integers:
+    """Say which gangs leave their node as a whole, if at all: all of each stands there, and may go at once.
+
+    A gang that can spare as many as stand on any one node moves one by one; one that lacks some is left alone.
+
+    Parameters
+    ----------
+    gang_of, row_of, stays : (P,) of each pod; into ``stays`` is written why a gang that would have to can't.
+    spare, holding : (G,) see `gangs_of`.
+    budgets_of, budgets : disruption budgets that cover each pod, and how many pods each lets go now.
+    most : pods of a gang that may leave together.
+
+    Returns
+    -------
+    (P,) the number of the gang with which a pod leaves, -1 for none.
+    """
+    whole_of = np.full(len(gang_of), -1, np.int64)
+    movable = np.flatnonzero((gang_of >= 0) & (stays == Stay.NONE))
+    movable = movable[np.argsort(gang_of[movable], kind="stable")]
+    for pods in np.split(movable, np.flatnonzero(np.diff(gang_of[movable])) + 1) if len(movable) else ():
+        gang = int(gang_of[pods[0]])
+        _, on_row = np.unique(row_of[pods], return_counts=True)
+        if spare[gang] < 0 or len(pods) < holding[gang] or on_row.max() <= spare[gang]:
+            continue
+        covered: dict[str, int] = {}
+        for name in (name for pod in pods for name in budgets_of[pod]):
+            covered[name] = covered.get(name, 0) + 1
+        if len(on_row) > 1:
+            if spare[gang] == 0:  # one that can spare some moves as far as it can, node by node
+                stays[pods] = Stay.GANG_APART
+        elif len(pods) > most:
+            stays[pods] = Stay.GANG_LARGE
+        elif any(budgets.get(name, count) < count for name, count in covered.items()):
+            stays[pods] = Stay.GANG_BUDGET
+        else:
+            whole_of[pods] = gang
+    return whole_of
 
 
 def whole_or_none(gang_of: Integers, gang_spare: Integers, question: Integers, targets: Integers) -> Integers:

@@ -31,6 +31,9 @@ class Stay(IntEnum):
     PREFER_NO_EVICTION = 10
     TIED = 11
     GANG = 12
+    GANG_APART = 13
+    GANG_LARGE = 14
+    GANG_BUDGET = 15
 
 
 WORDS: Final[dict[Stay, str]] = {
@@ -45,6 +48,9 @@ WORDS: Final[dict[Stay, str]] = {
     Stay.PREFER_NO_EVICTION: "its owner prefers that it is not evicted",
     Stay.TIED: "it has required rules about other pods, or volumes, which a plan of many moves can't promise to keep",
     Stay.GANG: "its gang would be below its minimum without it",
+    Stay.GANG_APART: "its gang can only move as a whole, and stands on several nodes",
+    Stay.GANG_LARGE: "its gang can only move as a whole, which is more pods than may be on their way at once",
+    Stay.GANG_BUDGET: "its gang can only move as a whole, and a disruption budget lets fewer go at once",
 }
 
 
@@ -88,6 +94,7 @@ class MoveRules:
         the next pod that comes would open again what was just closed.
     most_moves : pods that a plan moves at most.
     moves_per_node : pods that are moved at most for one node freed.
+    gang_most : pods of a gang that may leave a node together, where it can't spare them one by one; 0: none do.
     """
 
     excluded_namespaces: frozenset[str] = frozenset({"kube-system"})
@@ -99,6 +106,7 @@ class MoveRules:
     reserve_share: float = 0.1
     most_moves: int = 1000
     moves_per_node: int = 50
+    gang_most: int = 0
 
 
 @dataclass(frozen=True, slots=True)

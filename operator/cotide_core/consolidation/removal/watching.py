@@ -135,6 +135,7 @@ class ClusterView:
     plan : of the nodes that are open; None when there was no time for one, or pods wait.
     standings : of the nodes that carry our mark or our record.
     draining : nodes that are being drained by this process.
+    beside : pods that may be on their way from these, beyond one of each: those of a gang leave at once.
     wanted : our nodes that pods wait for (`wanted`).
     """
 
@@ -142,6 +143,7 @@ class ClusterView:
     plan: DrainPlan | None
     standings: Mapping[str, Standing]
     draining: frozenset[str] = frozenset()
+    beside: int = 0
     wanted: tuple[str, ...] = ()
 
 
@@ -236,7 +238,7 @@ class Watch:
         ripe = {name for name, since in self._since.items() if now - since >= rules.stable_seconds}
         ripe -= {name for name, one in view.standings.items() if now - one.given_back < rules.cooldown_seconds}
         left = moves_left(view.standings, now, rules.moves_per_hour)
-        lanes = rules.moves_at_once - len(view.draining)
+        lanes = max(0, rules.moves_at_once - len(view.draining) - view.beside)
         spare = rules.spare_nodes
         drain: list[Freed] = []
         for one in plan.freed:
@@ -244,9 +246,11 @@ class Watch:
             if not moves and spare:
                 spare -= 1
                 continue
-            if one.node not in ripe or moves > left or (moves and lanes <= 0):
+            # A gang that was planned may go alone, whatever its size: who made the plan has bounded that.
+            wide = one.at_once > lanes and not (one.together and lanes == rules.moves_at_once)
+            if one.node not in ripe or moves > left or wide:
                 continue
-            lanes -= moves > 0
+            lanes = max(0, lanes - one.at_once)
             left -= moves
             drain.append(one)
         return tuple(drain), tuple(one for one in plan.emptying if one.node in ripe)

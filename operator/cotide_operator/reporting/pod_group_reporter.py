@@ -1,0 +1,241 @@
+"""Writes into PodGroups of ``scheduling.k8s.io`` whether they are scheduled, as kube-scheduler does of its own.
+
+Told by the board of each decision about a pod that names one, and by the mirror of each change of either; run by the
+leader, once a second over the groups that were queued since, through the low-priority lane. Where no such API is served
+nothing is ever queued. A group with pods of another scheduler is left to that one.
+
+::
+
+    queued --second is over--> reconciled --a reader would see a difference--> patched --mirror shows it--> (queued)
+                ^                                                                 |
+                `------------ rests, ever longer: refused, no answer -------------'
+
+The patch names the version that was looked at, so that it takes nobody else's condition away. Invariants: a group is
+patched only when something changed, at most once per `NOTE_SECONDS` while it waits, and not again before the mirror
+shows what was written; what can't be written holds up nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cotide_core.errors import ClusterError
+from cotide_kube.answers import ApiError
+from cotide_kube.client import KubeClient
+from cotide_kube.objects import PodObject
+from cotide_kube.timestamps import format_timestamp
+from cotide_kube.turns import in_steps
+from cotide_operator.cache.decision_store import Decision, DecisionStore
+from cotide_operator.cache.object_cache import CustomObject, Kind, ObjectCache, namespace_of_key
+from cotide_operator.observability.metrics import Metrics
+from cotide_operator.reporting.pod_group_condition import TYPES, finding, replaced, sentence, standing
+from cotide_operator.reporting.tenant_view import TenantView
+from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
+from cotide_operator.translation.pod_groups import named_by, said_by
+
+_LOG = logging.getLogger(__name__)
+
+RECONCILE_SECONDS: Final = 1.0
+"""Wall seconds between two rounds; chosen as those between two publications of the queue."""
+NOTE_SECONDS: Final = 10.0
+"""Wall seconds between two sentences on one group that waits, and before a write that failed is tried again, doubled
+each time; chosen as those of notes on pods."""
+DOUBLED_MOST: Final = 6
+"""Chosen: a group that can't be written is tried each eleven minutes then, for as long as there is something to say."""
+MESSAGE_CHARACTERS: Final = 32 * 1024
+"""Of a condition: ``ValidateConditions`` of k8s.io/apimachinery refuses longer ones."""
+FORBIDDEN: Final = 403
+KIND: Final[Kind] = "gangpodgroups"
+
+
+@dataclass(slots=True)
+class _Written:
+    """How far one group was written."""
+
+    until: float = float("-inf")
+    """Monotonic second up to which it rests after a failure."""
+    failures: int = 0
+    said: float = float("-inf")
+    """Monotonic second of the last write."""
+    over: str | None = None
+    """Version that was written over: while the mirror shows that, it lags behind."""
+
+
+class PodGroupReporter:
+    """Follows the board and the mirror; see the module's docstring.
+
+    Parameters
+    ----------
+    client, lane, mirror, board, telemetry : the operator's.
+    members : the pods that name a group, by its key.
+    scheduler_name : whose pods are ours.
+
+    Attributes
+    ----------
+    queued : keys of groups that are to be reconciled, all of which are there.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        lane: ApiDispatcher,
+        mirror: ObjectCache,
+        board: DecisionStore,
+        telemetry: Metrics,
+        *,
+        members: Callable[[str], Iterable[str]],
+        scheduler_name: str,
+    ) -> None:
+        self._client = client
+        self._lane = lane
+        self._mirror = mirror
+        self._board = board
+        self._telemetry = telemetry
+        self._members = members
+        self._scheduler_name = scheduler_name
+        self._view = TenantView(mirror)
+        self.queued: dict[str, None] = {}
+        self._written: dict[str, _Written] = {}
+        self._warned = False
+        board.subscribe(self._decided)
+        mirror.subscribe(self._changed)
+
+    async def run(self) -> None:
+        """Reconcile what was queued, once a second, until cancelled."""
+        while True:
+            await asyncio.sleep(RECONCILE_SECONDS)
+            await in_steps(self.reconcile_steps())
+
+    def reconcile_steps(self) -> Generator[None, None, None]:
+        """Reconcile each group that was queued, in steps."""
+        for key in list(self.queued):
+            if key not in self.queued:  # gone since the last step
+                continue
+            del self.queued[key]
+            try:
+                self._reconcile(key)
+            except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
+                self._mirror.set_aside(KIND, key, "reporting", error)
+            yield
+
+    def _decided(self, key: str) -> None:
+        pod = self._mirror.pods.get(key)
+        if pod is not None and pod.spec.scheduling_group is not None and (named := named_by(pod)) is not None:
+            self._enqueue(named[1])
+
+    def _changed(self, kind: Kind, key: str) -> None:
+        if kind == "pods":
+            self._decided(key)  # an earlier leader's binding, of which nobody else tells
+        elif kind == KIND and key in self._mirror.gangpodgroups:
+            self._enqueue(key)
+        elif kind == KIND:
+            self.queued.pop(key, None)
+            self._written.pop(key, None)
+
+    def _enqueue(self, key: str) -> None:
+        """Queue a group that is there: of others a standby would keep the names for ever."""
+        if key in self._mirror.gangpodgroups:
+            self.queued[key] = None
+
+    def _reconcile(self, key: str) -> None:
+        """Have a group written where there is something to say, now or later."""
+        known = self._written.get(key)
+        rests = known is not None and time.monotonic() < known.until
+        if not rests and self._condition(key) is None:
+            return
+        if rests or not self._lane.submit(("podgroup", key), self._write, namespace_of_key(key), key):
+            self._enqueue(key)  # later
+
+    def _condition(self, key: str) -> tuple[CustomObject, list[Any]] | None:
+        """Return a group and the conditions that it should have; None where it may stay as it is for now."""
+        group = self._mirror.gangpodgroups.get(key)
+        kind = TYPES.get(self._mirror.served.get(KIND, "").rpartition("/")[0].rpartition("/")[2])
+        known = self._written.get(key)
+        if group is None or kind is None or (known is not None and known.over == group.metadata.resource_version):
+            return None
+        before, others = standing(group.status, kind)
+        generation = group.metadata.generation
+        if before.get("status") == "True" and before.get("observedGeneration", 0) == generation:
+            return None  # of a group that runs nothing is counted
+        counted = self._counted(key)
+        if counted is None:
+            return None
+        ((_, said),) = said_by(KIND, group)
+        found = finding(said.minimum, *counted, refresh=before.get("status") == "False")
+        if found is None:
+            return None
+        if found.decision is None:
+            message = sentence(said.minimum)
+        else:
+            message = self._view.sentence(found.decision.message, found.decision.refused, namespace_of_key(key))
+        now = format_timestamp(time.time())
+        condition = replaced(before, kind, found, message[:MESSAGE_CHARACTERS], generation, now)
+        if condition is None:
+            return None
+        if not found.scheduled and known is not None and time.monotonic() - known.said < NOTE_SECONDS:
+            self._enqueue(key)  # later
+            return None
+        return group, [*others, condition]
+
+    def _counted(self, key: str) -> tuple[int, list[Decision]] | None:
+        """Return how many pods of a group have a node, and what was decided about the others; None where not ours."""
+        placed, waiting, ours = 0, list[Decision](), False
+        for name in self._members(key):
+            pod = self._mirror.pods.get(name)
+            if pod is None or pod.metadata.deletion_timestamp or pod.status.phase == "Failed":
+                continue
+            if pod.spec.scheduler_name != self._scheduler_name:
+                return None
+            ours = True
+            decision = self._decision(name, pod)
+            if pod.spec.node_name or (decision is not None and decision.node is not None):
+                placed += 1
+            elif decision is not None:
+                waiting.append(decision)
+        return (placed, waiting) if ours else None
+
+    def _decision(self, name: str, pod: PodObject) -> Decision | None:
+        decision = self._board.get(name)
+        return decision if decision is not None and decision.uid == pod.metadata.uid else None
+
+    async def _write(self, key: str) -> None:
+        """Patch a group by what is known at this moment."""
+        due = self._condition(key)
+        if due is None:
+            return
+        group, conditions = due
+        metadata = group.metadata
+        head, _, plural = self._mirror.served[KIND].rpartition("/")
+        path = f"{head}/namespaces/{metadata.namespace}/{plural}/{metadata.name}/status"
+        patch = {
+            "metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
+            "status": {"conditions": conditions},
+        }
+        try:
+            await self._client.patch(path, patch)
+        except ClusterError as error:
+            self._refused(key, error)
+        else:
+            if key in self._mirror.gangpodgroups:
+                self._written[key] = _Written(said=time.monotonic(), over=metadata.resource_version)
+
+    def _refused(self, key: str, error: ClusterError) -> None:
+        if key not in self._mirror.gangpodgroups:
+            return
+        known = self._written.setdefault(key, _Written())
+        known.until = time.monotonic() + NOTE_SECONDS * 2.0 ** min(known.failures, DOUBLED_MOST)
+        known.failures += 1
+        self._enqueue(key)
+        if isinstance(error, ApiError) and error.status in (404, 409):  # gone, or another wrote: looked at anew
+            return
+        self._telemetry.notes_failed.inc()
+        if isinstance(error, ApiError) and error.status == FORBIDDEN and not self._warned:
+            self._warned = True
+            _LOG.warning("statuses of PodGroups are not written: %s (deploy/rbac holds the right to patch them)", error)
+        else:
+            _LOG.debug("the status of PodGroup %s was not written: %s", key, error)
