@@ -40,7 +40,7 @@ def test_what_only_the_wide_type_holds_is_paid_at_its_price_and_a_part_of_it_is_
 
 
 def test_each_type_is_given_the_tasks_whose_mix_suits_it(scene):
-    """Two tasks fill the type that has more cpu, two the other: 200 W. In equal mixes they would need three machines."""
+    """Two tasks fill the type that has more cpu, two the other: 200 W. In equal mixes it would be three machines."""
     more_cpu = MachineType("more cpu", (1.0, 0.5), 4, PowerCurve((100.0, 100.0)))
     more_memory = MachineType("more memory", (0.5, 1.0), 4, PowerCurve((100.0, 100.0)))
     needs = [[0.5, 0.25], [0.25, 0.5], [0.5, 0.25], [0.25, 0.5]]

@@ -47,7 +47,7 @@ def mean_needs(scene: Scenario) -> tuple[NDArray[np.bool_], Floats]:
     run, first = scene.run, scene.warm_up_seconds
     capacity = np.array([kind.capacity for kind in scene.machines])
     shapes, shape_of = np.unique(run.need, axis=0, return_inverse=True)
-    groups: NDArray[np.bool_] = (shapes[:, None, :] <= capacity[None] + 1e-9).all(axis=2)
+    groups = np.asarray(np.all(shapes[:, None, :] <= capacity[None] + 1e-9, axis=2))
     steps = round(scene.score_seconds / scene.step_seconds)
     edges: Floats = first + np.arange(steps + 1, dtype=np.float64) * scene.step_seconds
     running = np.zeros((steps, len(shapes)))
