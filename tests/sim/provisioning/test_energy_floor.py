@@ -39,10 +39,20 @@ def test_what_only_the_wide_type_holds_is_paid_at_its_price_and_a_part_of_it_is_
     assert energy_floor(one_hour(scene, [0.0], [3600.0], [[0.6, 0.6]])) == pytest.approx(0.3)
 
 
+def test_each_type_is_given_the_tasks_whose_mix_suits_it(scene):
+    """Two tasks fill the type that has more cpu, two the other: 200 W. In equal mixes it would be three machines."""
+    more_cpu = MachineType("more cpu", (1.0, 0.5), 4, PowerCurve((100.0, 100.0)))
+    more_memory = MachineType("more memory", (0.5, 1.0), 4, PowerCurve((100.0, 100.0)))
+    needs = [[0.5, 0.25], [0.25, 0.5], [0.5, 0.25], [0.25, 0.5]]
+    hour = replace(one_hour(scene, [0.0] * 4, [3600.0] * 4, needs), machines=(more_cpu, more_memory))
+    assert energy_floor(hour) == pytest.approx(0.2)
+
+
 def test_needs_are_those_within_each_step(scene):
     _, need = mean_needs(one_hour(scene, [150.0, 3500.0], [300.0, 9000.0], [[0.5, 0.1], [0.2, 0.2]]))
-    assert need[:2, 0, 0] == pytest.approx([0.25, 0.25])
-    assert need[-1, 0].tolist() == pytest.approx([0.2 / 3, 0.2 / 3])
+    total = need.sum(axis=1)
+    assert total[:2, 0] == pytest.approx([0.25, 0.25])
+    assert total[-1].tolist() == pytest.approx([0.2 / 3, 0.2 / 3])
     assert need[2:-1].max() == pytest.approx(0.0)
 
 

@@ -9,6 +9,7 @@ Invariant: never above the energy of a controller under which no task waits.
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,49 +22,55 @@ from cotide_solvers.highs import HighsSolver
 
 Floats = NDArray[np.float64]
 
+LEAST_NEED: Final = 1e-9
+"""Of a machine; less is what subtractions leave over."""
+
 
 def energy_floor(scene: Scenario) -> float:
     """Return kWh of the stretch that counts."""
     groups, need = mean_needs(scene)
     solver, kinds, joules = HighsSolver(time_limit_seconds=math.inf), scene.machines, 0.0
     for of_step in need:
-        solved = solver.solve(_program(kinds, groups, of_step))
+        there = of_step.max(axis=1) > LEAST_NEED
+        solved = solver.solve(_program(kinds, groups[there], of_step[there]))
         if solved.status is Status.OPTIMAL:  # else demand is beyond all machines, and somebody waits: no bound
             joules += solved.cost * scene.step_seconds
     return joules / JOULES_PER_KWH
 
 
 def mean_needs(scene: Scenario) -> tuple[NDArray[np.bool_], Floats]:
-    """Return (G, M) which types hold a task of each group, and (steps, G, R) what its tasks need in the mean."""
+    """Return (G, M) which types hold a task of each group, and (steps, G, R) what its tasks need in the mean.
+
+    A group is of tasks that need the same: a type may be given those whose mix suits it, heavy in cpu or in memory, so
+    that a share of all that it holds, with the mix of all, would be no bound.
+    """
     run, first = scene.run, scene.warm_up_seconds
     capacity = np.array([kind.capacity for kind in scene.machines])
-    held = (run.need[:, None, :] <= capacity[None] + 1e-9).all(axis=2)
-    groups, group_of = np.unique(held, axis=0, return_inverse=True)
+    shapes, shape_of = np.unique(run.need, axis=0, return_inverse=True)
+    groups = np.asarray(np.all(shapes[:, None, :] <= capacity[None] + 1e-9, axis=2))
     steps = round(scene.score_seconds / scene.step_seconds)
     edges: Floats = first + np.arange(steps + 1, dtype=np.float64) * scene.step_seconds
-    need = np.zeros((steps, len(groups), run.need.shape[1]))
-    for group in range(len(groups)):
-        rows = np.flatnonzero(group_of.ravel() == group)
-        need[:, group] = np.diff(_work(run.arrival[rows], run.seconds[rows], run.need[rows], edges), axis=0)
-    return groups, need / scene.step_seconds
+    running = np.zeros((steps, len(shapes)))
+    by_shape = np.argsort(shape_of.ravel(), kind="stable")
+    ends = np.cumsum(np.bincount(shape_of.ravel(), minlength=len(shapes)))
+    for shape, rows in enumerate(np.split(by_shape, ends[:-1])):
+        running[:, shape] = np.diff(_task_seconds(run.arrival[rows], run.seconds[rows], edges))
+    return groups, np.maximum(running / scene.step_seconds, 0.0)[:, :, None] * shapes
 
 
-def _work(arrival: Floats, seconds: Floats, need: Floats, edges: Floats) -> Floats:
-    """Return (edges, R) need times seconds up to each moment, were no task to wait."""
-    done = np.zeros((len(edges), need.shape[1]))
+def _task_seconds(arrival: Floats, seconds: Floats, edges: Floats) -> Floats:
+    """Return (edges,) seconds that tasks have run up to each moment, were none to wait."""
+    done = np.zeros(len(edges))
     for times, sign in ((arrival, 1.0), (arrival + seconds, -1.0)):
-        order = np.argsort(times, kind="stable")
-        before = np.searchsorted(times[order], edges)
-        count = np.concatenate((np.zeros((1, need.shape[1])), np.cumsum(need[order], axis=0)))[before]
-        weighted = np.cumsum(times[order, None] * need[order], axis=0)
-        moment = np.concatenate((np.zeros((1, need.shape[1])), weighted))[before]
-        done += sign * (edges[:, None] * count - moment)
+        ordered = np.sort(times)
+        before = np.searchsorted(ordered, edges)
+        done += sign * (edges * before - np.concatenate(([0.0], np.cumsum(ordered)))[before])
     return done
 
 
 def _program(kinds: tuple[MachineType, ...], groups: NDArray[np.bool_], need: Floats) -> LinearProgram:
-    """Columns: (M,) machines on, then for each pair the share of a group's needs that a type serves."""
-    pairs = np.argwhere(groups & (need.max(axis=1) > 0)[:, None])
+    """Columns: (M,) machines on, then for each pair the share of a group's needs, all > 0, that a type serves."""
+    pairs = np.argwhere(groups)
     capacity = np.array([kind.capacity for kind in kinds])
     count, resources = len(kinds), capacity.shape[1]
     lines = [line_below(kind.power) for kind in kinds]
@@ -81,7 +88,7 @@ def _program(kinds: tuple[MachineType, ...], groups: NDArray[np.bool_], need: Fl
         cost[count:] = slope[kind_of] * need[group_of, 0]
     rows = room.size + len(groups)
     bottom, top = np.full(rows, -np.inf), np.zeros(rows)
-    bottom[served] = top[served] = (need.max(axis=1) > 0).astype(np.float64)
+    bottom[served] = top[served] = 1.0
     upper = np.concatenate(([float(kind.count) for kind in kinds], np.ones(len(pairs))))
     return LinearProgram(entries.matrix(rows, len(cost)), cost, np.zeros(len(cost)), upper, bottom, top, None)
 
