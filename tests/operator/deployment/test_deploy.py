@@ -230,7 +230,7 @@ def test_the_webhook_may_touch_one_secret_and_one_configuration() -> None:
 
 def test_priority_classes_are_those_that_the_operator_installs() -> None:
     shipped = {one["metadata"]["name"]: one for one in documents(DEPLOY / "base" / "priority-classes.yaml")}
-    assert {name: one["value"] for name, one in shipped.items()} == PRIORITIES
+    assert {name: (one["value"], one["description"]) for name, one in shipped.items()} == PRIORITIES
     assert all(one["preemptionPolicy"] == "Never" for one in shipped.values())
 
 
