@@ -271,3 +271,17 @@ def test_the_image_s_packages_are_those_of_the_constraints_by_hash_and_name_no_h
     assert len(found) == text.count("==") > 50
     assert {name: pinned[name] for name in found} == found
     assert "://" not in text
+
+
+def test_no_page_edits_a_configmap_whose_name_carries_a_hash() -> None:
+    made = {
+        generated["name"]
+        for path in DEPLOY.rglob("kustomization.yaml")
+        for document in documents(path)
+        for generated in document.get("configMapGenerator", [])
+        if not document.get("generatorOptions", {}).get("disableNameSuffixHash")
+    }
+    assert "cotide-configuration" in made
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    named = {(page.name, name) for page in pages for name in made if f"configmap {name}" in page.read_text("utf-8")}
+    assert not named
