@@ -90,7 +90,7 @@ async def await_resources(client: KubeClient) -> None:
             if not said:
                 _LOG.warning(
                     "the custom resources of cotide.dev are not installed: waiting for them "
-                    "(kubectl apply -k deploy/crds, or start with --install-crds)"
+                    "(kubectl apply --server-side -k deploy/crds, or start with --install-crds)"
                 )
                 said = True
             await asyncio.sleep(POLL_SECONDS)

@@ -15,7 +15,7 @@ def test_data_of_another_kind_is_told_once_and_not_for_each_predictor_and_seed(t
     asked += ["--seeds", "0-2", "--workers", "1", "--journal", f"{tmp_path}/j"]
     result = CliRunner().invoke(command, asked, standalone_mode=False)
     assert result.return_value == 1
-    told = [line for line in result.stderr.splitlines() if line.startswith("failed: ")]
-    assert len(told) == 1
-    assert told[0].startswith("failed: loads.swf user-estimate seed 0 and 5 other cells: ")
+    causes = [line for line in result.stderr.splitlines() if line.startswith("failed: ")]
+    assert len(causes) == 1
+    assert causes[0].startswith("failed: loads.swf user-estimate seed 0 and 5 other cells: ")
     assert "6 failed" in result.stderr

@@ -100,10 +100,10 @@ async def test_a_token_that_is_none_is_named(contents: bytes | None, words: str,
 
 async def test_a_server_that_is_not_there_is_told_in_words_and_not_in_those_of_a_library() -> None:
     async with aiohttp.ClientSession() as session:
-        with pytest.raises(SourceDown) as told:
+        with pytest.raises(SourceDown) as raised:
             await ask(client(session, "https://127.0.0.1:1", tls={"serverName": "prometheus"}))
     nothing_listens = "nothing listens there (connection refused); check that it runs, and its address and port"
-    assert str(told.value) == f"https://127.0.0.1:1/api/v1/query can't be reached: {nothing_listens}"
+    assert str(raised.value) == f"https://127.0.0.1:1/api/v1/query can't be reached: {nothing_listens}"
 
 
 async def test_an_authority_of_ones_own_is_trusted_and_no_other(tmp_path: Path) -> None:
