@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from cotide_sim.pages.page import Made
 
 
+LINE_SECONDS: Final = 30.0
+"""Between two lines of progress in a log; chosen: a run of hours has some hundred, and nobody takes it for dead."""
 PIPE_WIDTH: Final = 160
 """Columns of tables that are written to a file or a pipe, so that no cell is folded (chosen)."""
 output_option = click.option(
@@ -160,7 +162,20 @@ def made() -> Made:
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, float], object]]:
-    """Show a bar on stderr; yields what is told of the task and the share that is done."""
+    """Show a bar on stderr, or a line now and then where it is no terminal.
+
+    Yields what is told of the task and the share that is done.
+    """
+    if not sys.stderr.isatty():
+        said = [time.monotonic()]
+
+        def line(what: str, share: float) -> None:
+            if time.monotonic() - said[0] >= LINE_SECONDS:
+                said[0] = time.monotonic()
+                click.echo(f"{share:.0%}: {what}", err=True)
+
+        yield line
+        return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 

@@ -1,7 +1,8 @@
 """Why a server could not be reached, in a few plain words with what to check; the same whichever library asked.
 
-Called by `transport` (aiohttp) and `official` (urllib3). Both wrap what the system or TLS said in errors of their own,
-whose words are for programmers: classes, object reprs, a count of retries. The system's error is looked for inside.
+Called by `transport` and what asks a Prometheus (aiohttp), and by `official` (urllib3). Both libraries wrap what the
+system or TLS said in errors of their own, whose words are for programmers: classes, object reprs, a count of retries.
+The system's error is looked for inside.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import socket
 import ssl
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 _NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG",
                             "RECORD_LAYER_FAILURE"})  # fmt: skip
@@ -28,21 +29,35 @@ _DEPTH: Final = 12
 """Errors within one another that are looked through (chosen: urllib3 has five)."""
 
 
-def why_unreachable(error: BaseException, server: str, seconds: float | None = None) -> str:
+class TrustSettings(NamedTuple):
+    """What settings of TLS are called where the user wrote them."""
+
+    authority: str = "the certificate-authority of the kubeconfig"
+    server_name: str = "tls-server-name"
+    own: str = "a certificate or key of the kubeconfig"
+
+
+OF_THE_KUBECONFIG: Final = TrustSettings()
+
+
+def why_unreachable(
+    error: BaseException, server: str, seconds: float | None = None, trust: TrustSettings = OF_THE_KUBECONFIG
+) -> str:
     """Return the cause, and what to check.
 
     Parameters
     ----------
     server : the address that was asked; only its scheme matters here.
     seconds : how long an answer was waited for, where that is known.
+    trust : which settings to check where certificates are at fault.
     """
     # Those of aiohttp that hold another have its class as well, and none of its fields.
     inside = [one for one in _inside(error) if not hasattr(one, "os_error") and not hasattr(one, "certificate_error")]
     for one in inside:
         if isinstance(one, ssl.SSLCertVerificationError):
-            return _untrusted(one)
+            return _untrusted(one, trust)
         if isinstance(one, ssl.SSLError):
-            return _no_tls(one)
+            return _no_tls(one, trust)
         if isinstance(one, socket.gaierror):
             return f"its name is not known here ({(one.strerror or str(one)).lower()}); check the name and the network"
         if isinstance(one, ConnectionRefusedError):
@@ -78,21 +93,21 @@ def _inside(error: BaseException) -> Iterator[BaseException]:
                 found.append(inner)
 
 
-def _untrusted(error: ssl.SSLCertVerificationError) -> str:
+def _untrusted(error: ssl.SSLCertVerificationError, trust: TrustSettings) -> str:
     words = error.verify_message.rstrip(".")
     if error.verify_code in _DATES:
         hint = "; check the server's certificate and the clocks"
     elif error.verify_code in _NAMES:
-        hint = "; check the address, or set tls-server-name"
+        hint = f"; check the address, or set {trust.server_name}"
     else:
-        hint = "; check the certificate-authority of the kubeconfig"
+        hint = f"; check {trust.authority}"
     return f"its certificate is not trusted: {words}{hint}"
 
 
-def _no_tls(error: ssl.SSLError) -> str:
+def _no_tls(error: ssl.SSLError, trust: TrustSettings) -> str:
     reason = error.reason or ""
     if reason in _NO_TLS:
         return "it speaks no TLS there; is it an http:// server?"
     if "CERTIFICATE_OR_CRL" in reason or "PEM" in reason:
-        return "a certificate or key of the kubeconfig is no valid PEM"
+        return f"{trust.own} is no valid PEM"
     return f"TLS failed: {reason.replace('_', ' ').lower() or error}"

@@ -120,7 +120,7 @@ def read(path: Path, context: str | None = None) -> KubeconfigEntry:
     name = context or document.text("current-context")
     if name is None:
         raise document.fault("is missing: name a context, or choose one with --context", "current-context")
-    chosen = _named(document, "contexts", "context", name, "current-context")
+    chosen = _named(document, "contexts", "context", name, "current-context" if context is None else None)
     cluster_name = chosen.required("cluster", "which of the clusters this context means")
     cluster = _named(document, "clusters", "cluster", cluster_name, f"{chosen.path}.cluster")
     user_name = chosen.text("user")
@@ -230,7 +230,8 @@ def _parse(path: Path) -> Any:
         ) from error
 
 
-def _named(document: _Section, collection: str, kind: str, name: str, wanted_by: str) -> _Section:
+def _named(document: _Section, collection: str, kind: str, name: str, wanted_by: str | None) -> _Section:
+    """Return an entry by its name; `wanted_by` is the field that names it, None where the user did."""
     entries = document.value.get(collection)
     if not isinstance(entries, list):
         raise document.fault("must be a list", collection)
@@ -242,6 +243,10 @@ def _named(document: _Section, collection: str, kind: str, name: str, wanted_by:
             return _Section(document.file, f"{collection}[name={name}].{kind}", entry.get(kind))
         names.append(entry["name"])
     known = ", ".join(names) or "none"
+    if wanted_by is None:
+        raise document.fault(
+            f"{name!r} was asked for, which is not among the {collection} (there are: {known})", collection
+        )
     raise document.fault(f"names {name!r}, which is not among the {collection} (there are: {known})", wanted_by)
 
 

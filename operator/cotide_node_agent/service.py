@@ -63,6 +63,8 @@ def undo_what_was_left(journal_file: Path) -> UndoJournal:
     if left:
         back = journal.undo()
         _LOG.warning("%d files of an agent that did not end by itself were put back, %d were gone", back, left - back)
+    else:
+        _LOG.info("%s: no agent before left anything to put back", journal_file)
     return journal
 
 

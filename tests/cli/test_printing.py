@@ -83,3 +83,15 @@ def test_sentences_are_folded_and_stand_once(screen: pytest.MonkeyPatch, capsys:
     print_table(table("words " * 20))
     printed = capsys.readouterr().out
     assert printed.count("algorithm") <= 1
+
+
+def test_progress_that_goes_to_a_file_is_a_line_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(printing.time, "monotonic", lambda: now[0])
+    with printing.progress_bar() as tell:
+        for at, share in ((101.0, 0.1), (131.0, 0.25), (140.0, 0.3), (162.0, 0.5)):
+            now[0] = at
+            tell(f"cell {share}", share)
+    assert capsys.readouterr().err.splitlines() == ["25%: cell 0.25", "50%: cell 0.5"]

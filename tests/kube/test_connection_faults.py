@@ -240,7 +240,7 @@ def test_a_context_or_a_file_that_the_kubeconfig_names_in_vain_is_the_user_s_mis
     for reads in (official.connect, load_credentials):
         with pytest.raises(InputError, match=r"certificate-authority: the file .*ca\.crt can't be read"):
             reads(str(file))
-        with pytest.raises(InputError, match="'other', which is not among the contexts"):
+        with pytest.raises(InputError, match=r"contexts: 'other' was asked for, .* \(there are: mine\)"):
             reads(str(file), "other")
 
 

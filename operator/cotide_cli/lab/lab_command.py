@@ -23,6 +23,9 @@ from cotide_core.errors import InputError
 from cotide_core.units import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cotide_sim.lab.cells import LabCell, LabOutcome
     from cotide_sim.lab.report import Ranks, Table
 
 TASKS = ("run-time", "usage-path", "host-peak", "service-rate")
@@ -162,11 +165,24 @@ def run(task: Any, journal: Path, data: DataOptions, tried: PredictorOptions, ex
         except Stopped as stopped:
             _say(f"stopped by {signal.Signals(stopped.number).name}; the same command goes on with what is left")
             return 128 + stopped.number
-    for outcome in report.failures:
-        _say(f"failed: {outcome.cell.data} {outcome.cell.predictor} seed {outcome.cell.seed}: {outcome.error}")
+    for line in _failures(report.failures):
+        _say(line)
     counts = f"{report.ran:,} run now, {report.kept:,} kept, {len(report.failures):,} failed"
     _say(f"{journal}: {counted(len(tasks), 'cell')}, {counts}")
     return 1 if report.failures else 0
+
+
+def _failures(outcomes: Sequence[LabOutcome]) -> list[str]:
+    """Return a line for each cause: a file of another kind fails in every cell, and once is enough to read."""
+    cells: dict[tuple[str, str | None], list[LabCell]] = {}
+    for outcome in outcomes:
+        cells.setdefault((outcome.cell.data, outcome.error), []).append(outcome.cell)
+    lines = []
+    for (data, error), failed in cells.items():
+        first = f"{failed[0].predictor} seed {failed[0].seed}"
+        others = f" and {counted(len(failed) - 1, 'other cell')}" if len(failed) > 1 else ""
+        lines.append(f"failed: {data} {first}{others}: {error}")
+    return lines
 
 
 @command.command("report")

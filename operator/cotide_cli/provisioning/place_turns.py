@@ -28,9 +28,11 @@ from cotide_core.errors import ClusterError, InputError
 from cotide_core.provisioning.placement_model import LARGEST, STEPS_MOST
 from cotide_kube.client import ANSWER_SECONDS, KubeClient
 from cotide_kube.credentials import load_credentials
+from cotide_operator.config.section import first_fault
 from cotide_operator.config.yaml_lines import line_of, load, read, written
 from cotide_operator.provisioning.place_queries import PriceHistories, PriceHistory, demand_histories, foreseen, queried
 from cotide_operator.provisioning.placing import (
+    KEYS_OF_A_SERVICE,
     ONE_SERVICE,
     CentreSettings,
     PlaceSettings,
@@ -275,17 +277,16 @@ def read_settings(file: Path) -> PlaceSettings:
     try:
         data, lines = load(read(file), str(file))
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"can't be read: {str(error).splitlines()[0]}", file=str(file)) from error
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise InputError(f"can't be read: {why}", file=str(file)) from error
     try:
         return PlaceSettings.model_validate(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        path = first["loc"]
+        one_service = isinstance(data, dict) and "services" not in data
+        path, sentence = first_fault(error, PlaceSettings, KEYS_OF_A_SERVICE if one_service else ())
         if path[:2] == ("services", ONE_SERVICE):
             path = path[2:]  # as it is written: at the top
-        raise InputError(
-            first["msg"], file=str(file), line=line_of(path, lines), field=written(path) or "file"
-        ) from None
+        raise InputError(sentence, file=str(file), line=line_of(path, lines), field=written(path) or "file") from None
 
 
 def _forecasts(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
@@ -21,7 +21,24 @@ _LOG = logging.getLogger(__name__)
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _PRIORITY_CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 POLL_SECONDS: Final = 1.0
-PRIORITIES: Final = {"cotide-online": 9000, "cotide-batch": 2000, "cotide-gratis": 0}
+
+
+class _ShippedClass(NamedTuple):
+    """What a PriorityClass of ours says, word for word as `deploy/base/priority-classes.yaml` does.
+
+    Else whoever ran the operator with ``--install-crds`` could not apply `deploy/` afterwards: server-side apply takes
+    another text for a conflict.
+    """
+
+    value: int
+    description: str
+
+
+PRIORITIES: Final = {
+    "cotide-online": _ShippedClass(9000, "Latency-sensitive services; never evicted for batch."),
+    "cotide-batch": _ShippedClass(2000, "Work that must finish; may be evicted on overload."),
+    "cotide-gratis": _ShippedClass(0, "Best effort; first to go."),
+}
 """The shipped classes at the lower ends of their ranges (see `cotide_core.classes`)."""
 
 
@@ -40,13 +57,13 @@ async def install(client: KubeClient) -> None:
 
     for resource in RESOURCES:
         await client.patch(f"{_CRDS}/{resource.crd_name}", definition(resource), "apply")
-    for name, value in PRIORITIES.items():
+    for name, shipped in PRIORITIES.items():
         body: dict[str, Any] = {
             "apiVersion": "scheduling.k8s.io/v1",
             "kind": "PriorityClass",
             "metadata": {"name": name, "labels": {"app.kubernetes.io/part-of": "cotide"}},
-            "value": value,
-            "description": f"Pods of Cotide's class {name.removeprefix('cotide-')}.",
+            "value": shipped.value,
+            "description": shipped.description,
             "preemptionPolicy": "Never",
         }
         await client.patch(f"{_PRIORITY_CLASSES}/{name}", body, "apply")
@@ -73,7 +90,7 @@ async def await_resources(client: KubeClient) -> None:
             if not said:
                 _LOG.warning(
                     "the custom resources of cotide.dev are not installed: waiting for them "
-                    "(kubectl apply -k deploy/crds, or start with --install-crds)"
+                    "(kubectl apply --server-side -k deploy/crds, or start with --install-crds)"
                 )
                 said = True
             await asyncio.sleep(POLL_SECONDS)

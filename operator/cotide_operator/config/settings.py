@@ -7,11 +7,10 @@ something behind it in this version.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
-from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from cotide_core.config import (
@@ -39,7 +38,7 @@ from cotide_operator.config.host_load_settings import (
 from cotide_operator.config.metric_settings import MetricsSourceSettings
 from cotide_operator.config.phase_settings import PhaseSettings
 from cotide_operator.config.provisioning_settings import ProvisioningSettings
-from cotide_operator.config.section import Section
+from cotide_operator.config.section import SECTIONS_DISAGREE, Section, first_fault
 from cotide_operator.config.tenancy_settings import TenancySettings
 from cotide_operator.config.yaml_lines import line_of, load, read, written
 
@@ -436,8 +435,8 @@ class Settings(Section):
 
 
 def _disagreement(field: str, sentence: str) -> PydanticCustomError:
-    """Return an error about one field, found where only the whole is known; `_first` puts it there."""
-    return PydanticCustomError("sections_disagree", "{sentence}", {"sentence": sentence, "path": field.split(".")})
+    """Return an error about one field, found where only the whole is known; `first_fault` puts it there."""
+    return PydanticCustomError(SECTIONS_DISAGREE, "{sentence}", {"sentence": sentence, "path": field.split(".")})
 
 
 ASSUME_TIMEOUT_WALL_SECONDS: Final = 3600.0
@@ -552,7 +551,7 @@ def parse_settings(text: str, file: str = "configuration") -> Settings:
     try:
         return Settings.model_validate(data)
     except ValidationError as error:
-        path, sentence = _first(error)
+        path, sentence = first_fault(error, Settings)
         raise InputError(sentence, file=file, line=line_of(path, lines), field=written(path)) from None
 
 
@@ -568,39 +567,5 @@ def with_changes(settings: Settings, **changes: Any) -> Settings:
     try:
         return Settings.model_validate({**settings.model_dump(by_alias=False), **given})
     except ValidationError as error:
-        path, sentence = _first(error)
+        path, sentence = first_fault(error, Settings)
         raise InputError(sentence, field=written(path)) from None
-
-
-def _first(error: ValidationError) -> tuple[tuple[int | str, ...], str]:
-    """Return the path of the first fault and its sentence."""
-    faults = error.errors(include_url=False)
-    fault: dict[str, Any] = dict(faults[0])
-    path: tuple[int | str, ...] = fault["loc"]
-    message: str = fault["msg"]
-    if fault["type"] == "sections_disagree":
-        path = tuple(fault["ctx"]["path"])
-    elif fault["type"] == "extra_forbidden":
-        known = list(_keys(path[:-1]))
-        near = get_close_matches(str(path[-1]), known, n=1)
-        message = "is not a setting" + (f"; there are {', '.join(known)}" if known else "")
-        message += f"; did you mean {near[0]}?" if near else ""
-    elif fault["type"] in ("model_type", "dict_type"):  # pydantic's words name classes of ours
-        message = "is a section: write its settings below it, each on a line of its own"
-    else:
-        message = message.removeprefix("Value error, ")
-        message = message[0].lower() + message[1:]
-    return path, message + (f" (and {len(faults) - 1} more)" if len(faults) > 1 else "")
-
-
-def _keys(path: tuple[int | str, ...]) -> list[str]:
-    """Return what may be written in the section at a path."""
-    section: Any = Settings
-    for part in path:
-        found = [field.annotation for name, field in section.model_fields.items() if part in (name, field.alias)]
-        options = [option for kind in found for option in (kind, *get_args(kind))]
-        sections = [option for option in options if isinstance(option, type) and issubclass(option, BaseModel)]
-        if not sections:
-            return []
-        section = sections[0]
-    return [field.alias or name for name, field in section.model_fields.items()]

@@ -161,13 +161,16 @@ def picture_of_ledger(lines: Iterable[bytes], at: float | None = None) -> Pictur
     Raises
     ------
     InputError
-        When nothing was recorded up to that time.
+        When nothing was recorded up to that time, or at all.
     """
     state = ClusterState()
     ledger = Ledger(lines)
     asked: dict[str, Pod] = {}
     now: float | None = None
+    begins: float | None = None
     for entry in ledger:
+        if begins is None:
+            begins = entry.now
         if at is not None and entry.now > at:
             break
         now = entry.now
@@ -176,7 +179,9 @@ def picture_of_ledger(lines: Iterable[bytes], at: float | None = None) -> Pictur
                 event = PodUpserted(_with_constraints(event.pod, asked))  # noqa: PLW2901 - the same event, completed
             state.apply(event)
     if now is None:
-        raise InputError("nothing was recorded up to this time", field="--at")
+        if begins is None:
+            raise InputError("nothing was recorded in this ledger yet", field="--ledger")
+        raise InputError(f"nothing was recorded up to this time: the ledger begins at {begins:.0f}", field="--at")
     facts = {}
     for record in state.records():
         p50, p90 = _remaining(record.pod, ObjectCache(), now)

@@ -107,7 +107,9 @@ class ServiceSettings(Section):
         return f"/apis/{group}/namespaces/{self.namespace}/{plural}/{name}"
 
 
-_OF_A_SERVICE: Final = frozenset({*ServiceSettings.model_fields, *map(to_camel, ServiceSettings.model_fields)})
+KEYS_OF_A_SERVICE: Final = tuple(map(to_camel, ServiceSettings.model_fields))
+"""Of one service these may stand at the top of the file."""
+_OF_A_SERVICE: Final = frozenset({*ServiceSettings.model_fields, *KEYS_OF_A_SERVICE})
 
 
 class PlaceSettings(Section):

@@ -19,6 +19,7 @@ import aiohttp
 import msgspec
 
 from cotide_core.errors import CotideError
+from cotide_kube.connection_faults import TrustSettings, why_unreachable
 from cotide_kube.credentials import Credentials, FileToken
 from cotide_operator.config.metric_settings import PrometheusSourceSettings
 from cotide_operator.usage.sources import THREAD_ABOVE_BYTES, SourceDown
@@ -29,6 +30,7 @@ POSTED_ABOVE_CHARACTERS: Final = 4000
 """Of a query; chosen: proxies take lines of 8 kB, and quoting can double it."""
 SECRET_BYTES: Final = 1 << 20
 """Of a token, certificate or key file; as much as a Secret can hold."""
+_TLS: Final = TrustSettings("tls.caFile", "tls.serverName", "a certificate or key of tls")
 _SERIES: Final = b'"metric"'
 """Stands once in each series of an answer; in a label's value its quotes would be escaped."""
 
@@ -104,7 +106,7 @@ class PrometheusClient:
         except TimeoutError as error:
             raise SourceDown(f"{url} does not answer in time") from error
         except aiohttp.ClientError as error:
-            raise SourceDown(f"{url} can't be reached: {error}") from error
+            raise SourceDown(f"{url} can't be reached: {why_unreachable(error, url, trust=_TLS)}") from error
 
     def _authorization(self) -> dict[str, str]:
         if self._token is None:

@@ -20,6 +20,7 @@ import aiohttp
 
 from cotide_core.errors import ClusterError
 from cotide_core.limits import EXACT, LATENCY_MILLISECONDS_MOST, RATE_MOST
+from cotide_kube.connection_faults import why_unreachable
 from cotide_operator.usage.service_readings import QueryFault
 
 CPU: Final = 0
@@ -230,4 +231,4 @@ async def fetch(session: aiohttp.ClientSession, url: str) -> bytes:
     except TimeoutError as error:
         raise SourceDown(f"{url} does not answer in time") from error
     except aiohttp.ClientError as error:
-        raise SourceDown(f"{url} can't be reached: {error}") from error
+        raise SourceDown(f"{url} can't be reached: {why_unreachable(error, url)}") from error

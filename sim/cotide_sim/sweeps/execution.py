@@ -5,6 +5,7 @@ Called by `sweep`. Invariant: exactly one outcome for every cell, whatever happe
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import importlib.metadata
 import logging
@@ -94,8 +95,10 @@ def dask_workers(address: str) -> Workers:
             f"{address!r} is no address of a scheduler; write for example tcp://10.0.0.1:8786", field="--dask"
         )
     try:
+        # First the handshake alone: a client of what speaks something else takes 20 s to end, with a traceback.
+        asyncio.run(_shake_hands(address))
         client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-    except (OSError, TimeoutError) as error:
+    except Exception as error:  # of what is no scheduler, bytes are read as lengths: MemoryError, ValueError and others
         raise ClusterError(f"no Dask scheduler answers at {address}") from error
     try:
         _check_workers(client, address)
@@ -103,6 +106,11 @@ def dask_workers(address: str) -> Workers:
         client.close()
         raise
     return Workers(sum(client.ncores().values()), client)
+
+
+async def _shake_hands(address: str) -> None:
+    comm = await importlib.import_module("distributed.comm").connect(address, timeout=CONNECT_SECONDS)
+    await comm.close()
 
 
 def _check_workers(client: Any, address: str) -> None:

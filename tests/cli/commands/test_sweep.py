@@ -7,9 +7,12 @@ import importlib.util
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -276,3 +279,21 @@ def test_a_dask_cluster_gives_the_same_bytes_and_a_lost_one_is_said_in_one_line(
     assert (tmp_path / "there.csv").read_bytes() == (tmp_path / "here.csv").read_bytes()
     lost = sweep(*arguments, "--dask", address, "--results", tmp_path / "lost.csv")
     assert (lost.returncode, lost.stderr) == (1, f"cotide: no Dask scheduler answers at {address}\n")
+
+
+@needs_distributed
+def test_what_answers_and_is_no_dask_scheduler_is_said_in_one_line(tmp_path):
+    """As the port of a scheduler's dashboard, which speaks HTTP."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer():
+            with suppress(OSError):
+                while True:
+                    connection, _ = listening.accept()
+                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+                    connection.close()
+
+        threading.Thread(target=answer, daemon=True).start()
+        address = f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+        done = sweep("--synthetic", "synth1", "--dask", address, "--results", tmp_path / "r.csv")
+    assert (done.returncode, done.stderr) == (1, f"cotide: no Dask scheduler answers at {address}\n")

@@ -107,7 +107,10 @@ def test_each_node_alone_is_answered_at_once(tmp_path: Path) -> None:
         (["--without-node", " , "], "--without-node: names no node"),
         (["--each-node", "--at", "nan"], "--at: nan is no number of seconds"),
         (["--each-node", "--policy", "fifo"], "is asked alone"),
-        (["--without-node", "a", "--at", "1"], "nothing was recorded up to this time"),
+        (
+            ["--without-node", "a", "--at", "1"],
+            "--at: nothing was recorded up to this time: the ledger begins at 1000",
+        ),
     ],
 )
 def test_a_users_mistake_is_one_sentence(tmp_path: Path, options: list[str], words: str) -> None:
@@ -116,6 +119,14 @@ def test_a_users_mistake_is_one_sentence(tmp_path: Path, options: list[str], wor
     result = CliRunner().invoke(whatif_command.command, asked, standalone_mode=False)
     assert isinstance(result.exception, InputError)
     assert words in str(result.exception)
+
+
+def test_a_ledger_in_which_nothing_stands_yet_is_not_blamed_on_a_time_that_nobody_gave(tmp_path: Path) -> None:
+    (tmp_path / "ledger.jsonl").write_bytes(LedgerWriter(SchedulerConfig()).header())
+    asked = ["--ledger", str(tmp_path), "--each-node"]
+    result = CliRunner().invoke(whatif_command.command, asked, standalone_mode=False)
+    assert isinstance(result.exception, InputError)
+    assert str(result.exception) == "--ledger: nothing was recorded in this ledger yet"
 
 
 def test_a_file_that_is_no_ledger_is_named(tmp_path: Path) -> None:

@@ -108,6 +108,14 @@ centres:
         ("state", '{"east": 1}', "state: --state: is no JSON list of lost clusters"),
         ("state", "[" * 100_000, "state: --state: is no JSON list of lost clusters"),
         ("place.yaml", "deployment: web\n", "centres"),
+        (
+            "place.yaml",
+            ONE_CENTRE.replace("delaySeconds", "delaySecond"),
+            "place.yaml:2: delaySecond: is not a setting; there are centres, services, ",
+        ),
+        ("place.yaml", ONE_CENTRE.replace("delaySeconds", "delaySecond"), "; did you mean delaySeconds?"),
+        ("place.yaml", ONE_CENTRE.replace("servers", "server"), "; did you mean servers?"),
+        ("place.yaml", ONE_CENTRE.replace("serviceRate: 50\n", ""), "serviceRate: is missing"),
         ("place.yaml", "[", "place.yaml:1: is not YAML"),
     ],
 )

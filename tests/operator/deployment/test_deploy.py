@@ -230,7 +230,7 @@ def test_the_webhook_may_touch_one_secret_and_one_configuration() -> None:
 
 def test_priority_classes_are_those_that_the_operator_installs() -> None:
     shipped = {one["metadata"]["name"]: one for one in documents(DEPLOY / "base" / "priority-classes.yaml")}
-    assert {name: one["value"] for name, one in shipped.items()} == PRIORITIES
+    assert {name: (one["value"], one["description"]) for name, one in shipped.items()} == PRIORITIES
     assert all(one["preemptionPolicy"] == "Never" for one in shipped.values())
 
 
@@ -271,3 +271,17 @@ def test_the_image_s_packages_are_those_of_the_constraints_by_hash_and_name_no_h
     assert len(found) == text.count("==") > 50
     assert {name: pinned[name] for name in found} == found
     assert "://" not in text
+
+
+def test_no_page_edits_a_configmap_whose_name_carries_a_hash() -> None:
+    made = {
+        generated["name"]
+        for path in DEPLOY.rglob("kustomization.yaml")
+        for document in documents(path)
+        for generated in document.get("configMapGenerator", [])
+        if not document.get("generatorOptions", {}).get("disableNameSuffixHash")
+    }
+    assert "cotide-configuration" in made
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    named = {(page.name, name) for page in pages for name in made if f"configmap {name}" in page.read_text("utf-8")}
+    assert not named

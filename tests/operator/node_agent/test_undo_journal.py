@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import logging
 from pathlib import Path
 
 import pytest
 
 from cotide_core.errors import InputError
+from cotide_node_agent.service import undo_what_was_left
 from cotide_node_agent.undo_journal import UndoJournal
 
 
@@ -112,3 +114,10 @@ def no_space(_: UndoJournal) -> None:
 
 def invalid(*_: object, **__: object) -> int:
     raise OSError(errno.EINVAL, "Invalid argument")
+
+
+def test_who_asks_to_put_back_is_told_when_there_was_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As with the path of a journal that nobody wrote."""
+    with caplog.at_level(logging.INFO):
+        undo_what_was_left(tmp_path / "journal")
+    assert caplog.messages == [f"{tmp_path}/journal: no agent before left anything to put back"]

@@ -7,8 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 from pydantic import ValidationError
+from repository import ROOT
 
-from cotide_operator.provisioning.placing import ONE_SERVICE, PlaceSettings, Seen, Turn, plan_turns
+from cotide_operator.provisioning.placing import (
+    ONE_SERVICE,
+    CentreSettings,
+    PlaceSettings,
+    Seen,
+    ServiceSettings,
+    Turn,
+    plan_turns,
+)
 
 # 0.02 s are left of 0.1 s, so a replica of 50 requests a second takes 25: 100 a second are four replicas.
 RULES = {"delaySeconds": 0.1, "serviceRate": 50}
@@ -174,3 +183,12 @@ def test_a_field_of_a_service_at_the_top_beside_services_is_refused() -> None:
     services = {"web": {"deployment": "web", **RULES}}
     with pytest.raises(ValidationError, match="serviceRate"):
         PlaceSettings.model_validate({"centres": [centre("east", 1)], "services": services, "serviceRate": 50})
+
+
+def test_each_key_of_the_file_is_documented() -> None:
+    page = (ROOT / "docs" / "placement.md").read_text(encoding="utf-8")
+    table = page.partition("### Every key of the file")[2].partition("## ")[0]
+    keys = [f"centres.{field.alias or name}" for name, field in CentreSettings.model_fields.items()]
+    for section in (ServiceSettings, PlaceSettings):
+        keys += [field.alias or name for name, field in section.model_fields.items()]
+    assert [key for key in keys if f"`{key}`" not in table] == []

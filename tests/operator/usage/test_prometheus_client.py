@@ -98,12 +98,22 @@ async def test_a_token_that_is_none_is_named(contents: bytes | None, words: str,
     assert asked.requests == []
 
 
+async def test_a_server_that_is_not_there_is_told_in_words_and_not_in_those_of_a_library() -> None:
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(SourceDown) as raised:
+            await ask(client(session, "https://127.0.0.1:1", tls={"serverName": "prometheus"}))
+    nothing_listens = "nothing listens there (connection refused); check that it runs, and its address and port"
+    assert str(raised.value) == f"https://127.0.0.1:1/api/v1/query can't be reached: {nothing_listens}"
+
+
 async def test_an_authority_of_ones_own_is_trusted_and_no_other(tmp_path: Path) -> None:
     async with (
         stand_in(Asked().answer, serving(tmp_path, "127.0.0.1")) as url,
         aiohttp.ClientSession() as session,
     ):
-        with pytest.raises(SourceDown, match="can't be reached"):
+        with pytest.raises(
+            SourceDown, match=r"can't be reached: its certificate is not trusted: .*; check tls\.caFile$"
+        ):
             await ask(client(session, url))
         stranger = authority(tmp_path, make_authority(NOW))
         asking = client(session, url, tls={"caFile": stranger})
@@ -122,7 +132,7 @@ async def test_another_name_is_expected_where_it_is_configured(tmp_path: Path) -
         aiohttp.ClientSession() as session,
     ):
         trust = {"caFile": authority(tmp_path)}
-        with pytest.raises(SourceDown, match="can't be reached"):
+        with pytest.raises(SourceDown, match=r"can't be reached: .*; check the address, or set tls\.serverName$"):
             await ask(client(session, url, tls=trust))
         assert await ask(client(session, url, tls={**trust, "serverName": "prometheus.monitoring.svc"})) == "success"
 

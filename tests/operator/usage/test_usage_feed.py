@@ -298,7 +298,7 @@ async def test_a_source_that_fails_says_so_in_one_sentence(session: aiohttp.Clie
     with pytest.raises(SourceDown, match=f"answers {status}"):
         await TextSource(session, f"{url}/metrics").read()
     await runner.cleanup()
-    with pytest.raises(SourceDown, match="can't be reached"):
+    with pytest.raises(SourceDown, match="can't be reached: nothing listens there"):
         await TextSource(session, f"{url}/metrics").read()
 
 
