@@ -346,7 +346,7 @@ def _print(settings: ProvisioningSettings, found: _Found, dry_run: bool) -> None
     print_lines(lines)
     hours = settings.step_seconds * settings.horizon_steps / 3600
     click.echo(f"  classes: {'; '.join(advice.classes)}")
-    click.echo(f"  energy, rent and switching of the next {hours:g} hours: {plan.cost:.2f}")
+    click.echo(f"  energy, rent and switching of the next {hours:g} h: {plan.cost:.2f}")
     for kind, worth in zip(advice.kinds, plan.worth_of_machine, strict=True):
         if worth > 0:
             click.echo(f"  one {kind} more would save {worth:.4f}")
