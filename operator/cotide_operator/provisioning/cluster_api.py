@@ -22,7 +22,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cotide_core.errors import ClusterError, InputError
-from cotide_kube.answers import ApiError
+from cotide_kube.answers import ApiError, is_named
+from cotide_kube.objects import ApiStruct, Metadata
+from cotide_kube.plain_objects import all_checked, checked
 from cotide_operator.config.provisioning_settings import MACHINE_DEPLOYMENT
 from cotide_operator.provisioning.actuators import ScaleSubresource, is_unanswered
 
@@ -35,6 +37,21 @@ OF_NAMESPACE: Final = "cluster.x-k8s.io/cluster-namespace"
 OF_DEPLOYMENT: Final = "cluster.x-k8s.io/deployment-name"
 OF_SET: Final = "cluster.x-k8s.io/set-name"
 """Labels of a Machine."""
+
+
+class _Counts(ApiStruct, frozen=True):
+    replicas: int = 0
+    observed_generation: int = 0
+
+
+class _DeploymentObject(ApiStruct, frozen=True):
+    metadata: Metadata
+    spec: _Counts = _Counts()
+    status: _Counts = _Counts()
+
+
+class _MachineObject(ApiStruct, frozen=True):
+    metadata: Metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +116,7 @@ class MachineRemoval:
         InputError
             When the path is of no MachineDeployment.
         ClusterError
-            When the API server refuses, or does not answer.
+            When the API server refuses, or does not answer, or its answer is odd.
         """
         return await asyncio.to_thread(self._remove, path, machines)
 
@@ -109,10 +126,11 @@ class MachineRemoval:
             raise InputError(f"{path} is no MachineDeployment of Cluster API", field="actuator.scales")
         here = f"{found['group']}/namespaces/{found['namespace']}/machines"
         # Before its Machines: what comes between the two only makes the version stale, and the write is refused.
-        deployment = self._scales.call("GET", path)
+        deployment = checked(self._scales.call("GET", path), _DeploymentObject, "MachineDeployment")
+        if not deployment["metadata"].get("resourceVersion"):
+            raise ClusterError(f"GET {path}: the answer is not what an API server sends")
         label = f"{OF_DEPLOYMENT}={found['name']}"
-        listed = self._scales.call("GET", here, query=[("labelSelector", label)]).get("items") or []
-        machines: dict[str, dict[str, Any]] = {one["metadata"]["name"]: one["metadata"] for one in listed}
+        machines = self._machines(here, label)
         alive = {name: one for name, one in machines.items() if not one.get("deletionTimestamp")}
         leaving = {node for node, one in wanted.items() if one not in alive and self._is_going(here, one, machines)}
         going = {machine: node for node, machine in wanted.items() if machine in alive}
@@ -139,6 +157,14 @@ class MachineRemoval:
             self._lower(path, before, deployment["metadata"]["resourceVersion"], asked)
             leaving |= {going[name] for name in marked}
         return Removal(frozenset(leaving), before, tuple(going[name] for name in new), strange, is_clean)
+
+    def _machines(self, here: str, label: str) -> dict[str, dict[str, Any]]:
+        """Return the metadata of the Machines with a label, by name; one that is odd would make them seem fewer."""
+        answer = self._scales.call("GET", here, query=[("labelSelector", label)])
+        listed = all_checked(answer.get("items") or (), _MachineObject, "Machine")
+        if "items" not in answer or not all(map(is_named, listed)):
+            raise ClusterError(f"GET {here}: the answer is not what an API server sends")
+        return {one["metadata"]["name"]: one["metadata"] for one in listed}
 
     def _lower(self, path: str, replicas: int, version: str, asked: int | None) -> None:
         """Lower replicas; ``asked``: for how many a write before asked that got no answer."""

@@ -248,6 +248,31 @@ def test_where_none_is_taken_away_it_is_told_all_the_same_which_are_going(fleet:
     assert (found.leaving, bool(found.refused)) == (frozenset({"n2"}), True)
 
 
+@pytest.mark.parametrize(
+    ("path", "odd"),
+    [
+        (f"{HERE}/machines", {"items": [{"metadata": {"name": "m1", "annotations": ["x"]}}]}),
+        (f"{HERE}/machines", {"items": [{"metadata": {"name": "m1", "labels": {"a": 1}}}]}),
+        (f"{HERE}/machines", {"items": [5]}),
+        (f"{HERE}/machines", {"items": [{"metadata": {}}]}),
+        (f"{HERE}/machines", {}),
+        (TARGET, {"metadata": {"name": "small"}, "spec": {"replicas": 4}}),
+        (TARGET, {"metadata": {"name": "small", "resourceVersion": "1"}, "spec": {"replicas": "4"}}),
+        (TARGET, {"metadata": {"name": "small", "resourceVersion": "1"}, "spec": ["x"]}),
+    ],
+)
+def test_an_answer_that_is_odd_inside_takes_nothing_away(fleet: Fleet, path: str, odd: dict[str, Any]) -> None:
+    asked = fleet._scales.call
+    fleet._scales.call = (  # type: ignore[method-assign]
+        lambda method, where, *rest, **more: odd if where == path else asked(method, where, *rest, **more)
+    )
+    for _ in range(2):
+        with pytest.raises(ClusterError, match="is not what an API server sends"):
+            fleet.remove(n1="m1")
+    fleet._scales.call = asked  # type: ignore[method-assign]
+    assert (fleet.replicas, fleet.machines()["m1"]) == (4, None)
+
+
 class Noting(ScaleSubresource):
     """Keeps which rights are used: resource and verb."""
 

@@ -168,3 +168,17 @@ async def test_why_no_machine_is_taken_away_is_said(scene: Scene, caplog: pytest
     scene.runs(1)
     await scene.look(2)
     assert f"machines of type a are taken away later: {PATH}: Machine x has a mark" in caplog.text
+
+
+@pytest.mark.parametrize("odd", [{"ownerReferences": [1]}, {"labels": ["a"]}, {"annotations": 5}])
+async def test_a_pod_that_can_not_be_read_keeps_its_node_and_ends_no_look(scene: Scene, odd: dict[str, Any]) -> None:
+    machines = machines_of(scene)
+    scene.has("n", gone=Mark.STOPPING)
+    scene.runs(1)
+    scene.listed = [{"metadata": {"name": "p", "namespace": "d", "uid": "u", **odd}}]
+    await scene.look(2)
+    assert machines.removed[-1] == {}
+    assert "StopHeldUp" in scene.instructions
+    scene.listed = []
+    await scene.look()
+    assert machines.removed[-1] == {"gone": "m"}

@@ -1,0 +1,119 @@
+"""An object that is odd anywhere inside ends no command in a traceback: it is one sentence, or is left out with one."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_files import CONFIG
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from object_server import object_server
+from odd_objects import NODE, ODD, POD, WORLD, places, spoilt
+
+from cotide_cli import main
+
+Said = tuple[int, list[str], str]
+Run = Callable[[str, dict[str, Any]], Said]
+COMMANDS = {
+    "explain pod a": ["/api/v1/pods", "/api/v1/namespaces", "/api/v1/nodes", "/api/v1/namespaces/default/events",
+                      "/apis/cotide.dev/v1alpha1/jobs", "/apis/scheduling.k8s.io/v1/priorityclasses"],
+    "explain job a": ["/apis/cotide.dev/v1alpha1/jobs", "/api/v1/pods", "/api/v1/namespaces/default/events"],
+    "consolidate": list(WORLD),
+    "consolidate --undo": ["/api/v1/nodes"],
+    "whatif --each-node": list(WORLD),
+    "capacity --config config.yaml": ["/api/v1/nodes", "/api/v1/pods"],
+}  # fmt: skip
+"""What is typed, and the collections that it reads."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    folder = tmp_path_factory.mktemp("odd")
+    (folder / "config.yaml").write_text(CONFIG)
+    with object_server() as server, contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
+        kubeconfig = server.write_kubeconfig(Path("kubeconfig"))
+        patch.setenv("COLUMNS", "120")
+
+        def said(command: str, objects: dict[str, Any]) -> Said:
+            """Run a command on a world with these objects in it; return exit code, lines of stderr, and stdout."""
+            server.objects = WORLD | objects
+            patch.setattr(sys, "argv", ["cotide", *command.split(), "--kubeconfig", str(kubeconfig)])
+            out, err = io.StringIO(), io.StringIO()
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as caught:
+                main.main()
+            assert isinstance(caught.value.code, int)
+            return caught.value.code, [one for one in err.getvalue().splitlines() if one], out.getvalue()
+
+        yield said
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_world_without_a_fault_is_read_whole(command: str, run: Run) -> None:
+    code, lines, out = run(command, {})
+    assert (code, lines) == (0, []), lines
+    assert out or command == "consolidate --undo"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@settings(max_examples=int(os.environ.get("COTIDE_ODD_EXAMPLES", "25")), deadline=None, derandomize=True)
+@given(data=st.data())
+def test_an_object_that_is_odd_at_any_depth_is_a_sentence(command: str, run: Run, data: st.DataObject) -> None:
+    collection = data.draw(st.sampled_from(COMMANDS[command]))
+    found = WORLD[collection]
+    at = data.draw(st.sampled_from(list(places(found))))
+    odd = spoilt(found, at, data.draw(st.sampled_from(ODD)))
+    code, lines, _ = run(command, {collection: odd})
+    assert code in (0, 1, 2), lines
+    assert all(line.startswith("cotide: ") for line in lines), lines
+    assert code == 0 or len(lines) == 1, lines
+
+
+@pytest.mark.parametrize(
+    ("command", "collection", "odd", "told"),
+    [
+        ("explain pod a", "/api/v1/pods", spoilt(POD, ("metadata", "ownerReferences"), [1]),
+         "cotide: pod default/a is not what an API server sends: Expected `object`, got `int` - at "
+         "`$.metadata.ownerReferences[0]`"),
+        ("explain pod a", "/api/v1/pods", spoilt(POD, ("metadata", "ownerReferences"), {}), "ownerReferences"),
+        ("explain pod a", "/api/v1/pods", spoilt(POD, ("metadata", "labels"), ["app"]), "labels"),
+        ("capacity --config config.yaml", "/api/v1/pods", spoilt(POD, ("status", "startTime"), "yesterday"),
+         "cotide: pod default/a is not what an API server sends: 'yesterday' is not a time"),
+        ("capacity --config config.yaml", "/api/v1/nodes", spoilt(NODE, ("status", "allocatable"), "all"),
+         "cotide: node n is not what an API server sends: Expected `object`, got `str` - at `$.status.allocatable`"),
+        ("consolidate", "/api/v1/nodes", spoilt(NODE, ("spec", "taints"), 5), "cotide: nodes n is not what"),
+    ],
+)  # fmt: skip
+def test_what_is_odd_is_named_with_its_field(command: str, collection: str, odd: Any, told: str, run: Run) -> None:
+    code, lines, _ = run(command, {collection: odd})
+    assert (code, len(lines)) == (1, 1)
+    assert told in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("command", "collection"),
+    [
+        ("explain pod a", "/api/v1/namespaces/default/events"),
+        ("explain pod a", "/api/v1/namespaces"),
+        ("consolidate", "/apis/policy/v1/poddisruptionbudgets"),
+        ("whatif --each-node", "/apis/cotide.dev/v1alpha1/workloads"),
+    ],
+)
+def test_what_is_odd_beside_is_left_out_with_a_warning(command: str, collection: str, run: Run) -> None:
+    code, lines, out = run(command, {collection: spoilt(WORLD[collection], ("metadata", "labels"), [5])})
+    assert (code, len(lines)) == (0, 1)
+    assert lines[0].startswith("cotide: left out: ")
+    assert "labels" in lines[0]
+    assert out
+
+
+def test_nulls_of_a_pod_are_no_fault(run: Run) -> None:
+    for at in (("metadata", "labels"), ("metadata", "ownerReferences"), ("status",), ("spec", "containers", 0)):
+        for command in ("explain pod a", "consolidate", "capacity --config config.yaml"):
+            assert run(command, {"/api/v1/pods": spoilt(POD, at, None)})[:2] == (0, []), (command, at)
