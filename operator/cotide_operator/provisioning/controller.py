@@ -170,7 +170,9 @@ class Provisioner:
         if chosen.scales:
             api = await asyncio.to_thread(self._dependencies.official)  # it takes a third of a second to load
             self._scales = ScaleSubresource(api, chosen.scales, chosen.timeout_seconds, self._permit)
-            self._removal = MachineRemoval(self._scales) if chosen.scales_down else None
+            if chosen.scales_down:
+                store = BookStore(self._dependencies.client, self._dependencies.namespace)
+                self._removal = MachineRemoval(self._scales, store)
             return
         actuator: NodeActuator
         if chosen.command:
@@ -439,7 +441,7 @@ class Provisioner:
             self._seen_leaving.add(kind)
             if done.refused:
                 self._complain(f"machines of type {kind} are taken away later", f"{path}: {done.refused}")
-            if not machines and done.is_clean:
+            if not machines and done.is_clean and done.lowered is None:
                 self._unmarked.add(kind)
             there = self._dependencies.mirror.nodes.keys() - machines.keys()
             self._leaving = self._leaving & there | done.leaving
@@ -449,6 +451,7 @@ class Provisioner:
                 self._tell(name, "Normal", "MachineMarked", f"Machine {machines[name]} is the next to go")
             if done.lowered is not None:
                 self._say_order(kind, "Normal", "ReplicasLowered", f"replicas of type {kind} are {done.lowered} now")
+                await removal.announced(path)
 
     async def _free_machines(self, stopping: Iterable[str], path: str) -> dict[str, str]:
         """Return the Machines of those of the nodes that are free at this moment."""

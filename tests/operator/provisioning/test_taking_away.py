@@ -26,6 +26,7 @@ class Machines:
         self.paths: Mapping[str, str] = {"a": PATH}
         self.removed: list[dict[str, str]] = []
         self.raised: list[int] = []
+        self.struck = 0
         self.answer: Removal | ClusterError = Removal(frozenset())
 
     async def remove(self, path: str, machines: Mapping[str, str]) -> Removal:
@@ -34,6 +35,10 @@ class Machines:
         if isinstance(self.answer, ClusterError):
             raise self.answer
         return self.answer
+
+    async def announced(self, path: str) -> None:
+        assert path == PATH
+        self.struck += 1
 
     async def raise_to(self, kind: str, replicas: int) -> bool:
         self.raised.append(replicas)
@@ -100,6 +105,7 @@ async def test_what_came_of_it_is_told(scene: Scene) -> None:
     await scene.look()
     assert [one for one in scene.instructions if one in ("MachineMarked", "ReplicasLowered")][-1] == "ReplicasLowered"
     assert "MachineMarked" in scene.instructions
+    assert machines.struck == 1
 
 
 async def test_a_node_without_a_machine_keeps_no_other_from_going(
