@@ -76,7 +76,7 @@ def test_an_object_that_is_odd_at_any_depth_is_a_sentence(command: str, run: Run
 
 
 @pytest.mark.parametrize(
-    ("command", "collection", "odd", "told"),
+    ("command", "collection", "odd", "message"),
     [
         ("explain pod a", "/api/v1/pods", spoilt(POD, ("metadata", "ownerReferences"), [1]),
          "cotide: pod default/a is not what an API server sends: Expected `object`, got `int` - at "
@@ -90,10 +90,10 @@ def test_an_object_that_is_odd_at_any_depth_is_a_sentence(command: str, run: Run
         ("consolidate", "/api/v1/nodes", spoilt(NODE, ("spec", "taints"), 5), "cotide: nodes n is not what"),
     ],
 )  # fmt: skip
-def test_what_is_odd_is_named_with_its_field(command: str, collection: str, odd: Any, told: str, run: Run) -> None:
+def test_what_is_odd_is_named_with_its_field(command: str, collection: str, odd: Any, message: str, run: Run) -> None:
     code, lines, _ = run(command, {collection: odd})
     assert (code, len(lines)) == (1, 1)
-    assert told in lines[0]
+    assert message in lines[0]
 
 
 @pytest.mark.parametrize(

@@ -304,9 +304,9 @@ async def test_kopf_reads_no_answer_that_unpacks_to_more_than_one_may_be(monkeyp
     monkeypatch.setattr(answer_bodies, "ANSWER_BYTES", 2 << 20)
     async with scripted_server() as server, kopf_session(Credentials(server.url)).aiohttp_session as http:
         server.then(packed)
-        told = f"the API server sends an answer of more than .*GET {server.url}/apis/cotide.dev"
+        message = f"the API server sends an answer of more than .*GET {server.url}/apis/cotide.dev"
         async with http.get(f"{server.url}/apis/cotide.dev/v1alpha1/jobs") as response:
-            with pytest.raises(ClusterError, match=told):
+            with pytest.raises(ClusterError, match=message):
                 await response.json()
 
 
