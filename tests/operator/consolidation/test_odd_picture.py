@@ -45,7 +45,9 @@ def test_a_pod_that_can_not_be_read_takes_its_node_out_of_the_plan(monkeypatch: 
     )
 
 
-@pytest.mark.parametrize("seconds", [10**400, -(10**400), "5", None, [5], 1e300])
+@pytest.mark.parametrize(
+    "seconds", [10**400, -(10**400), "5", None, [5], 1e300], ids=["huge", "below", "text", "null", "list", "float"]
+)
 def test_a_forecast_that_is_no_time_is_none(seconds: Any) -> None:
     cache = cluster()
     status = {"predictedSeconds": {"p50": seconds, "p90": seconds}}
