@@ -8,6 +8,7 @@ every step, from a CronJob for example. Invariant: without ``--apply`` nothing i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -148,7 +149,7 @@ async def _run(
     from cotide_kube.client import ANSWER_SECONDS, KubeClient
     from cotide_kube.credentials import load_credentials
     from cotide_kube.objects import NodeObject, PodObject
-    from cotide_kube.plain_objects import all_checked
+    from cotide_kube.plain_objects import all_checked, those_checked
     from cotide_operator.provisioning.advice import Underway, advise, machine_types
     from cotide_operator.provisioning.carrying import BookStore
     from cotide_operator.provisioning.cluster_view import view_of, without_hopeless
@@ -156,8 +157,10 @@ async def _run(
     credentials = load_credentials(kubeconfig, context)
     async with KubeClient(credentials, timeout_seconds=ANSWER_SECONDS, asks_silence_again=False) as client:
         nodes, pods = await asyncio.gather(client.list("/api/v1/nodes"), client.list("/api/v1/pods"))
-        # One that is odd ends the command: without it a node might look empty, and go.
-        nodes, pods = all_checked(nodes, NodeObject, "node"), all_checked(pods, PodObject, "pod")
+        nodes, odd = those_checked(nodes, NodeObject, "node")  # one that is left out is left alone
+        for warning in odd:
+            click.echo(f"cotide: {warning}", err=True)
+        pods = all_checked(pods, PodObject, "pod")  # without one that is odd its node might look empty, and go
         now = time.time()
         kinds = [kind.name for kind in settings.machine_types]
         where = namespace or credentials.namespace
@@ -214,7 +217,10 @@ def _lost(nodes: Sequence[Mapping[str, Any]], settings: ProvisioningSettings) ->
     from cotide_operator.clock import ScaledClock
     from cotide_operator.provisioning.live_view import nodes_of
 
-    readable = {one["metadata"]["name"]: msgspec.convert(one, NodeObject) for one in nodes}
+    readable: dict[str, NodeObject] = {}
+    for one in nodes:
+        with contextlib.suppress(msgspec.ValidationError):  # that is no reason to call it lost
+            readable[one["metadata"]["name"]] = msgspec.convert(one, NodeObject)
     known, _ = nodes_of(readable, settings, ScaledClock())
     return {one.view.name for one in known if one.lost}
 

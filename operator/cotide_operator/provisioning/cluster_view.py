@@ -86,7 +86,7 @@ def view_of(
     Raises
     ------
     OddObjectError
-        When an amount or a time can't be read; it names the pod or the node.
+        When an amount or a time of a pod can't be read; it names the pod.
     """
     on_node: dict[str, list[Mapping[str, Any]]] = {}
     for pod in pods:
@@ -198,8 +198,8 @@ def _free(node: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> tuple[f
             resource_amount(CPU, has[CPU]) - sum(cpu for cpu, _ in used) if CPU in has else np.nan,
             resource_amount(MEMORY, has[MEMORY]) - sum(memory for _, memory in used) if MEMORY in has else np.nan,
         )
-    except InputError as error:
-        raise _odd(node, "node", error) from error
+    except InputError:
+        return np.nan, np.nan
 
 
 def _is_online(pod: Mapping[str, Any]) -> bool:
@@ -210,7 +210,7 @@ def _need(pod: Mapping[str, Any]) -> tuple[float, float]:
     try:
         asked = dict(effective_requests(msgspec.convert(_spec(pod), PodSpec)).amounts)
     except InputError as error:
-        raise _odd(pod, "pod", error) from error
+        raise _odd(pod, error) from error
     return float(asked.get(CPU, 0)), float(asked.get(MEMORY, 0))
 
 
@@ -221,13 +221,13 @@ def _age(pod: Mapping[str, Any], now: float) -> float:
     try:
         return max(now - parse_timestamp(started), 0.0)
     except InputError as error:
-        raise _odd(pod, "pod", error) from error
+        raise _odd(pod, error) from error
 
 
 def _priority(pod: Mapping[str, Any]) -> float:
     priority = _spec(pod).get("priority") or 0
     if abs(priority) > INT32_MOST + 1:
-        raise _odd(pod, "pod", f"its priority has {len(str(abs(priority)))} digits")
+        raise _odd(pod, f"its priority has {len(str(abs(priority)))} digits")
     return float(priority)
 
 
@@ -235,5 +235,5 @@ def _spec(pod: Mapping[str, Any]) -> Mapping[str, Any]:
     return pod.get("spec") or {}
 
 
-def _odd(found: Mapping[str, Any], what: str, why: object) -> OddObjectError:
-    return OddObjectError(f"{named(found, what)} is not what an API server sends: {why}")
+def _odd(pod: Mapping[str, Any], why: object) -> OddObjectError:
+    return OddObjectError(f"{named(pod, 'pod')} is not what an API server sends: {why}")
