@@ -132,11 +132,6 @@ class OrderBook:
     stopping: tuple[str, ...] = ()
     lowering: tuple[tuple[str, Lowering], ...] = ()
 
-    def lowers(self, path: str, asked: Lowering | None) -> OrderBook:
-        """Return the book with this asked for at a path; None for nothing, or nothing any more."""
-        others = {where: one for where, one in self.lowering if where != path}
-        return replace(self, lowering=tuple((others | ({} if asked is None else {path: asked})).items()))
-
     def going(self, nodes: Iterable[str]) -> OrderBook:
         """Return the book with these nodes told to go; written down before they are."""
         return replace(self, stopping=tuple(dict.fromkeys((*self.stopping, *nodes))))

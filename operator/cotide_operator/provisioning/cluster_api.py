@@ -10,12 +10,12 @@ marked, and at a later look, when the mark must have been seen, the replicas are
 
 Invariants: replicas are lowered only while there are as many Machines as replicas, by as many as are marked by us; what
 is written names the version that was read. So an answer that is lost, a restart or a second operator lowers nothing
-twice. What is lowered stands in the book of orders before it is, and until it is told: where the answer is lost it is
-told at the look that shows it, by the next operator, too, and once; twice only where a leader ends, or loses the API
-server, between telling and striking it out. A mark of ours on a Machine whose node is wanted again is taken off; while
-somebody else's mark is there, nothing is lowered, since his Machine might go in place of ours or beside it. Nor is it
-while Machines are of several MachineSets, as in a roll-out: a mark counts within its set only, and the oldest set is
-lowered first.
+twice. What is lowered stands in the book of orders before it is, and until it is told, wherever that can be written:
+where the answer is lost it is told at the look that shows it, by the next operator, too, and once; twice only where a
+leader ends, or loses the API server, between telling and striking it out. A mark of ours on a Machine whose node is
+wanted again is taken off; while somebody else's mark is there, nothing is lowered, since his Machine might go in place
+of ours or beside it. Nor is it while Machines are of several MachineSets, as in a roll-out: a mark counts within its
+set only, and the oldest set is lowered first.
 """
 
 from __future__ import annotations
@@ -143,10 +143,14 @@ class MachineRemoval:
 
     def __init__(self, scales: ScaleSubresource, store: BookKeeping) -> None:
         self._scales, self._store = scales, store
+        self._asked: dict[str, Lowering] = {}
+        """By path, what was asked for and is not told yet."""
         self._book: OrderBook | None = None
-        """None before it was read, and while nobody knows what is written."""
-        self._announced: dict[str, Lowering] = {}
-        """By path, what was told and could not be struck out of the book yet."""
+        """As it is written; None where nobody knows."""
+        self._is_read = False
+        """Whether it is known what the leader before had asked for."""
+        self._is_behind = False
+        """Whether the book has not what it should."""
 
     async def remove(self, path: str, machines: Mapping[str, str]) -> Removal:
         """Go one step on with the removal of these and no other Machines of a MachineDeployment.
@@ -162,51 +166,58 @@ class MachineRemoval:
         ClusterError
             When the API server refuses, or does not answer, or its answer is odd.
         """
-        asked = dict((await self._known()).lowering).get(path)
-        if asked is not None and asked == self._announced.get(path):
-            await self._write(path, None)
-            del self._announced[path]
-            asked = None
+        await self._keep()
+        asked = self._asked.get(path)
         step = await asyncio.to_thread(self._look, path, machines, asked)
         if step.lower is not None:
-            await self._write(path, step.lower)
+            await self._note(path, step.lower)
             try:
                 await asyncio.to_thread(self._lower, path, step.lower)
             except ClusterError as error:
                 if not is_unanswered(error):  # it may be what was asked for before that came first
-                    await self._write(path, None if step.is_spent else asked)
+                    await self._note(path, None if step.is_spent else asked)
                 raise
             return replace(step.found, lowered=step.lower.replicas, leaving=step.found.leaving | step.falls)
-        if asked is not None and not step.is_spent:
-            return replace(step.found, is_clean=False)  # it may be carried out yet
-        if asked is not None and step.found.lowered is None:
-            await self._write(path, None)
-        return step.found
+        if asked is not None and step.is_spent and step.found.lowered is None:
+            await self._note(path, None)
+        waits = self._is_behind or (asked is not None and not step.is_spent)  # it may be carried out yet
+        return replace(step.found, is_clean=step.found.is_clean and not waits)
 
     async def announced(self, path: str) -> None:
-        """Strike out of the book what was lowered, now that it is told; where that is refused the next look does it."""
+        """Strike out of the book what was lowered, now that it is told."""
+        await self._note(path, None)
+
+    async def _note(self, path: str, asked: Lowering | None) -> None:
+        if asked is None:
+            self._asked.pop(path, None)
+        else:
+            self._asked[path] = asked
+        await self._keep()
+
+    async def _keep(self) -> None:
+        """Have the book say what is asked for.
+
+        Where it can't be read or written machines go all the same, and the next look tries again: until then only the
+        next leader would not know.
+        """
         try:
-            asked = dict((await self._known()).lowering).get(path)
-            if asked is not None:
-                self._announced[path] = asked
-                await self._write(path, None)
-                del self._announced[path]
-        except ClusterError as error:
-            _LOG.debug("the book of node orders keeps for now that %s was lowered: %s", path, error)
-
-    async def _known(self) -> OrderBook:
-        if self._book is None:
-            self._book = await self._store.load()
-        return self._book
-
-    async def _write(self, path: str, asked: Lowering | None) -> None:
-        """Write down what is asked for, before it is."""
-        book = (await self._known()).lowers(path, asked)
-        if book == self._book:
+            if self._book is None:
+                self._book = await self._store.load()
+            if not self._is_read:
+                self._asked = dict(self._book.lowering) | self._asked
+                self._is_read = True
+            after = replace(self._book, lowering=tuple(self._asked.items()))
+            if after != self._book:
+                self._book = None  # until it is written
+                await self._store.save(after)
+                self._book = after
+        except (ClusterError, InputError) as error:
+            behind, self._book = self._is_behind, None
+            self._is_behind = behind or bool(self._asked) or self._is_read
+            if not behind and self._is_behind:  # one line when trouble starts
+                _LOG.warning("the book of node orders does not say what is lowered, and goes on later: %s", error)
             return
-        self._book = None  # nobody knows what is written until it is: the next look reads it
-        await self._store.save(book)
-        self._book = book
+        self._is_behind = False
 
     def _look(self, path: str, wanted: Mapping[str, str], asked: Lowering | None) -> _Step:
         target = MACHINE_DEPLOYMENT.fullmatch(path)

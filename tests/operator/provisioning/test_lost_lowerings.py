@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -111,26 +112,39 @@ def test_what_was_asked_for_and_never_came_is_not_told_when_somebody_else_lowers
     assert fleet.remove().lowered is None
 
 
-def test_what_can_not_be_written_down_is_not_lowered(fleet: Fleet) -> None:
+def test_where_the_book_can_not_be_written_machines_go_all_the_same_and_it_is_told_once(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet.shelf.refuses = 1000
     fleet.remove(n1="m1")
-    fleet.shelf.refuses = 1
-    with pytest.raises(ClusterError, match="the book can't be written"):
+    around_scaling(fleet.api, lost)
+    with pytest.raises(ClusterError, match="no answer"):
         fleet.remove(n1="m1")
-    assert fleet.replicas == 4
-    assert fleet.remove(n1="m1").lowered == 3
+    assert [fleet.remove(n1="m1").lowered for _ in range(3)] == [3, None, None]
+    assert fleet.replicas == 3
+    assert len([one for one in caplog.records if "does not say what is lowered" in one.message]) == 1
 
 
-def test_what_can_not_be_struck_out_is_not_told_again_and_struck_out_later(fleet: Fleet) -> None:
+def test_what_could_not_be_struck_out_is_struck_out_later_and_not_told_again(fleet: Fleet) -> None:
     fleet.remove(n1="m1")
-    asked = fleet._removal._write
-
-    async def strikes_nothing(path: str, lowering: Any) -> None:
-        fleet.shelf.refuses = int(lowering is None)
-        await asked(path, lowering)
-
-    fleet._removal._write = strikes_nothing  # type: ignore[method-assign]
-    assert fleet.remove(n1="m1").lowered == 3
+    assert fleet.remove(n1="m1", tells=False).lowered == 3
+    fleet.shelf.refuses = 2
+    asyncio.run(fleet.removal.announced(TARGET))
+    assert [(found := fleet.remove()).lowered, found.is_clean] == [None, False], "else nobody would look again"
     assert len(fleet.shelf.book.lowering) == 1
-    fleet._removal._write = asked  # type: ignore[method-assign]
-    assert fleet.remove(n1="m1").lowered is None
+    fleet.settle()
+    assert fleet.remove().lowered is None
     assert fleet.shelf.book.lowering == ()
+
+
+def test_what_is_asked_for_is_written_before_it_is_asked(fleet: Fleet) -> None:
+    seen: list[int] = []
+
+    def watched(send: Callable[[], Any]) -> Any:
+        seen.append(len(fleet.shelf.book.lowering))
+        return send()
+
+    fleet.remove(n1="m1")
+    around_scaling(fleet.api, watched)
+    fleet.remove(n1="m1")
+    assert (seen, fleet.shelf.book.lowering) == ([1], ())

@@ -73,15 +73,15 @@ class Fleet:
 
     def change_leader(self) -> None:
         """Let another operator go on, which knows what is in the cluster and nothing else."""
-        self._removal = MachineRemoval(self._scales, self.shelf)
+        self.removal = MachineRemoval(self._scales, self.shelf)
 
     def remove(self, *, tells: bool = True, **machines: str) -> Removal:
         """Go one step on, by node its Machine, and tell what was lowered."""
 
         async def step() -> Removal:
-            found = await self._removal.remove(TARGET, machines)
+            found = await self.removal.remove(TARGET, machines)
             if found.lowered is not None and tells:
-                await self._removal.announced(TARGET)
+                await self.removal.announced(TARGET)
             return found
 
         return asyncio.run(step())
