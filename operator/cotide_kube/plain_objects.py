@@ -8,6 +8,7 @@ labels, or an owner is an object. Invariant: an object passes without its nulls,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -22,6 +23,10 @@ Object = dict[str, Any]
 
 FAULT_CHARACTERS: Final = 300
 """Of what a sentence says of a fault; chosen: the path of the deepest field of a pod takes 150."""
+
+
+_FIELD: Final = re.compile(r"at `\$((?:\.\w+)+)")
+"""Of a decoder's fault, the field up to the first list or map in it."""
 
 
 class OddObjectError(ClusterError):
@@ -54,6 +59,36 @@ def checked(found: Any, kind: type[Any], what: str) -> Object:
     typed(found, kind, what)
     plain: Object = without_nulls(found)
     return plain
+
+
+def without_odd(found: Any, kind: type[Any], what: str) -> tuple[Object, list[str]]:
+    """Return an object without the fields that are odd, and a sentence for each: for who shows what there is.
+
+    Raises
+    ------
+    OddObjectError
+        When it can't be read without them either.
+    """
+    odd: list[str] = []
+    while True:
+        try:
+            return checked(found, kind, what), odd
+        except OddObjectError as error:
+            at = _FIELD.search(str(error.__cause__))
+            found = None if at is None else _without(found, at[1].split(".")[1:])
+            if found is None:
+                raise
+            odd.append(str(error))
+
+
+def _without(found: Any, at: list[str]) -> Object | None:
+    """Return a copy without a field, which is smaller; None where there is no such field."""
+    if not isinstance(found, dict) or at[0] not in found:
+        return None
+    if len(at) == 1:
+        return {key: value for key, value in found.items() if key != at[0]}
+    inside = _without(found[at[0]], at[1:])
+    return None if inside is None else {**found, at[0]: inside}
 
 
 def all_checked(found: Iterable[Any], kind: type[Any], what: str) -> list[Object]:

@@ -2,20 +2,22 @@
 
 Called by ``cotide explain``; gives what it read to `explain`. Invariant: only GETs; what may not be read or is not
 there beside the object asked for is left out of the explanation, never a reason to fail; what is odd is left out with a
-warning. All that is given on has passed `cotide_kube.plain_objects`.
+warning, and of the object itself the fields that are odd, which the explanation says. All that is given on has passed
+`cotide_kube.plain_objects`.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_kube.objects import ApiStruct, Metadata, NamespaceObject, NodeObject, PodObject, PriorityClassObject
 from cotide_kube.official import ask, connect, list_in, namespace_of, object_in
-from cotide_kube.plain_objects import OddObjectError, checked, those_checked
+from cotide_kube.plain_objects import OddObjectError, checked, those_checked, without_odd
 from cotide_operator.apis.names import GROUP, JOB_LABEL, VERSION
 from cotide_operator.apis.types import API_VERSION, WORKLOAD_LABEL, LabelSelector
 from cotide_operator.cache.object_cache import CustomObject
@@ -74,7 +76,7 @@ class Reader:
 
     def pod(self, namespace: str, name: str) -> Explanation:
         """Explain one pod; raises `ClusterError` when there is none of that name."""
-        pod = _must_have(f"pod {namespace}/{name}", PodObject, self._core.read_namespaced_pod, name, namespace)
+        pod, odd = _must_have(f"pod {namespace}/{name}", PodObject, self._core.read_namespaced_pod, name, namespace)
         named = (pod.get("spec") or {}).get("priorityClassName")
         node, beside = self._node(pod)
         context = ClassContext(
@@ -89,13 +91,13 @@ class Reader:
             node=node,
             beside=beside,
         )
-        return explain_pod(pod, context, time.time())
+        return _with_odd(explain_pod(pod, context, time.time()), odd)
 
     def job(self, namespace: str, name: str) -> Explanation:
         """Explain one Job of ours; raises `ClusterError` when there is none of that name."""
         what = f"jobs.cotide.dev {namespace}/{name}"
         one = self._custom.get_namespaced_custom_object
-        job = _must_have(what, CustomObject, one, GROUP, VERSION, namespace, "jobs", name)
+        job, odd = _must_have(what, CustomObject, one, GROUP, VERSION, namespace, "jobs", name)
         ours = f"{JOB_LABEL}={name}"
         labelled = self._list("pod", PodObject, self._core.list_namespaced_pod, namespace, label_selector=ours)
         pods = [
@@ -105,7 +107,7 @@ class Reader:
         ]
         # Waiting and running pods first: they are what the question is about.
         pods.sort(key=lambda pod: ((pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"), _age(pod)))
-        return explain_job(job, pods, self._events(namespace, [job, *pods]), time.time())
+        return _with_odd(explain_job(job, pods, self._events(namespace, [job, *pods]), time.time()), odd)
 
     def _ours(self, namespace: str, plural: str, name: str) -> Object | None:
         call = self._custom.get_namespaced_custom_object
@@ -191,13 +193,19 @@ def _age(pod: Object) -> tuple[str, str]:
     return pod["metadata"].get("creationTimestamp", ""), pod["metadata"]["name"]
 
 
-def _must_have(what: str, kind: type[Any], call: Callable[..., Any], *args: str) -> Object:
+def _with_odd(explanation: Explanation, odd: Sequence[str]) -> Explanation:
+    """Return an explanation that says what of its object was not read."""
+    return replace(explanation, facts=(*explanation.facts, *(("Not read", why) for why in odd)))
+
+
+def _must_have(what: str, kind: type[Any], call: Callable[..., Any], *args: str) -> tuple[Object, list[str]]:
+    """Return an object without what is odd in it, and a sentence for each such field."""
     try:
-        found = checked(object_in(ask(call, *args)), kind, what.partition(" ")[0])
+        found, odd = without_odd(object_in(ask(call, *args)), kind, what.partition(" ")[0])
     except ApiError as error:
         if error.status != 404:
             raise
         raise ClusterError(f"there is no {what} (is the name right, and the namespace?)") from error
     if not all(found["metadata"].get(part) for part in ("uid", "namespace", "name")):
         raise ClusterError(f"the answer about {what} is not what an API server sends; is it one?")
-    return found
+    return found, odd
