@@ -14,7 +14,8 @@ import msgspec
 from cotide_core.errors import ClusterError
 
 ANSWER_BYTES: Final = 512 << 20
-"""Of one answer. Chosen: a page of 500 objects of a MiB each, or 100,000 pods of 5 kB in one piece."""
+"""Of one answer, as it comes and unpacked. Chosen: a page of 500 objects of a MiB each, or 100,000 pods of 5 kB in one
+piece."""
 
 
 class Status(msgspec.Struct, rename="camel", frozen=True):
@@ -54,11 +55,18 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 
 
 class AnswerTooLargeError(ClusterError):
-    """An answer larger than `ANSWER_BYTES`; whoever catches it names the server before these words."""
+    """An answer larger than `ANSWER_BYTES`; whoever catches it names the server before these words.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    compressed : whether it came compressed, and is as large only when unpacked.
+    """
+
+    def __init__(self, *, compressed: bool = False) -> None:
+        most = f"more than {ANSWER_BYTES >> 20} MiB, of which no more are read; is it one?"
+        advice = " (ask the server for the same without a proxy between: few bytes that unpack to as much are no list)"
         super().__init__(
-            f"sends an answer of more than {ANSWER_BYTES >> 20} MiB, of which no more are read; is it one?"
+            f"sends a compressed answer that unpacks to {most}{advice}" if compressed else f"sends an answer of {most}"
         )
 
 

@@ -111,7 +111,7 @@ PAGE_BYTES_AT_ONCE: Final = 4 * 1024 * 1024
 is far larger."""
 _PIECE_BYTES: Final = 256 * 1024
 """Of a larger one; chosen: some 3 ms."""
-_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError)
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError)
 """What a decoder raises of bytes that it can't read: a whole number of too many digits is a ValueError."""
 
 
@@ -121,11 +121,18 @@ class _Bare(msgspec.Struct):
     metadata: dict[str, Any] = {}
 
 
-def _without_nulls(value: Any) -> Any:
+def without_nulls(value: Any) -> Any:
+    """Return plain data without what is null in it: clients and custom resources may write ``labels: null`` for none.
+
+    Raises
+    ------
+    RecursionError
+        When it is nested too deep.
+    """
     if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
-        return [_without_nulls(item) for item in value if item is not None]
+        return [without_nulls(item) for item in value if item is not None]
     return value
 
 
@@ -219,7 +226,7 @@ class ObjectDecoder(Generic[T]):
             try:
                 page = self._page.decode(body)
                 return ListPage(page.items, [], page.metadata.resource_version, page.metadata.continue_)
-            except _UNREADABLE as error:
+            except UNREADABLE as error:
                 if type(error) is msgspec.DecodeError:
                     raise
         raw = self._raw_items(body)
@@ -252,7 +259,7 @@ class ObjectDecoder(Generic[T]):
         if self._most_bytes is None:
             try:
                 return self._object.decode(raw)
-            except _UNREADABLE:
+            except UNREADABLE:
                 pass
         return self._one(bytes(raw))
 
@@ -271,7 +278,7 @@ class ObjectDecoder(Generic[T]):
                 return self._odd_line(line)
             event = self._line.decode(line)
             return event.type, event.object
-        except _UNREADABLE:
+        except UNREADABLE:
             return self._odd_line(line)
 
     def _odd_line(self, line: bytes) -> tuple[ChangeKind, T] | Bookmark | WatchFailed | Malformed:
@@ -286,7 +293,7 @@ class ObjectDecoder(Generic[T]):
                 status = msgspec.json.decode(raw.object, type=Status)
                 code = 410 if status.reason in ("Expired", "Gone") else status.code or 0
                 return WatchFailed(code, status.message or status.reason or "the watch failed")
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             return Malformed(f"{error}: {line[:80]!r}")
         if raw.type not in ("ADDED", "MODIFIED", "DELETED"):
             return Malformed(f"unknown watch event type {raw.type[:80]!r}")
@@ -310,8 +317,8 @@ class ObjectDecoder(Generic[T]):
         if cut is not body:
             return _malformed(f"is nested deeper than {DEPTH} levels", cut)
         try:
-            return msgspec.convert(_without_nulls(msgspec.json.decode(body)), self._type)
-        except _UNREADABLE as error:
+            return msgspec.convert(without_nulls(msgspec.json.decode(body)), self._type)
+        except UNREADABLE as error:
             return _malformed(str(error), body)
 
 
@@ -325,7 +332,7 @@ def read_metadata(body: bytes) -> dict[str, Any]:
     """
     try:
         return msgspec.json.decode(shallow(body, _BARE_DEPTH), type=_Bare).metadata
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise ClusterError(f"the API server's answer is no object: {body[:80]!r}") from error
 
 
@@ -358,7 +365,7 @@ def _malformed(fault: str, body: bytes) -> Malformed:
     """Return what can be said of an object that can't be read."""
     try:
         metadata = msgspec.json.decode(body, type=_Bare).metadata
-    except _UNREADABLE:
+    except UNREADABLE:
         return Malformed(fault)
     key = (_text(metadata.get("namespace")), _text(metadata.get("name")))
     return Malformed(fault, key, _text(metadata.get("resourceVersion")), uid=_text(metadata.get("uid")))

@@ -9,12 +9,14 @@ Quantities and times stay as written (see `cotide_core.units` and `timestamps`).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import field
+from msgspec import Meta, field
 
-Quantity = str | int | float
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+"""No number of the API is larger (k8s.io/api has int32 and int64); one of 400 digits would be no float and no row."""
+Quantity = str | Int64 | float
 """As the API writes it; `cotide_core.units.resource_amount` reads it."""
 
 
@@ -40,10 +42,10 @@ class Metadata(ApiStruct, frozen=True):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    generation: int = 0
+    generation: Int64 = 0
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
-    deletion_grace_period_seconds: int | None = None
+    deletion_grace_period_seconds: Int64 | None = None
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     owner_references: tuple[OwnerReference, ...] = ()
@@ -64,8 +66,8 @@ class Present(ApiStruct, frozen=True):
 class ContainerPort(ApiStruct, frozen=True):
     """A port of a container; only host ports matter to a scheduler."""
 
-    container_port: int = 0
-    host_port: int = 0
+    container_port: Int64 = 0
+    host_port: Int64 = 0
     host_ip: str = field(default="", name="hostIP")
     protocol: str = "TCP"
 
@@ -105,7 +107,7 @@ class NodeSelector(ApiStruct, frozen=True):
 class PreferredNodeTerm(ApiStruct, frozen=True):
     """A soft node-affinity term."""
 
-    weight: int = 0
+    weight: Int64 = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
@@ -137,7 +139,7 @@ class PodAffinityTerm(ApiStruct, frozen=True):
 class WeightedPodAffinityTerm(ApiStruct, frozen=True):
     """A soft one."""
 
-    weight: int = 0
+    weight: Int64 = 0
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
 
@@ -163,7 +165,7 @@ class TolerationObject(ApiStruct, frozen=True):
     operator: str = "Equal"
     value: str = ""
     effect: str = ""
-    toleration_seconds: int | None = None
+    toleration_seconds: Int64 | None = None
 
 
 class SpreadConstraint(ApiStruct, frozen=True):
@@ -171,9 +173,9 @@ class SpreadConstraint(ApiStruct, frozen=True):
 
     topology_key: str = ""
     when_unsatisfiable: str = "DoNotSchedule"
-    max_skew: int = 1
+    max_skew: Int64 = 1
     label_selector: LabelSelector | None = None
-    min_domains: int | None = None
+    min_domains: Int64 | None = None
     node_affinity_policy: str = "Honor"
     node_taints_policy: str = "Ignore"
     match_label_keys: tuple[str, ...] = ()
@@ -245,13 +247,13 @@ class PodSpec(ApiStruct, frozen=True):
     resource_claims: tuple[PodResourceClaim, ...] = ()
     workload_ref: WorkloadReference | None = None
     scheduling_group: SchedulingGroup | None = None
-    priority: int | None = None
+    priority: Int64 | None = None
     priority_class_name: str = ""
     preemption_policy: str = ""
     restart_policy: str = "Always"
     host_network: bool = False
-    termination_grace_period_seconds: int | None = None
-    active_deadline_seconds: int | None = None
+    termination_grace_period_seconds: Int64 | None = None
+    active_deadline_seconds: Int64 | None = None
 
 
 class Condition(ApiStruct, frozen=True):
@@ -263,7 +265,7 @@ class Condition(ApiStruct, frozen=True):
     message: str = ""
     last_transition_time: str | None = None
     last_heartbeat_time: str | None = None
-    observed_generation: int | None = None
+    observed_generation: Int64 | None = None
 
 
 class RunningState(ApiStruct, frozen=True):
@@ -275,7 +277,7 @@ class RunningState(ApiStruct, frozen=True):
 class TerminatedState(ApiStruct, frozen=True):
     """``state.terminated`` of a container."""
 
-    exit_code: int = 0
+    exit_code: Int64 = 0
     reason: str = ""
     message: str = ""
     started_at: str | None = None
@@ -303,7 +305,7 @@ class ContainerStatus(ApiStruct, frozen=True):
     name: str = ""
     container_id: str = field(default="", name="containerID")
     ready: bool = False
-    restart_count: int = 0
+    restart_count: Int64 = 0
     state: ContainerState = ContainerState()
     last_state: ContainerState = ContainerState()
     resources: Resources | None = None
@@ -330,7 +332,7 @@ class PodStatus(ApiStruct, frozen=True):
     allocated_resources: dict[str, Quantity] = {}
     resize: str = ""
     """``Infeasible`` and the like, up to Kubernetes 1.32; since then a condition says it."""
-    observed_generation: int | None = None
+    observed_generation: Int64 | None = None
     """Of the spec that its kubelet has taken in; told from Kubernetes 1.34 on."""
 
 
@@ -363,7 +365,7 @@ class NodeImageObject(ApiStruct, frozen=True):
     """An image that a node has."""
 
     names: tuple[str, ...] = ()
-    size_bytes: int = 0
+    size_bytes: Int64 = 0
 
 
 class NodeStatus(ApiStruct, frozen=True):
@@ -387,7 +389,7 @@ class PriorityClassObject(ApiStruct, frozen=True):
     """A priority class."""
 
     metadata: Metadata
-    value: int = 0
+    value: Int64 = 0
     global_default: bool = False
     preemption_policy: str = ""
 
@@ -396,17 +398,17 @@ class DisruptionBudgetSpec(ApiStruct, frozen=True):
     """``spec`` of a PodDisruptionBudget."""
 
     selector: LabelSelector | None = None
-    min_available: int | str | None = None
-    max_unavailable: int | str | None = None
+    min_available: Int64 | str | None = None
+    max_unavailable: Int64 | str | None = None
 
 
 class DisruptionBudgetStatus(ApiStruct, frozen=True):
     """``status`` of a PodDisruptionBudget."""
 
-    disruptions_allowed: int = 0
-    current_healthy: int = 0
-    desired_healthy: int = 0
-    expected_pods: int = 0
+    disruptions_allowed: Int64 = 0
+    current_healthy: Int64 = 0
+    desired_healthy: Int64 = 0
+    expected_pods: Int64 = 0
 
 
 class PodDisruptionBudgetObject(ApiStruct, frozen=True):
@@ -566,7 +568,7 @@ class StorageCapacityObject(ApiStruct, frozen=True):
 class DriverAllocatable(ApiStruct, frozen=True):
     """``allocatable`` of a driver on a node."""
 
-    count: int | None = None
+    count: Int64 | None = None
 
 
 class NodeDriver(ApiStruct, frozen=True):
@@ -593,10 +595,10 @@ class LeaseSpec(ApiStruct, frozen=True):
     """``spec`` of a Lease."""
 
     holder_identity: str = ""
-    lease_duration_seconds: int = 0
+    lease_duration_seconds: Int64 = 0
     acquire_time: str | None = None
     renew_time: str | None = None
-    lease_transitions: int = 0
+    lease_transitions: Int64 = 0
 
 
 class LeaseObject(ApiStruct, frozen=True):

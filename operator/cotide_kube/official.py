@@ -27,6 +27,7 @@ from cotide_core.errors import ClusterError, InputError
 from cotide_kube.answers import ANSWER_BYTES, AnswerTooLargeError, ApiError, is_named, read_status
 from cotide_kube.connection_faults import why_unreachable
 from cotide_kube.credentials import NO_CLUSTER, SERVICE_ACCOUNT
+from cotide_kube.decoding import UNREADABLE
 from cotide_kube.kubeconfig import check_size, expanded, read
 
 READ_SECONDS: Final = 10.0
@@ -37,8 +38,6 @@ TRIES_MORE: Final = 3
 """Where a server closed the connection, or asks to be asked again (chosen: urllib3's own default)."""
 RETRY_AFTER_SECONDS: Final = 10
 """Longest pause that a server may ask for by ``Retry-After``; chosen as `READ_SECONDS`."""
-UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError)
-"""What a decoder raises of bytes that it can't read."""
 _PIECE_BYTES: Final = 1 << 20
 
 

@@ -9,11 +9,9 @@ of requests.
 from __future__ import annotations
 
 import asyncio
-import gzip
 import logging
 import random
 import ssl
-import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple
@@ -24,7 +22,8 @@ from yarl import URL
 
 from cotide_core.errors import ClusterError
 from cotide_core.limits import LINE_BYTES
-from cotide_kube.answers import ANSWER_BYTES, AnswerTooLargeError, ApiError, read_status, retry_after
+from cotide_kube.answer_bodies import counted, unpacked_body
+from cotide_kube.answers import AnswerTooLargeError, ApiError, read_status, retry_after
 from cotide_kube.backoff import Backoff
 from cotide_kube.connection_faults import why_unreachable
 from cotide_kube.credentials import Credentials
@@ -37,11 +36,8 @@ MAX_TRIES: Final = 5
 """First try included; chosen: with the default back-off a request gives up after about three seconds."""
 RETRY_AFTER_CAP_SECONDS: Final = 30.0
 """A server that asks for more than this is treated as if it had asked for this; chosen."""
-UNPACKED_AT_ONCE: Final = 64 * 1024 * 1024
-"""Most room that is made beforehand for what an answer says to unpack to; chosen: a page of pods of 32 kB."""
 UNENDED_BYTES: Final = 2 * LINE_BYTES
 """Of a line of a watch whose end has not come; one that has ended is measured by whoever decodes it (chosen)."""
-_GZIP: Final = 16 + zlib.MAX_WBITS
 _PASSING: Final = frozenset({500, 502, 503, 504})
 """Answers that a moment later may be different."""
 Fence = Callable[[], None]
@@ -173,7 +169,7 @@ class Transport:
                     server_hostname=self.credentials.server_name,
                     auto_decompress=False,
                 ) as response:
-                    answer, code = await _read(response), response.status
+                    answer, code = await unpacked_body(response), response.status
                     wait = retry_after(response.headers.get("Retry-After")) if code >= 400 else None
             except AnswerTooLargeError as error:
                 raise ClusterError(f"{self.credentials.described} {error} ({method} {path})") from error
@@ -228,6 +224,8 @@ class Transport:
                         raise ClusterError(f"watch {path}: a line goes on for more than {UNENDED_BYTES} bytes")
                     if whole := [line for line in lines if line]:
                         yield whole
+        except AnswerTooLargeError as error:
+            raise ClusterError(f"{self.credentials.described} {error} (watch {path})") from error
         except TimeoutError as error:
             raise ClusterError(f"watch {path}: nothing came for {silence_seconds:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
@@ -248,7 +246,7 @@ class Transport:
             if response.status < 300:
                 return response
             async with response:
-                body = await _body(response)
+                body = await counted(response.content)
             if response.status == 401 and not last:
                 self.credentials.token.forget()
                 continue
@@ -291,43 +289,3 @@ def _session(tls: ssl.SSLContext | None, limit: int) -> aiohttp.ClientSession:
     headers = {"User-Agent": "cotide", "Accept": JSON, "Accept-Encoding": "identity"}
     cookies = aiohttp.DummyCookieJar()
     return aiohttp.ClientSession(connector=connector, headers=headers, cookie_jar=cookies, request_class=_Request)
-
-
-async def _read(response: aiohttp.ClientResponse) -> bytes:
-    """Return the body, unpacked in a thread in one go: as it came, in pieces, it would hold up everything else."""
-    body = await _body(response)
-    if response.headers.get("Content-Encoding", "identity") == "identity":
-        return body
-    try:
-        return await asyncio.to_thread(_unpacked, body)
-    except (OSError, EOFError, zlib.error) as error:
-        raise aiohttp.ClientPayloadError(f"its answer can't be unpacked: {error}") from error
-
-
-async def _body(response: aiohttp.ClientResponse) -> bytes:
-    """Return the body as it came.
-
-    Raises
-    ------
-    AnswerTooLargeError
-        When it is larger than `ANSWER_BYTES`; no more of it is read.
-    """
-    size = response.content_length
-    if size is not None and size <= ANSWER_BYTES:
-        return await response.read()
-    read = 0 if size is None else size
-    pieces: list[bytes] = []
-    while read <= ANSWER_BYTES:
-        if not (piece := await response.content.readany()):
-            return b"".join(pieces)
-        pieces.append(piece)
-        read += len(piece)
-    raise AnswerTooLargeError
-
-
-def _unpacked(body: bytes) -> bytes:
-    """Return what gzip packed, in room of the size that it tells last: room that grows took twice the time."""
-    size = int.from_bytes(body[-4:], "little")
-    whole = zlib.decompress(body, _GZIP, min(size, UNPACKED_AT_ONCE))
-    # Of several parts in a row, which a proxy may make, that was the first.
-    return whole if len(whole) == size else gzip.decompress(body)

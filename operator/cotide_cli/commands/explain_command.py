@@ -48,6 +48,8 @@ def command(
             raise InputError(f"{given[:NAME_CHARACTERS]!r} is no name that an object can have", field=field)
     reader = Reader(kubeconfig, context)
     explanation = (reader.pod if kind == "pod" else reader.job)(namespace or reader.namespace, name)
+    for warning in reader.warnings:
+        click.echo(f"cotide: {warning}", err=True)
     if output != "table":
         click.echo(as_text(explanation.data, output))
     else:

@@ -11,14 +11,16 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from typing import Any, Final
 
 from cotide_cli.profile.plan import BatchJob
 from cotide_core.classes import CLASS_LABEL, WorkloadClass
-from cotide_core.errors import ClusterError
+from cotide_core.errors import ClusterError, InputError
 from cotide_kube.answers import ApiError
+from cotide_kube.objects import PodObject
 from cotide_kube.official import WRITE_SECONDS, ask, connect, list_in, object_in
+from cotide_kube.plain_objects import all_checked
+from cotide_kube.timestamps import parse_timestamp
 from cotide_predictors.profiling.design import Mix
 
 CAMPAIGN: Final = "cotide.dev/profile"
@@ -103,16 +105,17 @@ class ClusterMachine:
             self._clear()
 
     def pods_of_node(self) -> list[dict[str, Any]]:
-        """Return what runs on the node, as the API has it."""
+        """Return what runs on the node, as the API has it; an odd pod is an error: it may be batch, of any type."""
         selector = f"spec.nodeName={self._node}"
-        return list_in(ask(self._core.list_pod_for_all_namespaces, field_selector=selector))[0]
+        found = list_in(ask(self._core.list_pod_for_all_namespaces, field_selector=selector))[0]
+        return all_checked(found, PodObject, "pod")
 
     def _keep(self, wanted: Sequence[BatchJob], found: PodMix, stop: threading.Event, there: threading.Event) -> None:
         """Make pods, and make them again when they ended, in a thread of its own, until told to stop."""
         try:
             names = [self._make(job) for job in wanted]
             while not stop.is_set():
-                own = {one["metadata"]["name"]: one for one in self._own_pods()}
+                own = {one["metadata"]["name"]: one for one in all_checked(self._own_pods(), PodObject, "pod")}
                 for index, job in enumerate(wanted):
                     pod = own.get(names[index])
                     phase = "" if pod is None else pod.get("status", {}).get("phase", "")
@@ -193,9 +196,12 @@ def _lasted(pod: Mapping[str, Any]) -> float | None:
     for status in pod.get("status", {}).get("containerStatuses") or []:
         ended = (status.get("state") or {}).get("terminated") or {}
         if ended.get("startedAt") and ended.get("finishedAt"):
-            begin, end = (datetime.fromisoformat(ended[key]) for key in ("startedAt", "finishedAt"))
+            try:
+                begin, end = (parse_timestamp(ended[key]) for key in ("startedAt", "finishedAt"))
+            except InputError:
+                continue
             # Whole seconds in a cluster: a job that ends within one says nothing.
-            return (end - begin).total_seconds() or None
+            return (end - begin) or None
     return None
 
 

@@ -148,6 +148,8 @@ async def _run(
 ) -> _Found:
     from cotide_kube.client import ANSWER_SECONDS, KubeClient
     from cotide_kube.credentials import load_credentials
+    from cotide_kube.objects import NodeObject, PodObject
+    from cotide_kube.plain_objects import all_checked, those_checked
     from cotide_operator.provisioning.advice import Underway, advise, machine_types
     from cotide_operator.provisioning.carrying import BookStore
     from cotide_operator.provisioning.cluster_view import view_of, without_hopeless
@@ -155,6 +157,10 @@ async def _run(
     credentials = load_credentials(kubeconfig, context)
     async with KubeClient(credentials, timeout_seconds=ANSWER_SECONDS, asks_silence_again=False) as client:
         nodes, pods = await asyncio.gather(client.list("/api/v1/nodes"), client.list("/api/v1/pods"))
+        nodes, odd = those_checked(nodes, NodeObject, "node")  # one that is left out is left alone
+        for warning in odd:
+            click.echo(f"cotide: {warning}", err=True)
+        pods = all_checked(pods, PodObject, "pod")  # without one that is odd its node might look empty, and go
         now = time.time()
         kinds = [kind.name for kind in settings.machine_types]
         where = namespace or credentials.namespace

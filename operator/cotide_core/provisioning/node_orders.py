@@ -102,6 +102,13 @@ class NodeOrder:
     accepted: bool = False
 
 
+class Lowering(NamedTuple):
+    """Replicas that were asked for, against the version that was read: with another version it is too late."""
+
+    replicas: int
+    version: str
+
+
 @dataclass(frozen=True, slots=True)
 class OrderBook:
     """All that must outlive a restart.
@@ -113,6 +120,7 @@ class OrderBook:
     draining : names of nodes that we cordoned to stop them.
     opening : names of nodes that we cordoned and that are to take pods again: asked for until it is done, since a
         process that ends before it would leave the cordon for ever.
+    lowering : by API path of whose machines replicas make, what is asked for and not told of yet.
     stopping : draining ones whose machine was told to go: it may be off at any moment, so that they are not taken back.
     """
 
@@ -122,6 +130,7 @@ class OrderBook:
     draining: tuple[str, ...] = ()
     opening: tuple[str, ...] = ()
     stopping: tuple[str, ...] = ()
+    lowering: tuple[tuple[str, Lowering], ...] = ()
 
     def going(self, nodes: Iterable[str]) -> OrderBook:
         """Return the book with these nodes told to go; written down before they are."""
@@ -226,7 +235,8 @@ class OrderBook:
         """Return it as plain values, for a file or a ConfigMap."""
         orders = [[one.id, one.kind, one.since, one.stage.value, one.accepted] for one in self.orders]
         cordons = {"draining": list(self.draining), "opening": list(self.opening), "stopping": list(self.stopping)}
-        return {"name": self.name, "issued": self.issued, "orders": orders, **cordons}
+        lowering = {"lowering": {path: list(asked) for path, asked in self.lowering}} if self.lowering else {}
+        return {"name": self.name, "issued": self.issued, "orders": orders, **cordons, **lowering}
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> OrderBook:
@@ -243,9 +253,13 @@ class OrderBook:
                 for name, kind, since, stage, accepted in data["orders"]
             )
             named = (data["draining"], data.get("opening", ()), data.get("stopping", ()))
-            cordons = (tuple(map(str, names)) for names in named)
-            return cls(str(data["name"]), int(data["issued"]), orders, *cordons)
-        except (KeyError, TypeError, ValueError) as error:
+            draining, opening, stopping = (tuple(map(str, names)) for names in named)
+            lowering = tuple(
+                (str(path), Lowering(int(replicas), str(version)))
+                for path, (replicas, version) in data.get("lowering", {}).items()
+            )
+            return cls(str(data["name"]), int(data["issued"]), orders, draining, opening, stopping, lowering)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"the book of node orders can't be read: {error}", field="orders") from error
 
 

@@ -19,8 +19,10 @@ import msgspec
 
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
+from cotide_kube.decoding import UNREADABLE
 from cotide_kube.objects import ApiStruct, NodeObject, PodObject
-from cotide_kube.official import UNREADABLE, WRITE_SECONDS, ask, connect
+from cotide_kube.official import WRITE_SECONDS, ask, connect
+from cotide_kube.plain_objects import OddObjectError, typed
 from cotide_operator.apis.names import GROUP
 from cotide_operator.cache.object_cache import KINDS, OLDER_PATHS, OPTIONAL_KINDS, PATHS, TYPES, Kind, ObjectCache
 from cotide_operator.consolidation.carrier import ENDED, MARK, NodeNow, PodNow, pod_now
@@ -51,13 +53,26 @@ def decoded(raw: bytes | msgspec.Raw, kind: type[T], what: str) -> T:
 
     Raises
     ------
+    OddObjectError
+        When a field of it is not what its kind has.
     ClusterError
         When it is none: a load balancer's page with status 200, for example.
     """
     try:
-        return msgspec.json.decode(raw, type=kind)
+        try:
+            return msgspec.json.decode(raw, type=kind)
+        except msgspec.ValidationError:  # perhaps over a null only
+            found = msgspec.json.decode(raw)
     except UNREADABLE as error:
         raise ClusterError(f"the answer about {what} is not what an API server sends: {error}") from error
+    return typed(found, kind, what)
+
+
+def _with_name(found: Any, kind: Kind) -> Any:
+    """Return an object of a list, which has a name."""
+    if not found.metadata.name:
+        raise ClusterError(f"the answer about {kind} is not what an API server sends: one has no name")
+    return found
 
 
 def _first_served(custom: Any, paths: Sequence[str], **pages: Any) -> Any:
@@ -131,20 +146,27 @@ class OfficialClient:
             if kind not in self._lists:
                 continue  # claims and volumes: pods that have any stay where they are, whatever these say
             try:
-                for one in self._listed(kind, TYPES[kind]):
-                    cache.apply(kind, "ADDED", one)
+                for raw in self._pages(kind):
+                    self._take(cache, kind, raw, warnings)
             except ClusterError as error:
                 if kind in ("pods", "nodes"):
                     raise
                 warnings.append(f"{kind} are left out: {error}")
         return cache, warnings
 
+    def _take(self, cache: ObjectCache, kind: Kind, raw: msgspec.Raw, warnings: list[str]) -> None:
+        """Take in one object; one that is odd is left out, but for pods and nodes: a node without them looks empty."""
+        try:
+            one = _with_name(decoded(raw, TYPES[kind], kind), kind)
+        except OddObjectError as error:
+            if kind in ("pods", "nodes"):
+                raise
+            warnings.append(f"left out: {error}")
+            return
+        cache.apply(kind, "ADDED", one)
+
     def _listed(self, kind: Kind, type_of_one: type[T]) -> list[T]:
-        found = [decoded(raw, type_of_one, kind) for raw in self._pages(kind)]
-        named: Iterable[Any] = found
-        if not all(one.metadata.name for one in named):
-            raise ClusterError(f"the answer about {kind} is not what an API server sends: one has no name")
-        return found
+        return [_with_name(decoded(raw, type_of_one, kind), kind) for raw in self._pages(kind)]
 
     def _pages(self, kind: Kind) -> list[msgspec.Raw]:
         found: list[msgspec.Raw] = []

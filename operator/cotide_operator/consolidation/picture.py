@@ -7,10 +7,11 @@ translation, the constraints of pods that run are kept: they hold again when suc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -19,6 +20,7 @@ from cotide_core.config import SchedulerConfig
 from cotide_core.consolidation.removal.stays import Constraints, MoveRules, PodFacts
 from cotide_core.errors import InputError
 from cotide_core.events import NamespaceUpserted, Node, NodeUpserted, Pod, PodUpserted, WorkloadUpserted
+from cotide_core.limits import SECONDS_MOST
 from cotide_core.recording.ledger import Ledger
 from cotide_core.state.cluster_state import ClusterState
 from cotide_kube.objects import PodDisruptionBudgetObject, PodObject
@@ -29,6 +31,8 @@ from cotide_operator.translation.eviction_annotations import SAFE_TO_EVICT_ANNOT
 from cotide_operator.translation.namespace_limits import translate_namespace
 from cotide_operator.translation.pod_times import PodTimes
 from cotide_operator.translation.pods_and_nodes import ownership_of, translate_node, translate_pod, translate_workload
+
+T = TypeVar("T")
 
 SPREAD: Final = 2.0
 """p90 over p50 of a run time where only an estimate is known, as the engine's own heuristic has it."""
@@ -67,27 +71,38 @@ def picture_of(cache: ObjectCache, now: float, known: Mapping[str, Pod] = Mappin
     now : epoch seconds, or those of the operator's clock.
     known : pods as the engine was told of them, by key: their times are better than those of the API, which are cut to
         seconds.
+
+    What can't be translated is left out with a warning; with a pod its node, too.
     """
     state = ClusterState()
     warnings: list[str] = []
-    for workload in cache.workloads.values():
-        state.apply(WorkloadUpserted(translate_workload(workload)))
-    for namespace in cache.namespaces.values():
-        labelled = translate_namespace(namespace, labels=True)
+    for key, workload in cache.workloads.items():
+        found = _read(f"Workload {key}", partial(translate_workload, workload), warnings)
+        if found is not None:
+            state.apply(WorkloadUpserted(found))
+    for name, namespace in cache.namespaces.items():
+        labelled = _read(f"namespace {name}", partial(translate_namespace, namespace, labels=True), warnings)
         if labelled is not None:
             state.apply(NamespaceUpserted(labelled))
+    pods = {key: _read(f"pod {key}", partial(_translated, pod, cache), warnings) for key, pod in cache.pods.items()}
+    # Without a pod that is there a node might look empty, and be freed.
+    holds = {cache.pods[key].spec.node_name: key for key, pod in pods.items() if pod is None}
     for name, node in cache.nodes.items():
-        try:
-            state.apply(NodeUpserted(translate_node(node)))
-        except InputError as error:
-            warnings.append(f"node {name} is left out: {error}")
+        if name in holds:
+            warnings.append(f"node {name} is left out: pod {holds[name]} on it can't be read")
+            continue
+        offered = _read(f"node {name}", partial(translate_node, node), warnings)
+        if offered is not None:
+            state.apply(NodeUpserted(offered))
     facts: dict[str, PodFacts] = {}
     owners: dict[str, str] = {}
     by_namespace: dict[str, list[PodDisruptionBudgetObject]] = {}
     for budget in cache.poddisruptionbudgets.values():
         by_namespace.setdefault(budget.metadata.namespace, []).append(budget)
     for key, pod in cache.pods.items():
-        translated = _translated(pod, cache)
+        translated = pods[key]
+        if translated is None:
+            continue
         as_known = known.get(key)
         if as_known is not None and as_known.uid == translated.uid:
             translated = translated._replace(
@@ -101,6 +116,16 @@ def picture_of(cache: ObjectCache, now: float, known: Mapping[str, Pod] = Mappin
         facts[key] = _facts(pod, translated, cache, tuple(key_of(one.metadata) for one in covering), now)
     budgets = {key: budget.status.disruptions_allowed for key, budget in cache.poddisruptionbudgets.items()}
     return Picture(state, now, facts, budgets, owners, tuple(warnings))
+
+
+def _read(what: str, translate: Callable[[], T | None], warnings: list[str]) -> T | None:
+    """Return what an object is translated to; None, and a warning, where it can't be: it spoils itself only."""
+    try:
+        return translate()
+    except Exception as error:  # noqa: BLE001 - one object that trips us must not end the plan for all others
+        why = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error!s:.200}"
+        warnings.append(f"{what} is left out: {why}")
+        return None
 
 
 def _translated(pod: PodObject, cache: ObjectCache) -> Pod:
@@ -135,7 +160,7 @@ def _remaining(pod: Pod, cache: ObjectCache, now: float) -> tuple[float, float]:
     job = cache.jobs.get(pod.job) if pod.job is not None else None
     predicted: Any = job.status.get("predictedSeconds") if job is not None else None
     lone: tuple[float, float] | None = None
-    if isinstance(predicted, dict) and all(isinstance(predicted.get(one), int | float) for one in ("p50", "p90")):
+    if isinstance(predicted, dict) and all(_is_time(predicted.get(one)) for one in ("p50", "p90")):
         lone = float(predicted["p50"]), float(predicted["p90"])
     elif pod.requested_seconds is not None:
         lone = pod.requested_seconds, SPREAD * pod.requested_seconds
@@ -143,6 +168,10 @@ def _remaining(pod: Pod, cache: ObjectCache, now: float) -> tuple[float, float]:
         return float("inf"), float("inf")
     ran = 0.0 if pod.started_seconds is None else max(0.0, now - pod.started_seconds)
     return max(0.0, lone[0] - ran), max(0.0, lone[1] - ran)
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and abs(value) <= SECONDS_MOST
 
 
 def _seconds(text: str | None) -> float | None:

@@ -3,7 +3,7 @@
 Called by `kopf_handlers` when kopf logs in, in kopf's own loop. kopf decodes with Python's json, whose recursion ends
 at a thousand levels where an API server takes ten thousand: one such object would end kopf. What is nested deeper than
 `limits.DEPTH` becomes null on its way to kopf; the reflector hands the whole object to the quarantine. Invariant:
-whatever the API server sends, what kopf reads is JSON of bounded depth.
+whatever the API server sends, what kopf reads is JSON of bounded depth and size.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from typing import Any, Final
 import aiohttp
 import kopf
 
+from cotide_core.errors import ClusterError
 from cotide_core.limits import DEPTH
+from cotide_kube.answer_bodies import counted
+from cotide_kube.answers import AnswerTooLargeError
 from cotide_kube.credentials import Credentials
 from cotide_kube.decoding import shallow
 
@@ -24,13 +27,31 @@ _IN_A_LIST: Final = DEPTH + 2
 
 
 class _ShallowStream:
-    """A response's content whose lines are cut; all else is the content's own."""
+    """A response's content whose lines are cut, and which is bounded as a whole; all else is the content's own.
 
-    def __init__(self, content: aiohttp.StreamReader) -> None:
-        self._content = content
+    Parameters
+    ----------
+    asked : method and URL of the request.
+    """
+
+    def __init__(self, content: aiohttp.StreamReader, asked: str) -> None:
+        self._content, self._asked = content, asked
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._content, name)
+
+    async def read(self) -> bytes:
+        """Return all of it.
+
+        Raises
+        ------
+        ClusterError
+            When it is larger than an answer may be; kopf's own session lets the server compress what it sends.
+        """
+        try:
+            return await counted(self._content)
+        except AnswerTooLargeError as error:
+            raise ClusterError(f"the API server {error} ({self._asked})") from error
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
         """Yield whole lines."""
@@ -55,7 +76,7 @@ class _ShallowResponse(aiohttp.ClientResponse):
     async def start(self, connection: Any) -> aiohttp.ClientResponse:
         """Begin to read, and cut what is streamed."""
         await super().start(connection)
-        self.content = _ShallowStream(self.content)  # type: ignore[assignment]  # behaves as one
+        self.content = _ShallowStream(self.content, f"{self.method} {self.url}")  # type: ignore[assignment]  # behaves as one
         return self
 
 

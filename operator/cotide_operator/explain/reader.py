@@ -1,20 +1,26 @@
 """Reads from the API server what an explanation needs, with the official client, and nothing else.
 
 Called by ``cotide explain``; gives what it read to `explain`. Invariant: only GETs; what may not be read or is not
-there beside the object asked for is left out of the explanation, never a reason to fail.
+there beside the object asked for is left out of the explanation, never a reason to fail; what is odd is left out with a
+warning, and of the object itself the fields that are odd, which the explanation says. All that is given on has passed
+`cotide_kube.plain_objects`.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
+from cotide_kube.objects import ApiStruct, Metadata, NamespaceObject, NodeObject, PodObject, PriorityClassObject
 from cotide_kube.official import ask, connect, list_in, namespace_of, object_in
+from cotide_kube.plain_objects import OddObjectError, checked, those_checked, without_odd
 from cotide_operator.apis.names import GROUP, JOB_LABEL, VERSION
 from cotide_operator.apis.types import API_VERSION, WORKLOAD_LABEL, LabelSelector
+from cotide_operator.cache.object_cache import CustomObject
 from cotide_operator.explain.class_rule import ClassContext
 from cotide_operator.explain.explanation import Explanation, explain_job, explain_pod, telling_node
 from cotide_operator.explain.reclaimed import reclaimed_requests
@@ -27,8 +33,30 @@ PAGE: Final = 500
 """Objects of one answer (chosen: kubectl's)."""
 
 
+class _Involved(ApiStruct, frozen=True):
+    name: str = ""
+    uid: str = ""
+
+
+class EventObject(ApiStruct, frozen=True):
+    """An event, as far as it is told."""
+
+    metadata: Metadata
+    involved_object: _Involved = _Involved()
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    count: int = 0
+    last_timestamp: str = ""
+    event_time: str = ""
+
+
 class Reader:
     """One connection, by a kubeconfig or from inside a cluster.
+
+    Attributes
+    ----------
+    warnings : one sentence for each object that was left out since it is odd.
 
     Raises
     ------
@@ -41,30 +69,37 @@ class Reader:
 
         api = connect(kubeconfig, context)
         self.namespace = namespace_of(kubeconfig, context)
+        self.warnings: list[str] = []
         self._core: Any = client.CoreV1Api(api)
         self._priorities: Any = client.SchedulingV1Api(api)
         self._custom: Any = client.CustomObjectsApi(api)
 
     def pod(self, namespace: str, name: str) -> Explanation:
         """Explain one pod; raises `ClusterError` when there is none of that name."""
-        pod = _must_have(f"pod {namespace}/{name}", self._core.read_namespaced_pod, name, namespace)
+        pod, odd = _must_have(f"pod {namespace}/{name}", PodObject, self._core.read_namespaced_pod, name, namespace)
         named = (pod.get("spec") or {}).get("priorityClassName")
         node, beside = self._node(pod)
         context = ClassContext(
             owner=self._owner(pod),
-            namespace=_may_have(self._core.read_namespace, namespace),
-            priority_class=_may_have(self._priorities.read_priority_class, named) if named else None,
+            namespace=self._may_have("namespace", NamespaceObject, self._core.read_namespace, namespace),
+            priority_class=self._may_have(
+                "priorityclass", PriorityClassObject, self._priorities.read_priority_class, named
+            )
+            if named
+            else None,
             events=self._events(namespace, [pod]),
             node=node,
             beside=beside,
         )
-        return explain_pod(pod, context, time.time())
+        return _with_odd(explain_pod(pod, context, time.time()), odd)
 
     def job(self, namespace: str, name: str) -> Explanation:
         """Explain one Job of ours; raises `ClusterError` when there is none of that name."""
         what = f"jobs.cotide.dev {namespace}/{name}"
-        job = _must_have(what, self._custom.get_namespaced_custom_object, GROUP, VERSION, namespace, "jobs", name)
-        labelled = _list(self._core.list_namespaced_pod, namespace, label_selector=f"{JOB_LABEL}={name}")
+        one = self._custom.get_namespaced_custom_object
+        job, odd = _must_have(what, CustomObject, one, GROUP, VERSION, namespace, "jobs", name)
+        ours = f"{JOB_LABEL}={name}"
+        labelled = self._list("pod", PodObject, self._core.list_namespaced_pod, namespace, label_selector=ours)
         pods = [
             pod
             for pod in labelled
@@ -72,10 +107,11 @@ class Reader:
         ]
         # Waiting and running pods first: they are what the question is about.
         pods.sort(key=lambda pod: ((pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"), _age(pod)))
-        return explain_job(job, pods, self._events(namespace, [job, *pods]), time.time())
+        return _with_odd(explain_job(job, pods, self._events(namespace, [job, *pods]), time.time()), odd)
 
     def _ours(self, namespace: str, plural: str, name: str) -> Object | None:
-        return _may_have(self._custom.get_namespaced_custom_object, GROUP, VERSION, namespace, plural, name)
+        call = self._custom.get_namespaced_custom_object
+        return self._may_have(f"{plural}.cotide.dev", CustomObject, call, GROUP, VERSION, namespace, plural, name)
 
     def _owner(self, pod: Object) -> Object | None:
         """Return the Job or Workload of ours that owns or selects a pod."""
@@ -83,7 +119,7 @@ class Reader:
         namespace = metadata["namespace"]
         for owner in metadata.get("ownerReferences") or ():
             if owner.get("controller") and owner.get("apiVersion") == API_VERSION and owner.get("kind") in _OURS:
-                return self._ours(namespace, _OURS[owner["kind"]], owner["name"])
+                return self._ours(namespace, _OURS[owner["kind"]], owner.get("name", ""))
         adopted_by = (metadata.get("labels") or {}).get(WORKLOAD_LABEL)
         if adopted_by is None:
             return None
@@ -102,9 +138,10 @@ class Reader:
         name = telling_node(pod) if any(reclaimed_requests(pod)) else None
         if name is None:
             return None, None
-        node = _may_have(self._core.read_node, name)
+        node = self._may_have("node", NodeObject, self._core.read_node, name)
+        there = f"spec.nodeName={name}"
         try:
-            return node, _list(self._core.list_pod_for_all_namespaces, field_selector=f"spec.nodeName={name}")
+            return node, self._list("pod", PodObject, self._core.list_pod_for_all_namespaces, field_selector=there)
         except ApiError as error:
             if error.status in _OPTIONAL:
                 return node, None
@@ -116,50 +153,59 @@ class Reader:
         if len(objects) == 1:
             fields["field_selector"] = f"involvedObject.uid={objects[0]['metadata']['uid']}"
         try:
-            events = _list(self._core.list_namespaced_event, namespace, **fields)
+            events = self._list("event", EventObject, self._core.list_namespaced_event, namespace, **fields)
         except ApiError as error:
             if error.status in _OPTIONAL:
                 return []
             raise
-        uids = {item["metadata"]["uid"] for item in objects}
+        uids = {item["metadata"].get("uid") for item in objects}
         return [event for event in events if (event.get("involvedObject") or {}).get("uid") in uids]
+
+    def _may_have(self, what: str, kind: type[Any], call: Callable[..., Any], *args: str) -> Object | None:
+        try:
+            return checked(object_in(ask(call, *args)), kind, what)
+        except ApiError as error:
+            if error.status in _OPTIONAL:
+                return None
+            raise
+        except OddObjectError as error:
+            self.warnings.append(f"left out: {error}")
+            return None
+
+    def _list(self, what: str, kind: type[Any], call: Callable[..., Any], *args: Any, **how: Any) -> list[Object]:
+        """Return all objects of a list, page by page."""
+        found: list[Object] = []
+        after = ""
+        while True:
+            pages: Object = {**how, "limit": PAGE, **({"_continue": after} if after else {})}
+            items, following = list_in(ask(call, *args, **pages))
+            good, odd = those_checked(items, kind, what)
+            found += good
+            self.warnings += odd
+            if not following:
+                return found
+            if following == after:
+                raise ClusterError("the API server goes on and on with the same page of a list; is it one?")
+            after = following
 
 
 def _age(pod: Object) -> tuple[str, str]:
     return pod["metadata"].get("creationTimestamp", ""), pod["metadata"]["name"]
 
 
-def _must_have(what: str, call: Callable[..., Any], *args: str) -> Object:
+def _with_odd(explanation: Explanation, odd: Sequence[str]) -> Explanation:
+    """Return an explanation that says what of its object was not read."""
+    return replace(explanation, facts=(*explanation.facts, *(("Not read", why) for why in odd)))
+
+
+def _must_have(what: str, kind: type[Any], call: Callable[..., Any], *args: str) -> tuple[Object, list[str]]:
+    """Return an object without what is odd in it, and a sentence for each such field."""
     try:
-        found = object_in(ask(call, *args))
+        found, odd = without_odd(object_in(ask(call, *args)), kind, what.partition(" ")[0])
     except ApiError as error:
         if error.status != 404:
             raise
         raise ClusterError(f"there is no {what} (is the name right, and the namespace?)") from error
-    if not isinstance(metadata := found.get("metadata"), dict) or "uid" not in metadata or "namespace" not in metadata:
+    if not all(found["metadata"].get(part) for part in ("uid", "namespace", "name")):
         raise ClusterError(f"the answer about {what} is not what an API server sends; is it one?")
-    return found
-
-
-def _may_have(call: Callable[..., Any], *args: str) -> Object | None:
-    try:
-        return object_in(ask(call, *args))
-    except ApiError as error:
-        if error.status in _OPTIONAL:
-            return None
-        raise
-
-
-def _list(call: Callable[..., Any], *args: str, **how: Any) -> list[Object]:
-    """Return all objects of a list, page by page."""
-    found: list[Object] = []
-    after = ""
-    while True:
-        pages: Object = {**how, "limit": PAGE, **({"_continue": after} if after else {})}
-        items, following = list_in(ask(call, *args, **pages))
-        found += items
-        if not following:
-            return found
-        if following == after:
-            raise ClusterError("the API server goes on and on with the same page of a list; is it one?")
-        after = following
+    return found, odd

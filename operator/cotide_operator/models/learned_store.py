@@ -221,7 +221,7 @@ class ConfigMapStore:
         data = found.get("binaryData") or {}
         try:
             return {file: _unpack(base64.b64decode(text, validate=True)) for file, text in data.items()}
-        except (binascii.Error, zlib.error, ValueError, TypeError) as error:
+        except (binascii.Error, zlib.error, ValueError, TypeError, AttributeError) as error:
             raise ModelError(f"ConfigMap {self._namespace}/{name} does not hold what we wrote: {error}") from error
 
     async def save(self, part: str, learner: str, files: Mapping[str, bytes]) -> None:

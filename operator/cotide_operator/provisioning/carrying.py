@@ -18,6 +18,8 @@ from cotide_core.errors import ClusterError, InputError
 from cotide_core.provisioning.node_orders import Action, Answer, NodeInstruction, NodeView, OrderBook
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
+from cotide_kube.objects import PodObject
+from cotide_kube.plain_objects import OddObjectError, checked
 from cotide_operator.apis.names import CONSOLIDATION_MARK
 from cotide_operator.provisioning.actuators import NodeActuator
 from cotide_operator.provisioning.cluster_view import needs_node
@@ -59,7 +61,7 @@ class BookStore:
             return OrderBook(f"{OrderBook().name}-{self._mark()}")
         try:
             return OrderBook.from_data(orjson.loads((self._stored.get("data") or {})[KEY]))
-        except (KeyError, ValueError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"ConfigMap {CONFIG_MAP} holds no book of node orders: {error}", field=KEY) from error
 
     async def save(self, book: OrderBook) -> None:
@@ -162,4 +164,12 @@ async def _still_empty(client: KubeClient, node: str) -> bool:
     if not found or not (found[0].get("spec") or {}).get("unschedulable"):
         return False
     pods = await client.list("/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"})
-    return not any(map(needs_node, pods))
+    return not any(map(_holds, pods))
+
+
+def _holds(pod: Any) -> bool:
+    """Whether a pod needs its node; one that is odd may, and nobody can tell."""
+    try:
+        return needs_node(checked(pod, PodObject, "pod"))
+    except OddObjectError:
+        return True

@@ -5,26 +5,36 @@ MachineSet that is scaled down deletes Machines with the annotation ``cluster.x-
 its delete policy (https://cluster-api.sigs.k8s.io/reference/api/labels-and-annotations). So the Machine of the node is
 marked, and at a later look, when the mark must have been seen, the replicas are lowered by the number of marks::
 
-    node is free --> Machine marked --(later look: all is at rest)--> replicas lowered --> Cluster API deletes it
+    node is free --> Machine marked --(later look: all is at rest)--> written into the book --> replicas lowered
+                                                 Cluster API deletes it <-- told, and struck out of the book <--'
 
 Invariants: replicas are lowered only while there are as many Machines as replicas, by as many as are marked by us; what
 is written names the version that was read. So an answer that is lost, a restart or a second operator lowers nothing
-twice. A mark of ours on a Machine whose node is wanted again is taken off; while somebody else's mark is there, nothing
-is lowered, since his Machine might go in place of ours or beside it. Nor is it while Machines are of several
-MachineSets, as in a roll-out: a mark counts within its set only, and the oldest set is lowered first.
+twice. What is lowered stands in the book of orders before it is, and until it is told, wherever that can be written:
+where the answer is lost it is told at the look that shows it, by the next operator, too, and once; twice only where a
+leader ends, or loses the API server, between telling and striking it out. A mark of ours on a Machine whose node is
+wanted again is taken off; while somebody else's mark is there, nothing is lowered, since his Machine might go in place
+of ours or beside it. Nor is it while Machines are of several MachineSets, as in a roll-out: a mark counts within its
+set only, and the oldest set is lowered first.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple, Protocol
 
 from cotide_core.errors import ClusterError, InputError
-from cotide_kube.answers import ApiError
+from cotide_core.provisioning.node_orders import Lowering, OrderBook
+from cotide_kube.answers import ApiError, is_named
+from cotide_kube.objects import ApiStruct, Metadata
+from cotide_kube.plain_objects import all_checked, checked
 from cotide_operator.config.provisioning_settings import MACHINE_DEPLOYMENT
 from cotide_operator.provisioning.actuators import ScaleSubresource, is_unanswered
+
+_LOG = logging.getLogger(__name__)
 
 DELETE: Final = "cluster.x-k8s.io/delete-machine"
 OURS: Final = "cotide"
@@ -37,6 +47,21 @@ OF_SET: Final = "cluster.x-k8s.io/set-name"
 """Labels of a Machine."""
 
 
+class _Counts(ApiStruct, frozen=True):
+    replicas: int = 0
+    observed_generation: int = 0
+
+
+class _DeploymentObject(ApiStruct, frozen=True):
+    metadata: Metadata
+    spec: _Counts = _Counts()
+    status: _Counts = _Counts()
+
+
+class _MachineObject(ApiStruct, frozen=True):
+    metadata: Metadata
+
+
 @dataclass(frozen=True, slots=True)
 class Removal:
     """What came of one look at one type.
@@ -44,8 +69,9 @@ class Removal:
     Attributes
     ----------
     leaving : nodes whose Machines are being deleted, or are gone.
-    lowered : replicas from now on, where they were lowered in this look, or in one before that got no answer.
-    marked : nodes whose Machines were marked in this look.
+    lowered : replicas from now on, where they were lowered in this look, or before without an answer: by whoever led
+        then. Whoever tells it calls `MachineRemoval.announced`.
+    marked : nodes whose Machines were marked in this step.
     strange : Machines of other MachineDeployments, which are left alone.
     is_clean : whether no Machine has a mark of ours that is of no use any more.
     refused : why no Machine is taken away, since another one might go; empty where nothing is in the way.
@@ -79,13 +105,52 @@ def machine_of(node: Mapping[str, Any], path: str) -> str:
     return str(machine)
 
 
-class MachineRemoval:
-    """Removes Machines, through the official client in a thread."""
+class BookKeeping(Protocol):
+    """Where the book is: `carrying.BookStore`."""
 
-    def __init__(self, scales: ScaleSubresource) -> None:
-        self._scales = scales
-        self._unanswered: dict[str, int] = {}
-        """By path, replicas that were lowered without an answer: whether they were is seen at the next look."""
+    async def load(self) -> OrderBook:
+        """Return the book."""
+        ...
+
+    async def save(self, book: OrderBook) -> None:
+        """Write it; raises `ClusterError` when it can't be, or another wrote meanwhile."""
+        ...
+
+
+class _Step(NamedTuple):
+    """What a look found, and what is to be done.
+
+    Attributes
+    ----------
+    lower : to what replicas are to be lowered; None for nothing.
+    falls : nodes whose Machines are about to be deleted then.
+    is_spent : whether what was asked for before is told now, or can't be carried out any more.
+    """
+
+    found: Removal
+    lower: Lowering | None = None
+    falls: frozenset[str] = frozenset()
+    is_spent: bool = True
+
+
+class MachineRemoval:
+    """Removes Machines, through the official client in a thread.
+
+    Parameters
+    ----------
+    store : of the book, of which nobody else writes anything where replicas make machines.
+    """
+
+    def __init__(self, scales: ScaleSubresource, store: BookKeeping) -> None:
+        self._scales, self._store = scales, store
+        self._asked: dict[str, Lowering] = {}
+        """By path, what was asked for and is not told yet."""
+        self._book: OrderBook | None = None
+        """As it is written; None where nobody knows."""
+        self._is_read = False
+        """Whether it is known what the leader before had asked for."""
+        self._is_behind = False
+        """Whether the book has not what it should."""
 
     async def remove(self, path: str, machines: Mapping[str, str]) -> Removal:
         """Go one step on with the removal of these and no other Machines of a MachineDeployment.
@@ -99,27 +164,81 @@ class MachineRemoval:
         InputError
             When the path is of no MachineDeployment.
         ClusterError
-            When the API server refuses, or does not answer.
+            When the API server refuses, or does not answer, or its answer is odd.
         """
-        return await asyncio.to_thread(self._remove, path, machines)
+        await self._keep()
+        asked = self._asked.get(path)
+        step = await asyncio.to_thread(self._look, path, machines, asked)
+        if step.lower is not None:
+            await self._note(path, step.lower)
+            try:
+                await asyncio.to_thread(self._lower, path, step.lower)
+            except ClusterError as error:
+                if not is_unanswered(error):  # it may be what was asked for before that came first
+                    await self._note(path, None if step.is_spent else asked)
+                raise
+            return replace(step.found, lowered=step.lower.replicas, leaving=step.found.leaving | step.falls)
+        if asked is not None and step.is_spent and step.found.lowered is None:
+            await self._note(path, None)
+        waits = self._is_behind or (asked is not None and not step.is_spent)  # it may be carried out yet
+        return replace(step.found, is_clean=step.found.is_clean and not waits)
 
-    def _remove(self, path: str, wanted: Mapping[str, str]) -> Removal:
-        found = MACHINE_DEPLOYMENT.fullmatch(path)
-        if found is None:
+    async def announced(self, path: str) -> None:
+        """Strike out of the book what was lowered, now that it is told."""
+        await self._note(path, None)
+
+    async def _note(self, path: str, asked: Lowering | None) -> None:
+        if asked is None:
+            self._asked.pop(path, None)
+        else:
+            self._asked[path] = asked
+        await self._keep()
+
+    async def _keep(self) -> None:
+        """Have the book say what is asked for.
+
+        Where it can't be read or written machines go all the same, and the next look tries again: until then only the
+        next leader would not know.
+        """
+        try:
+            if self._book is None:
+                self._book = await self._store.load()
+            if not self._is_read:
+                self._asked = dict(self._book.lowering) | self._asked
+                self._is_read = True
+            after = replace(self._book, lowering=tuple(self._asked.items()))
+            if after != self._book:
+                self._book = None  # until it is written
+                await self._store.save(after)
+                self._book = after
+        except (ClusterError, InputError) as error:
+            behind, self._book = self._is_behind, None
+            self._is_behind = behind or bool(self._asked) or self._is_read
+            if not behind and self._is_behind:  # one line when trouble starts
+                _LOG.warning("the book of node orders does not say what is lowered, and goes on later: %s", error)
+            return
+        self._is_behind = False
+
+    def _look(self, path: str, wanted: Mapping[str, str], asked: Lowering | None) -> _Step:
+        target = MACHINE_DEPLOYMENT.fullmatch(path)
+        if target is None:
             raise InputError(f"{path} is no MachineDeployment of Cluster API", field="actuator.scales")
-        here = f"{found['group']}/namespaces/{found['namespace']}/machines"
+        here = f"{target['group']}/namespaces/{target['namespace']}/machines"
         # Before its Machines: what comes between the two only makes the version stale, and the write is refused.
-        deployment = self._scales.call("GET", path)
-        label = f"{OF_DEPLOYMENT}={found['name']}"
-        listed = self._scales.call("GET", here, query=[("labelSelector", label)]).get("items") or []
-        machines: dict[str, dict[str, Any]] = {one["metadata"]["name"]: one["metadata"] for one in listed}
+        deployment = checked(self._scales.call("GET", path), _DeploymentObject, "MachineDeployment")
+        if not deployment["metadata"].get("resourceVersion"):
+            raise ClusterError(f"GET {path}: the answer is not what an API server sends")
+        label = f"{OF_DEPLOYMENT}={target['name']}"
+        machines = self._machines(here, label)
         alive = {name: one for name, one in machines.items() if not one.get("deletionTimestamp")}
         leaving = {node for node, one in wanted.items() if one not in alive and self._is_going(here, one, machines)}
         going = {machine: node for node, machine in wanted.items() if machine in alive}
         strange = tuple(one for node, one in wanted.items() if one not in alive and node not in leaving)
         marks = {name: (one.get("annotations") or {})[DELETE] for name, one in alive.items() if _is_marked(one)}
-        replicas, asked = int((deployment.get("spec") or {}).get("replicas") or 0), self._unanswered.pop(path, None)
-        before = replicas if replicas == asked else None
+        replicas = int((deployment.get("spec") or {}).get("replicas") or 0)
+        version = deployment["metadata"]["resourceVersion"]
+        before = replicas if asked is not None and replicas == asked.replicas else None
+        is_spent = before is not None or asked is None or version != asked.version
         stale = sorted(name for name, mark in marks.items() if mark == OURS and name not in going)
         # Not while there are too many Machines: without its mark another, a busy one, would be deleted instead.
         for name in stale if len(alive) <= replicas else ():
@@ -127,30 +246,32 @@ class MachineRemoval:
         is_clean = not stale or len(alive) <= replicas
         refused = _why_another_might_go(alive, marks) if going else ""
         if refused:
-            return Removal(frozenset(leaving), before, strange=strange, is_clean=is_clean, refused=refused)
+            found = Removal(frozenset(leaving), before, strange=strange, is_clean=is_clean, refused=refused)
+            return _Step(found, is_spent=is_spent)
         new = sorted(name for name in going if name not in marks)
         for name in new:
             self._mark(f"{here}/{name}", OURS)
         marked = [name for name in going if name in marks]  # at an earlier look: Cluster API has seen them
         if marked and len(alive) - replicas >= len(marked):
             leaving |= {going[name] for name in marked}  # lowered for them before, and about to be deleted
-        elif marked and not new and not stale and _is_at_rest(deployment, replicas, len(alive)):
-            before = replicas - len(marked)
-            self._lower(path, before, deployment["metadata"]["resourceVersion"], asked)
-            leaving |= {going[name] for name in marked}
-        return Removal(frozenset(leaving), before, tuple(going[name] for name in new), strange, is_clean)
+        found = Removal(frozenset(leaving), before, tuple(going[name] for name in new), strange, is_clean)
+        idle = not (new or stale) and before is None and _is_at_rest(deployment, replicas, len(alive))
+        if not marked or not idle:
+            return _Step(found, is_spent=is_spent)
+        falls = frozenset(going[name] for name in marked)
+        return _Step(found, Lowering(replicas - len(marked), version), falls, is_spent)
 
-    def _lower(self, path: str, replicas: int, version: str, asked: int | None) -> None:
-        """Lower replicas; ``asked``: for how many a write before asked that got no answer."""
-        try:
-            body = {"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}}
-            self._scales.call("PATCH", f"{path}/scale", body)
-        except ClusterError as error:
-            if is_unanswered(error):
-                self._unanswered[path] = replicas
-            elif asked is not None:  # it may have been that write which came first
-                self._unanswered[path] = asked
-            raise
+    def _machines(self, here: str, label: str) -> dict[str, dict[str, Any]]:
+        """Return the metadata of the Machines with a label, by name; one that is odd would make them seem fewer."""
+        answer = self._scales.call("GET", here, query=[("labelSelector", label)])
+        listed = all_checked(answer.get("items") or (), _MachineObject, "Machine")
+        if "items" not in answer or not all(map(is_named, listed)):
+            raise ClusterError(f"GET {here}: the answer is not what an API server sends")
+        return {one["metadata"]["name"]: one["metadata"] for one in listed}
+
+    def _lower(self, path: str, lower: Lowering) -> None:
+        body = {"metadata": {"resourceVersion": lower.version}, "spec": {"replicas": lower.replicas}}
+        self._scales.call("PATCH", f"{path}/scale", body)
 
     def _is_going(self, here: str, machine: str, listed: Mapping[str, Any]) -> bool:
         """Whether a Machine that is not among the living ones is being deleted or gone, and not another's."""

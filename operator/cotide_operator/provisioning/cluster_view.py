@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -17,9 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.classes import CLASS_LABEL
+from cotide_core.errors import InputError
+from cotide_core.limits import INT32_MOST
 from cotide_core.provisioning.node_orders import NodeView
 from cotide_core.units import CPU, MEMORY, resource_amount
 from cotide_kube.objects import PodSpec
+from cotide_kube.plain_objects import OddObjectError, named
+from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.translation.eviction_annotations import is_mirror
 from cotide_operator.translation.pod_requests import effective_requests
 
@@ -74,11 +77,16 @@ def view_of(
     *,
     lost: Set[str] = frozenset(),
 ) -> ClusterView:
-    """Return what nodes and pods, as the API server gives them, show.
+    """Return what nodes and pods, as `plain_objects` lets them pass, show.
 
     ``ours``: nodes that are cordoned to go; another that is cordoned is a person's and left alone, as are its pods.
     ``freed``: those of them that consolidation has emptied. ``lost``: nodes that have not been ready for longer than a
     boot may take: they, too, are left alone, unless they are to go.
+
+    Raises
+    ------
+    OddObjectError
+        When an amount or a time of a pod can't be read; it names the pod.
     """
     on_node: dict[str, list[Mapping[str, Any]]] = {}
     for pod in pods:
@@ -117,9 +125,9 @@ def view_of(
     rows = [
         (
             *_need(pod),
-            float(pod["spec"].get("priority") or 0),
+            _priority(pod),
             _age(pod, now),
-            float(not pod["spec"].get("nodeName")),
+            float(not _spec(pod).get("nodeName")),
             float(_is_online(pod)),
         )
         for name, found in on_node.items()
@@ -185,10 +193,13 @@ def needs_node(pod: Mapping[str, Any]) -> bool:
 def _free(node: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> tuple[float, float]:
     has = (node.get("status") or {}).get("allocatable") or {}
     used = [_need(pod) for pod in pods if (pod.get("status") or {}).get("phase") not in _OVER]
-    return (
-        resource_amount(CPU, has[CPU]) - sum(cpu for cpu, _ in used) if CPU in has else np.nan,
-        resource_amount(MEMORY, has[MEMORY]) - sum(memory for _, memory in used) if MEMORY in has else np.nan,
-    )
+    try:
+        return (
+            resource_amount(CPU, has[CPU]) - sum(cpu for cpu, _ in used) if CPU in has else np.nan,
+            resource_amount(MEMORY, has[MEMORY]) - sum(memory for _, memory in used) if MEMORY in has else np.nan,
+        )
+    except InputError:
+        return np.nan, np.nan
 
 
 def _is_online(pod: Mapping[str, Any]) -> bool:
@@ -196,12 +207,33 @@ def _is_online(pod: Mapping[str, Any]) -> bool:
 
 
 def _need(pod: Mapping[str, Any]) -> tuple[float, float]:
-    asked = dict(effective_requests(msgspec.convert(pod["spec"], PodSpec)).amounts)
+    try:
+        asked = dict(effective_requests(msgspec.convert(_spec(pod), PodSpec)).amounts)
+    except InputError as error:
+        raise _odd(pod, error) from error
     return float(asked.get(CPU, 0)), float(asked.get(MEMORY, 0))
 
 
 def _age(pod: Mapping[str, Any], now: float) -> float:
     started = (pod.get("status") or {}).get("startTime")
-    if not started or not pod["spec"].get("nodeName"):
+    if not started or not _spec(pod).get("nodeName"):
         return 0.0
-    return max(now - datetime.fromisoformat(started.replace("Z", "+00:00")).timestamp(), 0.0)
+    try:
+        return max(now - parse_timestamp(started), 0.0)
+    except InputError as error:
+        raise _odd(pod, error) from error
+
+
+def _priority(pod: Mapping[str, Any]) -> float:
+    priority = _spec(pod).get("priority") or 0
+    if abs(priority) > INT32_MOST + 1:
+        raise _odd(pod, f"its priority has {len(str(abs(priority)))} digits")
+    return float(priority)
+
+
+def _spec(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    return pod.get("spec") or {}
+
+
+def _odd(pod: Mapping[str, Any], why: object) -> OddObjectError:
+    return OddObjectError(f"{named(pod, 'pod')} is not what an API server sends: {why}")

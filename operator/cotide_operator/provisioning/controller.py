@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import aiohttp
-import msgspec
 import numpy as np
 
 from cotide_core.consolidation.removal.watching import Allowance, Mark, Standing
@@ -37,7 +36,8 @@ from cotide_core.provisioning.stabilization import Stabilization
 from cotide_core.state.node_columns import CPU_COLUMN
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
-from cotide_kube.objects import PodObject
+from cotide_kube.objects import NodeObject, PodObject
+from cotide_kube.plain_objects import OddObjectError, checked, named, typed
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.clock import Clock
 from cotide_operator.config.metric_settings import PrometheusSourceSettings
@@ -170,7 +170,9 @@ class Provisioner:
         if chosen.scales:
             api = await asyncio.to_thread(self._dependencies.official)  # it takes a third of a second to load
             self._scales = ScaleSubresource(api, chosen.scales, chosen.timeout_seconds, self._permit)
-            self._removal = MachineRemoval(self._scales) if chosen.scales_down else None
+            if chosen.scales_down:
+                store = BookStore(self._dependencies.client, self._dependencies.namespace)
+                self._removal = MachineRemoval(self._scales, store)
             return
         actuator: NodeActuator
         if chosen.command:
@@ -439,7 +441,7 @@ class Provisioner:
             self._seen_leaving.add(kind)
             if done.refused:
                 self._complain(f"machines of type {kind} are taken away later", f"{path}: {done.refused}")
-            if not machines and done.is_clean:
+            if not machines and done.is_clean and done.lowered is None:
                 self._unmarked.add(kind)
             there = self._dependencies.mirror.nodes.keys() - machines.keys()
             self._leaving = self._leaving & there | done.leaving
@@ -449,6 +451,7 @@ class Provisioner:
                 self._tell(name, "Normal", "MachineMarked", f"Machine {machines[name]} is the next to go")
             if done.lowered is not None:
                 self._say_order(kind, "Normal", "ReplicasLowered", f"replicas of type {kind} are {done.lowered} now")
+                await removal.announced(path)
 
     async def _free_machines(self, stopping: Iterable[str], path: str) -> dict[str, str]:
         """Return the Machines of those of the nodes that are free at this moment."""
@@ -468,7 +471,8 @@ class Provisioner:
         One that was opened, or came anew under its name, is nobody's to stop.
         """
         found = await self._dependencies.client.list("/api/v1/nodes", {"fieldSelector": f"metadata.name={name}"})
-        if not any(one.get("spec", {}).get("unschedulable") for one in found):
+        found = [checked(one, NodeObject, "node") for one in found]
+        if not any((one.get("spec") or {}).get("unschedulable") for one in found):
             return None
         pods = await self._pods_on(name)
         if pods:
@@ -479,12 +483,7 @@ class Provisioner:
     async def _pods_on(self, node: str) -> list[str]:
         """Return the pods on a node that would be lost with it, as the API server has them."""
         found = await self._dependencies.client.list("/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"})
-        pods = [msgspec.convert(one, PodObject) for one in found]
-        return [
-            f"{one.metadata.namespace}/{one.metadata.name}"
-            for one in pods
-            if one.status.phase not in ("Succeeded", "Failed") and not comes_with_node(one)
-        ]
+        return [name for one in found if (name := _held_by(one))]
 
     def _replicas(self, nodes: SortedNodes, wanted: Mapping[str, int]) -> dict[str, int]:
         """Return the replicas by type of whose machines some are missing, where replicas make machines."""
@@ -594,3 +593,17 @@ class Provisioner:
         now = time.monotonic()
         self._complained = {one: at for one, at in self._complained.items() if now - at < COMPLAIN_SECONDS}
         return self._complained.setdefault(what, now) == now
+
+
+def _held_by(found: Any) -> str:
+    """Return the name of a pod that would be lost with its node, empty for one that would not.
+
+    One that is odd might be: it holds its node, and no other.
+    """
+    try:
+        pod = typed(found, PodObject, "pod")
+    except OddObjectError:
+        return f"{named(found, 'pod').removeprefix('pod ')}, which can't be read,"
+    if pod.status.phase in ("Succeeded", "Failed") or comes_with_node(pod):
+        return ""
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"

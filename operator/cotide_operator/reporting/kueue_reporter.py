@@ -18,10 +18,11 @@ from cotide_core.units import counted
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
+from cotide_kube.plain_objects import typed
 from cotide_kube.timestamps import format_timestamp
 from cotide_operator.apis.names import KUEUE_GROUP_LABEL, KUEUE_QUEUE_LABEL
 from cotide_operator.cache.decision_store import Decision, DecisionStore
-from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.cache.object_cache import CustomObject, ObjectCache
 from cotide_operator.clock import Clock
 from cotide_operator.reporting.event_recorder import EventRecorder
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
@@ -160,7 +161,8 @@ class KueueReporter:
                     continue
                 raise
             for item in items:
-                return version, item["metadata"]["name"], item["metadata"]["uid"]
+                metadata = typed(item, CustomObject, "Workload").metadata
+                return version, metadata.name, metadata.uid
             return None
         return None
 

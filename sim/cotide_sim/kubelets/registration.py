@@ -16,12 +16,11 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-import msgspec
-
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import NodeObject
+from cotide_kube.plain_objects import typed
 from cotide_kube.timestamps import format_micro_timestamp
 from cotide_sim.kubelets.node_objects import (
     FAKE_LABEL,
@@ -174,10 +173,7 @@ def _node_in(answer: Any, name: str) -> NodeObject:
     ClusterError
         When it is none: what a proxy says to everything, for example.
     """
-    try:
-        node = msgspec.convert(answer, NodeObject)
-    except msgspec.ValidationError as error:
-        raise ClusterError(f"the answer about node {name} is not what an API server sends: {error}") from error
+    node = typed(answer, NodeObject, "node")
     if node.metadata.name != name or not node.metadata.uid:
         raise ClusterError(f"the answer about node {name} is not what an API server sends; is it one?")
     return node

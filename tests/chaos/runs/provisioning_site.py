@@ -141,7 +141,7 @@ class ProvisioningSite:
         """Return what operators wrote of their plans, each time that something else was wanted."""
         lines = [
             json.loads(line)
-            for file in self._folder.glob("ledger-*/provisioning.jsonl")
+            for file in self._folder.glob("ledger-*/provisioning*.jsonl")
             for line in file.read_text().splitlines()
             if line.endswith("}")  # a process that was killed may leave half a line
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
 import threading
@@ -14,7 +15,7 @@ import pytest
 from command_files import CONFIG, PLACEMENT
 
 from cotide_cli import main
-from cotide_kube import answers, official, transport
+from cotide_kube import answer_bodies, answers, official
 
 KUBECONFIG = {
     "users": [{"name": "cotide", "user": {}}],
@@ -66,7 +67,7 @@ class Scripted(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.status, self.body, self.chunks = 200, b"", 0
+        self.status, self.body, self.chunks, self.encoding = 200, b"", 0, ""
 
     @property
     def url(self) -> str:
@@ -84,6 +85,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.send_response(self.server.status)
         self.send_header("Content-Type", "application/json")
+        if self.server.encoding:
+            self.send_header("Content-Encoding", self.server.encoding)
         if not self.server.chunks:
             self.send_header("Content-Length", str(len(self.server.body)))
             self.end_headers()
@@ -113,7 +116,7 @@ def server() -> Iterator[Scripted]:
 def said(server: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Any:
     """Run a command; return its exit code, and what it said on stderr."""
     monkeypatch.chdir(tmp_path)
-    server.status, server.chunks = 200, 0
+    server.status, server.chunks, server.encoding = 200, 0, ""
     for name, text in FILES.items():
         Path(name).write_text(text)
     path = tmp_path / "kubeconfig"
@@ -146,13 +149,26 @@ def test_what_is_no_answer_of_an_api_server_is_one_sentence(
 def test_an_answer_that_is_far_too_large_is_not_read(
     command: str, chunks: int, server: Scripted, said: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (answers, official, transport):
+    for module in (answers, answer_bodies, official):
         monkeypatch.setattr(module, "ANSWER_BYTES", 2 << 20)
     server.chunks, server.body = chunks, b" " * ((1 if chunks else 3) << 20)
     code, lines = said(command)
     assert (code, len(lines)) == (1, 1)
     assert f"the API server {server.url} (kubeconfig " in lines[0]
     assert "sends an answer of more than 2 MiB, of which no more are read; is it one?" in lines[0]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_few_bytes_that_unpack_to_many_are_not_unpacked(
+    command: str, server: Scripted, said: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (answers, answer_bodies, official):
+        monkeypatch.setattr(module, "ANSWER_BYTES", 2 << 20)
+    server.encoding, server.body = "gzip", gzip.compress(b" " * (64 << 20))  # which nobody asked for
+    code, lines = said(command)
+    assert (code, len(lines)) == (1, 1)
+    assert f"the API server {server.url} (kubeconfig " in lines[0]
+    assert "more than 2 MiB, of which no more are read; is it one?" in lines[0]
 
 
 @pytest.mark.parametrize(("status", "hint"), [(401, "are not accepted"), (403, "grant this user")])

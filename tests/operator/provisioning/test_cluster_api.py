@@ -5,85 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 import yaml
-from manifests import machine_deployments, machines
+from machine_fleet import GROUP, HERE, TARGET, Fleet, Shelf
 from official_calls import around_scaling
 from pydantic import ValidationError
 from repository import ROOT
 from rights import rules
-from urllib3.exceptions import ProtocolError
 
 from cotide_core.errors import ClusterError, InputError
 from cotide_kube.answers import ApiError
-from cotide_kube.official import connect
 from cotide_operator.config.provisioning_settings import ActuatorSettings
 from cotide_operator.provisioning.actuators import ScaleSubresource
 from cotide_operator.provisioning.cluster_api import DELETE, MachineRemoval, Removal, machine_of
-from cotide_sim.apiserver.testing import ThreadedServer, server_in_thread
-
-GROUP: Final = "cluster.x-k8s.io"
-HERE: Final = f"/apis/{GROUP}/v1beta1/namespaces/fleet"
-TARGET: Final = f"{HERE}/machinedeployments/small"
-
-
-class Fleet:
-    """A MachineDeployment of so many Machines m0, m1 ..., and Cluster API's controller in a few lines."""
-
-    def __init__(self, server: ThreadedServer, folder: Path, count: int) -> None:
-        self.api = connect(str(server.write_kubeconfig(folder / "kubeconfig")), retries=False)
-        self._scales = ScaleSubresource(self.api, {"a": TARGET}, 20.0)
-        self._removal = MachineRemoval(self._scales)
-        fleet = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fleet"}}
-        self.make("/api/v1/namespaces", fleet)
-        for made in (machine_deployments(), machines()):
-            self.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", made)
-        self.make(f"{HERE}/machinedeployments", self._object("MachineDeployment", "small", {"replicas": count}))
-        self.deleted: list[str] = []
-        for number in range(count):
-            self.add(f"m{number}")
-        self.settle()
-
-    @staticmethod
-    def _object(kind: str, name: str, spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:
-        return {"apiVersion": f"{GROUP}/v1beta1", "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
-
-    def add(self, name: str, deployment: str = "small", **metadata: Any) -> None:
-        labels = {f"{GROUP}/deployment-name": deployment, **metadata.pop("labels", {})}
-        self.make(f"{HERE}/machines", self._object("Machine", name, {}, labels=labels, **metadata))
-
-    def make(self, path: str, body: dict[str, Any]) -> None:
-        headers = {"Content-Type": "application/json"}
-        request = self.api.param_serialize("POST", path, header_params=headers, body=body, auth_settings=[])
-        answer = self.api.call_api(*request)
-        assert answer.status == 201, answer.read()
-
-    def call(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        return self._scales.call(method, path, body)
-
-    def remove(self, **machines: str) -> Removal:
-        """Go one step on; by node, its Machine."""
-        return asyncio.run(self._removal.remove(TARGET, machines))
-
-    @property
-    def replicas(self) -> int:
-        return int(self.call("GET", TARGET)["spec"]["replicas"])
-
-    def machines(self) -> dict[str, Any]:
-        listed = self.call("GET", f"{HERE}/machines")["items"]
-        return {one["metadata"]["name"]: one["metadata"].get("annotations", {}).get(DELETE) for one in listed}
-
-    def settle(self) -> None:
-        """Delete as many Machines as there are too many, the marked ones first and else the newest name."""
-        deployment, there = self.call("GET", TARGET), self.machines()
-        too_many = len(there) - deployment["spec"]["replicas"]
-        for name in sorted(there, key=lambda one: (there[one] is not None, one), reverse=True)[: max(too_many, 0)]:
-            self.call("DELETE", f"{HERE}/machines/{name}")
-            self.deleted.append(name)
-        seen = {"replicas": len(self.machines()), "observedGeneration": deployment["metadata"]["generation"]}
-        self.call("PATCH", f"{TARGET}/status", {"status": seen})
+from cotide_sim.apiserver.testing import server_in_thread
 
 
 @pytest.fixture
@@ -115,48 +52,6 @@ def test_replicas_are_lowered_once_while_the_machine_is_still_there(fleet: Fleet
     for _ in range(3):  # Cluster API is slow; another operator would see the same
         assert fleet.remove(n1="m1") == Removal(frozenset({"n1"}))
     assert fleet.replicas == 3
-
-
-def lost(send: Callable[[], Any]) -> Any:
-    send()
-    raise ProtocolError("connection broken")
-
-
-def test_an_answer_that_is_lost_lowers_nothing_twice(fleet: Fleet) -> None:
-    fleet.remove(n1="m1")
-    around_scaling(fleet.api, lost)
-    with pytest.raises(ClusterError, match="no answer"):
-        fleet.remove(n1="m1")
-    assert fleet.remove(n1="m1") == Removal(frozenset({"n1"}), lowered=3), "told at the look that shows it"
-    assert fleet.remove(n1="m1") == Removal(frozenset({"n1"}))
-    assert fleet.replicas == 3
-
-
-def test_lowering_that_comes_after_the_next_look_is_told_at_the_one_after_that(fleet: Fleet) -> None:
-    late: list[Callable[[], Any]] = []
-
-    def kept_back(send: Callable[[], Any]) -> Any:
-        late.append(send)
-        if len(late) == 1:
-            raise ProtocolError("connection broken")
-        late[0]()  # just before the next write, which is refused for it
-        return send()
-
-    fleet.remove(n1="m1")
-    around_scaling(fleet.api, kept_back)
-    for refused in ("no answer", "409"):
-        with pytest.raises(ClusterError, match=refused):
-            fleet.remove(n1="m1")
-    assert fleet.remove(n1="m1").lowered == 3
-
-
-def test_what_was_lowered_is_told_though_its_node_is_gone_by_the_next_look(fleet: Fleet) -> None:
-    fleet.remove(n1="m1")
-    around_scaling(fleet.api, lost)
-    with pytest.raises(ClusterError, match="no answer"):
-        fleet.remove(n1="m1")
-    fleet.settle()
-    assert fleet.remove() == Removal(frozenset(), lowered=3)
 
 
 def test_of_two_who_write_at_once_one_is_refused(fleet: Fleet) -> None:
@@ -248,6 +143,31 @@ def test_where_none_is_taken_away_it_is_told_all_the_same_which_are_going(fleet:
     assert (found.leaving, bool(found.refused)) == (frozenset({"n2"}), True)
 
 
+@pytest.mark.parametrize(
+    ("path", "odd"),
+    [
+        (f"{HERE}/machines", {"items": [{"metadata": {"name": "m1", "annotations": ["x"]}}]}),
+        (f"{HERE}/machines", {"items": [{"metadata": {"name": "m1", "labels": {"a": 1}}}]}),
+        (f"{HERE}/machines", {"items": [5]}),
+        (f"{HERE}/machines", {"items": [{"metadata": {}}]}),
+        (f"{HERE}/machines", {}),
+        (TARGET, {"metadata": {"name": "small"}, "spec": {"replicas": 4}}),
+        (TARGET, {"metadata": {"name": "small", "resourceVersion": "1"}, "spec": {"replicas": "4"}}),
+        (TARGET, {"metadata": {"name": "small", "resourceVersion": "1"}, "spec": ["x"]}),
+    ],
+)
+def test_an_answer_that_is_odd_inside_takes_nothing_away(fleet: Fleet, path: str, odd: dict[str, Any]) -> None:
+    asked = fleet._scales.call
+    fleet._scales.call = (  # type: ignore[method-assign]
+        lambda method, where, *rest, **more: odd if where == path else asked(method, where, *rest, **more)
+    )
+    for _ in range(2):
+        with pytest.raises(ClusterError, match="is not what an API server sends"):
+            fleet.remove(n1="m1")
+    fleet._scales.call = asked  # type: ignore[method-assign]
+    assert (fleet.replicas, fleet.machines()["m1"]) == (4, None)
+
+
 class Noting(ScaleSubresource):
     """Keeps which rights are used: resource and verb."""
 
@@ -265,7 +185,7 @@ class Noting(ScaleSubresource):
 def test_what_is_asked_is_what_deploy_provisioning_grants(fleet: Fleet) -> None:
     fleet.add("other", "large")
     noting = Noting(fleet.api)
-    removal = MachineRemoval(noting)
+    removal = MachineRemoval(noting, Shelf())
     for machines_of in ({"n1": "m1", "n9": "other"}, {"n1": "m1"}, {}):
         asyncio.run(removal.remove(TARGET, machines_of))
     asyncio.run(noting.raise_to("a", 9))

@@ -26,6 +26,7 @@ class Machines:
         self.paths: Mapping[str, str] = {"a": PATH}
         self.removed: list[dict[str, str]] = []
         self.raised: list[int] = []
+        self.struck = 0
         self.answer: Removal | ClusterError = Removal(frozenset())
 
     async def remove(self, path: str, machines: Mapping[str, str]) -> Removal:
@@ -34,6 +35,10 @@ class Machines:
         if isinstance(self.answer, ClusterError):
             raise self.answer
         return self.answer
+
+    async def announced(self, path: str) -> None:
+        assert path == PATH
+        self.struck += 1
 
     async def raise_to(self, kind: str, replicas: int) -> bool:
         self.raised.append(replicas)
@@ -100,6 +105,7 @@ async def test_what_came_of_it_is_told(scene: Scene) -> None:
     await scene.look()
     assert [one for one in scene.instructions if one in ("MachineMarked", "ReplicasLowered")][-1] == "ReplicasLowered"
     assert "MachineMarked" in scene.instructions
+    assert machines.struck == 1
 
 
 async def test_a_node_without_a_machine_keeps_no_other_from_going(
@@ -168,3 +174,17 @@ async def test_why_no_machine_is_taken_away_is_said(scene: Scene, caplog: pytest
     scene.runs(1)
     await scene.look(2)
     assert f"machines of type a are taken away later: {PATH}: Machine x has a mark" in caplog.text
+
+
+@pytest.mark.parametrize("odd", [{"ownerReferences": [1]}, {"labels": ["a"]}, {"annotations": 5}])
+async def test_a_pod_that_can_not_be_read_keeps_its_node_and_ends_no_look(scene: Scene, odd: dict[str, Any]) -> None:
+    machines = machines_of(scene)
+    scene.has("n", gone=Mark.STOPPING)
+    scene.runs(1)
+    scene.listed = [{"metadata": {"name": "p", "namespace": "d", "uid": "u", **odd}}]
+    await scene.look(2)
+    assert machines.removed[-1] == {}
+    assert "StopHeldUp" in scene.instructions
+    scene.listed = []
+    await scene.look()
+    assert machines.removed[-1] == {"gone": "m"}

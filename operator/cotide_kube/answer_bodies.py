@@ -1,0 +1,112 @@
+"""Bodies of an API server's answers, read and unpacked within `answers.ANSWER_BYTES`.
+
+Called by `transport` and by kopf's session. What comes compressed is a few bytes on the wire that can stand for any
+number in memory: a megabyte of gzip unpacks to a gibibyte. So what comes out is counted, as what comes in is.
+Invariant: no more than `answers.ANSWER_BYTES` of an answer are held, neither as it came nor unpacked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import zlib
+from typing import Final
+
+import aiohttp
+
+from cotide_kube.answers import ANSWER_BYTES, AnswerTooLargeError
+
+_GZIP: Final = 16 + zlib.MAX_WBITS
+_PACKED_AT_ONCE: Final = 16 * 1024
+"""Of what is unpacked in one step; chosen: what is left over of a step is copied, so that larger ones take longer."""
+_UNPACKED_AT_ONCE: Final = 1 << 20
+"""Of what one step gives; chosen: JSON of an API server shrinks to a twentieth, so that it is one step as a rule."""
+
+
+async def unpacked_body(response: aiohttp.ClientResponse) -> bytes:
+    """Return the body of an answer that is not unpacked yet; in a thread, else it would hold up everything.
+
+    Raises
+    ------
+    AnswerTooLargeError
+        When it is larger than `ANSWER_BYTES`, or unpacks to more; no more of it is read.
+    aiohttp.ClientPayloadError
+        When it can't be unpacked.
+    """
+    size = response.content_length
+    if size is not None and size > ANSWER_BYTES:
+        raise AnswerTooLargeError
+    body = await (counted(response.content) if size is None else response.read())
+    if response.headers.get("Content-Encoding", "identity") == "identity":
+        return body
+    try:
+        return await asyncio.to_thread(unpacked, body)
+    except (EOFError, zlib.error) as error:
+        raise aiohttp.ClientPayloadError(f"its answer can't be unpacked: {error}") from error
+
+
+async def counted(content: aiohttp.StreamReader) -> bytes:
+    """Return a body as it comes, counted piece by piece: aiohttp may have unpacked it, each piece within a bound.
+
+    Raises
+    ------
+    AnswerTooLargeError
+        When it is larger than `ANSWER_BYTES`; no more of it is read.
+    """
+    read = 0
+    pieces: list[bytes] = []
+    while read <= ANSWER_BYTES:
+        if not (piece := await content.readany()):
+            return b"".join(pieces)
+        pieces.append(piece)
+        read += len(piece)
+    raise AnswerTooLargeError
+
+
+def unpacked(body: bytes) -> bytes:
+    """Return what gzip packed, of one part or, as a proxy may make it, of several in a row.
+
+    The room grows by what comes, in place: joining pieces at the end takes a third longer and twice the memory, and
+    room of the size that an answer itself tells is bounded by nothing when it lies.
+
+    Raises
+    ------
+    AnswerTooLargeError
+        When that is more than `ANSWER_BYTES`.
+    EOFError, zlib.error
+        When it is not gzip, or cut off.
+    """
+    room = io.BytesIO()
+    packed = memoryview(body)
+    part = zlib.decompressobj(_GZIP)
+    at = 0
+    while at < len(packed):
+        step = packed[at : at + _PACKED_AT_ONCE]
+        if part.eof:
+            if zeros := _zeros(step):
+                at += zeros
+                continue
+            part = zlib.decompressobj(_GZIP)
+        _unpack(part, step, room)
+        at += len(step) - len(part.unused_data)
+    if not part.eof:
+        raise EOFError("it is cut off")
+    return room.getvalue()
+
+
+def _unpack(part: zlib._Decompress, step: memoryview, room: io.BytesIO) -> None:
+    """Write what a step of a part unpacks to."""
+    left: memoryview | bytes = step
+    while not part.eof:
+        found = part.decompress(left, _UNPACKED_AT_ONCE)
+        room.write(found)
+        if room.tell() > ANSWER_BYTES:
+            raise AnswerTooLargeError(compressed=True)
+        left = part.unconsumed_tail
+        if not left and len(found) < _UNPACKED_AT_ONCE:
+            return
+
+
+def _zeros(text: memoryview) -> int:
+    """Return how many zeros stand in front: gzip may fill up its last block with them."""
+    return len(text) - len(text.tobytes().lstrip(b"\0"))

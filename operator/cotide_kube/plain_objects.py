@@ -1,0 +1,116 @@
+"""The gate for objects that are read as plain data: what passes has, in every field that we read, what its kind has.
+
+Called by whoever asks an API server for an object and reads it as a dictionary: the commands, and the operator where it
+asks beside its reflectors (which decode by themselves, see `decoding`). Behind it nobody has to look whether labels are
+labels, or an owner is an object. Invariant: an object passes without its nulls, else as it came, or is one
+`OddObjectError`, whose sentence names it and the field; nothing else is raised.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from cotide_core.errors import ClusterError
+from cotide_core.limits import NAME_CHARACTERS
+from cotide_kube.decoding import UNREADABLE, without_nulls
+
+T = TypeVar("T")
+Object = dict[str, Any]
+
+FAULT_CHARACTERS: Final = 300
+"""Of what a sentence says of a fault; chosen: the path of the deepest field of a pod takes 150."""
+
+
+_FIELD: Final = re.compile(r"at `\$((?:\.\w+)+)")
+"""Of a decoder's fault, the field up to the first list or map in it."""
+
+
+class OddObjectError(ClusterError):
+    """An object in which a field is not what its kind has: no API server sends one, or it is of another version."""
+
+
+def typed(found: Any, kind: type[T], what: str) -> T:
+    """Return an object as its type.
+
+    Parameters
+    ----------
+    found : what came, as plain data.
+    kind : the struct of what is read of it (see `objects`).
+    what : the kind as a sentence names it, as ``pod``; the name is put behind it.
+
+    Raises
+    ------
+    OddObjectError
+        When a field is not of its type.
+    """
+    try:
+        return msgspec.convert(without_nulls(found), kind)
+    except UNREADABLE as error:
+        fault = str(error)[:FAULT_CHARACTERS]
+        raise OddObjectError(f"{named(found, what)} is not what an API server sends: {fault}") from error
+
+
+def checked(found: Any, kind: type[Any], what: str) -> Object:
+    """Return an object as plain data without its nulls, checked against its type; raises what `typed` raises."""
+    typed(found, kind, what)
+    plain: Object = without_nulls(found)
+    return plain
+
+
+def without_odd(found: Any, kind: type[Any], what: str) -> tuple[Object, list[str]]:
+    """Return an object without the fields that are odd, and a sentence for each: for who shows what there is.
+
+    Raises
+    ------
+    OddObjectError
+        When it can't be read without them either.
+    """
+    odd: list[str] = []
+    while True:
+        try:
+            return checked(found, kind, what), odd
+        except OddObjectError as error:
+            at = _FIELD.search(str(error.__cause__))
+            found = None if at is None else _without(found, at[1].split(".")[1:])
+            if found is None:
+                raise
+            odd.append(str(error))
+
+
+def _without(found: Any, at: list[str]) -> Object | None:
+    """Return a copy without a field, which is smaller; None where there is no such field."""
+    if not isinstance(found, dict) or at[0] not in found:
+        return None
+    if len(at) == 1:
+        return {key: value for key, value in found.items() if key != at[0]}
+    inside = _without(found[at[0]], at[1:])
+    return None if inside is None else {**found, at[0]: inside}
+
+
+def all_checked(found: Iterable[Any], kind: type[Any], what: str) -> list[Object]:
+    """Return objects as `checked` does, of which none may be missing; raises what it raises, for the first odd one."""
+    return [checked(one, kind, what) for one in found]
+
+
+def those_checked(found: Iterable[Any], kind: type[Any], what: str) -> tuple[list[Object], list[str]]:
+    """Return the objects that pass `checked`, and a sentence for each that does not."""
+    good: list[Object] = []
+    odd: list[str] = []
+    for one in found:
+        try:
+            good.append(checked(one, kind, what))
+        except OddObjectError as error:
+            odd.append(f"left out: {error}")
+    return good, odd
+
+
+def named(found: Any, what: str) -> str:
+    """Return what an object is called in a sentence: ``pod shop/web``, where it has a name."""
+    metadata = found.get("metadata") if isinstance(found, Mapping) else None
+    parts = [metadata.get(part) for part in ("namespace", "name")] if isinstance(metadata, Mapping) else []
+    name = "/".join(part[:NAME_CHARACTERS] for part in parts if isinstance(part, str) and part)
+    return f"{what} {name}" if name else f"the answer about {what}"
