@@ -184,7 +184,8 @@ async def test_a_gang_moves_as_a_whole_where_that_is_asked_for(world: World) -> 
     async def run(name: str, cpu: str, memory: str, **more: Any) -> None:
         body = template(cpu, memory, annotations={"sim.cotide.dev/lone-seconds": "100000"})
         spec = {"completions": 2, "parallelism": 2, "requestedSeconds": 100_000, "template": body, **more}
-        await world.client.create(JOBS, {"metadata": {"name": name}, "spec": spec})
+        head = {"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "metadata": {"name": name}}
+        await world.client.create(JOBS, head | {"spec": spec})
 
     async def only(name: str, other: str) -> None:
         for node, closed in ((name, None), (other, True)):
