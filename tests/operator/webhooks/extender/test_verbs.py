@@ -219,10 +219,24 @@ def test_while_nobody_can_ask_no_more_waits_than_the_cluster_has(monkeypatch: py
     assert fresh[rows].all()
 
 
-async def test_a_pod_that_nobody_told_of_and_that_trips_us_is_malformed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No API server lets such a number pass; whoever reaches the port may send it."""
+async def test_a_pod_that_nobody_told_of_with_a_number_that_no_api_server_lets_pass_is_malformed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever reaches the port may send it."""
     monkeypatch.setattr(verbs, "UNSEEN_SECONDS", 0.0)
     body = pod("invented")
     body["spec"]["topologySpreadConstraints"] = [{"maxSkew": 2**70, "topologyKey": "zone"}]
-    with pytest.raises(InputError, match=r"Pod: .*can't be judged"):
+    with pytest.raises(InputError, match=r"Pod: can't be read: .*topologySpreadConstraints\[0\]\.maxSkew"):
         await Scene().filter(body, "a")
+
+
+async def test_a_pod_that_nobody_told_of_and_that_trips_us_is_malformed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was read, and what it means could not be found: no such pod is known, so that the translation trips."""
+
+    def trips(*_: Any) -> None:
+        raise OverflowError("too large to convert")
+
+    monkeypatch.setattr(verbs, "UNSEEN_SECONDS", 0.0)
+    monkeypatch.setattr(cluster_follower, "translate_pod", trips)
+    with pytest.raises(InputError, match=r"Pod: .*can't be judged: too large to convert"):
+        await Scene().filter(pod("invented"), "a")
