@@ -80,9 +80,9 @@ def unpacked(body: bytes) -> bytes:
         When it is not gzip, or cut off.
     """
     room = io.BytesIO()
-    told = min(int.from_bytes(body[-4:], "little"), _ROOM_BEFOREHAND)
-    if told:
-        room.seek(told - 1)
+    expected = min(int.from_bytes(body[-4:], "little"), _ROOM_BEFOREHAND)
+    if expected:
+        room.seek(expected - 1)
         room.write(b"\0")
         room.seek(0)
     packed = memoryview(body)
