@@ -22,13 +22,7 @@ from official_calls import make_node, official_api, run_pod
 from cotide_cli.commands import consolidate_command
 from cotide_core.errors import ClusterError, InputError
 from cotide_operator.consolidation.official_client import OfficialClient
-from cotide_sim.apiserver.testing import ThreadedServer, server_in_thread
-
-
-@pytest.fixture
-def server() -> Iterator[ThreadedServer]:
-    with server_in_thread() as running:
-        yield running
+from cotide_sim.apiserver.testing import ThreadedServer
 
 
 @pytest.fixture

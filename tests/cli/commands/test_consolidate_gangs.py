@@ -15,17 +15,11 @@ from click.testing import CliRunner
 from official_calls import make_node, official_api, run_pod
 
 from cotide_cli.commands import consolidate_command
-from cotide_sim.apiserver.testing import ThreadedServer, server_in_thread
+from cotide_sim.apiserver.testing import ThreadedServer
 
 GANG = {"cotide.dev/gang": "train", "cotide.dev/gang-min-member": "2"}
 MEMBERS = ("default/train-0", "default/train-1")
 STAYING = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}
-
-
-@pytest.fixture
-def server() -> Iterator[ThreadedServer]:
-    with server_in_thread() as running:
-        yield running
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from official_calls import READY, make_node, official_api
 
 from cotide_cli.stopping import UNDO_SECONDS
 from cotide_sim.apiserver.http.faults import Fault
-from cotide_sim.apiserver.testing import ThreadedServer, server_in_thread
+from cotide_sim.apiserver.testing import ThreadedServer
 
 SOON = UNDO_SECONDS + 20.0
 """Within which a process of a busy machine has ended, which may take seconds; one request may take two minutes."""
@@ -126,12 +126,6 @@ def test_what_waits_for_an_api_server_that_hangs_ends_within_seconds(
     watching = "--watch" in name or name == "place"
     assert running.returncode == (0 if watching else 128 + number), said
     assert said.decode().strip() == ("" if watching else "cotide: interrupted")
-
-
-@pytest.fixture
-def server() -> Iterator[ThreadedServer]:
-    with server_in_thread() as running:
-        yield running
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,7 +27,7 @@ from cotide_cli.profile.profile_command import command, read_job
 from cotide_core.errors import ClusterError, CotideError, InputError
 from cotide_predictors.profiling.design import Cell, Rule
 from cotide_predictors.profiling.windows import JobKind, Window
-from cotide_sim.apiserver.testing import ThreadedServer, server_in_thread
+from cotide_sim.apiserver.testing import ThreadedServer
 
 SERVICE = """
 import socketserver
@@ -217,12 +216,6 @@ def test_mistaken_options_are_refused(arguments: tuple[str, ...], tmp_path: Path
     done = CliRunner().invoke(command, ["active", "--out", str(tmp_path / "out"), *arguments])
     assert done.exit_code == 2
     assert not (tmp_path / "out").exists()
-
-
-@pytest.fixture
-def server() -> Iterator[ThreadedServer]:
-    with server_in_thread() as running:
-        yield running
 
 
 def listed(name: str, kind: str, phase: str = "Running", cls: str = "batch") -> dict[str, Any]:
