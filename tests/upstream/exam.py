@@ -2,8 +2,9 @@
 
 Run with ``make test-upstream`` (as root, on Linux) in the machine of `machine`. ``POLICY=qpsm`` chooses Cotide's
 policy, ``KUBERNETES=1.36`` the release of the server and of the specs, ``FOCUS=`` and ``SKIP=`` some of the specs by
-regular expressions. ``SCHEDULER=kube-scheduler`` runs upstream's own scheduler; ``RECORD=1`` keeps the results of a
-whole run beside this file. Those of kube-scheduler are what all others are compared with.
+regular expressions. ``SCHEDULER=kube-scheduler`` runs upstream's own scheduler; ``RECORD=1`` keeps the results beside
+this file, where a narrowed run replaces those of the specs that it ran. kube-scheduler's are what all others are
+compared with.
 
 Cotide runs with its ServiceAccount's rights and its own defaults, but as ``default-scheduler``. Prints a table; logs,
 events, pods and ginkgo's report are in ``build/upstream``. Exit codes: 0, 1 when a spec is not passed that
@@ -218,7 +219,7 @@ def run(exam: Exam, specs: UpstreamPrograms, scheduler: Process) -> int:
     command = [str(specs.specs), *(f"--{name}={value}" for name, value in flags.items())]
     begun, ended = time.monotonic(), 0
     with (
-        (exam.out / "e2e.log").open("w", encoding="utf-8") as log,
+        (exam.out / "e2e.log").open("w", encoding="utf-8", buffering=1) as log,
         subprocess.Popen(command, cwd=exam.out, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running,
     ):
         assert running.stdout is not None
@@ -227,7 +228,6 @@ def run(exam: Exam, specs: UpstreamPrograms, scheduler: Process) -> int:
             if re.match(r"^• ", line):
                 ended += 1
                 tell(f"{time.monotonic() - begun:.0f} s, {ended} specs ended: {line.strip()}")
-                log.flush()
     if scheduler.exit_code is not None:
         tell(f"the scheduler ended with exit code {scheduler.exit_code}:\n{scheduler.text()[-2000:]}")
     return running.returncode
@@ -246,15 +246,10 @@ def parse() -> tuple[Exam, bool]:
     parser.add_argument("--kubernetes", choices=tuple(VERSIONS), default=TODAY, help="release of server and specs")
     parser.add_argument("--focus", default="", help="a regular expression of names of specs to run")
     parser.add_argument("--skip", default="", help="a regular expression of names of specs to leave out")
-    parser.add_argument(
-        "--record", action="store_true", help="keep a whole run in tests/upstream/results"
-    )
+    parser.add_argument("--record", action="store_true", help="keep a whole run in tests/upstream/results")
     options = parser.parse_args()
     name = KUBE_SCHEDULER if options.scheduler == KUBE_SCHEDULER else f"cotide-{options.policy}"
-    exam = Exam(name, options.kubernetes, options.focus, options.skip)
-    if options.record and exam.narrowed:
-        parser.error("--record keeps whole runs: leave out --focus and --skip")
-    return exam, options.record
+    return Exam(name, options.kubernetes, options.focus, options.skip), options.record
 
 
 def main() -> int:
@@ -268,7 +263,10 @@ def main() -> int:
     except NotToBeHad as reason:
         tell(f"the specs are skipped: {reason}")
         return 1 if os.environ.get(REQUIRED) == "required" else SKIP_CODE
-    results.write(exam.recorded if record else exam.out / "results.json")
+    results.write(exam.out / "results.json")
+    if record:
+        narrowed = exam.narrowed and exam.recorded.exists()
+        (results.over(Results.read(exam.recorded)) if narrowed else results).write(exam.recorded)
     sys.stdout.write(f"{table(results, baseline)}\n")
     for name, spec in results.specs.items():
         if spec.message:

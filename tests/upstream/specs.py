@@ -58,6 +58,11 @@ class Results:
         spec = self.specs.get(name)
         return NOT_RUN if spec is None else spec.state
 
+    def over(self, earlier: Results) -> Results:
+        """Return these results, and for what was not run now those of an earlier run."""
+        ran = {name: spec for name, spec in self.specs.items() if spec.state != NOT_RUN}
+        return Results(self.kubernetes, self.scheduler, {**earlier.specs, **ran})
+
     def write(self, file: Path) -> None:
         """Write the results as JSON, sorted by name."""
         specs = {

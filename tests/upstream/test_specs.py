@@ -82,6 +82,16 @@ def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert Results.read(tmp_path / "folder" / "results.json") == written
 
 
+def test_a_narrowed_run_replaces_only_what_it_ran() -> None:
+    found = results(one="passed", two=NOT_RUN, three="failed").over(results(one="failed", two="passed", four="passed"))
+    assert {name: spec.state for name, spec in found.specs.items()} == {
+        "one": "passed",
+        "two": "passed",
+        "three": "failed",
+        "four": "passed",
+    }
+
+
 def test_the_table_shows_both_results_of_every_spec_and_counts() -> None:
     baseline = results("kube-scheduler", one="passed", two="passed")
     lines = table(results(one="passed", three="failed"), baseline).splitlines()
