@@ -18,8 +18,8 @@ from cotide_kube.client import KubeClient
 
 PODS = "/api/v1/pods"
 SILENCE_SECONDS = 3600.0
-LOOK_SECONDS = 0.5
-"""Chosen: how long a wait looks at nothing when no event comes."""
+POLL_SECONDS = 0.5
+"""Chosen: how long a wait sleeps when no event comes."""
 Key = tuple[str, str]
 """Namespace and name."""
 
@@ -133,7 +133,7 @@ class PodWatch:
             if left:
                 self._changed.clear()
                 try:
-                    async with asyncio.timeout(LOOK_SECONDS):
+                    async with asyncio.timeout(POLL_SECONDS):
                         await self._changed.wait()
                 except TimeoutError:
                     continue
