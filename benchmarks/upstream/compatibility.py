@@ -10,7 +10,6 @@ A test compares the page with what this script makes.
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -85,14 +84,11 @@ def written(page: str, **tables: str) -> str:
     """
     for name, table in tables.items():
         begin, end = BLOCK.format(name=name), f"<!-- end of {name} -->"
-        page, found = re.subn(
-            f"{re.escape(begin)}.*?{re.escape(end)}",
-            lambda _: f"{begin}\n\n{table}\n\n{end}",
-            page,
-            flags=re.DOTALL,
-        )
-        if found != 1:
-            raise ValueError(f"the page has {found} blocks {name}")
+        before, found, rest = page.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not (found and closed):
+            raise ValueError(f"the page has no block {name}")
+        page = f"{before}{begin}\n\n{table}\n\n{end}{after}"
     return page
 
 
