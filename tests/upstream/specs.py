@@ -18,6 +18,8 @@ GROUP: Final = "[sig-scheduling] "
 PASSED: Final = "passed"
 NOT_RUN: Final = "not run"
 NANOSECONDS: Final = 1e9
+MESSAGE_CHARACTERS: Final = 400
+"""Chosen: some messages hold a whole pod; ginkgo's report has all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ def of_report(report: list[dict[str, Any]]) -> dict[str, Spec]:
 
 def _spec(one: dict[str, Any]) -> Spec:
     state = one["State"]
-    message = str((one.get("Failure") or {}).get("Message", ""))
+    message = " ".join(str((one.get("Failure") or {}).get("Message", "")).split())[:MESSAGE_CHARACTERS]
     seconds = round(one["RunTime"] / NANOSECONDS, 1)
     return Spec(NOT_RUN if state in ("skipped", "pending", "") else state, seconds, message)
 

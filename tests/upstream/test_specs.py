@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from specs import NOT_RUN, Results, Spec, is_wanted, missed, of_report, table
+from specs import MESSAGE_CHARACTERS, NOT_RUN, Results, Spec, is_wanted, missed, of_report, table
 
 
 def ran(text: str, state: str, seconds: float = 1.5, *, group: str = "[sig-scheduling]", **more: Any) -> dict[str, Any]:
@@ -32,6 +32,13 @@ def test_a_report_gives_each_spec_its_state_and_seconds() -> None:
         "SchedulerPredicates resource limits": Spec("passed", 1.5),
         "SchedulerPredicates host ports": Spec("failed", 61.0, "node-1 has both"),
     }
+
+
+def test_a_message_is_one_short_line() -> None:
+    failed = ran("host ports", "failed", Failure={"Message": f"node-1\n  has {'both ' * 200}"})
+    [spec] = of_report([{"SpecReports": [failed]}]).values()
+    assert spec.message.startswith("node-1 has both both")
+    assert len(spec.message) == MESSAGE_CHARACTERS
 
 
 @pytest.mark.parametrize("state", ["skipped", "pending", ""])
