@@ -41,8 +41,8 @@ BUSY_PER_SECOND: Final = 20.0
 server on 2 cores takes."""
 FEW: Final = 16
 """Keys of a namespace that are no crowd; chosen: what one person reads, and few of a burst's events."""
-MOST_BUSY_PER_SECOND: Final = 200.0
-"""Highest rate of what waited for too long; chosen: about 20 % of the bindings per second."""
+URGENT_PER_SECOND: Final = 1000.0
+"""Highest rate of first refusals; chosen: more than an API server on 2 cores takes."""
 URGENT_BUSY_PER_SECOND: Final = 100.0
 """Least rate of first refusals while bindings are asked for; chosen: about 10 % of the same bindings per second."""
 URGENT_SECONDS: Final = 5.0
@@ -77,7 +77,7 @@ class ApiDispatcher:
     busy : callable
         Whether bindings are asked for.
     per_second : float
-        Writes per second while nothing else is to do, and at most.
+        Writes per second, but for first refusals, while nothing else is to do, and at most.
     bound : int
         Most keys that may wait; of one namespace as many as then are still free.
     workers : int
@@ -90,7 +90,7 @@ class ApiDispatcher:
         self,
         busy: Callable[[], bool],
         *,
-        per_second: float = 1000.0,
+        per_second: float = 200.0,
         bound: int = MOST_WAITING,
         workers: int = 16,
         now: Callable[[], float] = time.monotonic,
@@ -150,16 +150,18 @@ class ApiDispatcher:
 
     def rate(self) -> float:
         """Writes per second that may be sent now; 0 while what waits had better go on waiting."""
-        if not self._waiting or not self._busy():
-            return self._per_second
+        busy = self._busy()
         rates = [0.0]
         if self._urgent.turn(self._has_room) is not None:
-            rates.append(max(URGENT_BUSY_PER_SECOND, len(self._urgent) / URGENT_SECONDS))
-        if not self._holds():
-            rates.append(min(MOST_BUSY_PER_SECOND, max(BUSY_PER_SECOND, len(self._waiting) / CATCH_UP_SECONDS)))
+            catch_up = max(URGENT_BUSY_PER_SECOND, len(self._urgent) / URGENT_SECONDS)
+            rates.append(min(URGENT_PER_SECOND, catch_up) if busy else URGENT_PER_SECOND)
+        if not self._waiting or not busy:
+            rates.append(self._per_second)
+        elif not self._holds():
+            rates.append(min(self._per_second, max(BUSY_PER_SECOND, len(self._waiting) / CATCH_UP_SECONDS)))
         elif self._turns.turn(self._has_few) is not None:
-            rates.append(BUSY_PER_SECOND)
-        return min(self._per_second, max(rates))
+            rates.append(min(self._per_second, BUSY_PER_SECOND))
+        return max(rates)
 
     async def run(self) -> None:
         """Work until cancelled; each worker takes the oldest key of the namespace whose turn it is."""
