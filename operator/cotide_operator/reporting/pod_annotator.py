@@ -43,6 +43,9 @@ COUNTS_SECONDS: Final = 60.0
 most, whatever comes and goes."""
 CONFLICT_SECONDS: Final = 1.0
 """Wall seconds after which a patch of a version that is no more is made again; chosen: the watch is there by then."""
+LABEL_SECONDS: Final = 2.0
+"""Wall seconds after a binding until a label that the server did not take along is written by itself; chosen: the
+watch shows the pod by then."""
 TRIES_AGAIN: Final = 6
 """After a write that failed, the first `NOTE_SECONDS` later and each after twice as long: they come to ten minutes.
 Chosen: an API server is back by then, and pods that can't be written for good do not fill the lane for ever."""
@@ -84,10 +87,16 @@ class PodAnnotator:
         self._label_one = self._label
         """Bound once: two objects fewer for each pod, which live until its label is written."""
 
+    def labels_for(self, key: str) -> dict[str, str]:
+        """Return the class label where a pod lacks it: what a binding takes along."""
+        pod, decided = self._mirror.pods.get(key), self._class_of(key)
+        return {CLASS_LABEL: decided} if pod is not None and decided is not None and self._lacks_class(pod) else {}
+
     def bound(self, key: str) -> None:
         """Drop what is not written of why a pod waits; write the class on one that carries none, some time."""
         self.confirmed(key)
-        self.label(key)
+        if self.labels_for(key):
+            self._unlabelled[key] = time.monotonic() + LABEL_SECONDS
 
     def confirmed(self, key: str) -> None:
         """Drop what is not written of why a pod waits: it is on a node."""
@@ -96,8 +105,7 @@ class PodAnnotator:
 
     def label(self, key: str) -> None:
         """Write the class on a pod that carries none, some time."""
-        pod = self._mirror.pods.get(key)
-        if pod is not None and self._lacks_class(pod):
+        if self.labels_for(key):
             self._submit_label(key)
 
     def note(self, key: str) -> None:
@@ -186,11 +194,11 @@ class PodAnnotator:
         return self._lane.submit((what, key), write, namespace_of_key(key), key, urgent=urgent)
 
     async def _label(self, key: str) -> None:
-        pod, decided = self._mirror.pods.get(key), self._class_of(key)
-        if pod is None or decided is None or not self._lacks_class(pod):
+        pod, labels = self._mirror.pods.get(key), self.labels_for(key)
+        if pod is None or not labels:
             return
         # Naming the uid makes the server refuse the patch if the pod was replaced meanwhile.
-        patch = {"metadata": {"uid": pod.metadata.uid, "labels": {CLASS_LABEL: decided}}}
+        patch = {"metadata": {"uid": pod.metadata.uid, "labels": labels}}
         if self._is_tried_again(key, await self._patch(key, "", patch)):
             self._unlabelled[key] = self._rests_until(key)
 
@@ -220,9 +228,8 @@ class PodAnnotator:
         metadata: dict[str, Any] = {}
         if not is_noted(pod.metadata.annotations.get(DECISION_ANNOTATION), decision):
             metadata["annotations"] = {DECISION_ANNOTATION: encode(decision)}
-        decided = self._class_of(decision.key)
-        if decided is not None and self._lacks_class(pod):
-            metadata["labels"] = {CLASS_LABEL: decided}
+        if labels := self.labels_for(decision.key):
+            metadata["labels"] = labels
         known = _scheduled(pod)
         if not _is_refusal(decision) or (_is_unschedulable(known) and known.message == decision.message):
             return metadata, []

@@ -281,8 +281,23 @@ async def test_a_pod_that_is_gone_is_no_failure_and_a_refusal_is_counted(
 async def test_a_pod_that_was_bound_is_not_told_to_wait_any_more(scene: Scene) -> None:
     scene.waits("0/1 nodes are available")
     scene.annotator.bound("ns/p")
-    assert [path for path, _ in await scene.write()] == ["/api/v1/namespaces/ns/pods/p"]
-    assert scene.api.patches[0][1] == {"metadata": {"uid": "u", "labels": {"cotide.dev/class": "batch"}}}
+    assert await scene.write() == []
+
+
+@pytest.mark.parametrize("taken", [True, False])
+async def test_a_label_that_the_server_takes_with_the_binding_is_not_written_by_itself(
+    scene: Scene, *, taken: bool
+) -> None:
+    labels = scene.annotator.labels_for("ns/p")
+    assert labels == {"cotide.dev/class": "batch"}
+    scene.annotator.bound("ns/p")
+    scene.sweep()
+    assert await scene.write() == [], "the watch shows it in a moment"
+    scene.pod(labels=labels if taken else {}, spec={"nodeName": "n"})
+    scene.now += annotator_module.LABEL_SECONDS
+    scene.sweep()
+    patches = [] if taken else [("/api/v1/namespaces/ns/pods/p", {"metadata": {"uid": "u", "labels": labels}})]
+    assert await scene.write() == patches
 
 
 async def test_a_pod_above_a_limit_of_its_namespace_has_a_condition_that_says_so(scene: Scene) -> None:
@@ -353,7 +368,7 @@ async def test_a_note_on_a_pod_that_was_bound_meanwhile_is_given_up(scene: Scene
 
 async def test_a_label_that_could_not_be_written_is_tried_again_and_one_that_is_refused_is_not(scene: Scene) -> None:
     scene.api.refusal = ClusterError("unreachable")
-    scene.annotator.bound("ns/p")
+    scene.annotator.label("ns/p")
     await scene.write()
     scene.sweep()
     assert not scene.lane.work
