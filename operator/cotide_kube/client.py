@@ -186,9 +186,17 @@ class KubeClient:
         return self._loads(await self.request("DELETE", path, options))
 
     async def bind(
-        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        node: str,
+        annotations: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> Answer:
         """Bind a pod to a node; the server adds the annotations to the pod in the same write.
+
+        From Kubernetes 1.35 on it adds the labels, too (``PodTopologyLabelsAdmission``); older servers ignore them.
 
         Safe to repeat, because it names the uid: a 409 that says the pod already is on this very node, after a
         try whose answer was lost, is our own success.
@@ -196,6 +204,8 @@ class KubeClient:
         metadata: Object = {"name": name, "namespace": namespace, "uid": uid}
         if annotations:
             metadata["annotations"] = dict(annotations)
+        if labels:
+            metadata["labels"] = dict(labels)
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
         answer = await self._answer(f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body)

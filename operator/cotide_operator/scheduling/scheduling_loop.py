@@ -318,6 +318,10 @@ class SchedulingLoop:
         """Whether the engine has anything to look at; a publication alone is no reason to call it."""
         if self._inbox or self._awaited or self._intake.waiting or not self.cycles or self._grows():
             return True
+        return self._is_time()
+
+    def _is_time(self) -> bool:
+        """Whether one of the engine's own timers is due."""
         wakeup = self.scheduler.next_wakeup(self._now)
         return wakeup is not None and wakeup <= self._clock.now()
 
@@ -347,6 +351,9 @@ class SchedulingLoop:
         if self._foresight is not None:
             events += self._foresight.ahead(events, self.scheduler.completion_forecaster)
         if not events:
+            if self.cycles and not (awaited or self._grows() or self._is_time()):
+                self._in_hand = False
+                return  # objects changed in what does not matter, as by our own notes: there is nothing to decide
             events.append(Tick())
         started = time.perf_counter()
         try:

@@ -20,7 +20,7 @@ from cotide_core.forecasts import CompletionForecaster
 from cotide_core.instructions import Bind, Instruction
 from cotide_core.state.cluster_state import ClusterState
 from cotide_kube import turns
-from cotide_kube.objects import NodeObject, PodObject
+from cotide_kube.objects import NodeObject, PodObject, PodSpec, SchedulingGate
 from cotide_operator.cache.object_cache import KINDS, ObjectCache
 from cotide_operator.clock import ScaledClock
 from cotide_operator.scheduling.scheduling_loop import SchedulingLoop
@@ -246,6 +246,26 @@ def test_a_loop_that_is_stopped_in_the_middle_of_a_cycle_decides_nothing(monkeyp
 
     asyncio.run(both())
     assert (found.loop.cycles, found.heard.bound) == (0, [])
+
+
+def test_a_note_that_comes_back_on_a_pod_that_waits_makes_no_cycle() -> None:
+    found = operator()
+    waits = pod("a")
+    found.mirror.apply("pods", "ADDED", msgspec.structs.replace(waits, spec=gated(waits)))
+    found.cycle()
+    assert (found.loop.cycles, found.heard.bound) == (1, [])
+    noted = msgspec.structs.replace(waits.metadata, resource_version="2", annotations={"cotide.dev/decision": "{}"})
+    found.mirror.apply("pods", "MODIFIED", msgspec.structs.replace(waits, spec=gated(waits), metadata=noted))
+    found.cycle()
+    assert (found.loop.cycles, found.loop._in_hand) == (1, False)
+    found.mirror.apply("pods", "MODIFIED", waits)
+    found.cycle()
+    assert (found.loop.cycles, found.heard.bound) == (2, ["shop/a"])
+
+
+def gated(waits: PodObject) -> PodSpec:
+    """Return a pod's spec with a gate."""
+    return msgspec.structs.replace(waits.spec, scheduling_gates=(SchedulingGate("quota"),))
 
 
 def test_who_waits_for_what_was_told_in_the_middle_of_a_cycle_waits_for_the_next(
