@@ -440,6 +440,8 @@ class Scheduler:
             if (shape := self._shape_of(entry.pod, entry)) is not entry.shape:
                 self._queue.remove(entry.pod.key, now)
                 entry.shape = shape
+        if self.gangs.members:
+            self.gangs.places(arrivals.values())
         for entry in nominated:
             if arrivals.get(entry.pod.key) is entry:
                 self._capacity.restore(entry, now)

@@ -193,12 +193,19 @@ class ClaimVolume(ApiStruct, frozen=True):
     claim_name: str = ""
 
 
+class EmptyDir(ApiStruct, frozen=True):
+    """``emptyDir`` of a volume: on the node's disk, or in its memory."""
+
+    medium: str = ""
+
+
 class Volume(ApiStruct, frozen=True):
     """A volume, as far as it may tie a pod to nodes."""
 
     name: str = ""
-    """It is part of the name of an ephemeral volume's claim; of others it is random in most pods, and not kept."""
-    empty_dir: Present | None = None
+    """It is part of the name of an ephemeral volume's claim, and an annotation may name local volumes. Other names are
+    random in most pods, and not kept."""
+    empty_dir: EmptyDir | None = None
     host_path: Present | None = None
     persistent_volume_claim: ClaimVolume | None = None
     ephemeral: dict[str, Any] | None = None
