@@ -245,6 +245,7 @@ class ExtenderAdvisor:
     def _prepare(self, pod: Pod, now: float) -> tuple[Snapshot, QueuedPod]:
         """Return the state as it is now, and the pod without what kube-scheduler has looked at."""
         self._placer.renew()
+        self.state.make_columns(pod.requests)
         if self.state.columns.resource_generation != self._resources_seen:
             self._resources_seen = self.state.columns.resource_generation
             self._shapes.drop_stale(self.state)
