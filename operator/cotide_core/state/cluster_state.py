@@ -47,7 +47,7 @@ from cotide_core.limits import EXACT
 from cotide_core.state.contention import Contention
 from cotide_core.state.host_load import HostLoad
 from cotide_core.state.namespace_use import Demand, NamespaceUse, has_limits, namespace_of
-from cotide_core.state.node_columns import ALWAYS, NodeColumns, ServicePod
+from cotide_core.state.node_columns import ALWAYS, RESOURCES_KEPT, NodeColumns, ServicePod
 from cotide_core.state.node_images import NodeImages
 from cotide_core.state.node_refusals import Amounts, Asked, NodeRefusals, asked_by
 from cotide_core.state.pod_matches import PodMatches
@@ -417,8 +417,9 @@ class ClusterState:
         row = self.columns.upsert(node)
         self.images.change(row, () if before is None else before.images, node.images)
         self.matches.hang(() if before is None else before.attached, node.attached, row)
+        resources = self.columns.resources
         for name, _ in node.allocatable:
-            if name in self._askers and name not in self.columns.resources:
+            if name not in resources and (len(resources) < RESOURCES_KEPT or name in self._askers):
                 self._make_column(name)
         self.relieved.add(row)
         for record in self._orphans.pop(node.name, {}).values():

@@ -2,9 +2,9 @@
 
 Written only by `state.ClusterState`; everybody else reads them through a `snapshot.Snapshot`. Rows of deleted nodes
 go to a free list and are taken again, lowest first, so that the same events always give the same rows. A resource has
-a column while a node offers it and a pod asks for it, so that a node's names alone take no room. A job type has one
-once a pod of it waits or runs. What is offered or asked for no more gives its column to the next. All amounts are int64
-in the units of `units`.
+a column while a node offers it and a pod asks for it, and the first `RESOURCES_KEPT` have one without a pod: a node's
+names alone take no more room. A job type has one once a pod of it waits or runs. What is offered or asked for no more
+gives its column to the next. All amounts are int64 in the units of `units`.
 Invariant: ``free[c, row] = allocatable[c, row] - sum of what the pods counted on the row ask of c``.
 """
 
