@@ -69,9 +69,9 @@ class WorkloadQueriesSettings(Section):
     """Queries of one namespace in flight, of 8 in all; chosen."""
     seconds_per_namespace: float = Field(default=5.0, gt=0, le=60)
     """Wall seconds that a namespace's queries have in one reading; chosen."""
-    maximum_series: int = Field(default=10_000, ge=1)
+    maximum_series: int = Field(default=10_000, ge=1, le=1_000_000)
     """In one answer; as many as a Workload may have replicas."""
-    maximum_answer_bytes: int = Field(default=4 << 20, ge=1024)
+    maximum_answer_bytes: int = Field(default=4 << 20, ge=1024, le=1 << 30)
     """Of one answer; chosen: 10,000 series with the labels namespace and pod have 2 MB."""
 
     @field_validator("rps", "latency")

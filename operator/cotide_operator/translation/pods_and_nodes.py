@@ -257,7 +257,7 @@ def translate_pod(
         node_terms=facts.node_terms if to_place else (),
         tolerations=facts.tolerations if to_place else (),
         host_ports=facts.host_ports,
-        gates=facts.gates if to_place else (),
+        gates=facts.gates if node is None else (),
         unsupported=facts.unsupported + claims + lacks if to_place else (),
         attempts=seen.attempts,
         demotions=seen.demotions,
