@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
-from cotide_kube.objects import ApiStruct, Metadata, NamespaceObject, NodeObject, PodObject, PriorityClassObject
+from cotide_kube.objects import ApiStruct, Metadata, NamespaceObject, NodeObject, PodObject
 from cotide_kube.official import ask, connect, list_in, namespace_of, object_in
 from cotide_kube.plain_objects import OddObjectError, checked, those_checked, without_odd
 from cotide_operator.apis.names import GROUP, JOB_LABEL, VERSION
@@ -71,22 +71,15 @@ class Reader:
         self.namespace = namespace_of(kubeconfig, context)
         self.warnings: list[str] = []
         self._core: Any = client.CoreV1Api(api)
-        self._priorities: Any = client.SchedulingV1Api(api)
         self._custom: Any = client.CustomObjectsApi(api)
 
     def pod(self, namespace: str, name: str) -> Explanation:
         """Explain one pod; raises `ClusterError` when there is none of that name."""
         pod, odd = _must_have(f"pod {namespace}/{name}", PodObject, self._core.read_namespaced_pod, name, namespace)
-        named = (pod.get("spec") or {}).get("priorityClassName")
         node, beside = self._node(pod)
         context = ClassContext(
             owner=self._owner(pod),
             namespace=self._may_have("namespace", NamespaceObject, self._core.read_namespace, namespace),
-            priority_class=self._may_have(
-                "priorityclass", PriorityClassObject, self._priorities.read_priority_class, named
-            )
-            if named
-            else None,
             events=self._events(namespace, [pod]),
             node=node,
             beside=beside,
