@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-from cotide_core.classes import CLASSES, MAX_CLASS_LABEL, UNRAISED
+from cotide_core.classes import CLASSES, MAX_CLASS_LABEL, SHIPPED_PRIORITY_CLASSES, UNRAISED
 from cotide_core.errors import InputError
 from cotide_kube.objects import (
     ApiStruct,
@@ -191,6 +191,8 @@ class ObjectCache:
         what made a part of the operator raise; see its module.
     max_class_without_label :
         what pods of a namespace without ``cotide.dev/max-class`` may claim: a class, or `UNRAISED`.
+    class_by_priority_class :
+        class of a pod by the name of its PriorityClass; other names stand for none.
     served :
         the path under which each kind that a server need not serve was last listed.
     pods_version :
@@ -199,6 +201,7 @@ class ObjectCache:
 
     def __init__(self) -> None:
         self.max_class_without_label = UNRAISED
+        self.class_by_priority_class = SHIPPED_PRIORITY_CLASSES
         self._objects: dict[Kind, dict[str, Any]] = {kind: {} for kind in (*KINDS, *OPTIONAL_KINDS)}
         self._views: dict[Kind, Mapping[str, Any]] = {
             kind: MappingProxyType(objects) for kind, objects in self._objects.items()
@@ -305,6 +308,7 @@ class ObjectCache:
         """Return a cache of the objects as they are now, for another thread; nobody tells it of changes."""
         copy = ObjectCache()
         copy.max_class_without_label = self.max_class_without_label
+        copy.class_by_priority_class = self.class_by_priority_class
         for kind, objects in self._objects.items():
             copy._objects[kind].update(objects)
         copy._job_of.update(self._job_of)

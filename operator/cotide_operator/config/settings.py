@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from cotide_core.config import (
@@ -25,6 +25,8 @@ from cotide_core.config import (
 )
 from cotide_core.errors import InputError
 from cotide_core.policies.catalogue import Runner, by_slack, entry_of
+from cotide_operator.apis.types import DEFAULT_SCHEDULER_NAME
+from cotide_operator.config.class_settings import ClassSettings
 from cotide_operator.config.consolidation_settings import ConsolidationSettings
 from cotide_operator.config.extender_settings import ExtenderSettings
 from cotide_operator.config.host_load_settings import (
@@ -36,6 +38,7 @@ from cotide_operator.config.host_load_settings import (
     RequestRateSettings,
 )
 from cotide_operator.config.metric_settings import MetricsSourceSettings
+from cotide_operator.config.object_names import SchedulerName, SchedulerNames
 from cotide_operator.config.phase_settings import PhaseSettings
 from cotide_operator.config.provisioning_settings import ProvisioningSettings
 from cotide_operator.config.section import SECTIONS_DISAGREE, Section, first_fault
@@ -44,6 +47,7 @@ from cotide_operator.config.yaml_lines import line_of, load, read, written
 
 __all__ = [
     "AdmissionSettings",
+    "ClassSettings",
     "ConsolidationSettings",
     "ExtenderSettings",
     "GangSettings",
@@ -269,8 +273,11 @@ class Settings(Section):
     policy: str = "qpsm"
     mode: Literal["live", "shadow"] = "live"
     """In shadow the pods of another scheduler are watched and decided on as if, and nothing is written anywhere."""
-    scheduler_name: str = Field(default="cotide", min_length=1)
-    """Whose pods are ours; in shadow whose are watched, ``default-scheduler`` where nothing is said."""
+    scheduler_name: SchedulerName | None = None
+    """Alias of ``scheduler_names`` for one name, as written; None where it is not."""
+    scheduler_names: SchedulerNames = (DEFAULT_SCHEDULER_NAME,)
+    """Pods that name one of these are ours, and child pods get the first. In shadow these pods are watched,
+    ``default-scheduler`` by default."""
     slot_seconds: float = Field(default=300.0, gt=0)
     """A service's slot: over its limit once in it counts as one violation (Jiang et al.: a slot's value is its
     maximum)."""
@@ -294,6 +301,7 @@ class Settings(Section):
     admission: AdmissionSettings = AdmissionSettings()
     extender: ExtenderSettings = ExtenderSettings()
     tenancy: TenancySettings = TenancySettings()
+    classes: ClassSettings = ClassSettings()
     jobs: JobSettings = JobSettings()
     volumes: VolumeSettings = VolumeSettings()
     provisioning: ProvisioningSettings | None = None
@@ -346,15 +354,27 @@ class Settings(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _whom_shadow_watches(cls, data: Any) -> Any:
-        """In shadow the pods of the cluster's own scheduler are meant where nobody is named."""
-        if (
-            isinstance(data, dict)
-            and data.get("mode") == "shadow"
-            and not {"schedulerName", "scheduler_name"} & set(data)
-        ):
-            return {**data, "schedulerName": DEFAULT_SCHEDULER}
-        return data
+    def _names_of_schedulers(cls, data: Any) -> Any:
+        """Write the alias as a list of one; in shadow the default is the cluster's own scheduler."""
+        if not isinstance(data, dict) or {"schedulerNames", "scheduler_names"} & set(data):
+            return data
+        alone = data.get("schedulerName", data.get("scheduler_name"))
+        if alone is None and data.get("mode") == "shadow":
+            return {**data, "schedulerNames": (DEFAULT_SCHEDULER,)}
+        try:
+            return {**data, "schedulerNames": TypeAdapter(SchedulerNames).validate_python((alone,))}
+        except ValidationError:  # a fault of the alias is reported as the alias's
+            return data
+
+    @model_validator(mode="after")
+    def _alias_agrees(self) -> Settings:
+        alone = self.scheduler_name
+        if alone is not None and self.scheduler_names != (alone,):
+            raise _disagreement(
+                "schedulerNames",
+                f"is [{', '.join(self.scheduler_names)}] and its alias schedulerName is {alone}: give one of the two",
+            )
+        return self
 
     def _rates_can_be_forecast(self) -> None:
         if self.request_rates.enabled and self.metrics_source is None:
@@ -404,10 +424,12 @@ class Settings(Section):
         ):
             if self.shadow and on:
                 raise _disagreement(section, "must be off in shadow, where nothing is written")
-        if self.scheduler_name in self.extender.scheduler_names:
-            raise _disagreement(
-                "extender.schedulerNames", f"must not name {self.scheduler_name}: its pods are Cotide's own to bind"
-            )
+        for name in self.scheduler_names:
+            if name in self.extender.scheduler_names:
+                raise _disagreement(
+                    "extender.schedulerNames" if "extender" in self.model_fields_set else "schedulerNames",
+                    f"must not name {name}: Cotide binds its own pods, kube-scheduler the pods of the extender",
+                )
         if self.host_load.history_seconds < self.slot_seconds:
             raise _disagreement("hostLoad.historySeconds", "must not be below slotSeconds: it would hold no record")
         if self.host_load.refit_seconds < self.slot_seconds:

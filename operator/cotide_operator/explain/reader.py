@@ -22,7 +22,6 @@ from cotide_kube.objects import (
     NamespaceObject,
     NodeObject,
     PodObject,
-    PriorityClassObject,
     StorageClassObject,
 )
 from cotide_kube.official import ask, connect, list_in, namespace_of, object_in
@@ -82,23 +81,16 @@ class Reader:
         self.warnings: list[str] = []
         self._core: Any = client.CoreV1Api(api)
         self._storage: Any = client.StorageV1Api(api)
-        self._priorities: Any = client.SchedulingV1Api(api)
         self._custom: Any = client.CustomObjectsApi(api)
 
     def pod(self, namespace: str, name: str) -> Explanation:
         """Explain one pod; raises `ClusterError` when there is none of that name."""
         pod, odd = _must_have(f"pod {namespace}/{name}", PodObject, self._core.read_namespaced_pod, name, namespace)
-        named = (pod.get("spec") or {}).get("priorityClassName")
         node, beside = self._node(pod)
         claims = self._claims(pod)
         context = ClassContext(
             owner=self._owner(pod),
             namespace=self._may_have("namespace", NamespaceObject, self._core.read_namespace, namespace),
-            priority_class=self._may_have(
-                "priorityclass", PriorityClassObject, self._priorities.read_priority_class, named
-            )
-            if named
-            else None,
             events=[event for one in (pod, *claims) for event in self._events(namespace, [one])],
             node=node,
             beside=beside,

@@ -80,7 +80,7 @@ class EventSource:
     mirror : Mirror
         Subscribed to at once.
     clock : Clock
-    scheduler_name : str
+    scheduler_names : tuple of str
         Whose pods are ours.
     subscribe : bool
         Whether changes are listened to; else whoever hears of them calls `mark`, in the thread that collects.
@@ -97,7 +97,7 @@ class EventSource:
         self,
         mirror: ObjectCache,
         clock: Clock,
-        scheduler_name: str,
+        scheduler_names: tuple[str, ...],
         *,
         subscribe: bool = True,
         set_aside: Callable[[Kind, str, str, Exception], None] | None = None,
@@ -106,7 +106,7 @@ class EventSource:
         self._mirror = mirror
         self._clock = clock
         self._observations = PodObservations(clock)
-        self._scheduler_name = scheduler_name
+        self._scheduler_names = scheduler_names
         self._changed: dict[Kind, dict[str, None]] = {"nodes": {}, "workloads": {}, "namespaces": {}, "pods": {}}
         self._uncollected: dict[Kind, int] | None = None
         """How much is left of what was there when an engine that knew nothing was first told; None before that."""
@@ -354,7 +354,7 @@ class EventSource:
 
     def _translate(self, pod: PodObject, key: str, seen: PodTimes) -> Pod:
         ownership = ownership_of(pod, self._mirror)
-        translated = translate_pod(pod, ownership, seen, self._scheduler_name, self.volumes.facts(pod), key)
+        translated = translate_pod(pod, ownership, seen, self._scheduler_names, self.volumes.facts(pod), key)
         phases = self._phases_for(pod, ownership.job)
         return translated._replace(growth_millicores=growth_of(pod, phases)) if phases else translated
 

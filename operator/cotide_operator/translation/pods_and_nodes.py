@@ -91,7 +91,10 @@ class PodOwnership:
     workload: str | None = None
     owner_class: WorkloadClass | None = None
     owner_kind: str | None = None
+    named_class: WorkloadClass | None = None
+    """The class that the name of the pod's PriorityClass stands for, by the configuration."""
     priority_class_value: int | None = None
+    """Stands in for the pod's priority where the server resolved none."""
     max_class: str | None = None
     job_priority: int | None = None
     """The priority of the Job that owns the pod; None when there is no such Job (any more)."""
@@ -127,13 +130,15 @@ def _ownership(pod: PodObject, mirror: ObjectCache, job_key: str | None, workloa
         succeeded = succeeded_of(job)
     elif workload_key is not None:
         owner_class = WorkloadClass.ONLINE
-    named = mirror.priorityclasses.get(pod.spec.priority_class_name) if pod.spec.priority_class_name else None
+    name = pod.spec.priority_class_name
+    named = mirror.priorityclasses.get(name) if name else None
     namespace = mirror.namespaces.get(pod.metadata.namespace)
     return _interned(
         job_key,
         workload_key,
         owner_class,
         _owner_kind(pod.metadata),
+        mirror.class_by_priority_class.get(name) if name else None,
         named.value if named is not None else None,
         mirror.max_class_of(pod.metadata.namespace),
         job_priority,
@@ -174,7 +179,7 @@ def _class_of(pod: PodObject, ownership: PodOwnership, reclaiming: bool) -> Work
     return _class(
         pod.metadata.labels.get(CLASS_LABEL),
         ownership.owner_class,
-        ownership.priority_class_value,
+        ownership.named_class,
         ownership.owner_kind,
         ownership.max_class,
         reclaiming,
@@ -185,7 +190,7 @@ def _class_of(pod: PodObject, ownership: PodOwnership, reclaiming: bool) -> Work
 def _class(
     label: str | None,
     owner_class: WorkloadClass | None,
-    priority_class_value: int | None,
+    named_class: WorkloadClass | None,
     owner_kind: str | None,
     max_class: str | None,
     reclaims: bool,
@@ -193,7 +198,7 @@ def _class(
     return classify(
         label=label,
         owner_class=owner_class,
-        priority_class_value=priority_class_value,
+        named_class=named_class,
         owner_kind=owner_kind,
         max_class=max_class,
         reclaims=reclaims,
@@ -204,7 +209,7 @@ def translate_pod(
     pod: PodObject,
     ownership: PodOwnership,
     seen: PodTimes,
-    scheduler_name: str = DEFAULT_SCHEDULER_NAME,
+    scheduler_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,),
     volumes: VolumeFacts | None = None,
     key: str | None = None,
 ) -> Pod:
@@ -212,6 +217,7 @@ def translate_pod(
 
     Parameters
     ----------
+    scheduler_names : a pod that names one of them is ours to place.
     key : its ``namespace/name``, of who has it: one string for mirror and engine, and not two of 70 bytes a pod.
     volumes : what its claims demand; without it a pod that names claims is Misconfigured.
 
@@ -219,7 +225,7 @@ def translate_pod(
     (no API server lets one through) or is beyond any node is a Misconfigured pod, never one that asks for nothing.
     """
     metadata, spec = pod.metadata, pod.spec
-    ours = spec.scheduler_name == scheduler_name
+    ours = spec.scheduler_name in scheduler_names
     facts = _read_spec(spec, pod.status)
     annotations = metadata.annotations
     preferences = preferences_of(annotations)

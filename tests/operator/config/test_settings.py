@@ -286,10 +286,10 @@ def _keys_of(section: type[BaseModel], above: str = "") -> list[str]:
 
 def test_in_shadow_the_clusters_own_scheduler_is_meant_and_nothing_that_writes_may_be_on() -> None:
     text = HEAD + "mode: shadow\nledger: {directory: x}\n"
-    assert parse_settings(text).scheduler_name == "default-scheduler"
-    assert parse_settings(text + "schedulerName: other\n").scheduler_name == "other"
-    assert with_changes(parse_settings(text), policy="fifo").scheduler_name == "default-scheduler"
-    assert parse_settings(HEAD).scheduler_name == "cotide"
+    assert parse_settings(text).scheduler_names == ("default-scheduler",)
+    assert parse_settings(text + "schedulerName: other\n").scheduler_names == ("other",)
+    assert with_changes(parse_settings(text), policy="fifo").scheduler_names == ("default-scheduler",)
+    assert parse_settings(HEAD).scheduler_names == ("cotide",)
     with pytest.raises(InputError, match="mode: shadow needs a ledger"):
         parse_settings(HEAD + "mode: shadow\n")
     with pytest.raises(InputError, match=r"extender\.enabled: must be off in shadow"):

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from repository import ROOT
 
+from cotide_core.classes import SHIPPED_PRIORITY_CLASSES
 from cotide_operator.apis.types import read_job, read_workload
 from cotide_operator.cache.preflight import PRIORITIES
 from cotide_operator.config.host_load_settings import AdmissionSettings
@@ -253,8 +254,17 @@ def test_the_webhook_may_touch_one_secret_and_one_configuration() -> None:
 
 def test_priority_classes_are_those_that_the_operator_installs() -> None:
     shipped = {one["metadata"]["name"]: one for one in documents(DEPLOY / "base" / "priority-classes.yaml")}
-    assert {name: (one["value"], one["description"]) for name, one in shipped.items()} == PRIORITIES
-    assert all(one["preemptionPolicy"] == "Never" for one in shipped.values())
+    parts = ("value", "preemptionPolicy", "description")
+    assert {name: tuple(one[part] for part in parts) for name, one in shipped.items()} == PRIORITIES
+    assert list(shipped) == list(SHIPPED_PRIORITY_CLASSES)
+
+
+def test_no_shipped_priority_class_displaces_a_pod_that_names_none() -> None:
+    """Such a pod has 0, and any tenant may name a PriorityClass; a class of lower rank has a lower value."""
+    values = [PRIORITIES[name].value for name in SHIPPED_PRIORITY_CLASSES]
+    assert values == sorted(values, reverse=True)
+    assert max(values) <= 0
+    assert PRIORITIES["cotide-batch"].value >= -10  # below that Cluster Autoscaler makes no node for a pod
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=short)

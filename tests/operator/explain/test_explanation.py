@@ -211,9 +211,14 @@ def test_a_pod_without_a_note_says_so_and_a_foreign_one_is_not_ours_to_explain()
         ),
         (pod(), ClassContext(), ("online", "because nothing says otherwise")),
         (
-            pod(spec={"priorityClassName": "nightly"}),
-            ClassContext(priority_class={"value": 2500}),
-            ("batch", "by its PriorityClass nightly of value 2500"),
+            pod(spec={"priorityClassName": "cotide-batch", "priority": 2000}),
+            ClassContext(),
+            ("batch", "by its PriorityClass cotide-batch"),
+        ),
+        (
+            pod(spec={"priorityClassName": "important", "priority": 1000}),
+            ClassContext(),
+            ("online", "because nothing says otherwise"),
         ),
         (
             pod(owners=[{"kind": "Job", "apiVersion": "batch/v1", "controller": True}]),
@@ -236,6 +241,25 @@ def test_the_rule_that_gave_the_class_is_named(
     body: dict[str, Any], around: ClassContext, answer: tuple[str, str]
 ) -> None:
     assert class_and_reason(body, around) == answer
+
+
+def labelled_by(manager: str, label: str, **spec: Any) -> dict[str, Any]:
+    """A pod whose class label the API server notes as one manager's."""
+    body = pod(labels={"cotide.dev/class": label}, spec={"priorityClassName": "nightly", **spec})
+    fields = {"f:metadata": {"f:labels": {"f:cotide.dev/class": {}}}}
+    body["metadata"]["managedFields"] = [{"manager": "kubectl"}, {"manager": manager, "fieldsV1": fields}]
+    return body
+
+
+def test_a_label_of_the_operator_that_no_other_rule_gives_is_by_a_name_of_the_configuration() -> None:
+    by_name = ("batch", "by its PriorityClass nightly, which classes.byPriorityClass names")
+    assert class_and_reason(labelled_by("cotide", "batch"), ClassContext()) == by_name
+    by_label = ("batch", "by its label cotide.dev/class")
+    assert class_and_reason(labelled_by("kubectl-create", "batch"), ClassContext()) == by_label
+    # What another rule gives is explained by that rule: here the cap, and here the owner.
+    capped = ClassContext(namespace={"metadata": {"labels": {"cotide.dev/max-class": "batch"}}})
+    assert class_and_reason(labelled_by("cotide", "batch"), capped)[1] == "because its namespace allows batch at most"
+    assert class_and_reason(labelled_by("cotide", "batch"), ClassContext(owner=JOB))[1] != by_name[1]
 
 
 def test_a_static_pod_is_told_to_be_online_and_why() -> None:

@@ -89,7 +89,7 @@ def operator() -> SimpleNamespace:
     loop = SchedulingLoop(
         engine,
         mirror=mirror,
-        intake=EventSource(mirror, clock, "cotide"),
+        intake=EventSource(mirror, clock, ("cotide",)),
         outcomes=heard,
         clock=clock,
         record=heard,  # type: ignore[arg-type]  # answers everything

@@ -80,13 +80,13 @@ class Reviewer:
     ----------
     mirror : Mirror
         Read only.
-    scheduler_name : str
+    scheduler_names : tuple of str
         Pods of other schedulers are left alone.
     """
 
-    def __init__(self, mirror: ObjectCache, scheduler_name: str) -> None:
+    def __init__(self, mirror: ObjectCache, scheduler_names: tuple[str, ...]) -> None:
         self._mirror = mirror
-        self._scheduler_name = scheduler_name
+        self._scheduler_names = scheduler_names
 
     def answer(self, body: bytes) -> Answer:
         """Return the answer to a review.
@@ -126,7 +126,7 @@ class Reviewer:
             many = f"has {containers} containers, and cotide reads {CONTAINERS_MOST}"
             return Answer(uid, warning=f"this pod {many}: it keeps its plain requests")
         typed = _typed(pod, str(request.get("namespace") or ""))
-        if typed.spec.scheduler_name != self._scheduler_name:
+        if typed.spec.scheduler_name not in self._scheduler_names:
             return Answer(uid)
         if not self._mirror.synced:
             # Without every Job, Workload and namespace its class can't be told; plain requests are always safe.

@@ -75,12 +75,16 @@ class Extender:
     ----------
     settings : ExtenderSettings
     config : of the engine.
-    scheduler_name : of the pods that are ours.
+    scheduler_names : of the pods that are ours.
     needs : ExtenderDependencies
     """
 
     def __init__(
-        self, settings: ExtenderSettings, config: SchedulerConfig, scheduler_name: str, needs: ExtenderDependencies
+        self,
+        settings: ExtenderSettings,
+        config: SchedulerConfig,
+        scheduler_names: tuple[str, ...],
+        needs: ExtenderDependencies,
     ) -> None:
         self._settings = settings
         self._credentials = needs.credentials
@@ -93,7 +97,7 @@ class Extender:
         self._decided: deque[Decided] = deque()
         self._called = False
         self.follower = ClusterFollower(
-            config, needs.mirror, needs.clock, scheduler_name, settings.assume_seconds * max(1.0, needs.clock.speed)
+            config, needs.mirror, needs.clock, scheduler_names, settings.assume_seconds * max(1.0, needs.clock.speed)
         )
         self.server = ExtenderServer(self._opened, needs.telemetry)
         service, namespace = settings.service_name, settings.service_namespace

@@ -57,7 +57,7 @@ def test_a_pod_that_trips_the_webhook_is_allowed_unchanged_and_the_next_one_is_c
     function: str, result: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     trips(monkeypatch, function, result)
-    reviewer = Reviewer(synced(), "cotide")
+    reviewer = Reviewer(synced(), ("cotide",))
     answer = reviewer.answer(review("bad"))
     response = json.loads(answer.body())["response"]
     assert (response["uid"], response["allowed"], "patch" in response) == ("of-bad", True, False)
@@ -72,7 +72,7 @@ def test_a_poisoned_job_in_the_mirror_leaves_the_pods_of_others_changed(value: A
     mirror = synced()
     mirror.apply("jobs", "ADDED", CustomObject(Metadata(name="bad", namespace="ns"), spec=value))
     mirror.apply("workloads", "ADDED", CustomObject(Metadata(name="bad", namespace="ns"), spec=value))
-    reviewer = Reviewer(mirror, "cotide")
+    reviewer = Reviewer(mirror, ("cotide",))
     ours = [{"apiVersion": "cotide.dev/v1", "kind": "Job", "name": "bad", "uid": "u", "controller": True}]
     assert json.loads(reviewer.answer(review("p", ownerReferences=ours)).body())["response"]["allowed"]
     assert reviewer.answer(review("good")).outcome == "reclaimed"

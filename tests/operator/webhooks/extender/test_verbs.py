@@ -52,7 +52,7 @@ class Scene:
         self.decided: list[Decided] = []
         self.bound: list[Bind] = []
         self._answer = answer or Answer(201)
-        follower = ClusterFollower(SchedulerConfig(), self.mirror, ScaledClock(), "cotide", 30.0)
+        follower = ClusterFollower(SchedulerConfig(), self.mirror, ScaledClock(), ("cotide",), 30.0)
         follower.begin()
         for one in pods:
             self.see(one)
@@ -170,7 +170,7 @@ def test_more_nodes_than_any_cluster_has_are_not_looked_at() -> None:
 @pytest.mark.parametrize("at_first", [True, False])
 def test_an_event_that_trips_the_state_costs_none_behind_it(monkeypatch: pytest.MonkeyPatch, at_first: bool) -> None:
     mirror = ObjectCache()
-    follower = ClusterFollower(SchedulerConfig(), mirror, ScaledClock(), "cotide", 30.0)
+    follower = ClusterFollower(SchedulerConfig(), mirror, ScaledClock(), ("cotide",), 30.0)
     apply = ClusterState.apply
 
     def trips(state: ClusterState, event: Event) -> None:
@@ -191,7 +191,7 @@ def test_an_event_that_trips_the_state_costs_none_behind_it(monkeypatch: pytest.
 
 def test_pods_that_came_and_went_leave_nothing_behind() -> None:
     mirror = ObjectCache()
-    follower = ClusterFollower(SchedulerConfig(), mirror, ScaledClock(), "cotide", 30.0)
+    follower = ClusterFollower(SchedulerConfig(), mirror, ScaledClock(), ("cotide",), 30.0)
     follower.begin()
     for number in range(3):
         own = msgspec.convert(pod(f"p{number}", scheduler="cotide"), PodObject)
@@ -206,7 +206,7 @@ def test_while_nobody_can_ask_no_more_waits_than_the_cluster_has(monkeypatch: py
     """Without a certificate nobody can, and there may be none for days."""
     monkeypatch.setattr(cluster_follower, "PENDING_BEFORE", 20, raising=False)
     scene = Scene()
-    follower = ClusterFollower(SchedulerConfig(), scene.mirror, ScaledClock(), "cotide", 30.0)
+    follower = ClusterFollower(SchedulerConfig(), scene.mirror, ScaledClock(), ("cotide",), 30.0)
     scene.see(pod())
     for number in range(500):
         scene.mirror.apply("nodes", "MODIFIED", node_object("a", "4"))
