@@ -278,6 +278,8 @@ def translate_pod(
         gang=gang if ours else None,
         image=spec.containers[0].image[:IMAGE_CHARACTERS] if spec.containers else "",
         images=facts.images if to_place else (),
+        unrequested_millicores=facts.unrequested[0],
+        unrequested_memory_bytes=facts.unrequested[1],
     )
 
 

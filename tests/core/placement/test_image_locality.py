@@ -16,6 +16,7 @@ from cotide_core.placement.candidates import Candidates
 from cotide_core.placement.constraints.image_locality import image_points
 from cotide_core.placement.feasibility import Feasibility
 from cotide_core.placement.scoring import LeastAllocated
+from cotide_core.placement.top_rows import Ties
 from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.shapes import ShapeTable
 from cotide_core.state.snapshot import Snapshot
@@ -138,9 +139,9 @@ def test_what_is_kept_is_what_a_look_at_all_nodes_finds(events: list[Event], ask
     for event in events:
         state.apply(event)
         fit, snapshot = table.of(waiting, state).fit, Snapshot.of(state)
-        candidates = kept.setdefault(fit, Candidates(fit, feasibility, LeastAllocated()))
+        candidates = kept.setdefault(fit, Candidates(fit, feasibility, LeastAllocated(), Ties(0)))
         candidates.refresh(snapshot)
-        anew = Candidates(fit, Feasibility(), LeastAllocated())
+        anew = Candidates(fit, Feasibility(), LeastAllocated(), Ties(0))
         anew.refresh(snapshot)
         assert np.array_equal(candidates.scores, anew.scores)
         assert {name: rows_of(state, name) for name in NAMES} == {name: recount(state, name) for name in NAMES}
