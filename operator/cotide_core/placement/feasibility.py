@@ -19,7 +19,7 @@ from cotide_core.events import HostPort, Taint
 from cotide_core.instructions import WaitReason
 from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.placement.constraints.peer_codes import REFUSALS, PeerCodes
-from cotide_core.placement.constraints.preferences import preferences, prefers
+from cotide_core.placement.constraints.preferences import WEIGHT, preferences, prefers
 from cotide_core.placement.constraints.volume_reach import refused_by_volumes
 from cotide_core.placement.label_index import LabelIndex
 from cotide_core.placement.node_predicates import MISMATCH, refusal, soft_taints
@@ -215,7 +215,9 @@ class Feasibility:
             return peers, (), 0
         return peers, snapshot.state.images.versions(shape.images), snapshot.node_count
 
-    def preferences(self, shape: FitShape, snapshot: Snapshot, fits: NDArray[np.bool_], weight: float) -> Floats | None:
+    def preferences(
+        self, shape: FitShape, snapshot: Snapshot, fits: NDArray[np.bool_], weight: float = WEIGHT
+    ) -> Floats | None:
         """Return (N,) what a shape prefers among the rows that fit, see `constraints.preferences`; None: nothing."""
         if shape.peers is None or not prefers(shape.peers):
             return None

@@ -16,9 +16,21 @@ from msgspec.structs import replace
 
 from cotide_core.limits import NODE_IMAGES_MOST
 from cotide_core.state.remembered import Remembered
-from cotide_kube.objects import Container, ContainerStatus, NodeImageObject, NodeObject, PodObject, PodSpec, Volume
+from cotide_kube.objects import (
+    Container,
+    ContainerStatus,
+    Metadata,
+    NodeImageObject,
+    NodeObject,
+    PodObject,
+    PodSpec,
+    ReplicaSetObject,
+    ServiceObject,
+    Volume,
+)
 
 T = TypeVar("T")
+S = TypeVar("S", ServiceObject, ReplicaSetObject)
 MOST: Final = 2048
 """Parts of a generation; chosen: 3 MB, and hundreds of templates are met again before so many new parts have come."""
 IMAGES: Final = 8192
@@ -29,6 +41,18 @@ LARGEST_BYTES: Final = 64 * 1024
 _NOTHING: Final[dict[str, str]] = {}
 """Stands for every empty mapping of pods, which nobody writes to: one for each takes 64 bytes, two or three a pod."""
 _encode: Final = msgspec.msgpack.Encoder().encode
+
+
+def keep_selector(item: S) -> S:
+    """Return a Service or a controller as it is kept: what names it, and its selector."""
+    metadata = item.metadata
+    bare = Metadata(
+        name=metadata.name,
+        namespace=intern(metadata.namespace),
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+    )
+    return replace(item, metadata=bare)
 
 
 class PodKeeping:

@@ -132,7 +132,7 @@ class EvenGroups:
         for spread, counter, _ in soft:
             numbers, size = domains.of(spread.topology_key)
             by_row = spread.topology_key == HOSTNAME
-            counted = ranked if by_row else counted_rows(self._shape, spread, ranked, domains)
+            counted = ranked if by_row else counted_rows(self._shape, spread, ranked, domains) & (numbers >= 0)
             sums = [] if by_row else domains.sums(spread.topology_key, seen[counter], counted).tolist()
             self._constraints.append(
                 _Constraint(spread.max_skew - 1, numbers.data, by_row, counted.data, sums, seen[counter])
