@@ -401,6 +401,32 @@ class PriorityClassObject(ApiStruct, frozen=True):
     preemption_policy: str = ""
 
 
+class ServiceSpec(ApiStruct, frozen=True):
+    """``spec`` of a Service or a ReplicationController, whose selectors are plain labels."""
+
+    selector: dict[str, str] = {}
+
+
+class ServiceObject(ApiStruct, frozen=True):
+    """A Service or a ReplicationController: which pods it selects."""
+
+    metadata: Metadata
+    spec: ServiceSpec = ServiceSpec()
+
+
+class ReplicaSetSpec(ApiStruct, frozen=True):
+    """``spec`` of a ReplicaSet or a StatefulSet."""
+
+    selector: LabelSelector | None = None
+
+
+class ReplicaSetObject(ApiStruct, frozen=True):
+    """A ReplicaSet or a StatefulSet: which pods it controls."""
+
+    metadata: Metadata
+    spec: ReplicaSetSpec = ReplicaSetSpec()
+
+
 class DisruptionBudgetSpec(ApiStruct, frozen=True):
     """``spec`` of a PodDisruptionBudget."""
 

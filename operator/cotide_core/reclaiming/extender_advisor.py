@@ -115,7 +115,7 @@ class ExtenderAdvisor:
         self._config = config
         self._qos = forecaster
         self._timeout = timeout_seconds
-        self._placer = Placer(replace(policy, plan=None, monitor=False))
+        self._placer = Placer(replace(policy, plan=None, monitor=False), seed=config.seed)
         self._shapes = ShapeTable(by_class=True, by_job=policy.tells_jobs_apart, by_peers=False)
         self._capacity = capacity_of(config, state, self._placer, {})
         self._caps = CappedPods(state.namespaces)

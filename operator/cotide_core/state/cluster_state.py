@@ -38,6 +38,8 @@ from cotide_core.events import (
     PodRefused,
     PodUpserted,
     RatesForecasted,
+    SelectorDeleted,
+    SelectorUpserted,
     ServiceSampled,
     Workload,
     WorkloadDeleted,
@@ -393,6 +395,7 @@ class ClusterState:
         if not same or not volumes or _terms(before) != _terms(pod):
             self.matches.hold(before, row, -1)
             self.matches.hold(pod, row, 1)
+            self.columns.touch(row, relief=False)
 
     def _delete_pod(self, key: str, uid: str) -> None:
         record = self._pods.get(key)
@@ -542,6 +545,10 @@ class ClusterState:
             self.contention.apply(event)
         elif isinstance(event, NodeBackoffRestored):
             self._restore(event)
+        elif isinstance(event, SelectorUpserted):
+            self.matches.defaults.put(event.selector)
+        elif isinstance(event, SelectorDeleted):
+            self.matches.defaults.remove(event.owner, event.key)
         elif isinstance(event, NamespaceUpserted):
             self.matches.change_namespace(event.namespace.name, event.namespace.labels)
             self._weigh(event.namespace.name, event.namespace.weight)
@@ -631,6 +638,10 @@ class ClusterState:
         cpu, memory = cells.held[pod.workload_class.rank]
         if pod.growth_millicores:
             cells.growth_millicores[row] += sign * pod.growth_millicores
+        if pod.unrequested_millicores or pod.unrequested_memory_bytes:
+            scored_cpu, scored_memory = cells.unrequested
+            scored_cpu[row] += sign * pod.unrequested_millicores
+            scored_memory[row] += sign * pod.unrequested_memory_bytes
         cpu[row] += sign * demand.millicores
         memory[row] += sign * demand.memory_bytes
         for port in pod.host_ports:
@@ -681,6 +692,8 @@ def _footprint(pod: Pod) -> tuple[object, ...]:
     return (
         pod.requests,
         pod.growth_millicores,
+        pod.unrequested_millicores,
+        pod.unrequested_memory_bytes,
         pod.workload_class,
         pod.type,
         pod.input_bytes,

@@ -79,6 +79,7 @@ class NodeColumns:
     batch_millicores : (capacity,) cpu that batch and gratis pods ask for, plain and reclaimed.
     growth_millicores : (capacity,) cpu that pods of phases will ask for beyond what they do, in the mean of the phases
         that they have left; below 0 for less.
+    unrequested : (2, capacity) cpu and memory that scores count for containers without a request, beyond what is asked.
     held : (3, 2, capacity) cpu and memory, plain and reclaimed, that pods of each class rank hold (0 gratis, 1 batch,
         2 online).
     online_counts : (capacity,) online pods, those that ask for nothing included.
@@ -124,6 +125,7 @@ class NodeColumns:
         self.alive: Booleans = np.zeros(self.capacity, np.bool_)
         self.batch_millicores: Integers = np.zeros(self.capacity, np.int64)
         self.growth_millicores: Integers = np.zeros(self.capacity, np.int64)
+        self.unrequested: Integers = np.zeros((2, self.capacity), np.int64)
         self.held: Integers = np.zeros((3, 2, self.capacity), np.int64)
         self.online_counts: Integers = np.zeros(self.capacity, np.int64)
         self.service_counts: Integers = np.zeros(self.capacity, np.int64)
@@ -412,7 +414,7 @@ class NodeColumns:
         self.capacity *= 2
         self._cells = None
         for name in (
-            "type_counts", "type_bytes", "promised_limits", "promised_numbers", "rates_ahead",
+            "type_counts", "type_bytes", "promised_limits", "promised_numbers", "rates_ahead", "unrequested",
         ):  # fmt: skip
             old: NDArray[Any] = getattr(self, name)
             setattr(self, name, _wider(old, self.capacity))

@@ -17,10 +17,22 @@ from msgspec.structs import replace
 
 from cotide_core.limits import NODE_IMAGES_MOST
 from cotide_core.state.remembered import Remembered
-from cotide_kube.objects import Container, ContainerStatus, NodeImageObject, NodeObject, PodObject, PodSpec, Volume
+from cotide_kube.objects import (
+    Container,
+    ContainerStatus,
+    Metadata,
+    NodeImageObject,
+    NodeObject,
+    PodObject,
+    PodSpec,
+    ReplicaSetObject,
+    ServiceObject,
+    Volume,
+)
 from cotide_operator.translation.eviction_annotations import SAFE_LOCAL_VOLUMES_ANNOTATION
 
 T = TypeVar("T")
+S = TypeVar("S", ServiceObject, ReplicaSetObject)
 MOST: Final = 2048
 """Parts of a generation; chosen: 3 MB, and hundreds of templates are met again before so many new parts have come."""
 IMAGES: Final = 8192
@@ -31,6 +43,18 @@ LARGEST_BYTES: Final = 64 * 1024
 _NOTHING: Final[dict[str, str]] = {}
 """Stands for every empty mapping of pods, which nobody writes to: one for each takes 64 bytes, two or three a pod."""
 _encode: Final = msgspec.msgpack.Encoder().encode
+
+
+def keep_selector(item: S) -> S:
+    """Return a Service or a controller as it is kept: what names it, and its selector."""
+    metadata = item.metadata
+    bare = Metadata(
+        name=metadata.name,
+        namespace=intern(metadata.namespace),
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+    )
+    return replace(item, metadata=bare)
 
 
 class PodKeeping:

@@ -42,6 +42,7 @@ from cotide_operator.config.object_names import SchedulerName, SchedulerNames
 from cotide_operator.config.phase_settings import PhaseSettings
 from cotide_operator.config.provisioning_settings import ProvisioningSettings
 from cotide_operator.config.section import SECTIONS_DISAGREE, Section, first_fault
+from cotide_operator.config.spread_settings import PodTopologySpreadSettings
 from cotide_operator.config.tenancy_settings import TenancySettings
 from cotide_operator.config.yaml_lines import line_of, load, read, written
 
@@ -288,6 +289,7 @@ class Settings(Section):
     queue: QueueSettings = QueueSettings()
     plans: PlansSettings = PlansSettings()
     gangs: GangSettings = GangSettings()
+    pod_topology_spread: PodTopologySpreadSettings = PodTopologySpreadSettings()
     models: ModelSettings = ModelSettings()
     metrics_source: MetricsSourceSettings | None = None
     leader_election: LeaderElectionSettings = LeaderElectionSettings()
@@ -493,6 +495,7 @@ def engine_config(settings: Settings) -> SchedulerConfig:
         effort_per_decision=EFFORT_PER_DECISION,
         exploration=_exploration(settings.models.retraining),
         packs=settings.consolidation.enabled and settings.consolidation.packs,
+        default_spreads=settings.pod_topology_spread.spreads(),
     )
 
 
