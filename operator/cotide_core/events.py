@@ -250,7 +250,8 @@ class Pod(NamedTuple):
     started_seconds: float | None = None
     finished_seconds: float | None = None
     do_not_disrupt: bool = False
-    """Never chosen as a victim, neither for a batch pod nor to relieve a node."""
+    """Never a victim of a higher class nor of a node's relief; of a pod of its own class and higher priority the last
+    choice, as if a disruption budget kept it."""
     prefer_no_eviction: bool = False
     """Chosen only where no other pod would do."""
     deletion_cost: int = 0
@@ -258,7 +259,7 @@ class Pod(NamedTuple):
     nominated_node: str | None = None
     """Where an earlier run, or this one, keeps or frees space for it (``status.nominatedNodeName``)."""
     preempts: bool = True
-    """False under ``preemptionPolicy: Never``: nobody is evicted for it."""
+    """False under ``preemptionPolicy: Never``: no pod is evicted for it."""
     labels: tuple[tuple[str, str], ...] = ()
     """Sorted by key; what selectors of other pods and of its own select by."""
     rules: PodRules | None = None
@@ -281,6 +282,11 @@ class Pod(NamedTuple):
     """Of all its containers, with their tags, sorted; a node that has them is preferred. Empty once it is placed."""
     growth_millicores: int = 0
     """What it will ask for beyond its requests, in the mean of the phases that it has left; below 0 for less."""
+
+    @property
+    def importance(self) -> tuple[int, int]:
+        """Rank of its class, then its priority: a pod may displace pods of lower importance only."""
+        return (self.workload_class.rank, self.priority)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +312,20 @@ class Namespace:
     """Sorted by key; told once a pod selects namespaces by label."""
     weight: float = 1.0
     """What it is due beside others, under an order by shares; above 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A PodDisruptionBudget: how many of its pods may go now."""
+
+    key: str
+    """``namespace/name``."""
+    selector: Selector
+    """Of pods of its namespace; an empty one selects none here, as in kube-scheduler's preemption."""
+    allowed: int = 0
+    """``status.disruptionsAllowed``."""
+    disrupted: tuple[str, ...] = ()
+    """Names of pods that it counts as gone already (``status.disruptedPods``), sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,6 +384,20 @@ class NamespaceDeleted:
     """A namespace is gone, or has no limits any more."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetUpserted:
+    """A disruption budget appeared, or allows more or less than before."""
+
+    budget: Budget
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetDeleted:
+    """A disruption budget is gone."""
+
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -607,6 +641,8 @@ Event = (
     | NodeBackoffRestored
     | RatesForecasted
     | MoreToCome
+    | BudgetUpserted
+    | BudgetDeleted
 )
 
 EVENT_TYPES: tuple[type[Event], ...] = (
@@ -633,4 +669,6 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     NodeBackoffRestored,
     RatesForecasted,
     MoreToCome,
+    BudgetUpserted,
+    BudgetDeleted,
 )

@@ -21,6 +21,9 @@ from typing import Final
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import (
     BindRefused,
+    Budget,
+    BudgetDeleted,
+    BudgetUpserted,
     Event,
     NamespaceDeleted,
     NamespaceUpserted,
@@ -96,6 +99,7 @@ class ClusterState:
     refusals : nodes that refused a pod lately.
     matches : how many pods of which node selectors match, and whom placed pods keep off.
     images : which images are on which nodes.
+    budgets : disruption budgets, by key.
     relieved : rows that may take more than before since the reader last emptied the set.
     eased : rows on which an online service's rate fell since then.
     """
@@ -113,6 +117,7 @@ class ClusterState:
         self.refusals = NodeRefusals()
         self.matches = PodMatches(self._held)
         self.images = NodeImages()
+        self.budgets: dict[str, Budget] = {}
         self.relieved: set[int] = set()
         self.eased: set[int] = set()
         self._pods: dict[str, PodRecord] = {}
@@ -514,6 +519,10 @@ class ClusterState:
             self.contention.apply(event)
         elif isinstance(event, NodeBackoffRestored):
             self._restore(event)
+        elif isinstance(event, BudgetUpserted):
+            self.budgets[event.budget.key] = event.budget
+        elif isinstance(event, BudgetDeleted):
+            self.budgets.pop(event.key, None)
         elif isinstance(event, NamespaceUpserted):
             self.matches.change_namespace(event.namespace.name, event.namespace.labels)
             self._weigh(event.namespace.name, event.namespace.weight)

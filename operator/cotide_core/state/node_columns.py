@@ -4,7 +4,7 @@ Written only by `state.ClusterState`; everybody else reads them through a `snaps
 go to a free list and are taken again, lowest first, so that the same events always give the same rows. Resources are
 columns once a node offers them, job types once a pod of theirs waits or runs; what nobody offers or has any more gives
 its column to the next. All amounts are int64 in the units of `units`.
-Invariant: ``free[c, row] = allocatable[c, row] - sum of what the pods counted on the row ask of c``.
+Invariant: ``free[c, row] = allocatable[c, row] - reserved[c, row] - sum of what the pods counted on the row ask of c``.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ class NodeColumns:
     ----------
     size : rows in use or once in use; every array has at least this many columns.
     allocatable, free : (R, capacity) amounts by resource column.
+    reserved : (R, capacity) what is kept for pods that wait for it; `free` has it no more (see `reserve`).
     type_counts, type_bytes : (T, capacity) batch and gratis pods of each job type, and their summed input.
     batch_millicores : (capacity,) cpu that batch and gratis pods ask for, plain and reclaimed.
     growth_millicores : (capacity,) cpu that pods of phases will ask for beyond what they do, in the mean of the phases
@@ -110,6 +111,9 @@ class NodeColumns:
         self._spare_types: list[int] = []
         self.allocatable: Integers = np.zeros((0, self.capacity), np.int64)
         self.free: Integers = np.zeros((0, self.capacity), np.int64)
+        self.reserved: Integers = np.zeros((0, self.capacity), np.int64)
+        self._kept: dict[int, tuple[dict[int, int], tuple[HostPort, ...]]] = {}
+        """What `reserved` says of a row, by column, and the ports that are kept with it."""
         self.type_counts: Integers = np.zeros((0, self.capacity), np.int64)
         self.type_bytes: Integers = np.zeros((0, self.capacity), np.int64)
         self.alive: Booleans = np.zeros(self.capacity, np.bool_)
@@ -163,11 +167,15 @@ class NodeColumns:
                 column = len(self.resources)
                 self.allocatable = _with_one_more(self.allocatable)
                 self.free = _with_one_more(self.free)
+                self.reserved = _with_one_more(self.reserved)
                 self._cells = None
             else:
                 column = self.resources.pop(spare)
                 self.allocatable[column] = 0
                 self.free[column] = 0
+                self.reserved[column] = 0
+                for kept, _ in self._kept.values():
+                    kept.pop(column, None)
                 for row in self.row_of.values():
                     self.touch(row, relief=False)
             self.resources[resource] = column
@@ -321,6 +329,7 @@ class NodeColumns:
         self._offer(self.nodes[row], None)
         self.nodes[row] = None
         self.alive[row] = False
+        self.reserve(row, {})
         self.allocatable[:, row] = 0
         self.free[:, row] = 0
         self.spec_clock += 1
@@ -328,6 +337,29 @@ class NodeColumns:
         self.touch(row, relief=False)
         heapq.heappush(self._spare, row)
         return row
+
+    def reserve(self, row: int, amounts: dict[int, int], ports: tuple[HostPort, ...] = ()) -> None:
+        """Keep amounts, by column, and host ports of a row for pods that wait, in place of what was kept before.
+
+        It is taken off what is free, so that every reader leaves it; that less is kept wakes no pod by itself.
+        """
+        before = self._kept.get(row, ({}, ()))
+        if before == (amounts, ports):
+            return
+        for kept, sign in ((before, 1), ((amounts, ports), -1)):
+            for column, amount in kept[0].items():
+                self.free[column, row] += sign * amount
+                self.reserved[column, row] -= sign * amount
+            for port in kept[1]:
+                taken = self.ports[row]
+                taken[port] = taken.get(port, 0) - sign
+                if not taken[port]:
+                    del taken[port]
+        if amounts or ports:
+            self._kept[row] = (dict(amounts), ports)
+        else:
+            del self._kept[row]
+        self.touch(row, relief=False)
 
     def touch(self, row: int, *, relief: bool) -> None:
         """Note that a row changed; `relief` when the change may let a pod in that was refused before."""
@@ -370,7 +402,8 @@ class NodeColumns:
         self.capacity *= 2
         self._cells = None
         for name in (
-            "allocatable", "free", "type_counts", "type_bytes", "promised_limits", "promised_numbers", "rates_ahead",
+            "allocatable", "free", "reserved", "type_counts", "type_bytes", "promised_limits", "promised_numbers",
+            "rates_ahead",
         ):  # fmt: skip
             old: NDArray[Any] = getattr(self, name)
             wider = np.zeros((old.shape[0], self.capacity), old.dtype)
