@@ -158,7 +158,10 @@ class JobController:
         if known.spec is None:
             status = misconfigured(known.kept.status, known.fault, context, phase="Queued")
             await self._tracking.release_strays(key, job)
-            return await self.statuses.write(job, known.kept, status)
+            said = known.kept.status.get("conditions") or ()
+            again = await self.statuses.write(job, known.kept, status)
+            self._options.starts.changed("Job", key, job.metadata.uid, said, status["conditions"])
+            return again
         turn = Turn()
         there = {pod.metadata.uid: pod for pod in self._mirror.pods_of_job(key)}
         ended = dict(self._ended.get(key, {}))

@@ -102,7 +102,7 @@ def explain_pod(pod: Object, context: ClassContext, now_seconds: float) -> Expla
         "schedulerName": scheduler,
     }
     if not ours:
-        facts.append(("Scheduler", f"{scheduler}: Cotide does not place this pod, it only counts what it uses"))
+        facts.append(("Scheduler", f"{scheduler}: Cotide does not place this pod, unless schedulerNames has that"))
     elif note is None and (gates := _gates(spec)):
         facts.append(("Why it waits", f"SchedulingGated: held back until {gates} is taken off"))
     elif note is None:
