@@ -42,6 +42,7 @@ from cotide_operator.config.object_names import SchedulerName, SchedulerNames
 from cotide_operator.config.phase_settings import PhaseSettings
 from cotide_operator.config.provisioning_settings import ProvisioningSettings
 from cotide_operator.config.section import SECTIONS_DISAGREE, Section, first_fault
+from cotide_operator.config.spread_settings import PodTopologySpreadSettings
 from cotide_operator.config.tenancy_settings import TenancySettings
 from cotide_operator.config.yaml_lines import line_of, load, read, written
 
@@ -100,8 +101,8 @@ class QueueSettings(Section):
     age_back_seconds: float = Field(default=_ENGINE.age_back_seconds, ge=0)
     overtaking_seconds: float = Field(default=_ENGINE.overtaking_seconds, ge=0)
     fair_half_life_seconds: float = Field(default=FAIR_HALF_LIFE_SECONDS, gt=0)
-    max_decisions_per_cycle: int = Field(default=_ENGINE.max_decisions_per_cycle, ge=1)
-    max_pods: int = Field(default=_ENGINE.max_queue, ge=1)
+    max_decisions_per_cycle: int = Field(default=_ENGINE.max_decisions_per_cycle, ge=1, le=100_000)
+    max_pods: int = Field(default=_ENGINE.max_queue, ge=1, le=10_000_000)
 
     @model_validator(mode="after")
     def _ordered(self) -> QueueSettings:
@@ -141,13 +142,13 @@ class RetrainingSettings(Section):
     enabled: bool = False
     check_seconds: float = Field(default=30.0, gt=0)
     """Wall seconds between looks at what has been collected; chosen."""
-    minimum_samples: int = Field(default=60, ge=10)
+    minimum_samples: int = Field(default=60, ge=10, le=1_000_000)
     """Samples of a kind before its first training; chosen: below this a held-out score means nothing."""
-    new_samples: int = Field(default=500, ge=10)
+    new_samples: int = Field(default=500, ge=10, le=1_000_000)
     """New samples since the last training that call for another; chosen."""
-    unseen_type_samples: int = Field(default=5, ge=1)
+    unseen_type_samples: int = Field(default=5, ge=1, le=1_000_000)
     """Finished jobs of a type the model never saw that call for one (Ou 2024: an unseen type retrains); chosen."""
-    capacity_samples: int = Field(default=20_000, ge=100)
+    capacity_samples: int = Field(default=20_000, ge=100, le=1_000_000)
     """Samples kept in memory per kind, the oldest go; chosen: 20,000 rows train in seconds."""
     pooled_namespaces: tuple[str, ...] = ()
     """Whose pods teach the forecasts of all; ``*`` for every namespace. Others teach the forecasts of their own
@@ -174,9 +175,9 @@ class RetrainingSettings(Section):
     run_time_challenger: RunTimePredictor | None = None
     """Forecasts in shadow, and takes over after 48 hours with runs over which it was better beyond noise; None: nobody.
     Costs what a predictor costs."""
-    own_models_most: int = Field(default=64, ge=0)
+    own_models_most: int = Field(default=64, ge=0, le=10_000)
     """Namespaces that learn for themselves at once, those taught last; 0 for none. Chosen: some 2 MB of models each."""
-    kept_models: int = Field(default=5, ge=2)
+    kept_models: int = Field(default=5, ge=2, le=1000)
     """Trained models of a kind that stay in the directory, the newest; those in use and before stay anyway. Chosen."""
 
     @model_validator(mode="after")
@@ -281,13 +282,14 @@ class Settings(Section):
     slot_seconds: float = Field(default=300.0, gt=0)
     """A service's slot: over its limit once in it counts as one violation (Jiang et al.: a slot's value is its
     maximum)."""
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, le=2**63 - 1)
     concurrent_binds: int = Field(default=64, ge=1, le=512)
     """Bindings in flight; measured: an API server on 2 cores gains nothing beyond 64; with fewer it waits for us."""
     qos: QosSettings = QosSettings()
     queue: QueueSettings = QueueSettings()
     plans: PlansSettings = PlansSettings()
     gangs: GangSettings = GangSettings()
+    pod_topology_spread: PodTopologySpreadSettings = PodTopologySpreadSettings()
     models: ModelSettings = ModelSettings()
     metrics_source: MetricsSourceSettings | None = None
     leader_election: LeaderElectionSettings = LeaderElectionSettings()
@@ -493,6 +495,7 @@ def engine_config(settings: Settings) -> SchedulerConfig:
         effort_per_decision=EFFORT_PER_DECISION,
         exploration=_exploration(settings.models.retraining),
         packs=settings.consolidation.enabled and settings.consolidation.packs,
+        default_spreads=settings.pod_topology_spread.spreads(),
     )
 
 

@@ -27,7 +27,11 @@ from cotide_kube.objects import PodDisruptionBudgetObject, PodObject
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.cache.object_cache import ObjectCache, controller_of, key_of
 from cotide_operator.scheduling.disruption_budgets import covers
-from cotide_operator.translation.eviction_annotations import SAFE_TO_EVICT_ANNOTATION, is_mirror
+from cotide_operator.translation.eviction_annotations import (
+    SAFE_TO_EVICT_ANNOTATION,
+    is_mirror,
+    loses_local_storage,
+)
 from cotide_operator.translation.namespace_limits import translate_namespace
 from cotide_operator.translation.pod_times import PodTimes
 from cotide_operator.translation.pods_and_nodes import (
@@ -159,7 +163,7 @@ def _facts(pod: PodObject, translated: Pod, cache: ObjectCache, budgets: tuple[s
     goes = goes_with_node(pod)
     safe = pod.metadata.annotations.get(SAFE_TO_EVICT_ANNOTATION) == "true"
     p50, p90 = _remaining(translated, cache, now)
-    local = any(one.empty_dir is not None or one.host_path is not None for one in pod.spec.volumes)
+    local = loses_local_storage(pod.metadata.annotations, pod.spec.volumes)
     return PodFacts(owner is not None or safe, goes, local and not safe, budgets, p50, p90)
 
 

@@ -8,7 +8,7 @@ decides under the default of ``tenancy.maxClassWithoutLabel``, which is not in t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cotide_core.classes import (
@@ -41,6 +41,10 @@ class ClassContext:
     """For a pod that asks for reclaimed capacity: its node, or one that was refused for want of it."""
     beside: Sequence[Object] | None = None
     """All pods on that node."""
+    claims: Sequence[Object] = ()
+    """For a pod without a node: the volume claims that it names."""
+    storage_classes: Mapping[str, Object] = field(default_factory=dict)
+    """Those of the claims, by name."""
 
 
 def class_and_reason(pod: Object, context: ClassContext) -> tuple[WorkloadClass, str]:

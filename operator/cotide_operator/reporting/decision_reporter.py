@@ -196,7 +196,8 @@ class DecisionReporter:
 
     def _note(self, bind: Bind, now: float, share: float) -> BindNote:
         decision = _of_bind(bind, now)
-        return BindNote(decision, {DECISION_ANNOTATION: encode(self._view.decision(decision))}, share)
+        annotations = {DECISION_ANNOTATION: encode(self._view.decision(decision))}
+        return BindNote(decision, annotations, self._annotator.labels_for(bind.key), share)
 
     def _waits(self, wait: Wait, now: float, share: float) -> None:
         pod = self._pod_of(wait.key)

@@ -79,6 +79,7 @@ _ALWAYS_COUNTED: Final = (CPU, MEMORY, PODS, EPHEMERAL_STORAGE, RECLAIMED_CPU, R
 _TYPE: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _PHASES: Final = {phase.value: phase for phase in PodPhase}
 _read_spec: Final = SpecReader()
+_SELECTING: Final = {"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "ReplicationController": "v1"}
 LABELS_SHARED: Final = 64
 """Labels of a pod that are shared with others'; chosen: most have ten, and a thousand of these take 25 MB at most."""
 
@@ -166,6 +167,14 @@ def _owner_kind(metadata: Metadata) -> str | None:
     group = owner.api_version.partition("/")[0] if "/" in owner.api_version else ""
     # It is kept for comparing: no server bounds its length.
     return (f"{owner.kind}.{group}" if group else owner.kind)[:QUALIFIED_NAME_CHARACTERS]
+
+
+def _controller(metadata: Metadata) -> str:
+    """Return ``Kind/name`` of the controller whose selector counts for a default spread; empty for another."""
+    owner = controller_of(metadata)
+    if owner is None or _SELECTING.get(owner.kind) != owner.api_version:
+        return ""
+    return intern(f"{owner.kind}/{owner.name}")
 
 
 def class_of(pod: PodObject, ownership: PodOwnership) -> WorkloadClass:
@@ -263,7 +272,7 @@ def translate_pod(
         node_terms=facts.node_terms if to_place else (),
         tolerations=facts.tolerations if to_place else (),
         host_ports=facts.host_ports,
-        gates=facts.gates if to_place else (),
+        gates=facts.gates if node is None else (),
         unsupported=facts.unsupported + claims + lacks if to_place else (),
         attempts=seen.attempts,
         demotions=seen.demotions,
@@ -284,6 +293,9 @@ def translate_pod(
         gang=gang if ours else None,
         image=spec.containers[0].image[:IMAGE_CHARACTERS] if spec.containers else "",
         images=facts.images if to_place else (),
+        unrequested_millicores=facts.unrequested[0],
+        unrequested_memory_bytes=facts.unrequested[1],
+        controller=_controller(metadata) if to_place else "",
     )
 
 

@@ -108,6 +108,7 @@ def test_the_shipped_configurations_are_accepted(path: Path) -> None:
         "overlays/kind",
         "overlays/prod",
         "overlays/reclaimed",
+        "overlays/extender-host-network",
     ],
 )
 def test_kubectl_builds_it(folder: str) -> None:
@@ -155,6 +156,28 @@ def test_only_scrapers_and_the_api_server_reach_the_operator() -> None:
     assert set(allowed) | asking == {one["name"] for one in deployment["spec"]["containers"][0]["ports"]}
     assert allowed["admission"] is None  # the API server's address is no pod's
     assert all(set(peer) == {"namespaceSelector"} for peer in allowed["metrics"])
+
+
+def test_the_extender_answers_any_address_only_where_clients_show_a_certificate() -> None:
+    rules = found("NetworkPolicy", "cotide-extender")["spec"]["ingress"]
+    assert all(rule["from"] for rule in rules)
+    overlay = DEPLOY / "overlays" / "extender-host-network"
+    open_policies = {
+        path.parent
+        for path in MANIFESTS
+        for one in documents(path)
+        if one["kind"] == "NetworkPolicy"
+        for rule in one["spec"]["ingress"]
+        if "from" not in rule and rule["ports"][0]["port"] == "extender"
+    }
+    assert open_policies == {overlay}
+    authority = read_settings(overlay / "cotide.yaml").extender.client_authority
+    pod = next(documents(overlay / "client-authority.yaml"))["spec"]["template"]["spec"]
+    (mount,), (volume,) = pod["containers"][0]["volumeMounts"], pod["volumes"]
+    assert authority is not None
+    assert str(authority.parent) == mount["mountPath"]
+    assert volume["name"] == mount["name"]
+    assert "optional" not in volume["secret"]
 
 
 def test_debug_pages_are_a_role_that_nobody_is_bound_to() -> None:

@@ -12,6 +12,7 @@ from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.cache.decision_store import Decision
 from cotide_operator.explain.class_rule import ClassContext, class_and_reason
 from cotide_operator.explain.explanation import EVENTS_SHOWN, Explanation, explain_job, explain_pod, telling_node
+from cotide_operator.explain.volume_wait import claim_names_of
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, encode
 
 NOW = parse_timestamp("2026-11-20T13:05:00Z")
@@ -364,3 +365,52 @@ def test_what_may_not_be_read_of_reclaimed_capacity_is_left_out() -> None:
     assert answer["Offered"].startswith("fake-9 offers no reclaimed capacity (yet)")
     ordinary = explain_pod(pod(note()), ClassContext(node=publishing(), beside=[]), NOW)
     assert "reclaimed" not in ordinary.data, "who asks for none is told nothing of it"
+
+
+def claim(name: str = "data-pg-0", node: str | None = "n1", **spec: Any) -> dict[str, Any]:
+    annotations = {"volume.kubernetes.io/selected-node": node} if node else {}
+    selected = {"f:metadata": {"f:annotations": {"f:volume.kubernetes.io/selected-node": {}}}}
+    managed = [{"manager": "cotide", "time": "2026-11-20T13:04:00Z", "fieldsV1": selected}]
+    metadata = {"name": name, "namespace": "shop", "annotations": annotations, "managedFields": managed}
+    return {"metadata": metadata, "spec": {"storageClassName": "standard", **spec}}
+
+
+CLASSES = {"standard": {"metadata": {"name": "standard"}, "provisioner": "ebs.csi.aws.com"}}
+
+
+def test_a_pod_that_waits_for_a_volume_names_its_node_the_claim_and_the_driver() -> None:
+    """Nothing is written on the pod while it waits. The claim that is bound already is not named."""
+    bound = claim("logs", volumeName="pv-1")
+    bound["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"] = "yes"
+    context = ClassContext(claims=[claim(), bound], storage_classes=CLASSES)
+    answer = explain_pod(pod(), context, NOW)
+    said = facts(answer)
+    assert said["Decided on"].startswith("n1; it is bound when its volumes are, for volumes.bindTimeoutSeconds of ")
+    assert said["Waits for"] == (
+        "a volume for claim data-pg-0, which driver ebs.csi.aws.com makes, since 2026-11-20T13:04:00Z (1m)"
+    )
+    assert "Decision" not in said
+    assert [one["claim"] for one in answer.data["volumes"]] == ["data-pg-0"]
+    assert answer.data["volumes"][0]["driver"] == "ebs.csi.aws.com"
+
+
+def test_an_older_note_does_not_hide_that_a_pod_waits_for_a_volume() -> None:
+    said = facts(explain_pod(pod(note()), ClassContext(claims=[claim()]), NOW))
+    assert said["Waits for"] == "a volume for claim data-pg-0, since 2026-11-20T13:04:00Z (1m)"
+    assert "Why it waits" not in said
+
+
+@pytest.mark.parametrize("claims", [[], [claim(node=None)], [claim(volumeName="pv-1", node=None)]])
+def test_a_pod_whose_claims_have_no_node_waits_for_no_volume(claims: list[dict[str, Any]]) -> None:
+    said = facts(explain_pod(pod(), ClassContext(claims=claims), NOW))
+    assert said["Decision"] == "none written yet; is the operator running?"
+
+
+def test_the_claims_of_a_pod_are_those_it_names_and_those_of_its_ephemeral_volumes() -> None:
+    volumes = [
+        {"name": "a", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "b", "ephemeral": {"volumeClaimTemplate": {}}},
+        {"name": "c", "emptyDir": {}},
+    ]
+    assert claim_names_of(pod(spec={"volumes": volumes})) == ["data", "count-0-b"]
+    assert claim_names_of(pod(spec={"volumes": volumes, "nodeName": "n1"})) == []

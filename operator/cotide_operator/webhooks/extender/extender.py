@@ -150,7 +150,8 @@ class Extender:
                 client = KubeClient(self._credentials, max_connections=most, timeout_seconds=timeout)
                 bind = partial(self._bind, await stack.enter_async_context(client))
             view = TenantView(self._mirror)
-            yield Verbs(self.follower, self._settings.scheduler_names, view, self._tell, bind)
+            names, knows_clients = self._settings.scheduler_names, self._settings.client_authority is not None
+            yield Verbs(self.follower, names, view, self._tell, bind, knows_clients=knows_clients)
 
     async def _bind(self, client: KubeClient, bind: Bind) -> Answer:
         namespace, _, name = bind.key.partition("/")
