@@ -32,7 +32,6 @@ from cotide_operator.apis.names import GROUP, VERSION
 from cotide_operator.apis.template_resources import check_quantities, of_a_container, of_a_pod
 
 API_VERSION: Final = f"{GROUP}/{VERSION}"
-DEFAULT_SCHEDULER_NAME: Final = "cotide"
 
 WORKLOAD_LABEL: Final = "cotide.dev/workload"
 INDEX_LABEL: Final = "cotide.dev/index"
