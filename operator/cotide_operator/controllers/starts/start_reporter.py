@@ -143,7 +143,7 @@ def reason_of(pod: SeenPod) -> str:
 
 def _fault(conditions: Iterable[Any]) -> str:
     """Return why no pod can be made of a spec; empty where that is not so."""
-    scheduled = next((one for one in conditions if one.get("type") == "Scheduled"), {})
+    scheduled: Mapping[str, Any] = next((one for one in conditions if one.get("type") == "Scheduled"), {})
     return str(scheduled.get("message")) if scheduled.get("reason") == WaitReason.MISCONFIGURED.value else ""
 
 
