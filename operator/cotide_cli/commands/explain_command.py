@@ -25,9 +25,23 @@ PIPE_WIDTH: Final = 120
 """Columns where there is no terminal; chosen, so that a pipe does not break sentences at 80."""
 
 
+Kind = Literal["pod", "job"]
+_KINDS: Final[dict[str, Kind]] = {
+    **dict.fromkeys(("pod", "pods", "po"), "pod"),
+    **dict.fromkeys(("job", "jobs", "cjob", "job.cotide.dev", "jobs.cotide.dev"), "job"),
+}
+"""What may be explained, by each word that kubectl takes for it."""
+
+
+def _words(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the kinds that a shell may complete to."""
+    del context, parameter
+    return [word for word in ("pod", "job") if word.startswith(incomplete)]
+
+
 @click.command(name="explain")
-@click.argument("kind", type=click.Choice(["pod", "job"]))
-@click.argument("name")
+@click.argument("kind", metavar="KIND[/NAME]", shell_complete=_words)
+@click.argument("name", required=False)
 @click.option("-n", "--namespace", help="Namespace; that of the kubeconfig's context if not given.")
 @click.option(
     "--kubeconfig", type=click.Path(dir_okay=False), help="Kubeconfig file; else $KUBECONFIG, ~/.kube/config."
@@ -35,19 +49,23 @@ PIPE_WIDTH: Final = 120
 @click.option("--context", help="Context of the kubeconfig.")
 @output_option
 def command(
-    kind: Literal["pod", "job"],
-    name: str,
+    kind: str,
+    name: str | None,
     namespace: str | None,
     kubeconfig: str | None,
     context: str | None,
     output: Literal["table", "json", "yaml"],
 ) -> None:
-    """Say why a pod or a Job (jobs.cotide.dev) is where it is, or why it waits."""
+    """Say why a pod or a Job (jobs.cotide.dev) is where it is, or why it waits.
+
+    Takes kubectl's ways to name one: job wordcount, jobs wordcount, job/wordcount, cjob/wordcount.
+    """
+    one, name = _named(kind, name)
     for field, given in (("name", name), ("--namespace", namespace)):
         if given is not None and not _NAME.fullmatch(given):
             raise InputError(f"{given[:NAME_CHARACTERS]!r} is no name that an object can have", field=field)
     reader = Reader(kubeconfig, context)
-    explanation = (reader.pod if kind == "pod" else reader.job)(namespace or reader.namespace, name)
+    explanation = (reader.pod if one == "pod" else reader.job)(namespace or reader.namespace, name)
     for warning in reader.warnings:
         click.echo(f"cotide: {warning}", err=True)
     if output != "table":
@@ -57,6 +75,26 @@ def command(
         if not console.is_terminal:
             console = Console(highlight=False, width=PIPE_WIDTH)
         show(explanation, console)
+
+
+def _named(kind: str, name: str | None) -> tuple[Kind, str]:
+    """Return kind and name of ``job NAME`` and of ``job/NAME``.
+
+    Raises
+    ------
+    InputError
+        When the kind is none that is explained, or no name or two are given.
+    """
+    word, slash, behind = kind.partition("/")
+    one = _KINDS.get(word.lower())
+    if one is None:
+        raise InputError(f"{word[:NAME_CHARACTERS]!r} is not one of 'pod', 'job'", field="kind")
+    if slash and name is not None:
+        raise InputError(f"is given twice: {kind[:NAME_CHARACTERS]!r} has one", field="name")
+    name = behind if slash else name
+    if not name:
+        raise InputError(f"is missing: cotide explain {one} NAME, or {one}/NAME", field="name")
+    return one, name
 
 
 def show(explanation: Explanation, console: Console) -> None:

@@ -29,9 +29,9 @@ from cotide_core.limits import (
 from cotide_core.phases.profile import PHASES_MOST
 from cotide_core.units import CPU, MEMORY, resource_amount
 from cotide_operator.apis.names import GROUP, VERSION
+from cotide_operator.apis.template_resources import check_quantities, of_a_container, of_a_pod
 
 API_VERSION: Final = f"{GROUP}/{VERSION}"
-DEFAULT_SCHEDULER_NAME: Final = "cotide"
 
 WORKLOAD_LABEL: Final = "cotide.dev/workload"
 INDEX_LABEL: Final = "cotide.dev/index"
@@ -106,7 +106,7 @@ class TemplateMetadata(Schema):
 class ContainerTemplate(Schema):
     """A container of a pod template; the API server checks the rest when the pod is made."""
 
-    model_config = ConfigDict(extra="allow", json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
+    model_config = ConfigDict(extra="allow", json_schema_extra=of_a_container)
     name: str = Field(min_length=1, max_length=NAME_LIMIT, description="Name of the container.")
     image: str = Field(min_length=1, description="Image of the container.")
 
@@ -114,7 +114,7 @@ class ContainerTemplate(Schema):
 class PodTemplateSpec(Schema):
     """A pod spec: all fields of the core API are kept, a few are checked here."""
 
-    model_config = ConfigDict(extra="allow", json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
+    model_config = ConfigDict(extra="allow", json_schema_extra=of_a_pod)
     containers: list[ContainerTemplate] = Field(min_length=1, max_length=64, description="At least one container.")
     scheduler_name: Literal["cotide"] = Field(
         default="cotide", description="Always cotide here; the pods get the first of the operator's schedulerNames."
@@ -537,10 +537,20 @@ def _read(model: type[_Spec], body: Mapping[str, Any]) -> _Spec:
         raise InputError(first["msg"][:1].lower() + first["msg"][1:], field=f"spec{path}") from error
     if isinstance(spec, JobSpec):
         _check_quantity(spec)
+    if spec.template is not None:
+        _check_template(body["spec"]["template"])
     for rule in model.rules:
         if not rule.holds(spec):
             raise InputError(rule.message)
     return spec
+
+
+def _check_template(template: Mapping[str, Any]) -> None:
+    """Refuse amounts that are no quantities, as the schema's pattern does."""
+    try:
+        check_quantities(template["spec"])
+    except InputError as error:
+        raise InputError(error.message, field=f"spec.template.spec.{error.field}") from error
 
 
 def _check_quantity(spec: JobSpec) -> None:

@@ -10,6 +10,8 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
+DEFAULT_SCHEDULER_NAME: Final = "cotide"
+"""The scheduler's name of pods that are ours, where the configuration names no other."""
 SUBDOMAIN_CHARACTERS: Final = 253
 """RFC 1123; k8s.io/apimachinery, ``DNS1123SubdomainMaxLength``."""
 RESERVED: Final = "system-"

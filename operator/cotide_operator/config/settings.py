@@ -25,7 +25,6 @@ from cotide_core.config import (
 )
 from cotide_core.errors import InputError
 from cotide_core.policies.catalogue import Runner, by_slack, entry_of
-from cotide_operator.apis.types import DEFAULT_SCHEDULER_NAME
 from cotide_operator.config.class_settings import ClassSettings
 from cotide_operator.config.consolidation_settings import ConsolidationSettings
 from cotide_operator.config.extender_settings import ExtenderSettings
@@ -38,7 +37,7 @@ from cotide_operator.config.host_load_settings import (
     RequestRateSettings,
 )
 from cotide_operator.config.metric_settings import MetricsSourceSettings
-from cotide_operator.config.object_names import SchedulerName, SchedulerNames
+from cotide_operator.config.object_names import DEFAULT_SCHEDULER_NAME, SchedulerName, SchedulerNames
 from cotide_operator.config.phase_settings import PhaseSettings
 from cotide_operator.config.provisioning_settings import ProvisioningSettings
 from cotide_operator.config.section import SECTIONS_DISAGREE, Section, first_fault

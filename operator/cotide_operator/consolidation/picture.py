@@ -26,6 +26,7 @@ from cotide_core.state.cluster_state import ClusterState
 from cotide_kube.objects import PodDisruptionBudgetObject, PodObject
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.cache.object_cache import ObjectCache, controller_of, key_of
+from cotide_operator.config.object_names import DEFAULT_SCHEDULER_NAME
 from cotide_operator.scheduling.disruption_budgets import covers
 from cotide_operator.translation.eviction_annotations import (
     SAFE_TO_EVICT_ANNOTATION,
@@ -35,7 +36,6 @@ from cotide_operator.translation.eviction_annotations import (
 from cotide_operator.translation.namespace_limits import translate_namespace
 from cotide_operator.translation.pod_times import PodTimes
 from cotide_operator.translation.pods_and_nodes import (
-    DEFAULT_SCHEDULER_NAME,
     ownership_of,
     translate_node,
     translate_pod,

@@ -21,10 +21,11 @@ from cotide_core.errors import InputError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
 from cotide_kube.turns import Turn, in_steps, in_turns
-from cotide_operator.apis.types import DEFAULT_SCHEDULER_NAME, JobSpec, read_job
+from cotide_operator.apis.types import JobSpec, read_job
 from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache, key_of
 from cotide_operator.clock import Clock
+from cotide_operator.config.object_names import DEFAULT_SCHEDULER_NAME
 from cotide_operator.controllers import job_reconciler as jobs
 from cotide_operator.controllers.child_pod_writer import ChildPodWriter, summary
 from cotide_operator.controllers.child_pods import Manifest, SeenPod, by_index, job_pod, see_child
@@ -158,7 +159,10 @@ class JobController:
         if known.spec is None:
             status = misconfigured(known.kept.status, known.fault, context, phase="Queued")
             await self._tracking.release_strays(key, job)
-            return await self.statuses.write(job, known.kept, status)
+            said = known.kept.status.get("conditions") or ()
+            again = await self.statuses.write(job, known.kept, status)
+            self._options.starts.changed("Job", key, job.metadata.uid, said, status["conditions"])
+            return again
         turn = Turn()
         there = {pod.metadata.uid: pod for pod in self._mirror.pods_of_job(key)}
         ended = dict(self._ended.get(key, {}))

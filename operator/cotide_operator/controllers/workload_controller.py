@@ -111,9 +111,11 @@ class WorkloadController:
         known = self._recall(key, workload)
         context = ReconcileContext(self._clock, time.time(), workload.metadata.generation)
         if known.spec is None:
-            return await self.statuses.write(
-                workload, known.kept, misconfigured(known.kept.status, known.fault, context)
-            )
+            status = misconfigured(known.kept.status, known.fault, context)
+            before = known.kept.status.get("conditions") or ()
+            rest = await self.statuses.write(workload, known.kept, status)
+            self._reports.changed("Workload", key, workload.metadata.uid, before, status["conditions"])
+            return rest
         again: float | None = None
         if known.spec.template is not None:
             pods = await self._children_of(workload, key)

@@ -100,12 +100,17 @@ def _named_in_configuration(pod: Object, rules: Mapping[str, Any], cap: str | No
 
 
 def _is_labelled_by_operator(pod: Object) -> bool:
-    """Whether the API server notes the operator as the manager of the class label."""
-    return any(
-        one.get("manager") == MANAGER
-        and f"f:{CLASS_LABEL}" in (((one.get("fieldsV1") or {}).get("f:metadata") or {}).get("f:labels") or ())
-        for one in pod["metadata"].get("managedFields") or ()
-    )
+    """Whether the API server knows of no other manager of the class label.
+
+    What is written with a binding has no manager; what a user or a controller writes has theirs.
+    """
+    noted = pod["metadata"].get("managedFields") or ()
+    managers = {
+        one.get("manager")
+        for one in noted
+        if f"f:{CLASS_LABEL}" in (((one.get("fieldsV1") or {}).get("f:metadata") or {}).get("f:labels") or ())
+    }
+    return bool(noted) and managers <= {MANAGER}
 
 
 def _reclaims(pod: Object) -> bool:

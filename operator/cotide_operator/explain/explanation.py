@@ -109,7 +109,7 @@ def explain_pod(pod: Object, context: ClassContext, now_seconds: float) -> Expla
         _NOTHING,
     )
     if not ours:
-        facts.append(("Scheduler", f"{scheduler}: Cotide does not place this pod, it only counts what it uses"))
+        facts.append(("Scheduler", f"{scheduler}: Cotide does not place this pod, unless its schedulerNames name this"))
     elif waits:
         facts += waits
         data |= waits_data

@@ -25,6 +25,7 @@ from cotide_kube.turns import Turn, in_steps
 from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.clock import Clock
+from cotide_operator.config.object_names import DEFAULT_SCHEDULER_NAME
 from cotide_operator.models.forecast_scores import ForecastScores
 from cotide_operator.observability.metrics import Metrics, attempts_label
 from cotide_operator.reporting.event_recorder import EventRecorder
@@ -37,7 +38,6 @@ from cotide_operator.scheduling.binder import BindNote, BindReport, Report
 from cotide_operator.scheduling.evictor import EvictReport
 from cotide_operator.scheduling.nominator import Nominator
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, encode
-from cotide_operator.translation.pods_and_nodes import DEFAULT_SCHEDULER_NAME
 
 _LOG = logging.getLogger(__name__)
 

@@ -12,6 +12,7 @@ from cotide_kube.client import KubeClient
 from cotide_operator.cache.decision_store import DecisionStore
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.clock import Clock
+from cotide_operator.config.object_names import DEFAULT_SCHEDULER_NAME
 from cotide_operator.models.forecast_scores import ForecastScores
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reporting.decision_reporter import DecisionReporter, Sinks
@@ -22,7 +23,6 @@ from cotide_operator.reporting.pod_annotator import PodAnnotator
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 from cotide_operator.scheduling.nominator import Nominator
 from cotide_operator.translation.event_source import EventSource
-from cotide_operator.translation.pods_and_nodes import DEFAULT_SCHEDULER_NAME
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ from cotide_core.units import (
 from cotide_kube.objects import Metadata, NodeImageObject, NodeObject, PodObject, Quantity
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache, controller_of, key_of, owned_key
+from cotide_operator.config.object_names import DEFAULT_SCHEDULER_NAME
 from cotide_operator.translation.eviction_annotations import is_mirror, preferences_of
 from cotide_operator.translation.gangs import gang_of
 from cotide_operator.translation.kubelet_refusals import pressures
@@ -62,7 +63,6 @@ REQUESTED_SECONDS_ANNOTATION: Final = "cotide.dev/requested-seconds"
 JOB_PRIORITY_ANNOTATION: Final = "cotide.dev/job-priority"
 CORDON_ANNOTATION: Final = "cotide.dev/cordoned-until"
 """Of a node: until when the overload monitor keeps batch and gratis pods off it."""
-DEFAULT_SCHEDULER_NAME: Final = "cotide"
 DEFAULT_LATENCY_MILLISECONDS: Final = 10.0
 """The service limit of Ou 2024, section 4.1, and the default of the Workload schema."""
 DEFAULT_JOB_PRIORITY: Final = 100

@@ -114,6 +114,35 @@ def test_a_job_on_one_screen(site: Site, capsys: pytest.CaptureFixture[str], mon
     assert "count-0" in out
 
 
+@pytest.mark.parametrize(
+    "words", [("job/count",), ("jobs", "count"), ("jobs/count",), ("cjob/count",), ("jobs.cotide.dev", "count")]
+)
+def test_a_job_is_named_in_each_of_kubectls_ways(
+    words: tuple[str, ...], site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = run(capsys, monkeypatch, *words, "-n", "shop", "--kubeconfig", str(site.kubeconfig))
+    assert (code, err) == (0, "")
+    assert out.startswith("job shop/count\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("jobs",), "name: is missing: cotide explain job NAME, or job/NAME"),
+        (("pod/",), "name: is missing: cotide explain pod NAME, or pod/NAME"),
+        (("job/a", "b"), "name: is given twice: 'job/a' has one"),
+        (("deploy/a",), "kind: 'deploy' is not one of 'pod', 'job'"),
+        (("pod/a/b",), "name: 'a/b' is no name that an object can have"),
+    ],
+)
+def test_what_names_no_pod_or_job_is_refused_in_a_sentence(
+    words: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = run(capsys, monkeypatch, *words)
+    assert (code, out) == (2, "")
+    assert sentence in err
+
+
 @pytest.mark.parametrize(("form", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
 def test_the_same_for_programs(
     form: str, read: Any, site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -38,6 +38,11 @@ def test_a_pod_template_keeps_what_we_do_not_know() -> None:
     assert written["containers"][0]["resources"] == {"requests": {"cpu": "1"}}
 
 
+def asking(name: str, amount: object) -> dict[str, Any]:
+    """A pod spec that asks for an amount of one resource."""
+    return {"containers": [{"name": "c", "image": "x", "resources": {"requests": {name: amount}}}]}
+
+
 @pytest.mark.parametrize(("size", "in_bytes"), [("4Gi", 4 * 2**30), (1500, 1500), ("1.5M", 1_500_000), ("0", 0)])
 def test_an_input_size_is_a_quantity_or_a_number_of_bytes(size: int | str, in_bytes: int) -> None:
     assert read_job(job(inputSize=size)).input_bytes == in_bytes
@@ -71,6 +76,45 @@ def test_an_input_size_is_a_quantity_or_a_number_of_bytes(size: int | str, in_by
 def test_a_job_that_cannot_be_is_refused_by_the_path_of_its_field(spec: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         read_job(job(**spec))
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        (
+            asking("memory", "10GiB"),
+            r"spec\.template\.spec\.containers\[0\]\.resources\.requests\.memory: '10GiB' is no",
+        ),
+        (asking("cpu", True), r"containers\[0\]\.resources\.requests\.cpu: 'True' is no quantity, as 500m or 2Gi"),
+        (asking("cpu", "-1"), r"containers\[0\]\.resources\.requests\.cpu: '-1' is no quantity"),
+        (
+            {**asking("cpu", "1"), "resources": {"limits": {"cpu": "1c"}}},
+            r"spec\.template\.spec\.resources\.limits\.cpu: ",
+        ),
+        (
+            {**asking("cpu", "1"), "initContainers": [{"resources": {"limits": {"cpu": ""}}}]},
+            r"spec\.template\.spec\.initContainers\[0\]\.resources\.limits\.cpu: '' is no quantity",
+        ),
+    ],
+)
+def test_an_amount_of_a_template_that_is_no_quantity_is_refused_by_its_path(
+    spec: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(InputError, match=sentence):
+        read_job(job(template={"spec": spec}))
+    with pytest.raises(InputError, match=sentence):
+        read_workload(workload_manifest(template={"spec": spec}))
+
+
+@pytest.mark.parametrize("amount", [1, 0.5, "500m", "+1", "1.5Gi", ".5", "1e3", "1E", "5.", "128974848", "100n"])
+def test_every_way_to_write_a_quantity_is_taken(amount: float | str) -> None:
+    assert read_job(job(template={"spec": asking("memory", amount)})).completions == 1
+
+
+@pytest.mark.parametrize("odd", [{"resources": None}, {"resources": {"requests": None}}, {"initContainers": None}])
+def test_what_asks_for_nothing_in_so_many_words_is_taken(odd: dict[str, Any]) -> None:
+    spec = {"containers": [{"name": "c", "image": "x", **odd}], **odd}
+    assert read_job(job(template={"spec": spec})).completions == 1
 
 
 def test_a_name_that_is_too_long_for_a_label_is_refused() -> None:

@@ -10,7 +10,7 @@ from manifests import our_pod_manifest
 from cotide_core.instructions import Forecast, NodeVerdict, WaitReason
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.cache.decision_store import Decision
-from cotide_operator.explain.class_rule import ClassContext, class_and_reason
+from cotide_operator.explain.class_rule import ClassContext
 from cotide_operator.explain.explanation import EVENTS_SHOWN, Explanation, explain_job, explain_pod, telling_node
 from cotide_operator.explain.volume_wait import claim_names_of
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, encode
@@ -196,77 +196,6 @@ def test_a_pod_without_a_note_says_so_and_a_foreign_one_is_not_ours_to_explain()
     copied = facts(explain_pod(pod(note(uid="another pod")), ClassContext(), NOW))
     assert "none written yet" in copied["Decision"]
     assert "none written yet" in facts(explain_pod(pod("not ours"), ClassContext(), NOW))["Decision"]
-
-
-@pytest.mark.parametrize(
-    ("body", "around", "answer"),
-    [
-        (pod(labels={"cotide.dev/class": "batch"}), ClassContext(), ("batch", "by its label cotide.dev/class")),
-        (pod(labels={"cotide.dev/class": "gratis"}), ClassContext(owner=JOB), ("gratis", "by its Job count")),
-        (pod(labels={"cotide.dev/class": "online"}), ClassContext(), ("online", "because nothing says otherwise")),
-        (
-            pod(labels={"cotide.dev/class": "online"}),
-            ClassContext(owner=JOB),
-            ("gratis", "because work of a Job is not made online without its namespace's label cotide.dev/max-class"),
-        ),
-        (pod(), ClassContext(), ("online", "because nothing says otherwise")),
-        (
-            pod(spec={"priorityClassName": "cotide-batch", "priority": 2000}),
-            ClassContext(),
-            ("batch", "by its PriorityClass cotide-batch"),
-        ),
-        (
-            pod(spec={"priorityClassName": "important", "priority": 1000}),
-            ClassContext(),
-            ("online", "because nothing says otherwise"),
-        ),
-        (
-            pod(owners=[{"kind": "Job", "apiVersion": "batch/v1", "controller": True}]),
-            ClassContext(),
-            ("batch", "because a batch/v1 Job owns it"),
-        ),
-        (
-            pod(labels={"cotide.dev/class": "online"}),
-            ClassContext(namespace={"metadata": {"labels": {"cotide.dev/max-class": "batch"}}}),
-            ("batch", "because its namespace allows batch at most"),
-        ),
-        (
-            pod(labels={"cotide.dev/class": "batch"}),
-            ClassContext(namespace={"metadata": {"labels": {"cotide.dev/max-class": "batch"}}}),
-            ("batch", "because its namespace allows batch at most"),
-        ),
-    ],
-)
-def test_the_rule_that_gave_the_class_is_named(
-    body: dict[str, Any], around: ClassContext, answer: tuple[str, str]
-) -> None:
-    assert class_and_reason(body, around) == answer
-
-
-def labelled_by(manager: str, label: str, **spec: Any) -> dict[str, Any]:
-    """A pod whose class label the API server notes as one manager's."""
-    body = pod(labels={"cotide.dev/class": label}, spec={"priorityClassName": "nightly", **spec})
-    fields = {"f:metadata": {"f:labels": {"f:cotide.dev/class": {}}}}
-    body["metadata"]["managedFields"] = [{"manager": "kubectl"}, {"manager": manager, "fieldsV1": fields}]
-    return body
-
-
-def test_a_label_of_the_operator_that_no_other_rule_gives_is_by_a_name_of_the_configuration() -> None:
-    by_name = ("batch", "by its PriorityClass nightly, which classes.byPriorityClass names")
-    assert class_and_reason(labelled_by("cotide", "batch"), ClassContext()) == by_name
-    by_label = ("batch", "by its label cotide.dev/class")
-    assert class_and_reason(labelled_by("kubectl-create", "batch"), ClassContext()) == by_label
-    # What another rule gives is explained by that rule: here the cap, and here the owner.
-    capped = ClassContext(namespace={"metadata": {"labels": {"cotide.dev/max-class": "batch"}}})
-    assert class_and_reason(labelled_by("cotide", "batch"), capped)[1] == "because its namespace allows batch at most"
-    assert class_and_reason(labelled_by("cotide", "batch"), ClassContext(owner=JOB))[1] != by_name[1]
-
-
-def test_a_static_pod_is_told_to_be_online_and_why() -> None:
-    body = pod(labels={"cotide.dev/class": "gratis"}, spec={"nodeName": "fake-3"})
-    body["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "1f2e"}
-    answer = ("online", "because it is a static pod of its node, which nobody can evict")
-    assert class_and_reason(body, ClassContext()) == answer
 
 
 def test_a_job_is_explained_with_its_pods_and_the_foremost_ones_refusals() -> None:

@@ -28,6 +28,10 @@ def _pods(**fields: Any) -> dict[str, Any]:
     return {"spec": {"containers": [{"name": "web", "image": "nginx"}], **fields}}
 
 
+def _asking(**resources: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "web", "image": "nginx", "resources": resources}]}}
+
+
 REFUSED: Final[dict[str, tuple[str, str, dict[str, Any], str]]] = {
     # What it is: plural, name, spec, the sentence.
     "selector and template": (
@@ -151,6 +155,27 @@ REFUSED: Final[dict[str, tuple[str, str, dict[str, Any], str]]] = {
         "j",
         _job_spec(template=_pods(schedulerName="default-scheduler")),
         'spec.template.spec.schedulerName: Unsupported value: "default-scheduler": supported values: "cotide"',
+    ),
+    "an amount that is no quantity": (
+        "jobs",
+        "j",
+        _job_spec(template=_asking(requests={"cpu": 0.5, "memory": "10GiB"})),
+        'spec.template.spec.containers[0].resources.requests.memory: Invalid value: "10GiB": '
+        "spec.template.spec.containers[0].resources.requests.memory in body should match",
+    ),
+    "a limit of an init container that is no quantity": (
+        "workloads",
+        "w",
+        {"template": _pods(initContainers=[{"name": "i", "image": "i", "resources": {"limits": {"cpu": "1 core"}}}])},
+        'spec.template.spec.initContainers[0].resources.limits.cpu: Invalid value: "1 core": '
+        "spec.template.spec.initContainers[0].resources.limits.cpu in body should match",
+    ),
+    "an amount below none": (
+        "jobs",
+        "j",
+        _job_spec(template=_asking(requests={"cpu": -1})),
+        "spec.template.spec.containers[0].resources.requests.cpu: Invalid value: -1: "
+        f"spec.template.spec.containers[0].resources.requests.cpu in body {AT_LEAST} 0",
     ),
     "a Job that restarts": (
         "jobs",

@@ -1,4 +1,5 @@
-"""Tells of pods that hold a node and do not start: metrics, and events of their Job or Workload.
+"""Reports pods that hold a node and do not start, and specs of which no pod can be made: metrics, and events of their
+Job or Workload.
 
 Made by `assembly` for one term of leadership; called by both controllers after a status was written, and by the cache
 with each pod. Pods of others that Cotide has classed are counted, too: a node whose pulls hang is the platform's
@@ -13,6 +14,7 @@ from itertools import takewhile
 from typing import Any, Final, NamedTuple, Protocol
 
 from cotide_core.classes import CLASS_LABEL, WorkloadClass
+from cotide_core.instructions import WaitReason
 from cotide_kube.objects import PodObject
 from cotide_operator.cache.object_cache import Kind, ObjectCache
 from cotide_operator.clock import Clock
@@ -114,7 +116,11 @@ class StartReporter:
         return sum(1 for _ in takewhile(lambda begun: begun <= latest, since.values()))
 
     def changed(self, kind: str, key: str, uid: str, before: Iterable[Any], after: Iterable[Any]) -> None:
-        """Say of a Job or Workload that pods do not start, or that they do again."""
+        """Say of a Job or Workload that it can't be followed, that pods do not start, or that they do again."""
+        before, after = list(before), list(after)
+        fault = _fault(after)
+        if fault and fault != _fault(before):
+            self._recorder.of_ours(kind, key, uid, "Warning", WaitReason.MISCONFIGURED.value, fault)
         was, now = _started(before), _started(after)
         if now is None or (was is not None and _gist(was) == _gist(now)):
             return
@@ -133,6 +139,12 @@ class StartReporter:
 def reason_of(pod: SeenPod) -> str:
     """Return the kubelet's reason for a pod that does not start, one of few words."""
     return pod.cannot_start.partition(":")[0] if pod.cannot_start else CREATING
+
+
+def _fault(conditions: Iterable[Any]) -> str:
+    """Return why no pod can be made of a spec; empty where that is not so."""
+    scheduled: Mapping[str, Any] = next((one for one in conditions if one.get("type") == "Scheduled"), {})
+    return str(scheduled.get("message")) if scheduled.get("reason") == WaitReason.MISCONFIGURED.value else ""
 
 
 def _started(conditions: Iterable[Any]) -> Mapping[str, Any] | None:

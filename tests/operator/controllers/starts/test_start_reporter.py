@@ -113,3 +113,14 @@ def test_a_pod_that_is_given_up_is_an_event_and_counts_by_its_reason() -> None:
     assert message == "pod count-0 on n0 was not started in time and is deleted: ErrImagePull: absent"
     labels = {"class": "gratis", "reason": "ErrImagePull"}
     assert scene.metrics.registry.get_sample_value("cotide_pod_starts_given_up_total", labels) == 1
+
+
+def test_a_spec_that_no_pod_can_be_made_of_is_said_once_and_again_when_the_fault_is_another() -> None:
+    scene = Scene()
+    waits = [{"type": "Scheduled", "status": "False", "reason": "WaitingForTurn", "message": "about to be made"}]
+    one, other = ([{**waits[0], "reason": "Misconfigured", "message": fault}] for fault in ("10GiB", "5GiB"))
+    for before, after in ((waits, one), (one, one), (one, other), (other, waits)):
+        scene.reporter.changed("Job", "ns/j", "u", before, after)
+    assert scene.recorder.said == [
+        ("Job", "ns/j", "u", "Warning", "Misconfigured", fault, "") for fault in ("10GiB", "5GiB")
+    ]

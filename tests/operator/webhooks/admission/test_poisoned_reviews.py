@@ -87,7 +87,7 @@ def crowded(containers: int) -> bytes:
 
 
 def test_a_pod_of_more_containers_than_are_read_keeps_its_plain_requests() -> None:
-    reviewer = Reviewer(synced(), "cotide")
+    reviewer = Reviewer(synced(), ("cotide",))
     assert reviewer.answer(crowded(CONTAINERS_MOST)).outcome == "reclaimed"
     answer = reviewer.answer(crowded(CONTAINERS_MOST + 1))
     assert (answer.outcome, "512" in answer.warning) == ("untouched", True)
@@ -96,4 +96,4 @@ def test_a_pod_of_more_containers_than_are_read_keeps_its_plain_requests() -> No
 def test_a_review_of_more_values_than_are_read_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(review_module.orjson, "loads", lambda _: pytest.fail("was read"))
     with pytest.raises(InputError, match="values, at most 50000 are read"):
-        Reviewer(synced(), "cotide").answer(crowded(25_000))
+        Reviewer(synced(), ("cotide",)).answer(crowded(25_000))
