@@ -561,8 +561,7 @@ class Scheduler:
             if entry.last_reason is not None and self._wakes.is_stale(snapshot, shape, self._qos):
                 self._queue.failed(entry, now)
                 continue
-            # Of a shape that depends on other pods a bind may have made room, too.
-            if shape.failed_at == columns.relief_clock and shape.fit.peers is None and shape in self._failures:
+            if shape in self._failures and self._fails_alike(shape):
                 placement = self._failures[shape]
             else:
                 placement = self._capacity.place(snapshot, entry, self._qos, self._upcoming)
@@ -572,6 +571,7 @@ class Scheduler:
                     self._wait_for_room(entry, placement, room, snapshot, now)
                     continue
                 shape.failed_at = -1 if self._reservation.keeps_back(shape) else columns.relief_clock
+                shape.failed_peers = self._peers_version(shape)
                 self._failures[shape] = placement
                 self._queue.failed(entry, now)
                 self._tell(refusal(entry, placement, snapshot.node_count, self._qos.model_id))
@@ -582,6 +582,16 @@ class Scheduler:
         binds += self._planner.plan(snapshot, now, left - self._attempts_worth(effort), self._qos)
         self._out.extend(self._planner.waits(snapshot))
         return binds
+
+    def _fails_alike(self, shape: Shape) -> bool:
+        """Whether no row has more room since a shape found none; where it depends on other pods, a bind makes it, too."""
+        if shape.failed_at != self.state.columns.relief_clock:
+            return False
+        return shape.failed_peers == self._peers_version(shape)
+
+    def _peers_version(self, shape: Shape) -> int:
+        peers = shape.fit.peers
+        return 0 if peers is None else self.state.matches.version(peers)
 
     def _hoped_in_vain(self, entry: QueuedPod, snapshot: Snapshot, now: float) -> bool:
         """Whether others took the rows for which a parked pod got its turn; else it is taken up."""
