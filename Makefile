@@ -8,7 +8,7 @@ DATA   ?=
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-real test-kueue test-cluster-api test-newer test-node test-kubelets test-image test-chaos test-poison search soak interference fuzz nightly check docs demo demo-bars bench crds wheel sbom chart kind clean
+.PHONY: help setup test test-real test-kueue test-cluster-api test-newer test-node test-kubelets test-upstream test-image test-chaos test-poison search soak interference bench-upstream fuzz nightly check docs demo demo-bars bench crds wheel sbom chart kind clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -75,6 +75,22 @@ test-kubelets: setup ## Run the end-to-end tests on real kubelets (needs root)
 	@$(IN_A_MACHINE) -m pytest tests/e2e --server node -rs $(ARGS); code=$$?; \
 	  if [ $$code = 77 ]; then exit 0; else exit $$code; fi
 
+# Upstream's own specs. Half an hour; FOCUS="SchedulerPreemption" runs some (see tests/upstream/exam.py).
+POLICY     ?= predictive
+KUBERNETES ?= 1.35
+SCHEDULER  ?= cotide
+FOCUS      ?=
+SKIP       ?=
+RECORD     ?=
+test-upstream: setup ## Run upstream's scheduling specs on real nodes with Cotide (POLICY=, KUBERNETES=, FOCUS=, SKIP=; needs root)
+	@for programs in "binaries.py" "other_releases.py $(KUBERNETES)" "upstream_programs.py $(KUBERNETES)"; do \
+	  $(BIN)/python tests/controlplane/$$programs >/dev/null; code=$$?; \
+	  if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; done; \
+	  PYTHONPATH=tests/controlplane:tests/node/machine:tests/support:tests/support/servers \
+	  $(BIN)/python tests/node/machine/machine.py -- $(BIN)/python tests/upstream/exam.py --scheduler $(SCHEDULER) \
+	    --policy $(POLICY) --kubernetes $(KUBERNETES) --focus '$(FOCUS)' --skip '$(SKIP)' $(if $(RECORD),--record); code=$$?; \
+	  if [ $$code = 77 ]; then exit 0; else exit $$code; fi
+
 # The Dockerfile's image, built by buildah, deployed from each overlay as it is (COTIDE_IMAGE_SECONDS=600 for longer).
 test-image: setup ## Build the image without Docker and run it on real nodes from the overlays (needs root)
 	@PYTHONPATH=tests/controlplane $(BIN)/python tests/controlplane/binaries.py >/dev/null; code=$$?; \
@@ -119,6 +135,13 @@ interference: setup ## Measure memcached beside batch on a real node, 20 minutes
 	  $(BIN)/python tests/node/machine/machine.py -- $(BIN)/python benchmarks/interference/interference.py $(ARGS); code=$$?; \
 	  if [ $$code = 77 ]; then exit 0; else exit $$code; fi
 
+# Stopped anywhere, the same command goes on; it begins again once build/upstream/perf is removed.
+bench-upstream: setup ## Run upstream's scheduler_perf under kube-scheduler and Cotide, 40 minutes (ARGS="--only Preemption" for less)
+	@$(BIN)/python tests/controlplane/binaries.py >/dev/null; code=$$?; \
+	  if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; \
+	  $(BIN)/python benchmarks/upstream/upstream_perf.py $(ARGS); code=$$?; \
+	  if [ $$code = 77 ]; then exit 0; else exit $$code; fi
+
 # Exit code 77: atheris has no wheel for this Python, as was said in one line.
 SECONDS_FUZZ = $(or $(SECONDS),60)
 fuzz: setup ## Fuzz every parser of untrusted text, guided by coverage (SECONDS=N, shared by all, one a core at a time)
@@ -126,7 +149,7 @@ fuzz: setup ## Fuzz every parser of untrusted text, guided by coverage (SECONDS=
 
 # Each step runs whatever became of those before; what failed is named at the end, with exit code 1. test-node comes
 # twice: the second finds what the first left behind.
-NIGHTLY ?= test-real test-kueue test-cluster-api test-newer test-node test-node test-kubelets test-image test-chaos test-poison search soak fuzz
+NIGHTLY ?= test-real test-kueue test-cluster-api test-newer test-node test-node test-kubelets test-upstream test-image test-chaos test-poison search soak bench-upstream fuzz
 NIGHTLY_FUZZ_SECONDS  ?= 600
 NIGHTLY_IMAGE_SECONDS ?= 600
 nightly: setup ## Run all that takes long, hours in all (NIGHTLY="soak fuzz" for some of it)

@@ -27,60 +27,14 @@ from typing import Any, Final
 
 from interference_figures import ROWS, Row, as_json, bars, findings, table
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+from journal import Journal
+
 SKIP_CODE: Final = 77
 OVER: Final = 3
 FOLDER: Final = Path("/run/interference")
 """In memory, and gone with the machine within the machine."""
-
-
-class Journal:
-    """The plan and each window, as JSON lines; without a plan, to read what is there by its own.
-
-    Raises
-    ------
-    SystemExit
-        When what is there belongs to another plan, or is none.
-    """
-
-    def __init__(self, file: Path, plan: dict[str, Any] | None) -> None:
-        self._file, self.plan = file, plan or {}
-        self.windows: list[dict[str, Any]] = []
-        if file.exists():
-            self._read()
-        elif plan is None:
-            raise SystemExit(f"{file} is not there: nothing was measured yet")
-        else:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            self._write({"plan": plan})
-
-    def _read(self) -> None:
-        try:
-            # A line that was being written when the power went is left out.
-            text = self._file.read_text(encoding="utf-8")
-            lines = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
-            there = lines[0]["plan"]
-        except (ValueError, IndexError, KeyError, TypeError) as error:
-            raise SystemExit(f"{self._file} is no journal of this command: {error}") from error
-        differs = sorted(key for key in {*there, *self.plan} if there.get(key) != self.plan.get(key))
-        if self.plan and differs:
-            raise SystemExit(f"{self._file} was measured with other {', '.join(differs)}: choose another --out")
-        self.plan = there
-        self.windows = lines[1:]
-        with self._file.open("r+", encoding="utf-8") as sink:
-            sink.truncate(len(text[: text.rfind("\n") + 1].encode()))
-
-    def add(self, window: dict[str, Any]) -> None:
-        self._write(window)
-        self.windows.append(window)
-
-    def lacks(self, number: int, row: str) -> bool:
-        return not any(one["round"] == number and one["row"] == row for one in self.windows)
-
-    def _write(self, line: dict[str, Any]) -> None:
-        with self._file.open("a", encoding="utf-8") as sink:
-            sink.write(f"{json.dumps(line)}\n")
-            sink.flush()
-            os.fsync(sink.fileno())
 
 
 def rounds(repeats: int, rows: Sequence[Row], seed: int) -> Iterator[tuple[int, list[list[Row]]]]:
@@ -119,7 +73,7 @@ async def all_rounds(
         await stage.window(0)  # fills memcached, and the operators find a rate
         for number, blocks in rounds(options.repeats, rows, options.seed):
             for block in blocks:
-                left = [row for row in block if journal.lacks(number, row.name)]
+                left = [row for row in block if journal.lacks(round=number, row=row.name)]
                 if left and time.monotonic() > deadline:
                     return False
                 if left:
@@ -152,13 +106,13 @@ def tell(text: str) -> None:
 
 def show(journal: Journal, options: argparse.Namespace) -> None:
     """Print what was found, and write it beside the journal."""
-    found = findings(journal.windows, journal.plan["cpus"])
+    found = findings(journal.lines, journal.plan["cpus"])
     document = {
         "plan": journal.plan,
         "machine": {"cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()},
         "rows": as_json(found),
         "bars": bars(found),
-        "windows": journal.windows,
+        "windows": journal.lines,
     }
     (options.out / "result.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
     lines = [

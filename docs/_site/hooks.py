@@ -23,7 +23,7 @@ SECTIONS: Final = {
     ),
     "Reference": (
         "reference-configuration", "reference-command", "reference-resources", "reference-metrics", "configuration",
-        "policies", "glossary", "references",
+        "policies", "compatibility", "glossary", "references",
     ),
 }  # fmt: skip
 """Pages by section, in order; every other page is an explanation."""

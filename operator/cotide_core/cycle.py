@@ -95,7 +95,8 @@ class Scheduler:
         self.config = config
         self.state = ClusterState() if state is None else state
         self._catalogue = catalogue
-        self._placer = Placer(build_policy(config), Exploration(config.exploration))
+        self.state.matches.defaults.constraints = config.default_spreads
+        self._placer = Placer(build_policy(config), Exploration(config.exploration), config.seed)
         policy = self._placer.policy
         fair = policy.order if isinstance(policy.order, FairOrder) else None
         if fair is not None:
@@ -105,6 +106,7 @@ class Scheduler:
             by_class=policy.capacity is Capacity.SLACK,
             by_job=policy.tells_jobs_apart,
             by_namespace=fair is not None,
+            by_priority=config.preempts_by_priority,
         )
         self._shapes_kept = SHAPES_KEPT
         self._follows_run_time = policy.follows_run_time
@@ -180,7 +182,7 @@ class Scheduler:
             usage.advance(now, self.state.columns.offered())
         if self.state.columns.resource_generation != self._resources_seen:
             self._reshape()
-        if self.state.matches.generation != self._keepers_seen:
+        if self.state.matches.generation != self._keepers_seen or self.state.matches.defaults.changed:
             self._regroup()
         if self.state.images.changed:
             self._follow_images()
@@ -200,8 +202,8 @@ class Scheduler:
         if self.gangs.members:
             self.gangs.settle(now)
             self._release_gangs(now)
-        for shape in self._capacity.take_reopened():
-            self._queue.wake(shape, now, urgent=True)
+        for key in self._capacity.take_awaited():
+            self._queue.wake_pod(key, now)
         snapshot = self._view()
         self._renew_reservation(snapshot, now)
         self._wakes.wake(snapshot, now, self._qos)
@@ -440,6 +442,8 @@ class Scheduler:
             if (shape := self._shape_of(entry.pod, entry)) is not entry.shape:
                 self._queue.remove(entry.pod.key, now)
                 entry.shape = shape
+        if self.gangs.members:
+            self.gangs.places(arrivals.values())
         for entry in nominated:
             if arrivals.get(entry.pod.key) is entry:
                 self._capacity.restore(entry, now)
@@ -500,16 +504,21 @@ class Scheduler:
 
     def _regrouped(self, entry: QueuedPod, pod: Pod) -> bool:
         """Whether a waiting pod's labels changed so that other pods concern it, or it concerns others."""
-        if entry.pod.labels == pod.labels or not self.state.matches.active:
+        matches = self.state.matches
+        if entry.pod.labels == pod.labels or not (matches.active or len(matches.defaults)):
             return False
         return self._shape_of(pod, entry) is not entry.shape
 
     def _regroup(self) -> None:
-        """Give waiting pods another shape that placed pods keep off by a rule that is new."""
-        self._keepers_seen = self.state.matches.generation
-        peers_of = self.state.matches.peers_of
+        """Give waiting pods another shape that placed pods keep off by a new rule, or that are spread by other
+        selectors now."""
+        matches = self.state.matches
+        anywhere = matches.generation != self._keepers_seen
+        namespaces, matches.defaults.changed = matches.defaults.changed, set()
+        self._keepers_seen = matches.generation
         for entry in [*self._arrivals.values(), *self._queue]:
-            if peers_of(entry.pod) is not entry.shape.fit.peers:
+            concerned = anywhere or namespace_of(entry.pod) in namespaces
+            if concerned and matches.peers_of(entry.pod) is not entry.shape.fit.peers:
                 self._admit(entry.pod, entry)
 
     def _follow_images(self) -> None:
@@ -535,7 +544,6 @@ class Scheduler:
 
     def _decide(self, snapshot: Snapshot, now: float) -> list[DecidedBind]:
         binds: list[DecidedBind] = []
-        columns = self.state.columns
         left, effort = self.config.max_decisions_per_cycle, self._placer.effort
         weighs = self.config.effort_per_decision is not None
         while left > (self._attempts_worth(effort) if weighs else 0) and (entry := self._queue.pop()) is not None:
@@ -558,23 +566,16 @@ class Scheduler:
                 self._planner.join(entry, now)
                 continue
             left -= 1
-            if entry.last_reason is not None and self._wakes.is_stale(snapshot, shape, self._qos):
+            nominated = self._capacity.holds_claim(entry.pod.key)  # what its shape found says nothing of its own node
+            if not nominated and entry.last_reason is not None and self._wakes.is_stale(snapshot, shape, self._qos):
                 self._queue.failed(entry, now)
                 continue
-            if shape in self._failures and self._fails_alike(shape):
+            if shape in self._failures and not nominated and self._fails_alike(shape):
                 placement = self._failures[shape]
             else:
                 placement = self._capacity.place(snapshot, entry, self._qos, self._upcoming)
             if placement.row < 0:
-                room, placement = self._capacity.make_room(snapshot, entry, placement, self._qos)
-                if room is not None:
-                    self._wait_for_room(entry, placement, room, snapshot, now)
-                    continue
-                shape.failed_at = -1 if self._reservation.keeps_back(shape) else columns.relief_clock
-                shape.failed_peers = self._peers_version(shape)
-                self._failures[shape] = placement
-                self._queue.failed(entry, now)
-                self._tell(refusal(entry, placement, snapshot.node_count, self._qos.model_id))
+                self._refuse(entry, placement, snapshot, now)
             else:
                 binds.append(self._assumptions.assume(entry, placement, snapshot, now))
         self._handling = None
@@ -584,19 +585,34 @@ class Scheduler:
         return binds
 
     def _fails_alike(self, shape: Shape) -> bool:
-        """Whether no row has more room since a shape found none; where it depends on other pods, a bind makes it, too."""
-        if shape.failed_at != self.state.columns.relief_clock:
-            return False
-        return shape.failed_peers == self._peers_version(shape)
+        """Whether nothing made room since a shape found none: no pod that left, and no bind that its rules ask for."""
+        alike = shape.failed_at == self.state.columns.relief_clock
+        return alike and shape.failed_peers == self._peers_version(shape)
 
     def _peers_version(self, shape: Shape) -> int:
-        peers = shape.fit.peers
-        return 0 if peers is None else self.state.matches.version(peers)
+        peers, matches = shape.fit.peers, self.state.matches
+        if peers is None or not peers.refuses:
+            return 0
+        return max(matches.refusing_version(peers), matches.attached.version(peers.attachments))
+
+    def _refuse(self, entry: QueuedPod, placement: Placement, snapshot: Snapshot, now: float) -> None:
+        """Leave a pod waiting that found no node, for the room that others make, if any do."""
+        shape, nominated = entry.shape, self._capacity.holds_claim(entry.pod.key)
+        room, placement = self._capacity.make_room(snapshot, entry, placement, self._qos)
+        if room is not None:
+            self._wait_for_room(entry, placement, room, snapshot, now)
+            return
+        if not nominated:
+            shape.failed_at = -1 if self._reservation.keeps_back(shape) else self.state.columns.relief_clock
+            shape.failed_peers = self._peers_version(shape)
+            self._failures[shape] = placement
+        self._queue.failed(entry, now)
+        self._tell(refusal(entry, placement, snapshot.node_count, self._qos.model_id))
 
     def _hoped_in_vain(self, entry: QueuedPod, snapshot: Snapshot, now: float) -> bool:
         """Whether others took the rows for which a parked pod got its turn; else it is taken up."""
         shape = entry.shape
-        alone = entry.last_reason is not None and shape.fit.peers is None and not shape.gang
+        alone = entry.last_reason is not None and not (shape.fit.depends or shape.gang)
         may_start = alone and not self._planner.plans(shape) and self._queue.over_held(entry) is None
         if may_start and self._wakes.is_stale(snapshot, shape, self._qos):
             self._queue.failed(entry, now)

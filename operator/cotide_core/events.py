@@ -107,6 +107,21 @@ class Spread:
     honors_affinity: bool = True
     honors_taints: bool = False
     match_label_keys: tuple[str, ...] = ()
+    requires_labels: bool = True
+    """Whether a preferred one leaves out nodes that lack a label of the pod's constraints; else they are in no domain
+    of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodSelector:
+    """Which pods a Service selects, or an owner controls."""
+
+    owner: str
+    """Kind of the object: ``Service``, ``ReplicaSet``, ``StatefulSet`` or ``ReplicationController``."""
+    key: str
+    """``namespace/name``."""
+    selector: Selector
+    """At least one requirement; those of a Service name one value each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +265,8 @@ class Pod(NamedTuple):
     started_seconds: float | None = None
     finished_seconds: float | None = None
     do_not_disrupt: bool = False
-    """Never chosen as a victim, neither for a batch pod nor to relieve a node."""
+    """Never a victim of a higher class nor of a node's relief; of a pod of its own class and higher priority the last
+    choice, as if a disruption budget kept it."""
     prefer_no_eviction: bool = False
     """Chosen only where no other pod would do."""
     deletion_cost: int = 0
@@ -258,7 +274,7 @@ class Pod(NamedTuple):
     nominated_node: str | None = None
     """Where an earlier run, or this one, keeps or frees space for it (``status.nominatedNodeName``)."""
     preempts: bool = True
-    """False under ``preemptionPolicy: Never``: nobody is evicted for it."""
+    """False under ``preemptionPolicy: Never``: no pod is evicted for it."""
     labels: tuple[tuple[str, str], ...] = ()
     """Sorted by key; what selectors of other pods and of its own select by."""
     rules: PodRules | None = None
@@ -281,6 +297,17 @@ class Pod(NamedTuple):
     """Of all its containers, with their tags, sorted; a node that has them is preferred. Empty once it is placed."""
     growth_millicores: int = 0
     """What it will ask for beyond its requests, in the mean of the phases that it has left; below 0 for less."""
+    unrequested_millicores: int = 0
+    """Cpu that scores count for its containers without a request, beyond ``requests``."""
+    unrequested_memory_bytes: int = 0
+    """The same of memory."""
+    controller: str = ""
+    """``Kind/name`` of the ReplicaSet, StatefulSet or ReplicationController that controls it; empty for none."""
+
+    @property
+    def importance(self) -> tuple[int, int]:
+        """Rank of its class, then its priority: a pod may displace pods of lower importance only."""
+        return (self.workload_class.rank, self.priority)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +333,20 @@ class Namespace:
     """Sorted by key; told once a pod selects namespaces by label."""
     weight: float = 1.0
     """What it is due beside others, under an order by shares; above 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A PodDisruptionBudget: how many of its pods may go now."""
+
+    key: str
+    """``namespace/name``."""
+    selector: Selector
+    """Of pods of its namespace; an empty one selects none here, as in kube-scheduler's preemption."""
+    allowed: int = 0
+    """``status.disruptionsAllowed``."""
+    disrupted: tuple[str, ...] = ()
+    """Names of pods that it counts as gone already (``status.disruptedPods``), sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,6 +405,36 @@ class NamespaceDeleted:
     """A namespace is gone, or has no limits any more."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorUpserted:
+    """A Service, ReplicaSet, StatefulSet or ReplicationController appeared, or selects other pods."""
+
+    selector: PodSelector
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorDeleted:
+    """Such an object is gone, or selects no pods any more."""
+
+    owner: str
+    """Kind of the object."""
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetUpserted:
+    """A disruption budget appeared, or allows more or less than before."""
+
+    budget: Budget
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetDeleted:
+    """A disruption budget is gone."""
+
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -606,7 +677,11 @@ Event = (
     | RunTimesForecasted
     | NodeBackoffRestored
     | RatesForecasted
+    | SelectorUpserted
+    | SelectorDeleted
     | MoreToCome
+    | BudgetUpserted
+    | BudgetDeleted
 )
 
 EVENT_TYPES: tuple[type[Event], ...] = (
@@ -632,5 +707,9 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     RunTimesForecasted,
     NodeBackoffRestored,
     RatesForecasted,
+    SelectorUpserted,
+    SelectorDeleted,
     MoreToCome,
+    BudgetUpserted,
+    BudgetDeleted,
 )

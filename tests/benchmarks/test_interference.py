@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interference import Journal, parsed, rounds
+from interference import parsed, rounds
 from interference_figures import ROWS, Finding, as_json, bars, findings, table
+from journal import Journal
 
 PLAN = {"seconds": 3.0, "rate": 4000.0}
 
@@ -32,10 +33,10 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     with file.open("a", encoding="utf-8") as sink:
         sink.write('{"round": 0, "row": "besteff')  # the power went
     second = Journal(file, PLAN)
-    assert not second.lacks(0, "alone")
-    assert second.lacks(0, "besteffort")
+    assert not second.lacks(round=0, row="alone")
+    assert second.lacks(round=0, row="besteffort")
     second.add(window(0, "besteffort", 0.3))
-    assert [one["row"] for one in Journal(file, PLAN).windows] == ["alone", "besteffort"]
+    assert [one["row"] for one in Journal(file, PLAN).lines] == ["alone", "besteffort"]
 
 
 def test_windows_of_another_plan_are_not_mixed_in(tmp_path: Path) -> None:
@@ -47,7 +48,7 @@ def test_windows_of_another_plan_are_not_mixed_in(tmp_path: Path) -> None:
 def test_a_report_goes_by_the_plan_that_was_measured(tmp_path: Path) -> None:
     Journal(tmp_path / "journal.jsonl", PLAN).add(window(0, "alone", 0.2))
     found = Journal(tmp_path / "journal.jsonl", None)
-    assert (found.plan, len(found.windows)) == (PLAN, 1)
+    assert (found.plan, len(found.lines)) == (PLAN, 1)
     with pytest.raises(SystemExit, match="nothing was measured yet"):
         Journal(tmp_path / "elsewhere.jsonl", None)
     assert not (tmp_path / "elsewhere.jsonl").exists()

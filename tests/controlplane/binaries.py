@@ -54,16 +54,22 @@ class NotToBeHad(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What is built into one folder: a module with go.mod, go.sum and tools.go, the Kubernetes that it pins, and
-    packages by program."""
+    """What is built into one folder: a module with go.mod, go.sum and tools.go, the Kubernetes that it pins, packages
+    by program, and the files of a program that is ours."""
 
     module: Path
     kubernetes: str
     packages: dict[str, str]
+    own: tuple[Path, ...] = ()
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All that a build reads and no module has."""
+        return (*(self.module / name for name in FILES), *self.own)
 
     def cached(self) -> Path:
         """Return the folder of what was built from exactly these sources."""
-        digest = hashlib.sha256(b"".join((self.module / name).read_bytes() for name in FILES)).hexdigest()[:12]
+        digest = hashlib.sha256(b"".join(file.read_bytes() for file in self.files)).hexdigest()[:12]
         home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         return Path(home) / "cotide" / "controlplane" / f"v{self.kubernetes}-{digest}"
 
@@ -167,8 +173,8 @@ def _build(go: str, sources: Sources, tell: Callable[[str], None]) -> None:
     tell(f"building {names} of Kubernetes {version} from source, once: about 10 CPU minutes, log in {log}")
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         work = Path(scratch)
-        for name in FILES:
-            shutil.copy(sources.module / name, work)
+        for file in sources.files:
+            shutil.copy(file, work)
         made = work / "bin"
         asked = [go, "build", "-v", "-trimpath", "-mod=readonly", "-ldflags", linked, "-o", f"{made}/"]
         compiled([*asked, *sources.packages.values()], work, log, tell)

@@ -9,7 +9,7 @@ all else is numpy over rows. Invariant: a cached code equals what a fresh evalua
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 import numpy as np
@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from cotide_core.events import HostPort, Taint
 from cotide_core.instructions import WaitReason
 from cotide_core.kernels.array_types import Floats, Integers
-from cotide_core.placement.constraints.peer_codes import REFUSALS, PeerCodes
-from cotide_core.placement.constraints.preferences import preferences, prefers
+from cotide_core.placement.constraints.peer_codes import MAY_LEAVE, REFUSALS, PeerCodes
+from cotide_core.placement.constraints.peer_trial import PeerTrial
+from cotide_core.placement.constraints.preferences import WEIGHT, preferences, prefers
 from cotide_core.placement.constraints.volume_reach import refused_by_volumes
 from cotide_core.placement.label_index import LabelIndex
 from cotide_core.placement.node_predicates import MISMATCH, refusal, soft_taints
@@ -133,10 +134,15 @@ RowCode = Callable[[int, NodeMatches], int]
 
 
 class Feasibility:
-    """Evaluates shapes over rows; keeps the matches of each distinct set of constraints."""
+    """Evaluates shapes over rows; keeps the matches of each distinct set of constraints.
+
+    Attributes
+    ----------
+    index : labels of the nodes.
+    """
 
     def __init__(self) -> None:
-        self._index = LabelIndex()
+        self.index = LabelIndex()
         self.renew()
 
     def renew(self) -> None:
@@ -153,21 +159,22 @@ class Feasibility:
         )
         self.mismatch = self.reasons.number(MISMATCH, WaitReason.NO_MATCHING_NODE)
         no_match = WaitReason.NO_MATCHING_NODE
-        self._peer_codes = PeerCodes(self._index, [self.reasons.number(why, no_match) for why in REFUSALS])
+        self._peer_codes = PeerCodes(self.index, [self.reasons.number(why, no_match) for why in REFUSALS])
+        self._may_leave = [self.reasons.number(why, no_match) for why in MAY_LEAVE]
 
     def matches(self, shape: FitShape, snapshot: Snapshot) -> NodeMatches:
         """Return what the nodes themselves say to a shape, up to date."""
         found = self._matches.get(shape.constraints)
         if found is None:
             found = self._matches[shape.constraints] = NodeMatches(shape.constraints)
-        found.refresh(snapshot, self.reasons, self._index)
+        found.refresh(snapshot, self.reasons, self.index)
         return found
 
     def node_codes(self, shape: FitShape, snapshot: Snapshot) -> Codes:
         """Return (N,) what the nodes themselves say, those among them that refused such a pod lately, and what other
         pods say; read only."""
         codes = self._own_codes(shape, snapshot)
-        if shape.peers is not None:
+        if shape.depends:
             codes = codes.copy()
             self._refuse_peers(shape, snapshot, slice(0, snapshot.size), codes)
         return codes
@@ -197,7 +204,7 @@ class Feasibility:
             codes[codes == FITS] = self._short_of(shape.missing)
         if shape.physical is not None:
             self._refuse_double_booking(shape.physical, snapshot, rows, codes)
-        if shape.peers is not None:
+        if shape.depends:
             self._refuse_peers(shape, snapshot, rows, codes)
         return codes
 
@@ -213,23 +220,27 @@ class Feasibility:
 
     def stamp(self, shape: FitShape, snapshot: Snapshot) -> Stamp:
         """Return what changes whenever other pods, or other nodes' images, may say something else to a shape."""
-        peers = 0 if shape.peers is None else snapshot.state.matches.version(shape.peers)
+        peers = 0
+        if shape.peers is not None and not shape.peers.only_evens:
+            peers = snapshot.state.matches.version(shape.peers)
         if not shape.images:
             return peers, (), 0
         return peers, snapshot.state.images.versions(shape.images), snapshot.node_count
 
-    def preferences(self, shape: FitShape, snapshot: Snapshot, fits: NDArray[np.bool_]) -> Floats | None:
+    def preferences(
+        self, shape: FitShape, snapshot: Snapshot, fits: NDArray[np.bool_], weight: float = WEIGHT
+    ) -> Floats | None:
         """Return (N,) what a shape prefers among the rows that fit, see `constraints.preferences`; None: nothing."""
         if shape.peers is None or not prefers(shape.peers):
             return None
-        return preferences(shape, snapshot, self._index, fits)
+        return preferences(shape, snapshot, self.index, fits, weight)
 
     def row_code(self, shape: FitShape, snapshot: Snapshot) -> RowCode:
         """Return what gives the code of one row as `codes` does, in plain numbers, since every bind changes just one.
 
         It holds the cells that it reads, and is good as long as the snapshot shows all.
         """
-        if not shape.counts or shape.peers is not None:
+        if not shape.counts or shape.depends:
             return lambda row, _: int(self.codes(shape, snapshot, slice(row, row + 1))[0])
         refusals, free = snapshot.state.refusals, snapshot.cells.free
         asked = list(zip(shape.demanded, shape.resources, strict=True))[: shape.before]
@@ -275,6 +286,25 @@ class Feasibility:
                 closed[row] = self.reasons.number(message, WaitReason.INSUFFICIENT_SLACK)
         return closed
 
+    def may_open(self, shape: FitShape, snapshot: Snapshot) -> NDArray[np.bool_]:
+        """Return (N,) rows that could take a shape if pods left them: whatever refuses it there is of these pods.
+
+        Rows that fit are among them; amounts and ports are not looked at.
+        """
+        codes = self._own_codes(shape, snapshot).copy()
+        if shape.missing:
+            return np.zeros(snapshot.size, np.bool_)
+        if shape.online and (shape.exclusive or snapshot.exclusive_counts.any()):
+            self._refuse_services(shape, snapshot, slice(0, snapshot.size), codes)
+        if shape.peers is not None:
+            said = self._peer_codes.of(shape, snapshot)
+            codes[~np.isin(said, [FITS, *self._may_leave])] = GONE
+        return np.asarray(codes == FITS)
+
+    def peer_trial(self, shape: FitShape, snapshot: Snapshot) -> PeerTrial | None:
+        """Return what tells of a shape's rules about other pods with some of these gone; None without such rules."""
+        return None if shape.peers is None else PeerTrial(shape, self.index, snapshot)
+
     def forget(self, used: set[Constraints]) -> None:
         """Drop the matches of constraints that no waiting pod has."""
         self._matches = {key: value for key, value in self._matches.items() if key in used}
@@ -300,7 +330,7 @@ class Feasibility:
     def _refuse_ports(self, shape: FitShape, snapshot: Snapshot, rows: Rows, codes: Codes) -> None:
         for index, row in enumerate(_listed(rows, snapshot.size)):
             taken = snapshot.ports[row]
-            if taken and codes[index] == FITS and _conflict(shape.host_ports, taken):
+            if taken and codes[index] == FITS and ports_conflict(shape.host_ports, taken):
                 codes[index] = self._ports
 
     def _refuse_services(self, shape: FitShape, snapshot: Snapshot, rows: Rows, codes: Codes) -> None:
@@ -327,7 +357,8 @@ def _listed(rows: Rows, size: int) -> list[int]:
     return list(range(size))[rows] if isinstance(rows, slice) else [int(row) for row in rows]
 
 
-def _conflict(wanted: tuple[HostPort, ...], taken: dict[HostPort, int]) -> bool:
+def ports_conflict(wanted: tuple[HostPort, ...], taken: Collection[HostPort]) -> bool:
+    """Whether wanted host ports meet ports that are taken."""
     ports = {(have.protocol, have.port) for have in taken}
     for want in wanted:
         if (want.protocol, want.port) not in ports:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -57,6 +58,8 @@ class _About(msgspec.Struct, frozen=True, gc=False):
     """``namespace/name``, or the name of what lives in no namespace."""
     uid: str
     api_version: str = "v1"
+    component: str = COMPONENT
+    """Who reports it: of a pod its scheduler's name, as kube-scheduler's recorders do; else `COMPONENT`."""
 
 
 class _Words(msgspec.Struct, frozen=True, gc=False):
@@ -84,12 +87,24 @@ class _Written:
 
 
 class EventRecorder:
-    """Writes events; forgets the oldest when it remembers too many."""
+    """Writes events; forgets the oldest when it remembers too many.
 
-    def __init__(self, client: KubeClient, lane: ApiDispatcher, telemetry: Metrics) -> None:
+    Parameters
+    ----------
+    profile_of : a pod's key to the scheduler's name under which Cotide places or evicts it.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        lane: ApiDispatcher,
+        telemetry: Metrics,
+        profile_of: Callable[[str], str] = lambda _: COMPONENT,
+    ) -> None:
         self._client = client
         self._lane = lane
         self._telemetry = telemetry
+        self._profile_of = profile_of
         self._written: dict[_Said, _Written] = {}
         self._early: dict[_Said, _Words] = {}
         """The latest words that came too soon after others of those that are remembered, or could not be written."""
@@ -151,7 +166,7 @@ class EventRecorder:
         self._write_soon(_About("ConfigMap", key, ""), kind, reason, f"{order}: {message}", topic=order)
 
     def _record(self, key: str, uid: str, kind: str, reason: str, message: str) -> None:
-        self._write_soon(_About("Pod", key, uid), kind, reason, message)
+        self._write_soon(_About("Pod", key, uid, component=self._profile_of(key)), kind, reason, message)
 
     def _write_soon(self, about: _About, kind: str, reason: str, message: str, topic: str = "") -> None:
         self._say(("event", about.uid, reason, topic), _Words(about, kind, reason, _cut(message), time.time()))
@@ -283,7 +298,7 @@ def _event(about: _About, kind: str, reason: str, message: str, happened: float)
         "lastTimestamp": second,
         "eventTime": format_micro_timestamp(happened),
         "action": {"Scheduled": "Binding"}.get(reason, "Scheduling" if about.kind == "Pod" else "Forecasting"),
-        "source": {"component": COMPONENT},
-        "reportingComponent": COMPONENT,
-        "reportingInstance": COMPONENT,
+        "source": {"component": about.component},
+        "reportingComponent": about.component,
+        "reportingInstance": about.component,
     }

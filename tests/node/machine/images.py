@@ -55,14 +55,24 @@ def loaded_by(program: Path, libraries: Path | None = None) -> dict[str, bytes |
     return files
 
 
-def oci_image(files: Mapping[str, bytes | str], command: Sequence[str], environment: Sequence[str] = ()) -> OciImage:
-    """Return an image of one layer that runs a command unless a pod says another one."""
+def oci_image(
+    files: Mapping[str, bytes | str],
+    command: Sequence[str],
+    environment: Sequence[str] = (),
+    entry_point: Sequence[str] = (),
+) -> OciImage:
+    """Return an image of one layer that runs a command unless a pod names another one; with an entry point, the command
+    is its arguments."""
     layer = _layer(files)
     packed = gzip.compress(layer, compresslevel=1, mtime=0)  # it never leaves this machine
     config = {
         "architecture": "amd64",
         "os": "linux",
-        "config": {"Cmd": list(command), "Env": ["PATH=/bin:/usr/bin:/usr/local/bin", *environment]},
+        "config": {
+            **({"Entrypoint": list(entry_point)} if entry_point else {}),
+            "Cmd": list(command),
+            "Env": ["PATH=/bin:/usr/bin:/usr/local/bin", *environment],
+        },
         "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
     }
     blobs = {_digest(packed): packed}
@@ -83,10 +93,14 @@ def oci_image(files: Mapping[str, bytes | str], command: Sequence[str], environm
 
 
 def oci_archive(
-    name: str, files: Mapping[str, bytes | str], command: Sequence[str], environment: Sequence[str] = ()
+    name: str,
+    files: Mapping[str, bytes | str],
+    command: Sequence[str],
+    environment: Sequence[str] = (),
+    entry_point: Sequence[str] = (),
 ) -> bytes:
     """Return an archive with one image of one layer; ``name`` as a pod writes it, with its registry and tag."""
-    image = oci_image(files, command, environment)
+    image = oci_image(files, command, environment, entry_point)
     top = {
         "mediaType": MANIFEST,
         "digest": image.digest,
