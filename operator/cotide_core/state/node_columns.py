@@ -114,7 +114,7 @@ class NodeColumns:
         self._offers: dict[str, dict[int, int]] = {}
         """What each row offers of a resource, but for those of `ALWAYS`."""
         self._tables = [_table(self.capacity) for _ in range(3)]
-        """What ``allocatable``, ``free`` and ``reserved`` show the first columns of: the others are room for new ones."""
+        """What ``allocatable``, ``free`` and ``reserved`` show the first columns of; the others are room."""
         self.types: dict[str, int] = {}
         self.type_names: list[str] = []
         self.types_refused = False

@@ -321,7 +321,9 @@ class PodMatches:
 
     def counts(self, counter: Counter, pod: Pod) -> bool:
         """Whether a counter that is counted has a placed pod among its own."""
-        return counter in self._counters_of(pod, pod.key.partition("/")[0])
+        if counter.living and pod.terminating:
+            return False
+        return counter in self._counters_of(pod.labels, pod.key.partition("/")[0])
 
     def keeps(self, keeper: Keeper, pod: Pod) -> int:
         """Return how often a placed pod counts in a keeper that refuses: once for each such term of its own."""
