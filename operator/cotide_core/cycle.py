@@ -544,7 +544,6 @@ class Scheduler:
 
     def _decide(self, snapshot: Snapshot, now: float) -> list[DecidedBind]:
         binds: list[DecidedBind] = []
-        columns = self.state.columns
         left, effort = self.config.max_decisions_per_cycle, self._placer.effort
         weighs = self.config.effort_per_decision is not None
         while left > (self._attempts_worth(effort) if weighs else 0) and (entry := self._queue.pop()) is not None:
@@ -571,9 +570,7 @@ class Scheduler:
             if not nominated and entry.last_reason is not None and self._wakes.is_stale(snapshot, shape, self._qos):
                 self._queue.failed(entry, now)
                 continue
-            # Of a shape that depends on other pods a bind may have made room, too.
-            failed = shape.failed_at == columns.relief_clock and not shape.fit.depends and shape in self._failures
-            if failed and not nominated:
+            if shape in self._failures and not nominated and self._fails_alike(shape):
                 placement = self._failures[shape]
             else:
                 placement = self._capacity.place(snapshot, entry, self._qos, self._upcoming)
@@ -587,6 +584,17 @@ class Scheduler:
         self._out.extend(self._planner.waits(snapshot))
         return binds
 
+    def _fails_alike(self, shape: Shape) -> bool:
+        """Whether nothing made room since a shape found none: no pod that left, and no bind that its rules ask for."""
+        alike = shape.failed_at == self.state.columns.relief_clock
+        return alike and shape.failed_peers == self._peers_version(shape)
+
+    def _peers_version(self, shape: Shape) -> int:
+        peers, matches = shape.fit.peers, self.state.matches
+        if peers is None or not peers.refuses:
+            return 0
+        return max(matches.refusing_version(peers), matches.attached.version(peers.attachments))
+
     def _refuse(self, entry: QueuedPod, placement: Placement, snapshot: Snapshot, now: float) -> None:
         """Leave a pod waiting that found no node, for the room that others make, if any do."""
         shape, nominated = entry.shape, self._capacity.holds_claim(entry.pod.key)
@@ -596,6 +604,7 @@ class Scheduler:
             return
         if not nominated:
             shape.failed_at = -1 if self._reservation.keeps_back(shape) else self.state.columns.relief_clock
+            shape.failed_peers = self._peers_version(shape)
             self._failures[shape] = placement
         self._queue.failed(entry, now)
         self._tell(refusal(entry, placement, snapshot.node_count, self._qos.model_id))

@@ -208,6 +208,16 @@ class Feasibility:
             self._refuse_peers(shape, snapshot, rows, codes)
         return codes
 
+    def taking(self, shape: FitShape, snapshot: Snapshot, rows: list[int]) -> list[int]:
+        """Return those of a few rows that take a shape; what other pods say is looked at first, as it is remembered."""
+        if shape.peers is not None:
+            said = self._peer_codes.of(shape, snapshot)
+            rows = [row for row in rows if said.item(row) == FITS]
+        if not rows:
+            return []
+        fits = (self.codes(shape, snapshot, np.array(rows, np.intp)) == FITS).tolist()
+        return [row for row, fit in zip(rows, fits, strict=True) if fit]
+
     def stamp(self, shape: FitShape, snapshot: Snapshot) -> Stamp:
         """Return what changes whenever other pods, or other nodes' images, may say something else to a shape."""
         peers = 0

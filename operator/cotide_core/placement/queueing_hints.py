@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from cotide_core.forecasts import QosForecaster
 from cotide_core.placement.capacity import Capacity
 from cotide_core.placement.feasibility import FITS
@@ -110,12 +108,13 @@ class QueueingHints:
             return
         for shape in self._queue.parked_shapes():
             peers = shape.fit.peers
-            if peers is None or not peers.refuses:
+            if peers is None or not peers.refuses or self._state.matches.claimed(peers.sole_claims):
                 continue
-            found = self._placer.candidates(snapshot, shape.fit)
-            moved = rearranged or self._state.matches.version(peers) > seen
-            moved = moved and bool(found.tally.get(FITS))
-            if moved or any(found.codes.item(row) == FITS for row in relieved):
+            if rearranged or self._state.matches.opened_since(peers, seen):
+                helped = bool(self._placer.candidates(snapshot, shape.fit).tally.get(FITS))
+            else:
+                helped = bool(self._placer.feasibility.taking(shape.fit, snapshot, relieved))
+            if helped:
                 shape.failed_at = -1
                 self._queue.wake(shape, now, urgent=True)
 
@@ -168,9 +167,7 @@ class QueueingHints:
         """Return those of the rows on which a shape fits."""
         if not rows:
             return []
-        known = self._placer.known(snapshot, shape)
+        known = None if shape.peers is not None else self._placer.known(snapshot, shape)
         if known is not None:
             return [row for row in rows if known.codes.item(row) == FITS]
-        listed = np.array(rows, np.intp)
-        fits = (self._placer.feasibility.codes(shape, snapshot, listed) == FITS).tolist()
-        return [row for row, fit in zip(rows, fits, strict=True) if fit]
+        return self._placer.feasibility.taking(shape, snapshot, rows)

@@ -76,6 +76,10 @@ class AttachedVolumes:
         """Return the rows whose pods use a volume."""
         return self._rows.get(driver, {}).get(volume, _NOWHERE)
 
+    def is_attached(self, attachments: Attachments) -> bool:
+        """Return whether a placed pod uses one of the volumes: where it is, it costs others nothing."""
+        return any(self.rows_of(driver, volume) for driver, volume in attachments)
+
     def version(self, attachments: Attachments) -> int:
         """Return a number that rises with every change of what concerns these volumes."""
         return max((self._versions.get(driver, 0) for driver, _ in attachments), default=0)

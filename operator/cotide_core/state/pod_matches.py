@@ -100,6 +100,13 @@ class Peers:
         self.only_evens = bool(rules.spreads) and not (self.refuses or wishes)
 
     @property
+    def refusing(self) -> tuple[Counter, ...]:
+        """Those that may refuse a node."""
+        own = () if self.affinity is None else (self.affinity,)
+        pairs = zip(self.rules.spreads, self.spreads, strict=True)
+        return (*own, *self.anti_affinity, *(counter for spread, counter in pairs if spread.required))
+
+    @property
     def counters(self) -> tuple[Counter, ...]:
         """All that it takes to decide about them."""
         own = () if self.affinity is None else (self.affinity,)
@@ -279,8 +286,29 @@ class PodMatches:
         """Return a number that rises with every change of what concerns these pods."""
         counted: list[Counter | Keeper] = [*peers.counters, *peers.keepers, *peers.wishers]
         latest = max([one.version for one in counted], default=0)
-        latest = max(latest, self.attached.version(peers.attachments))
-        return max([latest, *(self._claims.get(claim, (0, 0))[1] for claim in peers.sole_claims)])
+        return max(latest, self.attached.version(peers.attachments), self._claims_version(peers))
+
+    def refusing_version(self, peers: Peers) -> int:
+        """Return a number that rises with every change of what refuses these pods, volumes that are attached left out.
+
+        What they, or others, only prefer refuses none.
+        """
+        counted: list[Counter | Keeper] = [*peers.refusing, *peers.keepers]
+        return max(max([one.version for one in counted], default=0), self._claims_version(peers))
+
+    def opened_since(self, peers: Peers, seen: int) -> bool:
+        """Return whether since a clock's value something changed that may open any row to these pods.
+
+        A volume less is left out: it concerns a row that then has more room. A volume more opens a row to others that
+        use it.
+        """
+        if self.refusing_version(peers) > seen:
+            return True
+        attached, volumes = self.attached, peers.attachments
+        return attached.version(volumes) > seen and attached.is_attached(volumes)
+
+    def _claims_version(self, peers: Peers) -> int:
+        return max([self._claims.get(claim, (0, 0))[1] for claim in peers.sole_claims], default=0)
 
     def claimed(self, claims: tuple[str, ...]) -> bool:
         """Whether a placed pod holds one of the claims that only one may hold."""

@@ -101,6 +101,8 @@ class Shape:
     """Number of the shape in order of first appearance: breaks ties the same way in every run."""
     failed_at: int = field(default=-1)
     """Relief clock at which no node was found for it; while the clock stands there, none will be."""
+    failed_peers: int = field(default=-1)
+    """Version of what concerns it of other pods then; where that moved, a bind may have made room."""
     gratis: bool = False
     """Whether its pods are of class gratis; False in a table that doesn't tell batch from gratis."""
     seconds: float = 0.0

@@ -33,8 +33,9 @@ KEPT_OFF: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
 REFUSALS: Final = (CLAIMED, FULL, NO_DOMAIN, SKEWED, NO_PEER, PEER, KEPT_OFF)
 MAY_LEAVE: Final = (CLAIMED, SKEWED, PEER, KEPT_OFF)
 """Those that end when pods leave, as in kube-scheduler; volumes are looked at for all pods of a node and stay."""
-REMEMBERED: Final = 256
-"""Shapes whose codes are kept, as of candidates (see `placer`)."""
+REMEMBERED: Final = 1024
+"""Shapes whose codes are kept (chosen: 2 bytes a node each, 10 MB at 5,000 nodes). Pods with volumes of their own are
+each a shape."""
 
 
 class PeerCodes:
@@ -49,35 +50,35 @@ class PeerCodes:
         self._index = index
         self._numbers = numbers
         self._known: dict[FitShape, tuple[tuple[int, int, int], NDArray[np.int16]]] = {}
+        self._room: dict[str, tuple[tuple[int, int, int], NDArray[np.int64]]] = {}
+        """Volumes of a driver that rows may still have attached, as of a stamp."""
 
     def of(self, shape: FitShape, snapshot: Snapshot) -> NDArray[np.int16]:
         """Return (N,) 0 where no other pod and no domain refuses the shape, else the code of the first reason."""
         assert shape.peers is not None  # noqa: S101 - the caller looked
         matches = snapshot.state.matches
         matches.ready(shape.peers)
-        stamp = (matches.version(shape.peers), snapshot.columns.spec_clock, snapshot.size)
+        stamp = (matches.refusing_version(shape.peers), snapshot.columns.spec_clock, snapshot.size)
         known = self._known.pop(shape, None)
         if known is None or known[0] != stamp:
             known = (stamp, self._evaluate(shape, snapshot))
             if len(self._known) >= REMEMBERED:
                 del self._known[next(iter(self._known))]
         self._known[shape] = known
-        return known[1]
+        return self._with_volumes(shape.peers, snapshot, known[1]) if shape.peers.attachments else known[1]
 
     def _evaluate(self, shape: FitShape, snapshot: Snapshot) -> NDArray[np.int16]:
         peers = shape.peers
         assert peers is not None  # noqa: S101 - the caller looked
         domains = Domains(self._index, snapshot)
         codes = np.zeros(snapshot.size, np.int16)
-        claimed, full, no_domain, skewed, no_peer, peer, kept_off = self._numbers
+        claimed, _, no_domain, skewed, no_peer, peer, kept_off = self._numbers
 
         def refuse(rows: Booleans, code: int) -> None:
             codes[rows & (codes == 0)] = code
 
         if peers.sole_claims and snapshot.state.matches.claimed(peers.sole_claims):
             codes[:] = claimed
-        if peers.attachments:
-            refuse(_beyond_limits(peers, snapshot), full)
         for lacking, crowded in refused_by_spread(shape, peers, domains):
             refuse(lacking, no_domain)
             refuse(crowded, skewed)
@@ -91,6 +92,45 @@ class PeerCodes:
             if keeper.rows:
                 refuse(domains.counts(keeper.topology_key, keeper.rows) > 0, kept_off)
         return codes
+
+    def _with_volumes(self, peers: Peers, snapshot: Snapshot, codes: NDArray[np.int16]) -> NDArray[np.int16]:
+        """Return codes with the rows that have too many volumes: a reason behind claims and before all others."""
+        claimed, full = self._numbers[:2]
+        return np.where(self._beyond_limits(peers, snapshot) & (codes != claimed), np.int16(full), codes)
+
+    def _beyond_limits(self, peers: Peers, snapshot: Snapshot) -> Booleans:
+        """Return (N,) whether a row would have more volumes of a driver attached than its node says it takes.
+
+        A volume that is attached there already costs nothing; where nothing new is to be attached, no limit is in the
+        way.
+        """
+        attached = snapshot.state.matches.attached
+        volumes: dict[str, list[str]] = {}
+        for driver, volume in peers.attachments:
+            volumes.setdefault(driver, []).append(volume)
+        beyond = np.zeros(snapshot.size, np.bool_)
+        for driver, wanted in volumes.items():
+            new = np.full(snapshot.size, len(wanted), np.int64)
+            for volume in wanted:
+                for row in attached.rows_of(driver, volume):
+                    new[row] -= 1
+            beyond |= (new > 0) & (new > self._room_of(driver, snapshot))
+        return beyond
+
+    def _room_of(self, driver: str, snapshot: Snapshot) -> NDArray[np.int64]:
+        """Return (N,) how many more volumes of a driver rows may have attached; the same for all shapes."""
+        attached = snapshot.state.matches.attached
+        stamp = (attached.version(((driver, ""),)), snapshot.columns.spec_clock, snapshot.size)
+        known = self._room.get(driver)
+        if known is None or known[0] != stamp:
+            room = np.full(snapshot.size, INT32_MOST, np.int64)
+            for row, node in enumerate(snapshot.nodes[: snapshot.size]):
+                if node is not None and node.attach_limits:
+                    room[row] = dict(node.attach_limits).get(driver, INT32_MOST)
+            for row, count in attached.used(driver).items():
+                room[row] -= count
+            known = self._room[driver] = (stamp, room)
+        return known[1]
 
 
 def _near_all(domains: Domains, shape: FitShape) -> Booleans:
@@ -113,29 +153,3 @@ def _near_all(domains: Domains, shape: FitShape) -> Booleans:
     if not anywhere and peers.selects_itself:
         return labelled
     return near & labelled
-
-
-def _beyond_limits(peers: Peers, snapshot: Snapshot) -> Booleans:
-    """Return (N,) whether a row would have more volumes of a driver attached than its node says it takes.
-
-    A volume that is attached there already costs nothing; where nothing new is to be attached, no limit is in the way.
-    """
-    attached = snapshot.state.matches.attached
-    volumes: dict[str, list[str]] = {}
-    for driver, volume in peers.attachments:
-        volumes.setdefault(driver, []).append(volume)
-    beyond = np.zeros(snapshot.size, np.bool_)
-    for driver, wanted in volumes.items():
-        new = np.full(snapshot.size, len(wanted), np.int64)
-        for volume in wanted:
-            for row in attached.rows_of(driver, volume):
-                new[row] -= 1
-        there = np.zeros(snapshot.size, np.int64)
-        for row, count in attached.used(driver).items():
-            there[row] = count
-        limits = np.full(snapshot.size, INT32_MOST, np.int64)
-        for row, node in enumerate(snapshot.nodes[: snapshot.size]):
-            if node is not None and node.attach_limits:
-                limits[row] = dict(node.attach_limits).get(driver, INT32_MOST)
-        beyond |= (new > 0) & (there + new > limits)
-    return beyond
