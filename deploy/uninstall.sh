@@ -1,15 +1,21 @@
 #!/usr/bin/env bash
 # Takes Cotide off a cluster without trace: docs/operations.md. Needs kubectl with an administrator's rights, and works
 # whether or not the operator still runs. Running it twice does no harm.
-# Usage: deploy/uninstall.sh [--yes]   (without --yes it only says what it would do; KUBECONFIG names the cluster)
+# Usage: deploy/uninstall.sh [--yes] [--scheduler-name NAME]...   (without --yes it only says what it would do; KUBECONFIG
+# names the cluster; NAME: one of schedulerNames, cotide if none is given)
 set -euo pipefail
 
+usage() { echo "usage: deploy/uninstall.sh [--yes] [--scheduler-name NAME]..." >&2; exit 2; }
 apply=no
-case "${1:-}" in
-  --yes) apply=yes ;;
-  "") ;;
-  *) echo "usage: deploy/uninstall.sh [--yes]" >&2; exit 2 ;;
-esac
+schedulers=()
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --yes) apply=yes; shift ;;
+    --scheduler-name) [ -n "${2:-}" ] || usage; schedulers+=("$2"); shift 2 ;;
+    *) usage ;;
+  esac
+done
+[ ${#schedulers[@]} -gt 0 ] || schedulers=(cotide)
 command -v kubectl >/dev/null || { echo "deploy/uninstall.sh: kubectl is not installed" >&2; exit 2; }
 kubectl version >/dev/null 2>&1 || { echo "deploy/uninstall.sh: the cluster can't be reached: kubectl version" >&2; exit 1; }
 
@@ -129,8 +135,10 @@ for class in "${classes[@]}"; do
   fi
 done
 kubectl delete namespace "$namespace" --ignore-not-found --timeout=180s
-waiting="$(kubectl get pods --all-namespaces --field-selector spec.nodeName=,spec.schedulerName=cotide -o name | count)"
-[ "$waiting" = 0 ] || say "$waiting pods wait for schedulerName cotide, which nobody serves now: make them anew with another"
+for scheduler in "${schedulers[@]}"; do
+  waiting="$(kubectl get pods --all-namespaces --field-selector "spec.nodeName=,spec.schedulerName=$scheduler" -o name | count)"
+  [ "$waiting" = 0 ] || say "$waiting pods wait for schedulerName $scheduler, which nobody serves now: make them anew with another"
+done
 labelled="$(kubectl get namespaces -l cotide.dev/max-class -o name; kubectl get namespaces -l cotide.dev/reclaim -o name)"
 [ -z "$labelled" ] || say "your own labels cotide.dev/max-class and cotide.dev/reclaim stay on: $(tr '\n' ' ' <<<"$labelled")"
 say "done"

@@ -131,7 +131,7 @@ async def calls(nodes: int, count: int, *, beside_services: bool) -> Json:
             telemetry=Metrics(),
             hand_over=outcomes.append,
         )
-        extender = Extender(settings, SchedulerConfig(policy="qpsm"), "cotide", needs)
+        extender = Extender(settings, SchedulerConfig(policy="qpsm"), ("cotide",), needs)
         extender.use(trained(2000).qos("trained"))
         for i in range(0, nodes, SERVICE_SHARE):
             rate = RATES[i // SERVICE_SHARE % len(RATES)]

@@ -95,9 +95,9 @@ def show_machines(data: Path | None, runs: int) -> None:
         jobs = repeated(made_up(5000), times)
         rng = np.random.default_rng(1)
         need = np.column_stack([1000 * jobs.demand, 1024 * rng.integers(1, 128, len(jobs))])
-        ones = np.ones(len(jobs), dtype=np.int64)
+        ones, none = np.ones(len(jobs), dtype=np.int64), np.zeros((len(jobs), 2), dtype=np.int64)
         given[f"made up on 4, {len(jobs):,}"] = MachineJobs(
-            jobs, ones, need, ones, alike("alibaba2017", 4, {"cpu": 32, "memory": 0.131072})
+            jobs, ones, need, none, ones, alike("alibaba2017", 4, {"cpu": 32, "memory": 0.131072})
         )
     print("\nvector demands on many machines: milliseconds (microseconds a job)")
     print(f"  {'trace':24} {'jobs':>8} " + " ".join(f"{name:>16}" for name in MACHINE_POLICIES))

@@ -2,12 +2,15 @@
 
 Called by translation for every pod that carries no class yet. The order of the rules is a contract with
 users: label, owning or selecting Workload or Job, named PriorityClass, owner kind, else online, so that an
-ordinary pod of priority 0 is never treated as best effort by accident.
+ordinary pod of priority 0 is never treated as best effort by accident. The name of a PriorityClass may decide; its
+value orders pods within a class.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
 
 CLASS_LABEL: Final = "cotide.dev/class"
@@ -33,24 +36,17 @@ for _rank, _class in enumerate((WorkloadClass.GRATIS, WorkloadClass.BATCH, Workl
 CLASSES: Final = {str(one): one for one in WorkloadClass}
 """Class by its word; an enum's own look-up by value costs ten times as much, and every pod is classified."""
 
-ONLINE_PRIORITY_MIN: Final = 9000
-"""PriorityClass values from here up are online (the Google trace's production priorities 9-11, times 1000)."""
-BATCH_PRIORITY_MIN: Final = 2000
-"""PriorityClass values from here up to 8999 are batch (the Google trace's 2-8); below, gratis (0-1)."""
-
-
-def class_of_priority(value: int) -> WorkloadClass:
-    """Return the class that a named PriorityClass of this value stands for (Jiang et al., section on classes)."""
-    if value >= ONLINE_PRIORITY_MIN:
-        return WorkloadClass.ONLINE
-    return WorkloadClass.BATCH if value >= BATCH_PRIORITY_MIN else WorkloadClass.GRATIS
+SHIPPED_PRIORITY_CLASSES: Final[Mapping[str, WorkloadClass]] = MappingProxyType(
+    {f"cotide-{one}": one for one in WorkloadClass}
+)
+"""Class by the name of each PriorityClass that is installed with Cotide; an administrator adds names of the cluster."""
 
 
 def classify(
     *,
     label: str | None = None,
     owner_class: WorkloadClass | None = None,
-    priority_class_value: int | None = None,
+    named_class: WorkloadClass | None = None,
     owner_kind: str | None = None,
     max_class: str | None = None,
     reclaims: bool = False,
@@ -63,8 +59,8 @@ def classify(
         The pod's ``cotide.dev/class`` label; a word that names no class is passed over.
     owner_class : WorkloadClass, optional
         The class of the Workload or Job (ours) that owns or selects the pod.
-    priority_class_value : int, optional
-        The value of the PriorityClass that the pod *names*; None when it names none.
+    named_class : WorkloadClass, optional
+        The class that the name of the pod's PriorityClass stands for; None when the name stands for none.
     owner_kind : str, optional
         Kind of the controlling owner, as ``Job.batch``.
     max_class : str, optional
@@ -77,8 +73,8 @@ def classify(
         decided = CLASSES[label]
     elif owner_class is not None:
         decided = owner_class
-    elif priority_class_value is not None:
-        decided = class_of_priority(priority_class_value)
+    elif named_class is not None:
+        decided = named_class
     elif owner_kind == "Job.batch":
         decided = WorkloadClass.BATCH
     if max_class == UNRAISED and decided is WorkloadClass.ONLINE:

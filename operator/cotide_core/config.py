@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cotide_core.errors import InputError
+from cotide_core.events import Spread
 
 DEPTH_MAX: Final = 65_536
 """Most pods that a plan may hold (chosen: a cycle would take seconds)."""
@@ -159,6 +160,11 @@ class ExplorationConfig:
             raise InputError("must be between 0 and 0.5", field="explorationProbability")
 
 
+SYSTEM_SPREADS: Final = (
+    Spread("kubernetes.io/hostname", 3, required=False, requires_labels=False),
+    Spread("topology.kubernetes.io/zone", 5, required=False, requires_labels=False),
+)
+"""kube-scheduler's default constraints (k8s.io/kubernetes, podtopologyspread/plugin.go)."""
 FAIR_HALF_LIFE_SECONDS: Final = 3600.0
 """Chosen: jobs of minutes are forgotten within a day."""
 
@@ -195,6 +201,8 @@ class SchedulerConfig:
         (see `planning.gang_reservation`); None for never, for ever, so that older ledgers replay.
     effort_per_decision : how much of `Placer.effort` takes as long as a placement attempt that asks nobody, and counts
         as one more in ``max_decisions_per_cycle``; None for none, for ever, so that older ledgers replay.
+    default_spreads : spread constraints of online pods that state none and that a Service, ReplicaSet, StatefulSet or
+        ReplicationController selects; without a selector, which each pod's objects give. Older ledgers tell of none.
     """
 
     policy: str = "qpsm"
@@ -215,6 +223,7 @@ class SchedulerConfig:
     fair_half_life_seconds: float | None = None
     gang_reserve_seconds: float | None = None
     effort_per_decision: int | None = None
+    default_spreads: tuple[Spread, ...] = SYSTEM_SPREADS
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.qos_risk_threshold <= 1.0:

@@ -95,7 +95,8 @@ class Scheduler:
         self.config = config
         self.state = ClusterState() if state is None else state
         self._catalogue = catalogue
-        self._placer = Placer(build_policy(config), Exploration(config.exploration))
+        self.state.matches.defaults.constraints = config.default_spreads
+        self._placer = Placer(build_policy(config), Exploration(config.exploration), config.seed)
         policy = self._placer.policy
         fair = policy.order if isinstance(policy.order, FairOrder) else None
         if fair is not None:
@@ -180,7 +181,7 @@ class Scheduler:
             usage.advance(now, self.state.columns.offered())
         if self.state.columns.resource_generation != self._resources_seen:
             self._reshape()
-        if self.state.matches.generation != self._keepers_seen:
+        if self.state.matches.generation != self._keepers_seen or self.state.matches.defaults.changed:
             self._regroup()
         if self.state.images.changed:
             self._follow_images()
@@ -440,6 +441,8 @@ class Scheduler:
             if (shape := self._shape_of(entry.pod, entry)) is not entry.shape:
                 self._queue.remove(entry.pod.key, now)
                 entry.shape = shape
+        if self.gangs.members:
+            self.gangs.places(arrivals.values())
         for entry in nominated:
             if arrivals.get(entry.pod.key) is entry:
                 self._capacity.restore(entry, now)
@@ -500,16 +503,21 @@ class Scheduler:
 
     def _regrouped(self, entry: QueuedPod, pod: Pod) -> bool:
         """Whether a waiting pod's labels changed so that other pods concern it, or it concerns others."""
-        if entry.pod.labels == pod.labels or not self.state.matches.active:
+        matches = self.state.matches
+        if entry.pod.labels == pod.labels or not (matches.active or len(matches.defaults)):
             return False
         return self._shape_of(pod, entry) is not entry.shape
 
     def _regroup(self) -> None:
-        """Give waiting pods another shape that placed pods keep off by a rule that is new."""
-        self._keepers_seen = self.state.matches.generation
-        peers_of = self.state.matches.peers_of
+        """Give waiting pods another shape that placed pods keep off by a new rule, or that are spread by other
+        selectors now."""
+        matches = self.state.matches
+        anywhere = matches.generation != self._keepers_seen
+        namespaces, matches.defaults.changed = matches.defaults.changed, set()
+        self._keepers_seen = matches.generation
         for entry in [*self._arrivals.values(), *self._queue]:
-            if peers_of(entry.pod) is not entry.shape.fit.peers:
+            concerned = anywhere or namespace_of(entry.pod) in namespaces
+            if concerned and matches.peers_of(entry.pod) is not entry.shape.fit.peers:
                 self._admit(entry.pod, entry)
 
     def _follow_images(self) -> None:
@@ -562,7 +570,7 @@ class Scheduler:
                 self._queue.failed(entry, now)
                 continue
             # Of a shape that depends on other pods a bind may have made room, too.
-            if shape.failed_at == columns.relief_clock and shape.fit.peers is None and shape in self._failures:
+            if shape.failed_at == columns.relief_clock and not shape.fit.depends and shape in self._failures:
                 placement = self._failures[shape]
             else:
                 placement = self._capacity.place(snapshot, entry, self._qos, self._upcoming)
@@ -586,7 +594,7 @@ class Scheduler:
     def _hoped_in_vain(self, entry: QueuedPod, snapshot: Snapshot, now: float) -> bool:
         """Whether others took the rows for which a parked pod got its turn; else it is taken up."""
         shape = entry.shape
-        alone = entry.last_reason is not None and shape.fit.peers is None and not shape.gang
+        alone = entry.last_reason is not None and not (shape.fit.depends or shape.gang)
         may_start = alone and not self._planner.plans(shape) and self._queue.over_held(entry) is None
         if may_start and self._wakes.is_stale(snapshot, shape, self._qos):
             self._queue.failed(entry, now)

@@ -107,6 +107,21 @@ class Spread:
     honors_affinity: bool = True
     honors_taints: bool = False
     match_label_keys: tuple[str, ...] = ()
+    requires_labels: bool = True
+    """Whether a preferred one leaves out nodes that lack a label of the pod's constraints; else they are in no domain
+    of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodSelector:
+    """Which pods a Service selects, or an owner controls."""
+
+    owner: str
+    """Kind of the object: ``Service``, ``ReplicaSet``, ``StatefulSet`` or ``ReplicationController``."""
+    key: str
+    """``namespace/name``."""
+    selector: Selector
+    """At least one requirement; those of a Service name one value each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +296,12 @@ class Pod(NamedTuple):
     """Of all its containers, with their tags, sorted; a node that has them is preferred. Empty once it is placed."""
     growth_millicores: int = 0
     """What it will ask for beyond its requests, in the mean of the phases that it has left; below 0 for less."""
+    unrequested_millicores: int = 0
+    """Cpu that scores count for its containers without a request, beyond ``requests``."""
+    unrequested_memory_bytes: int = 0
+    """The same of memory."""
+    controller: str = ""
+    """``Kind/name`` of the ReplicaSet, StatefulSet or ReplicationController that controls it; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,6 +385,22 @@ class NamespaceDeleted:
     """A namespace is gone, or has no limits any more."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorUpserted:
+    """A Service, ReplicaSet, StatefulSet or ReplicationController appeared, or selects other pods."""
+
+    selector: PodSelector
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorDeleted:
+    """Such an object is gone, or selects no pods any more."""
+
+    owner: str
+    """Kind of the object."""
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -606,6 +643,8 @@ Event = (
     | RunTimesForecasted
     | NodeBackoffRestored
     | RatesForecasted
+    | SelectorUpserted
+    | SelectorDeleted
     | MoreToCome
 )
 
@@ -632,5 +671,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     RunTimesForecasted,
     NodeBackoffRestored,
     RatesForecasted,
+    SelectorUpserted,
+    SelectorDeleted,
     MoreToCome,
 )

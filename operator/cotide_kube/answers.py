@@ -6,6 +6,7 @@ expected still ends as one clear line for the user.
 
 from __future__ import annotations
 
+import math
 from http import HTTPStatus
 from typing import Final
 
@@ -16,6 +17,11 @@ from cotide_core.errors import ClusterError
 ANSWER_BYTES: Final = 512 << 20
 """Of one answer, as it comes and unpacked. Chosen: a page of 500 objects of a MiB each, or 100,000 pods of 5 kB in one
 piece."""
+
+RETRY_AFTER_SECONDS: Final = 4.0
+"""Longest wait that a ``Retry-After`` brings about. API servers ask for 1 s (priority and fairness, and requests in
+flight). Whatever stands between may ask for an hour, in which the operator would do nothing. Chosen: after a throttle
+a pod is bound within 5 s."""
 
 
 class Status(msgspec.Struct, rename="camel", frozen=True):
@@ -117,9 +123,10 @@ def read_status(code: int, body: bytes) -> tuple[str, str]:
 def retry_after(header: str | None) -> float | None:
     """Return the seconds of a ``Retry-After`` header, or None; the API server only sends whole seconds."""
     try:
-        return max(0.0, float(header)) if header else None
+        seconds = float(header) if header else math.nan
     except ValueError:
         return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 def is_named(one: object) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 import orjson
 
 from cotide_core.errors import ClusterError
-from cotide_kube.answers import Answer, ApiError, is_named, read_status
+from cotide_kube.answers import RETRY_AFTER_SECONDS, Answer, ApiError, is_named, read_status
 from cotide_kube.backoff import Backoff
 from cotide_kube.credentials import Credentials
 from cotide_kube.transport import JSON, Fence, Lines, Request, Transport
@@ -55,6 +55,8 @@ class KubeClient:
         Whether every request that writes is refused here, before it is sent; no `unfenced` changes that.
     asks_silence_again : bool
         Whether a try that got no answer in time is repeated; not where somebody waits at a terminal.
+    most_pause_seconds : float
+        Longest pause that a server brings about by ``Retry-After``.
 
     Attributes
     ----------
@@ -72,6 +74,7 @@ class KubeClient:
         seed: int | None = None,
         read_only: bool = False,
         asks_silence_again: bool = True,
+        most_pause_seconds: float = RETRY_AFTER_SECONDS,
     ) -> None:
         self.credentials = credentials
         self.fence: Fence | None = None
@@ -83,6 +86,7 @@ class KubeClient:
             backoff or Backoff(),
             random.Random(seed),
             asks_silence_again=asks_silence_again,
+            most_pause_seconds=most_pause_seconds,
         )
 
     async def __aenter__(self) -> KubeClient:
@@ -186,9 +190,17 @@ class KubeClient:
         return self._loads(await self.request("DELETE", path, options))
 
     async def bind(
-        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        node: str,
+        annotations: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> Answer:
         """Bind a pod to a node; the server adds the annotations to the pod in the same write.
+
+        From Kubernetes 1.35 on it adds the labels, too (``PodTopologyLabelsAdmission``); older servers ignore them.
 
         Safe to repeat, because it names the uid: a 409 that says the pod already is on this very node, after a
         try whose answer was lost, is our own success.
@@ -196,6 +208,8 @@ class KubeClient:
         metadata: Object = {"name": name, "namespace": namespace, "uid": uid}
         if annotations:
             metadata["annotations"] = dict(annotations)
+        if labels:
+            metadata["labels"] = dict(labels)
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
         answer = await self._answer(f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body)

@@ -193,12 +193,19 @@ class ClaimVolume(ApiStruct, frozen=True):
     claim_name: str = ""
 
 
+class EmptyDir(ApiStruct, frozen=True):
+    """``emptyDir`` of a volume: on the node's disk, or in its memory."""
+
+    medium: str = ""
+
+
 class Volume(ApiStruct, frozen=True):
     """A volume, as far as it may tie a pod to nodes."""
 
     name: str = ""
-    """It is part of the name of an ephemeral volume's claim; of others it is random in most pods, and not kept."""
-    empty_dir: Present | None = None
+    """It is part of the name of an ephemeral volume's claim, and an annotation may name local volumes. Other names are
+    random in most pods, and not kept."""
+    empty_dir: EmptyDir | None = None
     host_path: Present | None = None
     persistent_volume_claim: ClaimVolume | None = None
     ephemeral: dict[str, Any] | None = None
@@ -392,6 +399,32 @@ class PriorityClassObject(ApiStruct, frozen=True):
     value: Int64 = 0
     global_default: bool = False
     preemption_policy: str = ""
+
+
+class ServiceSpec(ApiStruct, frozen=True):
+    """``spec`` of a Service or a ReplicationController, whose selectors are plain labels."""
+
+    selector: dict[str, str] = {}
+
+
+class ServiceObject(ApiStruct, frozen=True):
+    """A Service or a ReplicationController: which pods it selects."""
+
+    metadata: Metadata
+    spec: ServiceSpec = ServiceSpec()
+
+
+class ReplicaSetSpec(ApiStruct, frozen=True):
+    """``spec`` of a ReplicaSet or a StatefulSet."""
+
+    selector: LabelSelector | None = None
+
+
+class ReplicaSetObject(ApiStruct, frozen=True):
+    """A ReplicaSet or a StatefulSet: which pods it controls."""
+
+    metadata: Metadata
+    spec: ReplicaSetSpec = ReplicaSetSpec()
 
 
 class DisruptionBudgetSpec(ApiStruct, frozen=True):

@@ -8,13 +8,18 @@ version (410) it lists again and tells the difference, deletions included.
 
     list --> SYNCED --> watch --(closed, failed, silent)--> back-off --> look --> watch from the last version
       ^                   |                                               |
-      `-----(410)---------'---------(other data, or nobody knows)---------'
+      |                   |                                               |
+      `--back-off <-(410, or fruitless twice)--(other data, or nobody knows)
 
 Before a watch is resumed, a look tells whether the server's data are still those that were told. Where a backup was
 restored they are not, and a watch from the last version would miss for good what came between: API servers do not
 refuse a version of the future, they are silent until it is there. So the server must be at that version or a later
 one, and at the version of the object that was told last it must have this object: the same number stands for something
 else in a history that parted from ours before. Where the server was away and that can't be known, all is listed again.
+
+The back-off grows until a watch lasts `STEADY_SECONDS`: neither a list nor a single line ends it, so a server whose
+watches end at once gets fewer and fewer requests. A watch is fruitless while it brings no later version and does not
+last. After two of them in a row the reflector lists again, whatever the server answers (a lasting 4xx, for example).
 
 What is long is worked through in turns: the lines that arrived together, and every list but the first, which all else
 waits for anyway. Invariant: folding all changes in order gives the server's collection as of the last version seen.
@@ -54,6 +59,13 @@ SILENCE_SECONDS: Final = 95.0
 """API servers send a bookmark about once a minute; half as much again means that the connection is dead. Chosen."""
 WATCH_SECONDS: Final = (300.0, 600.0)
 """How long a watch is asked to last, drawn anew each time: the official reflector's 5-10 minutes."""
+RECONNECT: Final = Backoff(initial_seconds=0.4, cap_seconds=30.0, factor=1.25)
+"""Between two attempts. With this factor a wait is at most 4.4 s in the first 10 s of a fault, and reaches its cap
+after 90 s: a short fault costs little time, and a long one few requests. Chosen; client-go caps at 30 s, too."""
+STEADY_SECONDS: Final = 2.0
+"""A watch that lasts so long ends the back-off. Chosen: client-go's reflector calls one below 1 s very short."""
+FRUITLESS_WATCHES: Final = 2
+"""In a row, before the next list. Chosen: a single lost connection costs no list."""
 GONE_KEPT: Final = 1000
 """Deletions that are remembered, to know what comes back with a backup; chosen: 40 bytes each."""
 _HEAD_BYTES: Final = 4096
@@ -150,7 +162,11 @@ class Reflector(Generic[T]):
         self._decoder = ObjectDecoder(object_type, most_bytes)
         self._keep, self._hear = keep, malformed
         self._page_limit, self._silence_seconds = page_limit, silence_seconds
-        self._backoff, self._rng = backoff or Backoff(cap_seconds=30.0), rng or random.Random()
+        self._backoff, self._rng = backoff or RECONNECT, rng or random.Random()
+        self._setbacks = 0
+        """Pauses since a watch lasted."""
+        self._fruitless = 0
+        """Watches in a row that brought no later version and did not last."""
         self._known: dict[tuple[str, str], T] = {}
         self._version = ""
         self._ends_when_restored = ends_when_restored
@@ -201,12 +217,14 @@ class Reflector(Generic[T]):
                 async for batch in self._watch():
                     yield batch
             except ApiError as error:
+                passing = error.status >= 500 or error.status == 429
                 if error.status == 410:
                     self._version = ""
-                    continue
+                elif passing:  # a busy server is not asked for a list
+                    self._fruitless = 0
                 # A refusal at the start is a fault of the set-up, and the user must hear of it. Later on it passes:
                 # an API server that restarts may know neither its rights nor its custom resources yet.
-                if not self.lists and error.status < 500 and error.status != 429:
+                elif not self.lists:
                     raise
                 await self._pause(error)
             except ClusterError as error:
@@ -214,9 +232,13 @@ class Reflector(Generic[T]):
 
     async def _pause(self, error: ClusterError) -> None:
         self.failures += 1
-        wait = self._backoff.wait_seconds(self.failures, self._rng)
+        self._setbacks += 1
+        if self._fruitless >= FRUITLESS_WATCHES:
+            self._version = ""
+        wait = self._backoff.wait_seconds(self._setbacks, self._rng)
         # One line when trouble starts, then quietly: an outage of an hour must not fill the log.
-        level = logging.WARNING if self.failures == 1 else logging.DEBUG
+        expired = isinstance(error, ApiError) and error.status == 410
+        level = logging.DEBUG if self._setbacks > 1 else logging.INFO if expired else logging.WARNING
         _LOG.log(level, "%s; trying again in %.1f s", error, wait)
         await asyncio.sleep(wait)
 
@@ -243,6 +265,7 @@ class Reflector(Generic[T]):
         changes = [] if anew else await self._difference(listed)
         self._known, self._version = listed, version
         self._resumes = self._restored = self._landmark_is_latest = False
+        self._fruitless = 0
         self.lists += 1
         changes.append(Change("SYNCED", None))
         yield changes
@@ -410,10 +433,12 @@ class Reflector(Generic[T]):
             "timeoutSeconds": str(round(self._rng.uniform(*WATCH_SECONDS))),
         }
         self.watches += 1
+        self._fruitless += 1
         self._resumes = True
         opened = time.monotonic()
         async for lines in self._client.watch(self._path, query, self._silence_seconds):
             self._alive()
+            self._note_age(opened)
             batch: list[Change[T]] = []
             turn = Turn()
             for line in lines:
@@ -423,15 +448,37 @@ class Reflector(Generic[T]):
                     if batch:
                         yield batch
                     if failed.code == 410:
-                        _LOG.info("watch %s: version %s is too old, listing again", self._path, self._version)
-                        self._version = ""
-                        return
+                        raise ApiError(410, "Expired", failed.message, f"watch {self._path}")
                     raise ClusterError(f"watch {self._path}: {failed.code} {failed.message}")
             if batch:
                 yield batch
-        if time.monotonic() - opened < 1.0:
+        self._note_age(opened)
+        if time.monotonic() - opened < STEADY_SECONDS:
             # A server that closes every watch at once must not be asked in a tight loop.
             await self._pause(ClusterError(f"watch {self._path}: closed by the server at once"))
+
+    def _note_age(self, opened: float) -> None:
+        """End the back-off when the watch that was opened at this monotonic time has lasted."""
+        if time.monotonic() - opened >= STEADY_SECONDS:
+            self._setbacks = self._fruitless = 0
+
+    def _advance(self, version: str, *, later_only: bool = False) -> None:
+        """Take over the version of an event or a bookmark; one that is no number cannot follow one that is.
+
+        Parameters
+        ----------
+        later_only : whether an earlier version is passed over, too.
+        """
+        if not version or version == self._version:
+            return
+        if order(version) is None and order(self._version) is not None:
+            self.malformed += 1
+            _LOG.debug("watch %s: version %.80r is no number and is passed over", self._path, version)
+            return
+        if later_only and _before(version, self._version):
+            return
+        self._version = version
+        self._fruitless = 0
 
     def _take(self, line: bytes, batch: list[Change[T]]) -> WatchFailed | None:
         event = self._decoder.line(line)
@@ -443,14 +490,14 @@ class Reflector(Generic[T]):
                 return None
             event = replace(kept, kind=kind)
         if isinstance(event, Bookmark):
-            self._version = event.resource_version or self._version
+            self._advance(event.resource_version, later_only=True)
         elif isinstance(event, WatchFailed):
             return event
         else:
             self._report(event)
             if event.kind == "DELETED" and (known := self._known.get(event.key)) is not None:
                 self._fold("DELETED", known, batch)
-            self._version = event.resource_version or self._version
+            self._advance(event.resource_version)
         return None
 
     async def _kept(self, items: list[T], malformed: list[Malformed]) -> list[T]:
@@ -482,7 +529,7 @@ class Reflector(Generic[T]):
             kind = "MODIFIED" if key in self._known else "ADDED"
             self._known[key] = found
             self._landmark, self._landmark_is_latest = metadata, True
-        self._version = metadata.resource_version or self._version
+        self._advance(metadata.resource_version)
         batch.append(Change(kind, found))
 
     def _alive(self) -> None:

@@ -23,7 +23,7 @@ from yarl import URL
 from cotide_core.errors import ClusterError
 from cotide_core.limits import LINE_BYTES
 from cotide_kube.answer_bodies import counted, unpacked_body
-from cotide_kube.answers import AnswerTooLargeError, ApiError, read_status, retry_after
+from cotide_kube.answers import RETRY_AFTER_SECONDS, AnswerTooLargeError, ApiError, read_status, retry_after
 from cotide_kube.backoff import Backoff
 from cotide_kube.connection_faults import why_unreachable
 from cotide_kube.credentials import Credentials
@@ -34,8 +34,6 @@ Lines = list[bytes]
 JSON: Final = "application/json"
 MAX_TRIES: Final = 5
 """First try included; chosen: with the default back-off a request gives up after about three seconds."""
-RETRY_AFTER_CAP_SECONDS: Final = 30.0
-"""A server that asks for more than this is treated as if it had asked for this; chosen."""
 UNENDED_BYTES: Final = 2 * LINE_BYTES
 """Of a line of a watch whose end has not come; one that has ended is measured by whoever decodes it (chosen)."""
 _PASSING: Final = frozenset({500, 502, 503, 504})
@@ -103,6 +101,8 @@ class Transport:
         For jitter.
     asks_silence_again : bool
         Whether a try that got no answer in time is repeated.
+    most_pause_seconds : float
+        Longest pause that a ``Retry-After`` brings.
     """
 
     def __init__(
@@ -114,9 +114,11 @@ class Transport:
         rng: random.Random,
         *,
         asks_silence_again: bool = True,
+        most_pause_seconds: float = RETRY_AFTER_SECONDS,
     ) -> None:
         self.credentials = credentials
         self._asks_silence_again = asks_silence_again
+        self._most_pause_seconds = most_pause_seconds
         self._max_connections = max_connections
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         self._backoff, self._rng = backoff, rng
@@ -196,7 +198,7 @@ class Transport:
                 fault = f"answered {code}"
             pause = self._backoff.wait_seconds(tries, self._rng)
             if wait is not None:
-                pause = max(pause, min(wait, RETRY_AFTER_CAP_SECONDS))
+                pause = max(pause, min(wait, self._most_pause_seconds))
             _LOG.debug("%s %s: %s, trying again in %.1f s", method, path, fault, pause)
             await asyncio.sleep(pause)
 

@@ -154,8 +154,9 @@ class Operator:
         self.board = DecisionStore()
         self.mirror = self._following.mirror
         self.mirror.max_class_without_label = settings.tenancy.max_class_without_label
+        self.mirror.class_by_priority_class = settings.classes.by_priority_class
         self.health = self._make_health()
-        self.intake = EventSource(self.mirror, self.clock, settings.scheduler_name)
+        self.intake = EventSource(self.mirror, self.clock, settings.scheduler_names)
         self.calibration = ForecastScores(self.telemetry, self._limit_of, settings.slot_seconds)
         config = engine_config(settings)
         ledger = settings.ledger
@@ -176,6 +177,7 @@ class Operator:
             self.board,
             self.calibration,
             self.telemetry,
+            settings.scheduler_names,
         )
         self.reporting = make_reporting(config, settings.slot_seconds, dependencies)
         self._aside = QuarantineReporter(
@@ -184,7 +186,7 @@ class Operator:
             self.mirror,
             self.reporting.recorder,
             self.telemetry,
-            scheduler_name=settings.scheduler_name,
+            scheduler_names=settings.scheduler_names,
         )
         self._pod_groups = PodGroupReporter(
             self.client,
@@ -193,7 +195,7 @@ class Operator:
             self.board,
             self.telemetry,
             members=self.intake.members_of,
-            scheduler_name=settings.scheduler_name,
+            scheduler_names=settings.scheduler_names,
         )
         self._assisted = AssistedReporter(self.board, self.reporting.outcomes.annotate, self.mirror)
         self.extender = self._make_extender(config)
@@ -415,7 +417,7 @@ class Operator:
     async def _controlling(self, supervisor: TaskSupervisor, feed: UsageFeed | None) -> AsyncIterator[None]:
         """Run the controllers of our resources, and kopf in its thread."""
         options = ReconcileOptions(
-            self.settings.scheduler_name,
+            self.settings.scheduler_names[0],
             reclaim=self.settings.job_pods_reclaim,
             limits=StartLimits(self.settings.jobs.start_seconds, self.settings.jobs.create_seconds),
             starts=StartReporter(self.mirror, self.reporting.recorder, self.telemetry, self.clock),
@@ -532,7 +534,7 @@ class Operator:
             pods=self.intake.pods,
             forecaster=lambda: self.loop.scheduler.qos_forecaster,
             note=outcomes.note,
-            scheduler_name=self.settings.scheduler_name,
+            scheduler_names=self.settings.scheduler_names,
             risk_threshold=self.settings.qos.risk_threshold_probability,
             slot_seconds=self.settings.slot_seconds,
             allowed=self._capacity(capacity).allowed if counts and capacity is not None else None,
@@ -617,7 +619,7 @@ class Operator:
             telemetry=self.telemetry,
             hand_over=self._assist,
         )
-        return Extender(self.settings.extender, config, self.settings.scheduler_name, needs)
+        return Extender(self.settings.extender, config, self.settings.scheduler_names, needs)
 
     def _rushed(self) -> bool:
         """Whether bindings are asked for, of us or of kube-scheduler: what can be written later waits."""

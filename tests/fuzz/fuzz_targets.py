@@ -49,7 +49,7 @@ _DECODERS = (
     ("jobs", ObjectDecoder(CustomObject, CUSTOM_OBJECT_BYTES)),
     ("workloads", ObjectDecoder(CustomObject, CUSTOM_OBJECT_BYTES)),
 )
-_FOLLOWER = ClusterFollower(SchedulerConfig(), ObjectCache(), ScaledClock(), "cotide", 30.0)
+_FOLLOWER = ClusterFollower(SchedulerConfig(), ObjectCache(), ScaledClock(), ("cotide",), 30.0)
 _FOLDER = Path(tempfile.gettempdir()) / "cotide-fuzz"
 
 
@@ -85,7 +85,7 @@ def indexes(data: bytes) -> None:
 def watch_line(data: bytes) -> None:
     """Decode, mirror, translate: as far as the engine."""
     mirror = ObjectCache()
-    source = EventSource(mirror, ScaledClock(), "cotide")
+    source = EventSource(mirror, ScaledClock(), ("cotide",))
     for kind, decoder in _DECODERS:
         found = decoder.line(data)
         if isinstance(found, tuple):
@@ -104,7 +104,7 @@ def review(data: bytes) -> None:
     for kind in KINDS:
         mirror.mark_synced(kind)
     with contextlib.suppress(InputError):
-        Reviewer(mirror, "cotide").answer(data).body()
+        Reviewer(mirror, ("cotide",)).answer(data).body()
 
 
 def question(data: bytes) -> None:

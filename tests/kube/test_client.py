@@ -19,10 +19,12 @@ from cotide_kube.transport import MAX_TRIES
 POD = "/api/v1/namespaces/shop/pods/web"
 
 
-async def test_a_binding_names_uid_node_and_annotations():
+async def test_a_binding_names_uid_node_annotations_and_labels():
     async with scripted_client() as (server, client):
         server.then(answers(201))
-        answer = await client.bind("shop", "web", "u1", "n1", {"cotide.dev/decision": "{}"})
+        answer = await client.bind(
+            "shop", "web", "u1", "n1", {"cotide.dev/decision": "{}"}, {"cotide.dev/class": "batch"}
+        )
         assert answer.ok
         method, path, _, body, headers = server.requests[0]
         assert (method, path) == ("POST", f"{POD}/binding")
@@ -30,6 +32,7 @@ async def test_a_binding_names_uid_node_and_annotations():
         sent = orjson.loads(body)
         assert sent["metadata"]["uid"] == "u1"
         assert sent["metadata"]["annotations"] == {"cotide.dev/decision": "{}"}
+        assert sent["metadata"]["labels"] == {"cotide.dev/class": "batch"}
         assert sent["target"]["name"] == "n1"
 
 

@@ -79,7 +79,7 @@ async def test_pods_are_changed_while_authorities_and_certificates_rotate(cluste
     kept, served = [], []
     async with KubeClient(load_credentials(str(mine))) as client:
         settings = parse_settings(text).admission
-        webhook = AdmissionWebhook(settings, client, mirror, Metrics(), "cotide", now=now, lives=LIVES)
+        webhook = AdmissionWebhook(settings, client, mirror, Metrics(), ("cotide",), now=now, lives=LIVES)
         running = asyncio.create_task(webhook.run("127.0.0.1"))
         try:
             await cluster.until("the webhook listens", lambda: webhook.listening)

@@ -165,7 +165,7 @@ def _ours(nodes: list[Json], pods: list[Json]) -> Points:
     for kind in KINDS:
         cache.mark_synced(kind)
     state = ClusterState()
-    for event in EventSource(cache, real_clock(), SCHEDULER).collect():
+    for event in EventSource(cache, real_clock(), (SCHEDULER,)).collect():
         state.apply(event)
     snapshot, found = Snapshot.of(state), {}
     for pod in pods:

@@ -107,7 +107,7 @@ class Running:
         self.telemetry = Metrics()
         settings = AdmissionSettings(certificate_directory=directory, port=free_port())
         self.webhook = AdmissionWebhook(
-            settings, client, ObjectCache(), self.telemetry, "cotide", now=clock, lives=lives
+            settings, client, ObjectCache(), self.telemetry, ("cotide",), now=clock, lives=lives
         )
         self._running: asyncio.Task[None] | None = None
 

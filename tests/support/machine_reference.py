@@ -22,21 +22,32 @@ HORIZON = 400
 RESERVING = (CONSERVATIVE, SLACK)
 
 
-def on_machines(log, pieces, need, allowed, capacity, kind, rule, order, backfill, mode, priority=MIDDLING_PRIORITY):
-    """Call the kernel; return starts, forecasts, promises, and each job's (machine, pieces)."""
+def on_machines(
+    log, pieces, need, allowed, capacity, kind, rule, order, backfill, mode, priority=MIDDLING_PRIORITY, devices=None
+):
+    """Call the kernel; return starts, forecasts, promises, each job's (machine, pieces), and devices where given."""
     jobs = len(log["submit"])
+    asked_devices = np.zeros((jobs, 2), np.int64) if devices is None else devices
     start, promise = np.full((2, jobs), -1, dtype=np.int64)
     volume = pieces * need[:, 0]
-    shape = np.unique(np.column_stack([allowed, need]), axis=0, return_inverse=True)[1].ravel().astype(np.int64)
+    like = np.column_stack([allowed, need, asked_devices])
+    shape = np.unique(like, axis=0, return_inverse=True)[1].ravel().astype(np.int64)
     past = past_of(LEARNED, 2, log["user"], volume, log["request"])
     asked = Jobs(**{**log, "demand": volume}, start=start, promise=promise)
-    gangs, progress = Gangs(pieces, need, shape, allowed, kind, capacity), np.zeros(2, dtype=np.int64)
+    gangs = Gangs(pieces, need, shape, allowed, kind, capacity, asked_devices)
+    progress = np.zeros(2, dtype=np.int64)
     _, held = replay_machines(asked, gangs, past, mode, MachineRule(rule, order, backfill, priority=priority), progress)
     where = [
         list(zip(held.placed[at : at + some].tolist(), held.counts[at : at + some].tolist(), strict=True))
         for at, some in zip(held.first, held.used, strict=True)
     ]
+    if devices is not None:
+        where = [[(*place, device_numbers(held.devices[job])) for place in where[job]] for job in range(jobs)]
     return start.tolist(), log["forecast"].tolist(), promise.tolist(), where
+
+
+def device_numbers(held):
+    return tuple(device for device in range(62) if held >> device & 1)
 
 
 @dataclass
@@ -48,10 +59,17 @@ class Gang:
     pieces: int
     need: tuple[int, int]
     kinds: frozenset[int]
+    devices: tuple[int, int] = (0, 0)
     start: int = -1
     end: int = -1
     promise: int = -1
-    where: list[tuple[int, int]] = field(default_factory=list)
+    where: list[tuple] = field(default_factory=list)
+
+    def takes(self, place, columns):
+        """Return what the job takes at a place of a machine's (cpu, memory, device 0, device 1, ...)."""
+        _, count, *held = place
+        of_devices = [self.devices[1] if held and device in held[0] else 0 for device in range(columns - 2)]
+        return [count * self.need[0], count * self.need[1], *of_devices]
 
 
 class Slow:
@@ -61,14 +79,30 @@ class Slow:
         self.gangs, self.machines, self.priority = gangs, machines, priority
         self.rule, self.order, self.backfill = rule, order, backfill
         self.queue, self.running, self.held, self.waits = [], [], [], []
+        self.with_devices = any(len(capacity) > 2 for capacity, _ in machines)
 
     def free(self, machine, second):
-        taken = [0, 0]
-        for gang, begin, end in [(gang, gang.start, gang.planned) for gang in self.running] + self.held:
-            for at, count in gang.where:
-                if at == machine and begin <= second < end:
-                    taken = [taken[r] + count * gang.need[r] for r in range(2)]
-        return [self.machines[machine][0][r] - taken[r] for r in range(2)]
+        there = [gang for gang in self.running if gang.start <= second < gang.planned]
+        there += [gang for gang, begin, end in self.held if begin <= second < end]
+        return self.left(machine, there)
+
+    def left(self, machine, there):
+        """What some jobs leave of a machine."""
+        left = list(self.machines[machine][0])
+        for gang in there:
+            for place in gang.where:
+                if place[0] == machine:
+                    left = [have - takes for have, takes in zip(left, gang.takes(place, len(left)), strict=True)]
+        return left
+
+    def place_on(self, gang, machine, most, moments):
+        """The pieces that fit on a machine that has so much free at each moment, with their devices, or None."""
+        fits = min([most, *(free[r] // gang.need[r] for free in moments for r in range(2) if gang.need[r])])
+        many, each = gang.devices
+        able = [d for d in range(len(moments[0]) - 2) if all(free[2 + d] >= each for free in moments)]
+        if fits <= 0 or len(able) < many:
+            return None
+        return (machine, fits, tuple(able[:many])) if self.with_devices else (machine, fits)
 
     def machines_for(self, gang, begin):
         """First fit at ``begin`` for as long as forecast, or None."""
@@ -76,13 +110,11 @@ class Slow:
         for machine, (_, kind) in enumerate(self.machines):
             if kind not in gang.kinds:
                 continue
-            fits = left
-            for second in range(begin, begin + gang.forecast):
-                free = self.free(machine, second)
-                fits = min([fits, *(free[r] // gang.need[r] for r in range(2) if gang.need[r])])
-            if fits > 0:
-                where.append((machine, fits))
-                left -= fits
+            moments = [self.free(machine, second) for second in range(begin, begin + gang.forecast)]
+            place = self.place_on(gang, machine, left, moments) if left else None
+            if place is not None:
+                where.append(place)
+                left -= place[1]
         return where if left == 0 else None
 
     def earliest(self, gang, now):
@@ -174,14 +206,12 @@ class Slow:
         """First fit beside what runs and what starts now, or None."""
         left, where = gang.pieces, []
         there = self.running + [other for other, begin, _ in self.held if begin == now]
-        for machine, (capacity, kind) in enumerate(self.machines):
-            fits = left if kind in gang.kinds else 0
-            for r in range(2):
-                taken = sum(count * other.need[r] for other in there for at, count in other.where if at == machine)
-                fits = min(fits, (capacity[r] - taken) // gang.need[r]) if gang.need[r] else fits
-            if fits > 0:
-                where.append((machine, fits))
-                left -= fits
+        for machine, (_, kind) in enumerate(self.machines):
+            usable = left > 0 and kind in gang.kinds
+            place = self.place_on(gang, machine, left, [self.left(machine, there)]) if usable else None
+            if place is not None:
+                where.append(place)
+                left -= place[1]
         return where if left == 0 else None
 
     def spend(self, now):
@@ -194,11 +224,11 @@ class Slow:
                 continue
             trials += 1
             before, old_machines = list(self.held), [(other, other.where) for other in self.queue]
-            end, machines = now + gang.forecast, {machine for machine, _ in where}
+            end, machines = now + gang.forecast, {place[0] for place in where}
             in_the_way = [
                 (begin, other.number, other)
                 for other, begin, _ in self.held
-                if other is not gang and now < begin < end and machines & {machine for machine, _ in other.where}
+                if other is not gang and now < begin < end and machines & {place[0] for place in other.where}
             ]
             out = [gang, *(other for _, _, other in in_the_way)]
             self.held = [one for one in self.held if one[0] not in out]
@@ -236,6 +266,30 @@ def gangs(draw):
         forecast = draw(st.sampled_from([request, run, 1]))
         gang = Gang(now, run, request, forecast, min(draw(st.integers(1, most)), room), need, kinds)
         gang.number, gang.volume = number, gang.pieces * need[0]
+        found.append(gang)
+    return found, machines
+
+
+@st.composite
+def jobs_with_devices(draw):
+    """Single pieces with whole devices and shares, on one or two machines of one to three devices of 4 each."""
+    machines = []
+    for _ in range(draw(st.integers(1, 2))):
+        size = (draw(st.integers(4, 8)), draw(st.integers(4, 8)))
+        devices = draw(st.integers(1, 3))
+        machines.append(((*size, *(4 if number < devices else 0 for number in range(3))), 0))
+    found, now = [], 0
+    for number in range(draw(st.integers(2, 10))):
+        now += draw(st.sampled_from([0, 0, 1, 2]))
+        run = draw(st.sampled_from([1, 3, 3, 5]))
+        need = (draw(st.integers(1, 3)), draw(st.integers(0, 2)))
+        devices = draw(st.sampled_from([(0, 0), (1, 1), (1, 2), (1, 2), (1, 3), (1, 4), (2, 4)]))
+        if all(sum(amount > 0 for amount in capacity[2:]) < devices[0] for capacity, _ in machines):
+            continue
+        request = run + draw(st.sampled_from([0, 2]))
+        forecast = draw(st.sampled_from([request, run, 1]))
+        gang = Gang(now, run, request, forecast, 1, need, frozenset({0}), devices)
+        gang.number, gang.volume = number, need[0]
         found.append(gang)
     return found, machines
 

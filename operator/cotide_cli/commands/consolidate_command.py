@@ -114,7 +114,7 @@ def command(
                 else f"{counted(len(left), 'node')} uncordoned"
             )
             return 0
-    picture = read_picture(ledger, at, kubeconfig, context)
+    picture = read_picture(ledger, at, kubeconfig, context, options["config"])
     waiting = sum(one.pod.ours and one.node is None for one in picture.state.records())
     if waiting and carry:
         raise ClusterError(

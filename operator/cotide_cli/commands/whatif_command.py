@@ -39,6 +39,7 @@ def command(
     at: float | None,
     kubeconfig: str | None,
     context: str | None,
+    config: Path | None,
     without: tuple[str, ...],
     added: tuple[str, ...],
     policy: str | None,
@@ -58,7 +59,7 @@ def command(
         raise InputError("names no node", field="--without-node")
     counts = [_count(text) for text in added]
     factors = dict(_factor(text) for text in scaled)
-    picture = read_picture(ledger, at, kubeconfig, context)
+    picture = read_picture(ledger, at, kubeconfig, context, config)
     if each_node:
         return _print_each(picture, output)
     answer = _answer(picture, gone, counts, policy, factors)

@@ -37,7 +37,7 @@ def watch(
     Parameters
     ----------
     plan : of a picture. options : those of the command: ``carry``, ``interval``, ``rounds``, ``moves_per_hour``,
-        ``stable``, ``timeout`` and ``output``.
+        ``stable``, ``timeout``, ``config`` and ``output``.
 
     Raises
     ------
@@ -46,12 +46,13 @@ def watch(
     """
     from cotide_core.consolidation.removal.watching import WatchRules
     from cotide_operator.clock import real_clock
+    from cotide_operator.config.settings import read_settings
     from cotide_operator.consolidation.carrier import Carrier
     from cotide_operator.consolidation.rounds import Rounds
     from cotide_operator.consolidation.watch_hands import WatchHands
 
     clock = real_clock()
-    hands = WatchHands(clock, kubeconfig, context)
+    hands = WatchHands(clock, kubeconfig, context, read_settings(options["config"]))
     goes: set[str] = set()
     carrier = Carrier(
         hands,

@@ -21,6 +21,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 def cluster_options(command: F) -> F:
     """Add the options that say which cluster."""
     for option in (
+        click.option(
+            "--config",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="The operator's configuration file: its schedulerNames and what gives a pod its class.",
+        ),
         click.option("--context", help="Context of the kubeconfig."),
         click.option(
             "--kubeconfig", type=click.Path(dir_okay=False), help="Kubeconfig file; else $KUBECONFIG, ~/.kube/config."
@@ -34,14 +39,18 @@ def cluster_options(command: F) -> F:
     return command
 
 
-def read_picture(ledger: Path | None, at: float | None, kubeconfig: str | None, context: str | None) -> Picture:
+def read_picture(
+    ledger: Path | None, at: float | None, kubeconfig: str | None, context: str | None, config: Path | None = None
+) -> Picture:
     """Read the cluster; what could not be read is said on stderr.
 
     Raises
     ------
     InputError
-        When the ledger can't be read or is none, or a time is given without a ledger or is none.
+        When the ledger can't be read or is none, a time is given without a ledger or is none, a configuration is given
+        with a ledger, or the configuration has a fault.
     """
+    from cotide_operator.config.settings import read_settings
     from cotide_operator.consolidation.official_client import OfficialClient
     from cotide_operator.consolidation.picture import picture_of_ledger
 
@@ -50,8 +59,10 @@ def read_picture(ledger: Path | None, at: float | None, kubeconfig: str | None, 
     if ledger is None:
         if at is not None:
             raise InputError("names a time of a ledger, which is not given", field="--at")
-        picture = OfficialClient(kubeconfig, context).read()
+        picture = OfficialClient(kubeconfig, context, read_settings(config)).read()
     else:
+        if config is not None:
+            raise InputError("says how a live cluster is read; a ledger holds what was decided", field="--config")
         file = ledger_file(ledger)
         try:
             with ledger_lines(file) as lines:

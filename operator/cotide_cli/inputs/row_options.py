@@ -23,6 +23,7 @@ class RowOptions:
     demand: Any = "requested"
     overrun: Any = "cut"
     no_request: Any = "longest"
+    not_run: Any = "completed"
     exclude: tuple[str, ...] = ()
     on_bad: Any = "fail"
 
@@ -42,6 +43,7 @@ class RowOptions:
             demand=self.demand,
             overrun=self.overrun,
             no_request=self.no_request,
+            not_run=self.not_run,
             negative=strict,
             too_large=strict,
             duplicates=strict,
@@ -74,6 +76,13 @@ row_options = option_group(
         default="longest",
         show_default=True,
         help="What a job without a requested time asks for: the log's longest run, or its own (policies then know it).",
+    ),
+    grouped(
+        "--not-run",
+        type=click.Choice(["completed", "drop", "one-second"]),
+        default="completed",
+        show_default=True,
+        help="A run time of 0 or below: one second for 0 of a completed job, else dropped; dropped; or one second.",
     ),
     grouped("--exclude", multiple=True, metavar="FILTER", help="Leave rows out: 'user=2 and job>=10'; repeatable."),
     grouped(

@@ -68,14 +68,12 @@ def from_file(path: Path, form: Any, resources: Any, on_bad: OnBad, cleaning: Cl
     InputError
         When the file can't be read, or at what ``on_bad`` makes fatal.
     """
-    from dataclasses import replace
-
     from cotide_sim.traces.jobs.any_log import read_any_log
     from cotide_sim.traces.jobs.swf_cleaning import clean
 
     trace = read_any_log(path, form=form, on_bad=on_bad, demand=resources)
     if not trace.in_order:
-        cleaning = replace(cleaning, unsorted="sort")
+        cleaning = cleaning.of_a_table()
     jobs, cleaned = clean(trace.log, cleaning)
     tell(trace, cleaned)
     return Input(

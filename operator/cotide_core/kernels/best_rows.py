@@ -14,18 +14,19 @@ from cotide_core.kernels.compiled import compiled
 
 
 @compiled
-def best_rows(scores: Floats, among: Booleans, count: int) -> Integers:
-    """Return the at most ``count`` rows with the highest scores, best first, the lowest row first of equal ones.
+def best_rows(scores: Floats, among: Booleans, order: Integers, count: int) -> Integers:
+    """Return the at most ``count`` rows with the highest scores, best first, equal ones as they come in an order.
 
     Parameters
     ----------
     scores : (N,) no NaN.
     among : (N,) rows that may be returned.
+    order : (N,) every row once.
     count : at least 1.
     """
     rows = np.empty(count, np.int64)
     found = 0
-    for row in range(scores.shape[0]):
+    for row in order:
         if not among[row]:
             continue
         score = scores[row]

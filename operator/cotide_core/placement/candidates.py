@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 
 from cotide_core.instructions import NodeVerdict
 from cotide_core.kernels.array_types import Floats
+from cotide_core.placement.constraints.even_groups import EvenGroups
 from cotide_core.placement.constraints.image_locality import locality
+from cotide_core.placement.constraints.preferences import WEIGHT
 from cotide_core.placement.feasibility import FITS, GONE, Codes, Feasibility, NodeMatches, RowCode, Stamp
 from cotide_core.placement.scoring import Rank, RowScore
-from cotide_core.placement.top_rows import Ranking
+from cotide_core.placement.top_rows import Ranking, Ties
 from cotide_core.state.cells import real_cells_of
 from cotide_core.state.shapes import FitShape
 from cotide_core.state.snapshot import Snapshot
@@ -38,28 +40,37 @@ class Candidates:
     Attributes
     ----------
     codes : (N,) int16; 0 fits, else a reason (see `feasibility.Reasons`).
-    scores : (N,) float64; -inf where the pod doesn't fit. For a rank that can't be cached, 0 where it fits.
     tally : code to number of nodes, dead rows left out.
     unfit : what `placement` worked out from the tally, kept until it may have changed.
     """
 
-    def __init__(self, shape: FitShape, feasibility: Feasibility, rank: Rank) -> None:
+    def __init__(self, shape: FitShape, feasibility: Feasibility, rank: Rank, ties: Ties) -> None:
         self._shape = shape
         self._feasibility = feasibility
         self._rank = rank
         self._cached = rank.cacheable
         self._cursor = -1
-        self._alone = shape.peers is None and not shape.images
+        self._alone = (shape.peers is None or shape.peers.only_evens) and not shape.images
+        self._evens_only = shape.peers is not None and shape.peers.only_evens
+        # Of online pods a wish keeps its proportion to all that a rank weighs: the terms of a guarded policy would else
+        # outweigh every spread. For batch and gratis pods those terms go first.
+        self._wish_weight = WEIGHT * rank.span if shape.online else WEIGHT
+        self._groups: EvenGroups | None = None
+        """Of a shape that only prefers an even spread, unless it has too many; then its rows are evaluated anew."""
+        self._grouped_at = -1
+        """The clock of the nodes' own fields as of the groups."""
         self._stamp: Stamp = (0, (), 0)
         self._local: Floats | None = None
         """(N,) what its images add to the scores, as of the stamp; None: nothing."""
-        self._ranking = Ranking()
+        self._ties = ties
+        self._ranking = Ranking(ties)
         self._layout = -1
         self._row_code: RowCode = lambda _row, _matches: FITS
         self._row_score: RowScore = lambda _row: 0.0
         self.codes: Codes = np.zeros(0, np.int16)
-        self.scores: Floats = np.zeros(0)
-        self._code_cells, self._score_cells = self.codes.data, real_cells_of(self.scores)
+        self._scores: Floats = np.zeros(0)
+        """Without what `_groups` add."""
+        self._code_cells, self._score_cells = self.codes.data, real_cells_of(self._scores)
         self.tally: dict[int, int] = {}
         self.unfit: tuple[NodeVerdict, ...] | None = None
 
@@ -72,7 +83,8 @@ class Candidates:
             return
         behind = self._cursor < columns.journal_start or len(self.codes) != snapshot.size
         # A pod more or less concerns whole domains, and not just its row; so does a node that has an image.
-        behind = behind or self._shape.peers is not None or stamp != self._stamp
+        behind = behind or (self._shape.peers is not None and self._groups is None) or stamp != self._stamp
+        behind = behind or (self._groups is not None and self._grouped_at != columns.spec_clock)
         self._stamp = stamp
         if behind or end - self._cursor > snapshot.size // FULL_SCAN_SHARE + 1:
             self._evaluate_all(snapshot)
@@ -89,9 +101,23 @@ class Candidates:
                 self._evaluate(snapshot, rows)
         self._cursor = end
 
+    @property
+    def scores(self) -> Floats:
+        """(N,) -inf where the pod does not fit; for a rank that is not cached, what it prefers where it fits."""
+        return self._scores if self._groups is None else self._groups.scores(self._scores)
+
     def best(self, count: int) -> list[int]:
         """Return the rows with the highest scores, best first, only those that fit; for ranks that are cached."""
-        return self._ranking.best(self.scores, count)
+        if self._groups is not None:
+            return self._groups.best(self._scores, count)
+        return self._ranking.best(self._scores, count)
+
+    def draw(self) -> int:
+        """Return one of the rows with the highest score, for ranks that are cached; one must fit."""
+        if self._groups is not None:
+            return self._groups.draw(self._scores)
+        _, equals = self._ranking.top(self._scores)
+        return self._ranking.row(self._ties.pick(equals))
 
     def _read_cells(self, snapshot: Snapshot) -> None:
         """Have single rows read from the cells of a snapshot; good until a layout that is another."""
@@ -104,21 +130,25 @@ class Candidates:
         self.unfit = None
         self._local = locality(self._shape, snapshot) if self._shape.images else None
         self.codes = self._feasibility.codes(self._shape, snapshot, everything)
-        self.scores = self._scored(snapshot, everything, self.codes)
-        self._code_cells, self._score_cells = self.codes.data, real_cells_of(self.scores)
+        self._scores = self._scored(snapshot, everything, self.codes)
+        if self._evens_only:
+            self._group(snapshot)
+        if self._shape.peers is not None and self._groups is None:
+            self._add_wishes(snapshot)
+        self._code_cells, self._score_cells = self.codes.data, real_cells_of(self._scores)
         self._ranking.reset()
         self.tally = {code: n for code, n in enumerate(np.bincount(self.codes).tolist()) if n and code != GONE}
 
     def _evaluate(self, snapshot: Snapshot, changed: list[int]) -> None:
         self.unfit = None
         rows = np.array(changed, np.intp)
-        codes_before, scores_before = self.codes[rows].tolist(), self.scores[rows].tolist()
+        codes_before, scores_before = self.codes[rows].tolist(), self._scores[rows].tolist()
         codes = self._feasibility.codes(self._shape, snapshot, rows)
         scores = self._scored(snapshot, rows, codes)
         self.codes[rows] = codes
-        self.scores[rows] = scores
+        self._scores[rows] = scores
         for row, old, new in zip(changed, scores_before, scores.tolist(), strict=True):
-            self._ranking.change(row, old, new)
+            self._rank_anew(row, old, new)
         for old_code, new_code in zip(codes_before, codes.tolist(), strict=True):
             if old_code != new_code:
                 self._move(old_code, new_code)
@@ -136,7 +166,7 @@ class Candidates:
                 score += self._local.item(row)
         codes[row] = code
         scores[row] = score
-        self._ranking.change(row, before, score)
+        self._rank_anew(row, before, score)
         if code != FITS or code_before != FITS:
             self.unfit = None  # a row that stays refused may hold another node now, and be the one that is named
         if code != code_before:
@@ -157,8 +187,22 @@ class Candidates:
             scores = scores - SOFT_TAINT_PENALTY * matches.soft[rows]
         if self._local is not None:
             scores = scores + self._local[rows]
-        if self._shape.peers is not None:  # then it is all rows
-            wished = self._feasibility.preferences(self._shape, snapshot, codes == FITS)
-            scores = scores if wished is None else scores + wished
         scores[codes != FITS] = -np.inf
         return scores
+
+    def _rank_anew(self, row: int, before: float, after: float) -> None:
+        """Take in the score of one row, and what else changed on it."""
+        if self._groups is None:
+            self._ranking.change(row, before, after)
+        elif not self._groups.take(row, before, after):
+            self._grouped_at = -1  # group all rows again before the next look
+
+    def _group(self, snapshot: Snapshot) -> None:
+        groups = self._groups or EvenGroups(self._shape, self._feasibility.index, self._ties, self._wish_weight)
+        self._groups = groups if groups.rebuild(snapshot, self._scores) else None
+        self._grouped_at = snapshot.columns.spec_clock
+
+    def _add_wishes(self, snapshot: Snapshot) -> None:
+        wished = self._feasibility.preferences(self._shape, snapshot, self.codes == FITS, self._wish_weight)
+        if wished is not None:
+            self._scores = self._scores + wished

@@ -19,7 +19,7 @@ from cotide_core.events import HostPort, Taint
 from cotide_core.instructions import WaitReason
 from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.placement.constraints.peer_codes import REFUSALS, PeerCodes
-from cotide_core.placement.constraints.preferences import preferences, prefers
+from cotide_core.placement.constraints.preferences import WEIGHT, preferences, prefers
 from cotide_core.placement.constraints.volume_reach import refused_by_volumes
 from cotide_core.placement.label_index import LabelIndex
 from cotide_core.placement.node_predicates import MISMATCH, refusal, soft_taints
@@ -133,10 +133,15 @@ RowCode = Callable[[int, NodeMatches], int]
 
 
 class Feasibility:
-    """Evaluates shapes over rows; keeps the matches of each distinct set of constraints."""
+    """Evaluates shapes over rows; keeps the matches of each distinct set of constraints.
+
+    Attributes
+    ----------
+    index : labels of the nodes.
+    """
 
     def __init__(self) -> None:
-        self._index = LabelIndex()
+        self.index = LabelIndex()
         self.renew()
 
     def renew(self) -> None:
@@ -153,21 +158,21 @@ class Feasibility:
         )
         self.mismatch = self.reasons.number(MISMATCH, WaitReason.NO_MATCHING_NODE)
         no_match = WaitReason.NO_MATCHING_NODE
-        self._peer_codes = PeerCodes(self._index, [self.reasons.number(why, no_match) for why in REFUSALS])
+        self._peer_codes = PeerCodes(self.index, [self.reasons.number(why, no_match) for why in REFUSALS])
 
     def matches(self, shape: FitShape, snapshot: Snapshot) -> NodeMatches:
         """Return what the nodes themselves say to a shape, up to date."""
         found = self._matches.get(shape.constraints)
         if found is None:
             found = self._matches[shape.constraints] = NodeMatches(shape.constraints)
-        found.refresh(snapshot, self.reasons, self._index)
+        found.refresh(snapshot, self.reasons, self.index)
         return found
 
     def node_codes(self, shape: FitShape, snapshot: Snapshot) -> Codes:
         """Return (N,) what the nodes themselves say, those among them that refused such a pod lately, and what other
         pods say; read only."""
         codes = self._own_codes(shape, snapshot)
-        if shape.peers is not None:
+        if shape.depends:
             codes = codes.copy()
             self._refuse_peers(shape, snapshot, slice(0, snapshot.size), codes)
         return codes
@@ -197,29 +202,33 @@ class Feasibility:
             codes[codes == FITS] = self._short_of(shape.missing)
         if shape.physical is not None:
             self._refuse_double_booking(shape.physical, snapshot, rows, codes)
-        if shape.peers is not None:
+        if shape.depends:
             self._refuse_peers(shape, snapshot, rows, codes)
         return codes
 
     def stamp(self, shape: FitShape, snapshot: Snapshot) -> Stamp:
         """Return what changes whenever other pods, or other nodes' images, may say something else to a shape."""
-        peers = 0 if shape.peers is None else snapshot.state.matches.version(shape.peers)
+        peers = 0
+        if shape.peers is not None and not shape.peers.only_evens:
+            peers = snapshot.state.matches.version(shape.peers)
         if not shape.images:
             return peers, (), 0
         return peers, snapshot.state.images.versions(shape.images), snapshot.node_count
 
-    def preferences(self, shape: FitShape, snapshot: Snapshot, fits: NDArray[np.bool_]) -> Floats | None:
+    def preferences(
+        self, shape: FitShape, snapshot: Snapshot, fits: NDArray[np.bool_], weight: float = WEIGHT
+    ) -> Floats | None:
         """Return (N,) what a shape prefers among the rows that fit, see `constraints.preferences`; None: nothing."""
         if shape.peers is None or not prefers(shape.peers):
             return None
-        return preferences(shape, snapshot, self._index, fits)
+        return preferences(shape, snapshot, self.index, fits, weight)
 
     def row_code(self, shape: FitShape, snapshot: Snapshot) -> RowCode:
         """Return what gives the code of one row as `codes` does, in plain numbers, since every bind changes just one.
 
         It holds the cells that it reads, and is good as long as the snapshot shows all.
         """
-        if not shape.counts or shape.peers is not None:
+        if not shape.counts or shape.depends:
             return lambda row, _: int(self.codes(shape, snapshot, slice(row, row + 1))[0])
         refusals, free = snapshot.state.refusals, snapshot.cells.free
         asked = list(zip(shape.demanded, shape.resources, strict=True))[: shape.before]

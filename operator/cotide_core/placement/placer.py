@@ -27,6 +27,7 @@ from cotide_core.placement.feasibility import FITS, REASONS_KEPT, Feasibility
 from cotide_core.placement.plan_rule import PlanRule
 from cotide_core.placement.refusal_messages import constraint_verdicts, risk_verdicts
 from cotide_core.placement.scoring import Rank
+from cotide_core.placement.top_rows import Ties
 from cotide_core.qos.qos_guard import Likely, QosGuard
 from cotide_core.queueing.ordering import Order
 from cotide_core.state.shapes import FitShape, Shape
@@ -139,8 +140,9 @@ class OpenNodes(NamedTuple):
 class Placer:
     """Places shapes by one policy, with the caches that make it fast."""
 
-    def __init__(self, policy: Policy, exploration: Exploration | None = None) -> None:
+    def __init__(self, policy: Policy, exploration: Exploration | None = None, seed: int = 0) -> None:
         self.policy = policy
+        self._ties = Ties(seed)
         self.exploration = exploration or Exploration(None)
         self.feasibility = Feasibility()
         self._candidates: dict[FitShape, Candidates] = {}
@@ -151,7 +153,7 @@ class Placer:
         """Return the nodes as a shape sees them, up to date."""
         found = self._candidates.pop(shape, None)
         if found is None:
-            found = Candidates(shape, self.feasibility, self.policy.rank)
+            found = Candidates(shape, self.feasibility, self.policy.rank, self._ties)
             self._evaluated += snapshot.size
             if len(self._candidates) >= SHAPES_REMEMBERED:
                 del self._candidates[next(iter(self._candidates))]
@@ -207,10 +209,11 @@ class Placer:
                 return Placement(int(drawn.argmax()), None, unfit)  # who does not fit scores -inf
             return self.place_among(OpenNodes(candidates.codes == FITS, drawn, unfit), snapshot, shape, forecaster)
         if guard is None:
-            return Placement(candidates.best(1)[0], None, unfit)
+            return Placement(candidates.draw(), None, unfit)
+        drawn = candidates.draw()
+        if not guard.concerns(snapshot, shape, drawn):
+            return Placement(drawn, None, unfit, guarded=True)
         first = np.array(candidates.best(WIDTH), np.intp)
-        if not guard.concerns(snapshot, shape, int(first[0])):
-            return Placement(int(first[0]), None, unfit, guarded=True)
         probabilities = guard.known(snapshot, shape, first)
         if probabilities is None:
             asked = first
@@ -241,13 +244,12 @@ class Placer:
         likely : tells what a call of the forecaster, where one is needed, asks about as well; None for nothing.
         """
         guard = self.policy.guard
-        if guard is None and among.rows.any():
-            return Placement(int(np.where(among.rows, among.scores, -np.inf).argmax()), None, among.refused)
-        first = best_rows(among.scores, among.rows, WIDTH)
-        if guard is None or not len(first):
-            return Placement(-1, None, among.refused)
-        if not guard.concerns(snapshot, shape, int(first[0])):
-            return Placement(int(first[0]), None, among.refused, guarded=True)
+        drawn = self._ties.best(among.scores, among.rows)
+        if guard is None or drawn < 0:
+            return Placement(drawn, None, among.refused)
+        if not guard.concerns(snapshot, shape, drawn):
+            return Placement(drawn, None, among.refused, guarded=True)
+        first = best_rows(among.scores, among.rows, self._ties.order(snapshot.size), WIDTH)
         if likely is None or shape.online:
             probabilities = guard.probabilities(snapshot, shape, first, forecaster)
         else:

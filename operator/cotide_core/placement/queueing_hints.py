@@ -50,7 +50,7 @@ class QueueingHints:
     def next_change(self, now: float) -> float:
         """Return when `wake` has something to do without an event: now where this cycle's binds concern parked pods."""
         moved = self._state.matches.clock != self._peers_seen
-        return now if moved and any(shape.fit.peers is not None for shape in self._queue.parked_shapes()) else math.inf
+        return now if moved and any(shape.fit.depends for shape in self._queue.parked_shapes()) else math.inf
 
     def wake(self, snapshot: Snapshot, now: float, forecaster: QosForecaster) -> None:
         """Wake the shapes that one of the changed rows can take."""
@@ -95,7 +95,7 @@ class QueueingHints:
         parked = self._queue.parked_shapes()
         if not self._state.matches.active:
             return parked
-        return [shape for shape in parked if shape.fit.peers is None or (eased and self._was_at_risk(shape))]
+        return [shape for shape in parked if not shape.fit.depends or (eased and self._was_at_risk(shape))]
 
     def _wake_peers(self, snapshot: Snapshot, now: float, relieved: list[int]) -> None:
         """Wake the shapes that depend on other pods where one of these came or went, or a row has more room for them.
@@ -110,7 +110,7 @@ class QueueingHints:
             return
         for shape in self._queue.parked_shapes():
             peers = shape.fit.peers
-            if peers is None:
+            if peers is None or not peers.refuses:
                 continue
             found = self._placer.candidates(snapshot, shape.fit)
             moved = rearranged or self._state.matches.version(peers) > seen

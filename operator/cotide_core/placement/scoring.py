@@ -10,7 +10,7 @@ same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -42,6 +42,11 @@ class Rank(Protocol):
         """Whether the value of a row changes only when the row does."""
         ...
 
+    @property
+    def span(self) -> float:
+        """How far the best and the worst value are apart at most."""
+        ...
+
     def scores(self, snapshot: Snapshot, shape: FitShape, rows: Rows) -> Floats:
         """Return one finite float per row."""
         ...
@@ -53,38 +58,55 @@ class Rank(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LeastAllocated:
-    """Mean share that stays free of the resources asked for (cpu and memory when none is): kube-scheduler's default.
+    """Mean share that stays free of cpu, memory and what else is asked for: kube-scheduler's default.
 
-    Of cpu what pods of phases will ask for is no longer free, or is free already: else those in small phases would
-    gather on one node and grow there together. Whatever they state, a node counts as full at worst.
+    Containers without a request count with 100m cpu and 200Mi memory each, as there: of waiting pods and of placed
+    ones. Pods that ask for reclaimed capacity are scored by what they ask for alone. Of cpu what pods of phases will
+    ask for is no longer free, or is free already: else those in small phases would gather on one node and grow there
+    together. A resource that is used up counts as 0, however much beyond it is counted.
     """
 
     cacheable: bool = True
+    span: float = 1.0
 
     def scores(self, snapshot: Snapshot, shape: FitShape, rows: Rows) -> Floats:
-        """Return values in (-inf, 1]; 1 is an empty node."""
+        """Return values in [0, 1]; 1 is an empty node."""
         left = picked(snapshot.free, shape.scored_columns, rows) - shape.scored_amounts
-        if shape.scored[0][0] == CPU_COLUMN:  # the first column of all
+        if shape.physical is None:  # then cpu and memory come first
             left[0] -= np.minimum(snapshot.growth_millicores[rows], snapshot.free[CPU_COLUMN][rows])
-        shares = left / np.maximum(1, picked(snapshot.allocatable, shape.scored_columns, rows))
+            left[:2] -= snapshot.unrequested[:, rows]
+        shares = np.maximum(left, 0) / np.maximum(1, picked(snapshot.allocatable, shape.scored_columns, rows))
         total: Floats = np.add.reduce(shares, axis=0)
         return total / len(shares)
 
     def row_score(self, snapshot: Snapshot, shape: FitShape) -> RowScore:
         """Return what gives the same for one row."""
-        free, allocatable, count = snapshot.cells.free, snapshot.cells.allocatable, len(shape.scored)
-        cells = [(free[column], allocatable[column], amount, column == CPU_COLUMN) for column, amount in shape.scored]
-        growth = snapshot.cells.growth_millicores
+        cells, count = snapshot.cells, len(shape.scored)
+        free, allocatable, growth = cells.free, cells.allocatable, cells.growth_millicores
+        scored = [(free[column], allocatable[column], amount) for column, amount in shape.scored]
+        if shape.physical is not None:
+            return lambda row: _with_shares(scored, row, 0.0) / count
+        (free_cpu, offered_cpu, cpu), (free_memory, offered_memory, memory) = scored[:2]
+        counted_cpu, counted_memory = cells.unrequested
+        others = scored[2:]
 
         def score(row: int) -> float:
-            total = 0.0
-            for left, offers, amount, is_cpu in cells:
-                offered = offers[row]
-                there = left[row] - min(growth[row], left[row]) if is_cpu else left[row]
-                total += (there - amount) / (offered if offered > 1 else 1)
-            return total / count
+            there, offered = free_cpu[row], offered_cpu[row]
+            left = there - cpu - min(growth[row], there) - counted_cpu[row]
+            total = (left if left > 0 else 0) / (offered if offered > 1 else 1)
+            left, offered = free_memory[row] - memory - counted_memory[row], offered_memory[row]
+            total += (left if left > 0 else 0) / (offered if offered > 1 else 1)
+            return (_with_shares(others, row, total) if others else total) / count
 
         return score
+
+
+def _with_shares(scored: Sequence[tuple[memoryview, memoryview, int]], row: int, total: float) -> float:
+    """Add the free shares of a row to a total."""
+    for free, offers, amount in scored:
+        left, offered = free[row] - amount, offers[row]
+        total += (left if left > 0 else 0) / (offered if offered > 1 else 1)
+    return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +114,7 @@ class WithoutService:
     """1 where no online service runs, else 0 (Ou 2024, section 4.3: such nodes need no forecast)."""
 
     cacheable: bool = True
+    span: float = 1.0
 
     def scores(self, snapshot: Snapshot, shape: FitShape, rows: Rows) -> Floats:
         """Return 0 or 1."""
@@ -113,6 +136,7 @@ class LowRate:
     """
 
     cacheable: bool = True
+    span: float = 1.0
 
     def scores(self, snapshot: Snapshot, shape: FitShape, rows: Rows) -> Floats:
         """Return values in (0, 1]."""
@@ -131,6 +155,7 @@ class LowPressure:
     """Nodes with the least cpu asked for by batch and gratis pods first: shortest slowdown, so shortest completion."""
 
     cacheable: bool = True
+    span: float = 1.0
 
     def scores(self, snapshot: Snapshot, shape: FitShape, rows: Rows) -> Floats:
         """Return ``1 / (1 + pressure)`` with the pressure after the placement of a batch pod."""
@@ -158,6 +183,7 @@ class RandomRank:
 
     generator: np.random.Generator
     cacheable: bool = False
+    span: float = 1.0
 
     def scores(self, snapshot: Snapshot, shape: FitShape, rows: Rows) -> Floats:
         """Return values in [0, 1)."""
@@ -180,6 +206,11 @@ class Weighted:
     def cacheable(self) -> bool:
         """Whether every term is."""
         return all(rank.cacheable for rank, _ in self.terms)
+
+    @property
+    def span(self) -> float:
+        """The sum of the terms'."""
+        return sum(abs(weight) * rank.span for rank, weight in self.terms)
 
     def scores(self, snapshot: Snapshot, shape: FitShape, rows: Rows) -> Floats:
         """Return the sum."""

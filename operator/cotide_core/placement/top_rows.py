@@ -1,8 +1,8 @@
-"""The best-scored rows of a column of scores, kept up as single scores change.
+"""The best-scored rows of a column of scores, kept up as single scores change, and random choices between equals.
 
 Used by `candidates`: choosing the best of 5,000 nodes, or the best eight, must not cost a pass over all of them for
-every pod. Invariant: the list holds exactly the rows whose (-score, row) is not above the cut, in that order, so the
-lowest row wins ties.
+every pod. Invariant: the list holds exactly the rows whose (-score, place) is not above the cut, in that order; the
+place of a row is drawn, so no row wins ties by its number.
 """
 
 from __future__ import annotations
@@ -11,22 +11,79 @@ from bisect import bisect_left, insort
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cotide_core.kernels.array_types import Floats
+from cotide_core.kernels.array_types import Booleans, Floats
 from cotide_core.kernels.best_rows import best_rows
 
 KEPT: Final = 128
 """Rows that a fresh list holds (chosen: a rebuild, one pass over all scores, is needed about once in so many
 placements)."""
-_END: Final = (np.inf, 0)
+DRAWS: Final = 1024
+"""Draws that are made at once (chosen: a call of numpy for each takes ten times as long)."""
+_STREAM: Final = 1
+"""Part of the seed: the draws here are not those of a policy that draws nodes."""
+_END: Final = (np.inf, 0, 0)
+
+
+class Ties:
+    """Random choices between equally good rows; the same seed and the same questions give the same answers.
+
+    Which of the best rows takes a pod is drawn for each pod. The order in which a guard is asked about equals is drawn
+    once for each number of rows: with another order for each pod it would know no answer from the pod before.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._generator = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(_STREAM,)))
+        self._draws: list[float] = []
+        self._order: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._places: NDArray[np.int64] = self._order
+
+    def pick(self, count: int) -> int:
+        """Return a number of [0, count), each as likely."""
+        if count == 1:
+            return 0
+        if not self._draws:
+            self._draws = self._generator.random(DRAWS).tolist()
+        return int(self._draws.pop() * count)
+
+    def best(self, scores: Floats, among: Booleans) -> int:
+        """Return one of the rows with the highest score; -1 where none is open."""
+        open_scores = np.where(among, scores, -np.inf)
+        top = open_scores.max(initial=-np.inf)
+        if top == -np.inf:
+            return -1
+        rows = np.flatnonzero(open_scores == top)
+        return rows.item(self.pick(len(rows)))
+
+    def order(self, size: int) -> NDArray[np.int64]:
+        """Return (size,) every row once."""
+        if len(self._order) != size:
+            self._order = self._generator.permutation(size)
+            self._places = np.empty(size, np.int64)
+            self._places[self._order] = np.arange(size)
+        return self._order
+
+    def places(self, size: int) -> NDArray[np.int64]:
+        """Return (size,) where each row stands in that order."""
+        self.order(size)
+        return self._places
 
 
 class Ranking:
-    """A sorted list of the best rows; rows with a score of -inf never appear."""
+    """A sorted list of the best rows; rows with a score of -inf never appear.
 
-    def __init__(self) -> None:
-        self._list: list[tuple[float, int]] = []
-        self._cut: tuple[float, int] | None = None
+    Parameters
+    ----------
+    kept : rows that a fresh list holds.
+    """
+
+    def __init__(self, ties: Ties, kept: int = KEPT) -> None:
+        self._ties = ties
+        self._kept = kept
+        self._places: memoryview = memoryview(b"")
+        self._list: list[tuple[float, int, int]] = []
+        self._cut: tuple[float, int, int] | None = None
 
     def reset(self) -> None:
         """Forget everything: most scores changed."""
@@ -36,23 +93,50 @@ class Ranking:
         """Note that the score of a row changed."""
         if self._cut is None or old == new:
             return
-        before, after = (-old, row), (-new, row)
+        place = self._places[row]
+        before, after = (-old, place, row), (-new, place, row)
         if before <= self._cut and before < _END:
             del self._list[bisect_left(self._list, before)]
         if after <= self._cut and after < _END:
             insort(self._list, after)
-            if len(self._list) > 4 * KEPT:
-                del self._list[KEPT:]
+            if len(self._list) > 4 * self._kept:
+                del self._list[self._kept :]
                 self._cut = self._list[-1]
 
     def best(self, scores: Floats, count: int) -> list[int]:
         """Return the rows with the `count` highest scores, best first; fewer when fewer are above -inf."""
-        if self._cut is None or (len(self._list) < count and self._cut < _END):
-            self._build(scores, max(KEPT, 2 * count))
-        return [row for _, row in self._list[:count]]
+        self.fill(scores, count)
+        return [row for _, _, row in self._list[:count]]
+
+    def top(self, scores: Floats) -> tuple[float, int]:
+        """Return the highest score, and how many rows of the list have it; -inf and 0 where none is above -inf."""
+        self.fill(scores, 1)
+        found = self._list
+        if not found:
+            return -np.inf, 0
+        least = found[0][0]
+        if len(found) == 1 or found[1][0] != least:
+            return -least, 1
+        return -least, bisect_left(found, (least, len(self._places), 0))
+
+    def row(self, index: int) -> int:
+        """Return the row at a position of the list."""
+        return self._list[index][2]
+
+    def lacks(self, count: int) -> bool:
+        """Whether it takes a pass over the scores to say which the best `count` are."""
+        return self._cut is None or (len(self._list) < count and self._cut < _END)
+
+    def fill(self, scores: Floats, count: int) -> None:
+        """Have the best `count` ready."""
+        if self.lacks(count):
+            self._build(scores, max(self._kept, 2 * count))
 
     def _build(self, scores: Floats, kept: int) -> None:
-        rows = best_rows(scores, scores > -np.inf, kept)
-        self._list = list(zip((-scores[rows]).tolist(), rows.tolist(), strict=True))
-        complete = len(scores) <= kept or len(rows) < kept
+        size = len(scores)
+        rows = best_rows(scores, scores > -np.inf, self._ties.order(size), kept)
+        places = self._ties.places(size)
+        self._places = places.data
+        self._list = list(zip((-scores[rows]).tolist(), places[rows].tolist(), rows.tolist(), strict=True))
+        complete = size <= kept or len(rows) < kept
         self._cut = _END if complete else self._list[-1]

@@ -101,7 +101,7 @@ class ReliableShare(PlanMethod):
         by_volume = np.array(self.behind(list(range(len(waiting))), waiting), np.int64)
         predictable = np.array([self._kinds[entry] for entry in waiting], np.bool_)
         length = problem.length[request.group]
-        waited = np.array([moment - microseconds(entry.pod.created_seconds) for entry in waiting], np.int64)
+        waited = np.array([moment - microseconds(entry.since_seconds) for entry in waiting], np.int64)
         patience = np.minimum(np.where(predictable, PATIENCE[1], PATIENCE[0]) * length, microseconds(PATIENCE_SECONDS))
         overdue = waited >= patience
         held = np.zeros(2, np.int64)

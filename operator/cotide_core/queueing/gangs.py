@@ -6,18 +6,22 @@ pods without a gang. A gang stands, by what its members hold::
     nobody --all that it needs assumed in one cycle--> whole --its members succeed--> over
                                                         |  ^
              (a bind is refused, a member fails or goes) v  | (all that lacks starts at once)
-                                                       partial --time-out, while a member waits--> released: all leave
+                                                       partial --time-out, if it never started--> released: all leave
+
+A gang has started once its minimum was bound. What runs of it is not ended for a member that it loses later: the
+member that comes in its place has the gang's own place in the queue, and is waited for.
 
 Counts are worked out from the state when they are asked for, so a new engine that is told of half-bound gangs sees them
-as they are, and a time-out runs anew from then. A member that succeeded counts as holding, also when it is gone.
-Invariants: a gang that holds fewer than its minimum while a member waits is released within its time-out; a gang of
+as they are, and a time-out runs anew from then. Such a gang has started where all that waits of it came after its first
+member ran. A member that succeeded counts as holding, also when it is gone. Invariants: a gang that never started and
+holds fewer than its minimum while a member waits is released within its time-out; a gang of
 which a pod was asked to leave starts nobody before those that were asked have gone or stay.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -122,6 +126,10 @@ class Gangs:
         self._changed: dict[str, None] = {}
         self._partial: dict[str, float] = {}
         """Since when."""
+        self._started: set[str] = set()
+        """Gangs whose minimum was bound, until nobody of them holds a node."""
+        self._since: dict[str, float] = {}
+        """When the first member of each was created."""
         self._leaving: dict[str, dict[str, tuple[str, float]]] = {}
         """Members that were asked to leave: uid and when."""
         self._whole: set[str] = set()
@@ -152,6 +160,7 @@ class Gangs:
         self.members.setdefault(key, {})[pod.key] = None
         self._gang_of[pod.key] = key
         self._rules[key] = pod.gang
+        self._since[key] = min(pod.created_seconds, self._since.get(key, math.inf))
         if pod.phase is PodPhase.SUCCEEDED:
             self._succeeded.setdefault(key, set()).add(pod.uid)
         self._changed[key] = None
@@ -215,10 +224,10 @@ class Gangs:
         self._end_leaving(changed, now)
         for key in changed:
             if not self.members.get(key):
-                for kept in (self.members, self._rules, self._succeeded, self._partial, self._leaving, self.waits):
-                    kept.pop(key, None)
+                self._forget(key)
                 continue
             standing = self.standing(key)
+            self._note_start(standing)
             self._note_wait(standing, now)
             if standing.partial:
                 self._partial.setdefault(key, now)
@@ -229,7 +238,10 @@ class Gangs:
 
     def due(self, now: float) -> list[str]:
         """Return the keys of the gangs whose time is over; again after a while, where one is still partial then."""
-        late = [key for key, since in self._partial.items() if since + self._rules[key].timeout_seconds <= now]
+        over = [key for key in self._unstarted() if self._partial[key] + self._rules[key].timeout_seconds <= now]
+        lost = {key for key in over if self._has_lost(self.standing(key))}
+        self._started |= lost
+        late = [key for key in over if key not in lost]
         for key in late:
             self._partial[key] = now + AGAIN_SECONDS - self._rules[key].timeout_seconds
         return late
@@ -286,9 +298,44 @@ class Gangs:
         """Return when `settle` or `due` has something to do by itself, not before ``now``; infinite for never."""
         if self._changed:
             return now
-        ends = [since + self._rules[key].timeout_seconds for key, since in self._partial.items()]
+        ends = [self._partial[key] + self._rules[key].timeout_seconds for key in self._unstarted()]
         ends += [since + LEAVES_SECONDS for asked in self._leaving.values() for _, since in asked.values()]
         return max(now, min(ends, default=math.inf))
+
+    def places(self, entries: Iterable[QueuedPod]) -> None:
+        """Give members that their gangs lack the gangs' place in the queue; further members have their own."""
+        lacks: dict[str, bool] = {}
+        for entry in entries:
+            gang = entry.pod.gang
+            if gang is None:
+                continue
+            if gang.key not in lacks:
+                lacks[gang.key] = self.standing(gang.key).lacks > 0
+            entry.gang_since_seconds = self._since[gang.key] if lacks[gang.key] else None
+
+    def _forget(self, key: str) -> None:
+        for kept in (
+            self.members, self._rules, self._succeeded, self._partial, self._leaving, self.waits, self._since
+        ):  # fmt: skip
+            kept.pop(key, None)
+        self._started.discard(key)
+
+    def _unstarted(self) -> list[str]:
+        """Return the partial gangs whose time-out for starting runs."""
+        return [key for key in self._partial if key not in self._started]
+
+    def _note_start(self, standing: GangStanding) -> None:
+        bound = standing.holding - standing.assumed
+        if bound + standing.succeeded >= standing.gang.minimum:
+            self._started.add(standing.gang.key)
+        elif standing.holding == 0:
+            self._started.discard(standing.gang.key)
+
+    def _has_lost(self, standing: GangStanding) -> bool:
+        """Return whether all that waits of a gang came after its first member ran: in place of members that it lost."""
+        ran = [one.pod.started_seconds for one in self.holders(standing.gang.key)]
+        first = min((seconds for seconds in ran if seconds is not None), default=math.inf)
+        return bool(standing.waiting) and all(entry.pod.created_seconds > first for entry in standing.waiting)
 
     def _note_wait(self, standing: GangStanding, now: float) -> None:
         key, need = standing.gang.key, standing.need

@@ -57,9 +57,9 @@ class _ByArrival(_Constant):
     __slots__ = ()
 
     def key(self, entry: QueuedPod, now: float) -> Key:
-        """Return the time of creation."""
+        """Return since when it waits."""
         del now
-        return (entry.pod.created_seconds,)
+        return (entry.since_seconds,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +111,15 @@ class PredictedShortestFirst:
     demotes: bool = True
 
     def key(self, entry: QueuedPod, now: float) -> Key:
-        """Return (level, aged or not, predicted seconds or time of creation)."""
-        pod = entry.pod
-        level = pod.job_priority - (1 if self._demoted(entry, now) else 0)
-        if now >= pod.created_seconds + self.overtaking_seconds:
-            return (-level, 0, pod.created_seconds)
+        """Return (level, aged or not, predicted seconds or since when it waits)."""
+        level = entry.pod.job_priority - (1 if self._demoted(entry, now) else 0)
+        if now >= entry.since_seconds + self.overtaking_seconds:
+            return (-level, 0, entry.since_seconds)
         return (-level, 1, entry.seconds_p50)
 
     def next_change(self, entry: QueuedPod, now: float) -> float | None:
         """Return when it ages back or ages to the front, whichever is next."""
-        ages = entry.pod.created_seconds + self.overtaking_seconds
+        ages = entry.since_seconds + self.overtaking_seconds
         if entry.demoted_seconds is None:
             return ages if ages > now else None
         moments = (ages, entry.demoted_seconds + self.age_back_seconds)

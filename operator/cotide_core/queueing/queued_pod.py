@@ -67,3 +67,11 @@ class QueuedPod:
     """What the pods ask for that its gang lacks, where it stands capped since their namespace may not hold them all."""
     quiet_reason: tuple[WaitReason, str, str] | None = None
     """The same of the last one that said that another of its gang says more."""
+    gang_since_seconds: float | None = None
+    """When its gang came, for a member that its gang lacks: it has the gang's place among pods by age."""
+
+    @property
+    def since_seconds(self) -> float:
+        """Since when it waits, as orders by age have it: since its creation, or since its gang came."""
+        since = self.gang_since_seconds
+        return self.pod.created_seconds if since is None else since

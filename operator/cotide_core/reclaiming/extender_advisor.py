@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import SchedulerConfig
-from cotide_core.events import BindRefused, Event, Pod, PodAssumed, PodDeleted, PodUpserted, Toleration
+from cotide_core.events import BindRefused, Event, Pod, PodAssumed, PodDeleted, PodPhase, PodUpserted, Toleration
 from cotide_core.forecasts import QosForecaster
 from cotide_core.instructions import NO_FORECAST, Forecast, NodeVerdict, WaitReason
 from cotide_core.kernels.array_types import Floats
@@ -84,6 +84,12 @@ class NodeAnswer:
     forecast: Forecast = NO_FORECAST
 
 
+def waits_for_a_node(pod: Pod) -> bool:
+    """Return whether kube-scheduler may place a pod: one that is bound, gated, ending or finished takes no room."""
+    waits = pod.node is None and pod.phase is PodPhase.PENDING
+    return waits and not pod.gates and not pod.terminating
+
+
 class ExtenderAdvisor:
     """Answers questions about nodes.
 
@@ -109,7 +115,7 @@ class ExtenderAdvisor:
         self._config = config
         self._qos = forecaster
         self._timeout = timeout_seconds
-        self._placer = Placer(replace(policy, plan=None, monitor=False))
+        self._placer = Placer(replace(policy, plan=None, monitor=False), seed=config.seed)
         self._shapes = ShapeTable(by_class=True, by_job=policy.tells_jobs_apart, by_peers=False)
         self._capacity = capacity_of(config, state, self._placer, {})
         self._caps = CappedPods(state.namespaces)
@@ -143,9 +149,9 @@ class ExtenderAdvisor:
         self._placer.forget_answers()
 
     def assume(self, pod: Pod, node: str, now: float) -> PodAssumed | None:
-        """Count a waiting pod on a node; None where it is bound already, or the node is not known."""
+        """Count a pod on a node; None where it does not wait for one (see `waits_for_a_node`), or is not known here."""
         record = self.state.record(pod.key)
-        if record is None or record.pod.uid != pod.uid or record.pod.node is not None:
+        if record is None or record.pod.uid != pod.uid or not waits_for_a_node(record.pod):
             return None
         if node not in self.state.columns.row_of:
             return None
@@ -245,6 +251,7 @@ class ExtenderAdvisor:
     def _prepare(self, pod: Pod, now: float) -> tuple[Snapshot, QueuedPod]:
         """Return the state as it is now, and the pod without what kube-scheduler has looked at."""
         self._placer.renew()
+        self.state.make_columns(pod.requests)
         if self.state.columns.resource_generation != self._resources_seen:
             self._resources_seen = self.state.columns.resource_generation
             self._shapes.drop_stale(self.state)

@@ -27,6 +27,8 @@ class Cells:
     type_bytes: list[memoryview]
     batch_millicores: memoryview
     growth_millicores: memoryview
+    unrequested: list[memoryview]
+    """Cpu, then memory."""
     held: list[list[memoryview]]
     """By class rank, then cpu and memory."""
     service_counts: memoryview
@@ -44,6 +46,7 @@ class Cells:
             type_bytes=_rows(columns.type_bytes),
             batch_millicores=cells_of(columns.batch_millicores),
             growth_millicores=cells_of(columns.growth_millicores),
+            unrequested=_rows(columns.unrequested),
             held=[_rows(held) for held in columns.held],
             service_counts=cells_of(columns.service_counts),
             service_rates=real_cells_of(columns.service_rates),

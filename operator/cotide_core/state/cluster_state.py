@@ -38,6 +38,8 @@ from cotide_core.events import (
     PodRefused,
     PodUpserted,
     RatesForecasted,
+    SelectorDeleted,
+    SelectorUpserted,
     ServiceSampled,
     Workload,
     WorkloadDeleted,
@@ -47,7 +49,7 @@ from cotide_core.limits import EXACT
 from cotide_core.state.contention import Contention
 from cotide_core.state.host_load import HostLoad
 from cotide_core.state.namespace_use import Demand, NamespaceUse, has_limits, namespace_of
-from cotide_core.state.node_columns import NodeColumns, ServicePod
+from cotide_core.state.node_columns import ALWAYS, RESOURCES_KEPT, NodeColumns, ServicePod
 from cotide_core.state.node_images import NodeImages
 from cotide_core.state.node_refusals import Amounts, Asked, NodeRefusals, asked_by
 from cotide_core.state.pod_matches import PodMatches
@@ -122,6 +124,8 @@ class ClusterState:
         self._workloads: dict[str, Workload] = {}
         self._of_workload: dict[str, dict[str, PodRecord]] = {}
         self._demands: Remembered[tuple[tuple[str, int], ...], Demand] = Remembered(DEMANDS_KEPT)
+        self._askers: dict[str, dict[str, PodRecord]] = {}
+        """By resource the pods that ask for it, by key; but for resources that always have a column."""
 
     def pod(self, key: str) -> Pod | None:
         """Return a pod as last reported, by ``namespace/name``."""
@@ -196,7 +200,7 @@ class ClusterState:
             known = [(name, amount) for name, amount in [*wanted, (PODS, 1)] if name in columns]
             missing, before = "", len(known)
             if len(known) <= len(wanted):
-                # What nobody offers is not given a column: any pod may name it.
+                # What no node offers has no column: any pod may name it.
                 index, missing = next((i, name) for i, (name, _) in enumerate(wanted) if name not in columns)
                 before = index
             millicores = sum(amount for resource, amount in wanted if resource in (CPU, RECLAIMED_CPU))
@@ -349,6 +353,7 @@ class ClusterState:
             del self._pods[pod.key]
         if record is None:
             record = self._pods[pod.key] = PodRecord(pod, pod.node)
+            self._ask(record)
             if pod.workload is not None:
                 self._of_workload.setdefault(pod.workload, {})[pod.key] = record
             if pod.node is not None and pod.phase not in _TERMINAL:
@@ -374,7 +379,11 @@ class ClusterState:
             self._leave_workload(record)
             if pod.workload is not None:
                 self._of_workload.setdefault(pod.workload, {})[pod.key] = record
+        if before.requests != pod.requests:
+            self._ask_no_more(record)
         record.pod = pod
+        if before.requests != pod.requests:
+            self._ask(record)
         record.node = node
         if node is not None and not ended:
             self._hold(record)
@@ -386,6 +395,7 @@ class ClusterState:
         if not same or not volumes or _terms(before) != _terms(pod):
             self.matches.hold(before, row, -1)
             self.matches.hold(pod, row, 1)
+            self.columns.touch(row, relief=False)
 
     def _delete_pod(self, key: str, uid: str) -> None:
         record = self._pods.get(key)
@@ -407,28 +417,49 @@ class ClusterState:
             return
         if before is not None:
             self.refusals.relieve(node.name, set(before.pressures) - set(node.pressures))
-        resources = self.columns.resources
-        fresh = {name for name, _ in node.allocatable if name not in resources}
         row = self.columns.upsert(node)
         self.images.change(row, () if before is None else before.images, node.images)
         self.matches.hang(() if before is None else before.attached, node.attached, row)
-        if fresh:
-            self._demands.clear()
-            self._count_fresh(fresh)
+        resources = self.columns.resources
+        for name, _ in node.allocatable:
+            if name not in resources and (len(resources) < RESOURCES_KEPT or name in self._askers):
+                self._make_column(name)
         self.relieved.add(row)
         for record in self._orphans.pop(node.name, {}).values():
             self._hold(record)
 
-    def _count_fresh(self, fresh: set[str]) -> None:
-        """Take what pods hold of resources that were not offered before off what is free of them."""
+    def make_columns(self, requests: tuple[tuple[str, int], ...]) -> None:
+        """Give a column to each resource of a pod that is in no event yet, where a node offers it."""
+        for name, amount in requests:
+            if amount > 0 and name not in self.columns.resources and self.columns.is_offered(name):
+                self._make_column(name)
+
+    def _ask(self, record: PodRecord) -> None:
+        """Note which resources a pod asks for, and give those a column that nodes offer."""
+        for name, amount in record.pod.requests:
+            if amount > 0 and name not in ALWAYS:
+                self._askers.setdefault(name, {})[record.pod.key] = record
+        self.make_columns(record.pod.requests)
+
+    def _ask_no_more(self, record: PodRecord) -> None:
+        for name, amount in record.pod.requests:
+            if amount > 0 and name not in ALWAYS:
+                askers = self._askers[name]
+                askers.pop(record.pod.key, None)
+                if not askers:
+                    del self._askers[name]
+
+    def _make_column(self, name: str) -> None:
+        """Give a resource a column, less what placed pods hold of it already."""
         columns = self.columns
-        for row, records in self._on_row.items():
-            for record in records.values():
-                held = [(name, amount) for name, amount in record.pod.requests if name in fresh and amount > 0]
-                for name, amount in held:
-                    columns.free[columns.resources[name], row] -= amount
-                if held:
-                    columns.touch(row, relief=False)
+        if not columns.make_column(name, self._askers.__contains__):
+            return
+        self._demands.clear()
+        free = columns.free[columns.resources[name]]
+        for record in self._askers.get(name, {}).values():
+            if record.row >= 0:
+                free[record.row] -= dict(record.pod.requests)[name]
+                columns.touch(record.row, relief=False)
 
     def _delete_node(self, name: str) -> None:
         row = self.columns.row_of.get(name)
@@ -514,6 +545,10 @@ class ClusterState:
             self.contention.apply(event)
         elif isinstance(event, NodeBackoffRestored):
             self._restore(event)
+        elif isinstance(event, SelectorUpserted):
+            self.matches.defaults.put(event.selector)
+        elif isinstance(event, SelectorDeleted):
+            self.matches.defaults.remove(event.owner, event.key)
         elif isinstance(event, NamespaceUpserted):
             self.matches.change_namespace(event.namespace.name, event.namespace.labels)
             self._weigh(event.namespace.name, event.namespace.weight)
@@ -544,6 +579,7 @@ class ClusterState:
 
     def _drop(self, record: PodRecord) -> None:
         self._release(record)
+        self._ask_no_more(record)
         self._assumed.pop(record.pod.key, None)
         self._leave_workload(record)
 
@@ -602,6 +638,10 @@ class ClusterState:
         cpu, memory = cells.held[pod.workload_class.rank]
         if pod.growth_millicores:
             cells.growth_millicores[row] += sign * pod.growth_millicores
+        if pod.unrequested_millicores or pod.unrequested_memory_bytes:
+            scored_cpu, scored_memory = cells.unrequested
+            scored_cpu[row] += sign * pod.unrequested_millicores
+            scored_memory[row] += sign * pod.unrequested_memory_bytes
         cpu[row] += sign * demand.millicores
         memory[row] += sign * demand.memory_bytes
         for port in pod.host_ports:
@@ -652,6 +692,8 @@ def _footprint(pod: Pod) -> tuple[object, ...]:
     return (
         pod.requests,
         pod.growth_millicores,
+        pod.unrequested_millicores,
+        pod.unrequested_memory_bytes,
         pod.workload_class,
         pod.type,
         pod.input_bytes,

@@ -1,15 +1,17 @@
 """The columns of the cluster: one row per node, numpy arrays over rows.
 
 Written only by `state.ClusterState`; everybody else reads them through a `snapshot.Snapshot`. Rows of deleted nodes
-go to a free list and are taken again, lowest first, so that the same events always give the same rows. Resources are
-columns once a node offers them, job types once a pod of theirs waits or runs; what nobody offers or has any more gives
-its column to the next. All amounts are int64 in the units of `units`.
+go to a free list and are taken again, lowest first, so that the same events always give the same rows. A resource has
+a column while a node offers it and a pod asks for it, and the first `RESOURCES_KEPT` have one without a pod: a node's
+names alone take no more room. A job type has one once a pod of it waits or runs. What is offered or asked for no more
+gives its column to the next. All amounts are int64 in the units of `units`.
 Invariant: ``free[c, row] = allocatable[c, row] - sum of what the pods counted on the row ask of c``.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,11 +25,16 @@ from cotide_core.units import CPU, MEMORY, PODS, RECLAIMED_CPU, RECLAIMED_MEMORY
 
 FIRST_CAPACITY: Final = 64
 """Rows that a new table has room for (chosen; it doubles when full)."""
+FIRST_COLUMNS: Final = 8
+"""Columns of resources that a new table has room for (chosen; it doubles when full)."""
 ALWAYS: Final = (CPU, MEMORY, PODS, RECLAIMED_CPU, RECLAIMED_MEMORY)
 """Resources that have a column for ever, so that scoring finds cpu at 0, memory at 1 and pods at 2, and what pods hold
 of reclaimed capacity is known before it is published."""
 RESOURCES_KEPT: Final = 32
-"""Columns up to which a resource that no node offers any more keeps its own: it mostly comes back (chosen)."""
+"""Columns up to which a resource that no node offers, or no pod asks for, keeps its own: it mostly comes back
+(chosen)."""
+RESOURCES_MOST: Final = 128
+"""Columns of resources; a further resource has none, and its pods wait (chosen: 17 MB at 8,192 rows)."""
 TYPES_MOST: Final = 256
 """Job types that have a column of their own at once; further ones share that of pods without a type, which forecasts
 take for the worst that they know (chosen: 33 MB at 5,000 nodes)."""
@@ -72,6 +79,7 @@ class NodeColumns:
     batch_millicores : (capacity,) cpu that batch and gratis pods ask for, plain and reclaimed.
     growth_millicores : (capacity,) cpu that pods of phases will ask for beyond what they do, in the mean of the phases
         that they have left; below 0 for less.
+    unrequested : (2, capacity) cpu and memory that scores count for containers without a request, beyond what is asked.
     held : (3, 2, capacity) cpu and memory, plain and reclaimed, that pods of each class rank hold (0 gratis, 1 batch,
         2 online).
     online_counts : (capacity,) online pods, those that ask for nothing included.
@@ -102,8 +110,10 @@ class NodeColumns:
         self.ports: list[dict[HostPort, int]] = []
         self.resources: dict[str, int] = {}
         self.resource_generation = 0
-        self._offers: dict[str, int] = {}
-        """By how many nodes each resource is offered."""
+        self._offers: dict[str, dict[int, int]] = {}
+        """What each row offers of a resource, but for those of `ALWAYS`."""
+        self._tables: tuple[Integers, Integers] = (_table(self.capacity), _table(self.capacity))
+        """What ``allocatable`` and ``free`` show the first columns of: the others are room for new ones."""
         self.types: dict[str, int] = {}
         self.type_names: list[str] = []
         self.types_refused = False
@@ -115,6 +125,7 @@ class NodeColumns:
         self.alive: Booleans = np.zeros(self.capacity, np.bool_)
         self.batch_millicores: Integers = np.zeros(self.capacity, np.int64)
         self.growth_millicores: Integers = np.zeros(self.capacity, np.int64)
+        self.unrequested: Integers = np.zeros((2, self.capacity), np.int64)
         self.held: Integers = np.zeros((3, 2, self.capacity), np.int64)
         self.online_counts: Integers = np.zeros(self.capacity, np.int64)
         self.service_counts: Integers = np.zeros(self.capacity, np.int64)
@@ -141,7 +152,7 @@ class NodeColumns:
         self._spare: list[int] = []
         self._cells: Cells | None = None
         for resource in ALWAYS:
-            self.resource_column(resource)
+            self._append_column(resource)
 
     def __len__(self) -> int:
         return len(self.row_of)
@@ -152,29 +163,56 @@ class NodeColumns:
             self._cells = Cells.of(self)
         return self._cells
 
-    def resource_column(self, resource: str) -> int:
-        """Return the column of a resource, made when it is new (amount 0 on every node)."""
-        column = self.resources.get(resource)
-        if column is None:
+    def is_offered(self, resource: str) -> bool:
+        """Return whether a node offers a resource."""
+        return resource in ALWAYS or resource in self._offers
+
+    def make_column(self, resource: str, is_asked: Callable[[str], bool]) -> bool:
+        """Give a resource that has none a column with what nodes offer; whether there was room for it.
+
+        Parameters
+        ----------
+        is_asked : whether a pod asks for a resource; one that is offered and asked for keeps its column.
+        """
+        spare = self._spare_column(is_asked) if len(self.resources) >= RESOURCES_KEPT else None
+        if spare is None and len(self.resources) >= RESOURCES_MOST:
+            return False
+        if spare is None:
+            column = self._append_column(resource)
+        else:
             self.layout += 1
             self.resource_generation += 1
-            spare = self._unoffered() if len(self.resources) >= RESOURCES_KEPT else None
-            if spare is None:
-                column = len(self.resources)
-                self.allocatable = _with_one_more(self.allocatable)
-                self.free = _with_one_more(self.free)
-                self._cells = None
-            else:
-                column = self.resources.pop(spare)
-                self.allocatable[column] = 0
-                self.free[column] = 0
-                for row in self.row_of.values():
-                    self.touch(row, relief=False)
+            column = self.resources.pop(spare)
             self.resources[resource] = column
+            self.allocatable[column] = 0
+            self.free[column] = 0
+            for row in self._offers.get(spare, ()):
+                self.touch(row, relief=False)
+        for row, amount in self._offers.get(resource, {}).items():
+            self.allocatable[column, row] = self.free[column, row] = amount
+            self.touch(row, relief=True)
+        return True
+
+    def _append_column(self, resource: str) -> int:
+        self.layout += 1
+        self.resource_generation += 1
+        column = len(self.resources)
+        if column == len(self._tables[0]):
+            self._tables = _doubled(self._tables[0]), _doubled(self._tables[1])
+        self.resources[resource] = column
+        self._show_columns()
         return column
 
-    def _unoffered(self) -> str | None:
-        return next((name for name in self.resources if name not in ALWAYS and not self._offers.get(name)), None)
+    def _show_columns(self) -> None:
+        count = len(self.resources)
+        self.allocatable, self.free = self._tables[0][:count], self._tables[1][:count]
+        self._cells = None
+
+    def _spare_column(self, is_asked: Callable[[str], bool]) -> str | None:
+        return next(
+            (name for name in self.resources if name not in ALWAYS and not (name in self._offers and is_asked(name))),
+            None,
+        )
 
     def free_of(self, resource: str, row: int) -> int:
         """Return what of a resource is free on a row; 0 where no node offers it."""
@@ -297,10 +335,12 @@ class NodeColumns:
             self.layout += 1
             self.alive[row] = True
         self.nodes[row] = node
-        self._offer(before, node)
-        columns = [self.resource_column(resource) for resource, _ in node.allocatable]
+        self._offer(row, before, node)
         fresh = np.zeros(len(self.free), np.int64)
-        fresh[columns] = [amount for _, amount in node.allocatable]
+        for resource, amount in node.allocatable:
+            column = self.resources.get(resource)
+            if column is not None:
+                fresh[column] = amount
         self.free[:, row] += fresh - self.allocatable[:, row]
         self.allocatable[:, row] = fresh
         if before is None or _spec(before) != _spec(node):
@@ -318,7 +358,7 @@ class NodeColumns:
         """Take a node's row out; the caller has taken its pods off before. Returns the freed row."""
         row = self.row_of.pop(name)
         self.layout += 1
-        self._offer(self.nodes[row], None)
+        self._offer(row, self.nodes[row], None)
         self.nodes[row] = None
         self.alive[row] = False
         self.allocatable[:, row] = 0
@@ -344,15 +384,19 @@ class NodeColumns:
             del self.journal[:dropped]
             self.journal_start += dropped
 
-    def _offer(self, before: Node | None, now: Node | None) -> None:
-        """Count which resources are offered."""
-        if before is not None and now is not None and before.allocatable == now.allocatable:
+    def _offer(self, row: int, before: Node | None, now: Node | None) -> None:
+        """Note what a row offers."""
+        was = () if before is None else before.allocatable
+        offers = () if now is None else now.allocatable
+        if was == offers:
             return
-        for node, change in ((now, 1), (before, -1)):
-            for resource, _ in () if node is None else node.allocatable:
-                self._offers[resource] = count = self._offers.get(resource, 0) + change
-                if not count:
-                    del self._offers[resource]
+        for resource, _ in was:
+            rows = self._offers.get(resource)
+            if rows is not None and rows.pop(row, None) is not None and not rows:
+                del self._offers[resource]
+        for resource, amount in offers:
+            if resource not in ALWAYS:
+                self._offers.setdefault(resource, {})[row] = amount
 
     def _take_row(self) -> int:
         if self._spare:
@@ -370,12 +414,12 @@ class NodeColumns:
         self.capacity *= 2
         self._cells = None
         for name in (
-            "allocatable", "free", "type_counts", "type_bytes", "promised_limits", "promised_numbers", "rates_ahead",
+            "type_counts", "type_bytes", "promised_limits", "promised_numbers", "rates_ahead", "unrequested",
         ):  # fmt: skip
             old: NDArray[Any] = getattr(self, name)
-            wider = np.zeros((old.shape[0], self.capacity), old.dtype)
-            wider[:, : old.shape[1]] = old
-            setattr(self, name, wider)
+            setattr(self, name, _wider(old, self.capacity))
+        self._tables = _wider(self._tables[0], self.capacity), _wider(self._tables[1], self.capacity)
+        self._show_columns()
         held = np.zeros((3, 2, self.capacity), np.int64)
         held[:, :, : self.held.shape[2]] = self.held
         self.held = held
@@ -390,6 +434,20 @@ class NodeColumns:
             longer = np.zeros(self.capacity, column.dtype)
             longer[: len(column)] = column
             setattr(self, name, longer)
+
+
+def _table(capacity: int) -> Integers:
+    return np.zeros((FIRST_COLUMNS, capacity), np.int64)
+
+
+def _doubled(table: Integers) -> Integers:
+    return np.concatenate([table, np.zeros_like(table)])
+
+
+def _wider(table: NDArray[Any], capacity: int) -> NDArray[Any]:
+    wider = np.zeros((table.shape[0], capacity), table.dtype)
+    wider[:, : table.shape[1]] = table
+    return wider
 
 
 def _with_one_more(table: Integers) -> Integers:

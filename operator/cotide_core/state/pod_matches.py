@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final
 
 from cotide_core.events import Pod, PodRules, PodTerm, Requirement, Selector
 from cotide_core.state.attached_volumes import AttachedVolumes, Attachments
+from cotide_core.state.selection.default_spreads import DefaultSpreads
+from cotide_core.state.selection.pair_index import Held, HeldPods, Labels, PairIndex
 
 COUNTERS_KEPT: Final = 1024
 """Selectors that are counted before those that no waiting pod has are dropped (chosen)."""
@@ -28,9 +30,6 @@ MEMO_MOST: Final = 16_384
 """Sets of labels whose answers are remembered (chosen: some MB)."""
 VISITS_AT_ONCE: Final = 60_000
 """Placed pods that new selectors may look at in one cycle (chosen: some 30 ms); the pods of further ones wait."""
-Labels = tuple[tuple[str, str], ...]
-Held = tuple[Pod, int]
-"""A placed pod and its row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +86,18 @@ class Peers:
     spreads_itself: tuple[bool, ...]
     sole_claims: tuple[str, ...]
     attachments: Attachments
+    refuses: bool = field(init=False)
+    """Whether other pods, or domains, may refuse them a node."""
+    only_evens: bool = field(init=False)
+    """Whether preferred spread constraints are all that there is."""
+
+    def __post_init__(self) -> None:
+        rules = self.rules
+        required = any(one.required for one in rules.spreads)
+        near = bool(self.keepers or rules.affinity or rules.anti_affinity)
+        self.refuses = near or required or bool(self.sole_claims or self.attachments)
+        wishes = bool(self.wishers or rules.pod_preferences or rules.node_preferences)
+        self.only_evens = bool(rules.spreads) and not (self.refuses or wishes)
 
     @property
     def counters(self) -> tuple[Counter, ...]:
@@ -108,6 +119,7 @@ class PodMatches:
     generation : rises when `peers_of` may answer differently about a pod that it was asked about.
     clock : rises with every number that changes.
     attached : volumes by row.
+    defaults : spread constraints of pods that state none.
     """
 
     def __init__(self, held: Callable[[], Iterable[Held]]) -> None:
@@ -116,23 +128,26 @@ class PodMatches:
         self.generation = 0
         self.clock = 0
         self.attached = AttachedVolumes()
+        self.defaults = DefaultSpreads()
         self._visits = 0
         self._numbers = 0
         self._namespaces: dict[str, Labels] = {}
-        self._held: dict[str, dict[str, Held]] | None = None
+        self._held: dict[str, HeldPods] | None = None
         """Placed pods by namespace; None until they are needed."""
         self._counters: dict[tuple[tuple[Scope, ...], bool], Counter] = {}
         self._keepers: dict[tuple[Scope, str, int], Keeper] = {}
-        self._near: dict[str, list[Counter]] = {}
+        self._near: dict[str, PairIndex[Counter]] = {}
         """Counters by the namespace that they name; those that select namespaces by label under an empty name."""
         self._keeping: dict[str, list[Keeper]] = {}
         self._claims: dict[str, tuple[int, int]] = {}
         """Of each claim for one pod alone: pods that hold it, and the clock of the last change."""
-        self._counters_memo: dict[tuple[str, Labels, bool], tuple[Counter, ...]] = {}
+        self._counters_memo: dict[str, dict[Labels, tuple[Counter, ...]]] = {}
         self._keepers_memo: dict[tuple[str, Labels], tuple[Keeper, ...]] = {}
         self._rules: dict[int, tuple[PodRules, int]] = {}
         self._rule_numbers: dict[PodRules, int] = {}
         self._peers: dict[object, Peers] = {}
+        self._peers_memo: dict[object, Peers] = {}
+        """The same by what a pod says, which takes less to look up."""
 
     def __len__(self) -> int:
         return len(self._counters) + len(self._keepers)
@@ -145,13 +160,11 @@ class PodMatches:
         """Count a pod on a row (1), or take it off (-1) as it was when it was counted."""
         namespace = pod.key.partition("/")[0]
         if self._held is not None:
-            if sign > 0:
-                self._held.setdefault(namespace, {})[pod.key] = (pod, row)
-            else:
-                self._held.get(namespace, {}).pop(pod.key, None)
+            self._keep(self._held, pod, row, sign)
         if self._counters:
-            for counter in self._counters_of(pod, namespace):
-                self._add(counter, row, sign)
+            for counter in self._counters_of(pod.labels, namespace):
+                if not (counter.living and pod.terminating):
+                    self._add(counter, row, sign)
         if pod.rules is not None:
             self.active = True
             for term in pod.rules.anti_affinity:
@@ -183,11 +196,14 @@ class PodMatches:
         self._namespaces[name] = labels
         if not labels:
             del self._namespaces[name]
-        for counter in self._near.get("", ()):
+        for counter in self._counters.values():
+            if _names(*counter.scopes) != ("",):
+                continue
             counter.counted = False
             counter.rows.clear()
             self.clock += 1
             counter.version = self.clock
+        self._peers_memo.clear()
         self._counters_memo.clear()
         self._keepers_memo.clear()
         if self._keeping.get(""):
@@ -196,14 +212,23 @@ class PodMatches:
     def peers_of(self, pod: Pod) -> Peers | None:
         """Return what a waiting pod has to do with others; None where that is nothing."""
         by_volumes = bool(pod.sole_claims or pod.attachments)
-        if pod.rules is None and not by_volumes and not self._keepers:
-            return None
         namespace = pod.key.partition("/")[0]
+        own = self.defaults.rules_of(pod, namespace)
         keepers = self._keepers_of(pod, namespace) if self._keepers else ()
-        if pod.rules is None and not keepers and not by_volumes:
+        if own is None and not keepers and not by_volumes:
             return None
         self.active = True
-        rules = pod.rules or _NO_RULES
+        rules = own or _NO_RULES
+        numbers = tuple([keeper.number for keeper in keepers])
+        key = (namespace, pod.labels, self._number(rules), numbers, pod.sole_claims, pod.attachments)
+        found = self._peers_memo.get(key)
+        if found is None:
+            if len(self._peers_memo) >= MEMO_MOST:
+                self._peers_memo.clear()
+            found = self._peers_memo[key] = self._make_peers(pod, namespace, rules, keepers)
+        return found
+
+    def _make_peers(self, pod: Pod, namespace: str, rules: PodRules, keepers: tuple[Keeper, ...]) -> Peers:
         labels = dict(pod.labels)
         affinity = tuple(_scope(term, labels, namespace) for term in rules.affinity)
         anti = tuple(_scope(term, labels, namespace) for term in rules.anti_affinity)
@@ -267,10 +292,13 @@ class PodMatches:
         wanted = {counter for peers in used for counter in peers.counters}
         kept = {keeper for peers in used for keeper in (*peers.keepers, *peers.wishers)}
         self._counters = {key: one for key, one in self._counters.items() if one in wanted}
-        self._near = _by_namespace((one, _names(*one.scopes)) for one in self._counters.values())
+        self._near = {}
+        for counter in self._counters.values():
+            self._note(counter)
         self._keepers = {key: one for key, one in self._keepers.items() if one.rows or one in kept}
         self._keeping = _by_namespace((one, _names(one.scope)) for one in self._keepers.values())
         self._claims = {claim: one for claim, one in self._claims.items() if one[0] > 0}
+        self._peers_memo.clear()
         self._counters_memo.clear()
         self._keepers_memo.clear()
         self._rules.clear()
@@ -291,36 +319,68 @@ class PodMatches:
         found = self._counters.get(key)
         if found is None:
             found = self._counters[key] = Counter(scopes, living)
-            for name in _names(*scopes):
-                self._near.setdefault(name, []).append(found)
-            self._counters_memo.clear()
+            self._note(found)
         return found
+
+    def _note(self, counter: Counter) -> None:
+        """List a counter under the namespaces that it names."""
+        for name in _names(*counter.scopes):
+            near = self._near.get(name)
+            if near is None:
+                near = self._near[name] = PairIndex()
+            near.add(counter, counter.scopes[0].selector)
+        self._forget_answers(counter)
+
+    def _forget_answers(self, counter: Counter) -> None:
+        for name in _names(*counter.scopes):
+            if not name:
+                self._counters_memo.clear()
+            self._counters_memo.pop(name, None)
 
     def _count(self, counter: Counter) -> None:
         if self._held is None:
             self._held = {}
             for pod, row in self._all():
-                self._held.setdefault(pod.key.partition("/")[0], {})[pod.key] = (pod, row)
+                self._keep(self._held, pod, row, 1)
                 self._visits += 1
         scope = counter.scopes[0]
         names = list(self._held) if scope.namespace_selector is not None else scope.namespaces
         rows: dict[int, int] = {}
         for name in names:
-            for pod, row in self._held.get(name, {}).values():
-                self._visits += 1
-                if self._matches(counter, pod, name):
-                    rows[row] = rows.get(row, 0) + 1
+            held = self._held.get(name)
+            if held is not None:
+                self._count_in(counter, name, held, rows)
         counter.rows = rows
         counter.counted = True
         self.clock += 1
         counter.version = self.clock
-        self._counters_memo.clear()
+        self._forget_answers(counter)
 
-    def _matches(self, counter: Counter, pod: Pod, namespace: str) -> bool:
-        if counter.living and pod.terminating:
-            return False
-        labels = dict(pod.labels)
-        return all(self._in_scope(scope, namespace, labels) for scope in counter.scopes)
+    @staticmethod
+    def _keep(table: dict[str, HeldPods], pod: Pod, row: int, sign: int) -> None:
+        namespace = pod.key.partition("/")[0]
+        held = table.get(namespace)
+        if held is None:
+            held = table[namespace] = HeldPods()
+        if sign > 0:
+            held.hold(pod, row)
+        else:
+            held.drop(pod)
+
+    def _count_in(self, counter: Counter, namespace: str, held: HeldPods, rows: dict[int, int]) -> None:
+        """Add the matching pods of one namespace by row."""
+        for labels in held.near(counter.scopes[0].selector):
+            self._visits += 1
+            if not self._matches(counter, labels, namespace):
+                continue
+            for pod, row in held.having(labels):
+                self._visits += 1
+                if not (counter.living and pod.terminating):
+                    rows[row] = rows.get(row, 0) + 1
+
+    def _matches(self, counter: Counter, labels: Labels, namespace: str) -> bool:
+        read = dict(labels)
+        return all(self._in_scope(scope, namespace, read) for scope in counter.scopes)
 
     def _in_scope(self, scope: Scope, namespace: str, labels: Mapping[str, str]) -> bool:
         if namespace not in scope.namespaces:
@@ -329,15 +389,17 @@ class PodMatches:
                 return False
         return selects(scope.selector, labels)
 
-    def _counters_of(self, pod: Pod, namespace: str) -> tuple[Counter, ...]:
-        key = (namespace, pod.labels, pod.terminating)
-        found = self._counters_memo.get(key)
+    def _counters_of(self, labels: Labels, namespace: str) -> tuple[Counter, ...]:
+        known = self._counters_memo.get(namespace)
+        if known is None:
+            known = self._counters_memo[namespace] = {}
+        found = known.get(labels)
         if found is None:
-            if len(self._counters_memo) >= MEMO_MOST:
-                self._counters_memo.clear()
-            near = {*self._near.get(namespace, ()), *self._near.get("", ())}
-            found = tuple(one for one in near if one.counted and self._matches(one, pod, namespace))
-            self._counters_memo[key] = found
+            if len(known) >= MEMO_MOST:
+                known.clear()
+            near = [one for name in (namespace, "") if name in self._near for one in self._near[name].near(labels)]
+            matching = [one for one in dict.fromkeys(near) if one.counted and self._matches(one, labels, namespace)]
+            found = known[labels] = tuple(matching)
         return found
 
     def _keeper(self, term: PodTerm, weight: int, pod: Pod, namespace: str) -> Keeper:
@@ -378,7 +440,6 @@ class PodMatches:
 
 
 _NO_RULES: Final = PodRules()
-_Counted = TypeVar("_Counted", Counter, Keeper)
 
 
 def selects(selector: Selector | None, labels: Mapping[str, str]) -> bool:
@@ -435,8 +496,8 @@ def _names(*scopes: Scope) -> tuple[str, ...]:
     return ("",) if by_label else scopes[0].namespaces
 
 
-def _by_namespace(found: Iterable[tuple[_Counted, tuple[str, ...]]]) -> dict[str, list[_Counted]]:
-    table: dict[str, list[_Counted]] = {}
+def _by_namespace(found: Iterable[tuple[Keeper, tuple[str, ...]]]) -> dict[str, list[Keeper]]:
+    table: dict[str, list[Keeper]] = {}
     for one, names in found:
         for name in names:
             table.setdefault(name, []).append(one)

@@ -18,7 +18,7 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.events import HostPort, NodeTerm, OpenClaim, Pod, Toleration
 from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.namespace_use import namespace_of
-from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
+from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
 from cotide_core.state.pod_matches import Peers
 from cotide_core.units import RECLAIMED_CPU, RECLAIMED_MEMORY
 
@@ -51,8 +51,10 @@ class FitShape:
     amounts: NDArray[np.int64]
     """(R, 1)"""
     scored_columns: Columns
-    """The columns that a free share is worked out from: those asked for but ``pods``, else cpu and memory."""
+    """The columns that a free share is worked out from: cpu, memory and what else is asked for but ``pods``; of pods
+    that ask for reclaimed capacity only what they ask for."""
     scored_amounts: NDArray[np.int64]
+    """With what scores count for containers without a request."""
     demanded: tuple[tuple[int, int], ...]
     """(column, amount) of the R resources, for one row at a time."""
     scored: tuple[tuple[int, int], ...]
@@ -78,7 +80,12 @@ class FitShape:
     """Whether of a node that matches nothing but free amounts decides, other pods left aside."""
 
     def __post_init__(self) -> None:
-        self.counts = not (self.online or self.host_ports or self.physical is not None)
+        self.counts = not (self.service or self.exclusive or self.host_ports or self.physical is not None)
+
+    @property
+    def depends(self) -> bool:
+        """Whether other pods may refuse its pods a node."""
+        return self.peers is not None and self.peers.refuses
 
 
 @dataclass(eq=False, slots=True)
@@ -147,7 +154,8 @@ class ShapeTable:
         constraints = (pod.node_selector, pod.node_terms, pod.tolerations, pod.volume_terms, pod.open_claims)
         peers = state.matches.peers_of(pod) if self._by_peers else None
         images = state.images.wished(pod.images) if self._by_peers and pod.images else ()
-        fit_key = (pod.requests, constraints, pod.host_ports, service, exclusive, online, peers, images)
+        unrequested = (pod.unrequested_millicores, pod.unrequested_memory_bytes)
+        fit_key = (pod.requests, constraints, pod.host_ports, service, exclusive, online, peers, images, unrequested)
         gratis = self._by_class and pod.workload_class is WorkloadClass.GRATIS
         names_job = self._by_job and not online
         key: object = (fit_key, pod.type, pod.input_bytes) if names_job else fit_key
@@ -220,7 +228,12 @@ def _fit_shape(
 ) -> FitShape:
     demand = state.demand(pod.requests)
     reclaims = any(amount and name in (RECLAIMED_CPU, RECLAIMED_MEMORY) for name, amount in pod.requests)
-    scored = demand.amounts[:-1] or ((CPU_COLUMN, 0), (MEMORY_COLUMN, 0))
+    scored = tuple((column, amount) for column, amount in demand.amounts if column != PODS_COLUMN)
+    if not (reclaims and scored):
+        counted = {CPU_COLUMN: pod.unrequested_millicores, MEMORY_COLUMN: pod.unrequested_memory_bytes}
+        for column, amount in scored:
+            counted[column] = counted.get(column, 0) + amount
+        scored = tuple(sorted(counted.items()))
     return FitShape(
         constraints=constraints,
         resources=demand.resources,

@@ -37,6 +37,7 @@ class Snapshot:
     type_bytes: Integers
     batch_millicores: Integers
     growth_millicores: Integers
+    unrequested: Integers
     service_counts: Integers
     exclusive_counts: Integers
     service_rates: Floats
@@ -73,6 +74,7 @@ class Snapshot:
             type_bytes=_frozen(columns.type_bytes[:, :size]),
             batch_millicores=_frozen(columns.batch_millicores[:size]),
             growth_millicores=_frozen(columns.growth_millicores[:size]),
+            unrequested=_frozen(columns.unrequested[:, :size]),
             service_counts=_frozen(columns.service_counts[:size]),
             exclusive_counts=_frozen(columns.exclusive_counts[:size]),
             service_rates=_frozen(columns.service_rates[:size]),

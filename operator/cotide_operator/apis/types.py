@@ -117,7 +117,7 @@ class PodTemplateSpec(Schema):
     model_config = ConfigDict(extra="allow", json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
     containers: list[ContainerTemplate] = Field(min_length=1, max_length=64, description="At least one container.")
     scheduler_name: Literal["cotide"] = Field(
-        default="cotide", description="Always cotide: another scheduler would know nothing of the class."
+        default="cotide", description="Always cotide here; the pods get the first of the operator's schedulerNames."
     )
 
 

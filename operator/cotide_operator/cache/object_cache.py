@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-from cotide_core.classes import CLASSES, MAX_CLASS_LABEL, UNRAISED
+from cotide_core.classes import CLASSES, MAX_CLASS_LABEL, SHIPPED_PRIORITY_CLASSES, UNRAISED
 from cotide_core.errors import InputError
 from cotide_kube.objects import (
     ApiStruct,
@@ -31,13 +31,15 @@ from cotide_kube.objects import (
     PodDisruptionBudgetObject,
     PodObject,
     PriorityClassObject,
+    ReplicaSetObject,
+    ServiceObject,
     StorageCapacityObject,
     StorageClassObject,
     VolumeObject,
 )
 from cotide_operator.apis.names import GROUP, JOB_LABEL, TRACKING_FINALIZER
 from cotide_operator.cache.label_selectors import read_selector, selects
-from cotide_operator.cache.pod_interning import NodeKeeping, PodKeeping
+from cotide_operator.cache.pod_interning import NodeKeeping, PodKeeping, keep_selector
 from cotide_operator.cache.quarantine import Quarantine
 
 Kind = Literal[
@@ -54,11 +56,23 @@ Kind = Literal[
     "csidrivers",
     "csistoragecapacities",
     "volumeattachments",
+    "services",
+    "replicasets",
+    "statefulsets",
+    "replicationcontrollers",
     "pods",
     "podgroups",
     "gangworkloads",
     "gangpodgroups",
 ]
+SELECTOR_KINDS: Final[dict[Kind, str]] = {
+    "services": "Service",
+    "replicasets": "ReplicaSet",
+    "statefulsets": "StatefulSet",
+    "replicationcontrollers": "ReplicationController",
+}
+"""What says which pods are spread together, with the names of its kinds; without the right to read it all else goes
+on."""
 OPTIONAL_KINDS: Final[tuple[Kind, ...]] = ("podgroups", "gangworkloads", "gangpodgroups")
 """What a server need not serve: PodGroups of coscheduling, Workloads of ``scheduling.k8s.io`` (1.35, alpha) and its
 PodGroups (1.36 and newer), which say how large a gang is. Nobody waits for their first list: until then a pod that
@@ -93,6 +107,8 @@ Mirrored = (
     | CsiDriverObject
     | StorageCapacityObject
     | AttachmentObject
+    | ServiceObject
+    | ReplicaSetObject
 )
 PATHS: Final[dict[Kind, str]] = {
     "nodes": "/api/v1/nodes",
@@ -108,6 +124,10 @@ PATHS: Final[dict[Kind, str]] = {
     "csidrivers": "/apis/storage.k8s.io/v1/csidrivers",
     "csistoragecapacities": "/apis/storage.k8s.io/v1/csistoragecapacities",
     "volumeattachments": "/apis/storage.k8s.io/v1/volumeattachments",
+    "services": "/api/v1/services",
+    "replicasets": "/apis/apps/v1/replicasets",
+    "statefulsets": "/apis/apps/v1/statefulsets",
+    "replicationcontrollers": "/api/v1/replicationcontrollers",
     "pods": "/api/v1/pods",
     "podgroups": "/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
     "gangworkloads": "/apis/scheduling.k8s.io/v1alpha1/workloads",
@@ -117,7 +137,11 @@ OLDER_PATHS: Final[dict[Kind, tuple[str, ...]]] = {
     "gangpodgroups": tuple(f"/apis/scheduling.k8s.io/{version}/podgroups" for version in ("v1alpha3", "v1alpha2"))
 }
 """Where a server that does not serve the path above has the same, newest first: all that is read of it is alike."""
-KEPT_AS: Final[dict[Kind, Callable[[], Callable[[Any], Any]]]] = {"pods": PodKeeping, "nodes": NodeKeeping}
+KEPT_AS: Final[dict[Kind, Callable[[], Callable[[Any], Any]]]] = {
+    "pods": PodKeeping,
+    "nodes": NodeKeeping,
+    **dict.fromkeys(SELECTOR_KINDS, lambda: keep_selector),
+}
 """Makers of what turns a decoded object into the one that is kept."""
 TYPES: Final[dict[Kind, type[Any]]] = {
     "nodes": NodeObject,
@@ -133,6 +157,10 @@ TYPES: Final[dict[Kind, type[Any]]] = {
     "csidrivers": CsiDriverObject,
     "csistoragecapacities": StorageCapacityObject,
     "volumeattachments": AttachmentObject,
+    "services": ServiceObject,
+    "replicasets": ReplicaSetObject,
+    "statefulsets": ReplicaSetObject,
+    "replicationcontrollers": ServiceObject,
     "pods": PodObject,
     "podgroups": CustomObject,
     "gangworkloads": CustomObject,
@@ -181,6 +209,8 @@ def keeper_of(pod: PodObject) -> str | None:
 class ObjectCache:
     """Latest objects by key, with listeners that are told what changed.
 
+    Services and controllers are read by `objects`.
+
     Attributes
     ----------
     pods, nodes, priorityclasses, poddisruptionbudgets, namespaces, workloads, jobs, persistentvolumeclaims,
@@ -191,6 +221,8 @@ class ObjectCache:
         what made a part of the operator raise; see its module.
     max_class_without_label :
         what pods of a namespace without ``cotide.dev/max-class`` may claim: a class, or `UNRAISED`.
+    class_by_priority_class :
+        class of a pod by the name of its PriorityClass; other names stand for none.
     served :
         the path under which each kind that a server need not serve was last listed.
     pods_version :
@@ -199,6 +231,7 @@ class ObjectCache:
 
     def __init__(self) -> None:
         self.max_class_without_label = UNRAISED
+        self.class_by_priority_class = SHIPPED_PRIORITY_CLASSES
         self._objects: dict[Kind, dict[str, Any]] = {kind: {} for kind in (*KINDS, *OPTIONAL_KINDS)}
         self._views: dict[Kind, Mapping[str, Any]] = {
             kind: MappingProxyType(objects) for kind, objects in self._objects.items()
@@ -305,6 +338,7 @@ class ObjectCache:
         """Return a cache of the objects as they are now, for another thread; nobody tells it of changes."""
         copy = ObjectCache()
         copy.max_class_without_label = self.max_class_without_label
+        copy.class_by_priority_class = self.class_by_priority_class
         for kind, objects in self._objects.items():
             copy._objects[kind].update(objects)
         copy._job_of.update(self._job_of)

@@ -2,8 +2,9 @@
 
 Called by their reflectors for each object that they decode (see `mirror.KEPT_AS`). Most pods come from few templates:
 their containers, tolerations, labels and conditions are equal, and in a cluster of 50,000 pods they would take more
-than half of the memory. Invariant: what is left out, its address and the random names of its volumes, is read nowhere
-in the operator; all else is equal to what came. Nodes have most of their images in common, five names each.
+than half of the memory. Invariant: what is left out, its address and the names of volumes to which nothing refers, is
+read nowhere in the operator; all else is equal to what came. Nodes have most of their images in common, five names
+each.
 """
 
 from __future__ import annotations
@@ -16,9 +17,22 @@ from msgspec.structs import replace
 
 from cotide_core.limits import NODE_IMAGES_MOST
 from cotide_core.state.remembered import Remembered
-from cotide_kube.objects import Container, ContainerStatus, NodeImageObject, NodeObject, PodObject, PodSpec, Volume
+from cotide_kube.objects import (
+    Container,
+    ContainerStatus,
+    Metadata,
+    NodeImageObject,
+    NodeObject,
+    PodObject,
+    PodSpec,
+    ReplicaSetObject,
+    ServiceObject,
+    Volume,
+)
+from cotide_operator.translation.eviction_annotations import SAFE_LOCAL_VOLUMES_ANNOTATION
 
 T = TypeVar("T")
+S = TypeVar("S", ServiceObject, ReplicaSetObject)
 MOST: Final = 2048
 """Parts of a generation; chosen: 3 MB, and hundreds of templates are met again before so many new parts have come."""
 IMAGES: Final = 8192
@@ -29,6 +43,18 @@ LARGEST_BYTES: Final = 64 * 1024
 _NOTHING: Final[dict[str, str]] = {}
 """Stands for every empty mapping of pods, which nobody writes to: one for each takes 64 bytes, two or three a pod."""
 _encode: Final = msgspec.msgpack.Encoder().encode
+
+
+def keep_selector(item: S) -> S:
+    """Return a Service or a controller as it is kept: what names it, and its selector."""
+    metadata = item.metadata
+    bare = Metadata(
+        name=metadata.name,
+        namespace=intern(metadata.namespace),
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+    )
+    return replace(item, metadata=bare)
 
 
 class PodKeeping:
@@ -50,7 +76,7 @@ class PodKeeping:
                 finalizers=self._shared(metadata.finalizers),
                 creation_timestamp=intern(metadata.creation_timestamp) if metadata.creation_timestamp else None,
             ),
-            self._spec(pod.spec),
+            self._spec(pod.spec, SAFE_LOCAL_VOLUMES_ANNOTATION in metadata.annotations),
             replace(
                 status,
                 phase=intern(status.phase),
@@ -62,9 +88,9 @@ class PodKeeping:
             ),
         )
 
-    def _spec(self, spec: PodSpec) -> PodSpec:
+    def _spec(self, spec: PodSpec, names_local: bool) -> PodSpec:
         named = any(one.name and one.ephemeral is None for one in spec.volumes)
-        volumes = tuple(map(_unnamed, spec.volumes)) if named else spec.volumes
+        volumes = tuple(one if names_local else _unnamed(one) for one in spec.volumes) if named else spec.volumes
         common = self._shared(replace(spec, node_name="", volumes=volumes))
         return replace(common, node_name=intern(spec.node_name)) if spec.node_name else common
 

@@ -21,6 +21,8 @@ _LOG = logging.getLogger(__name__)
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _PRIORITY_CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 POLL_SECONDS: Final = 1.0
+UNPROCESSABLE: Final = 422
+"""Status of a write that would change what can't be changed."""
 
 
 class _ShippedClass(NamedTuple):
@@ -31,19 +33,23 @@ class _ShippedClass(NamedTuple):
     """
 
     value: int
+    preemption_policy: str
     description: str
 
 
 PRIORITIES: Final = {
-    "cotide-online": _ShippedClass(9000, "Latency-sensitive services; never evicted for batch."),
-    "cotide-batch": _ShippedClass(2000, "Work that must finish; may be evicted on overload."),
-    "cotide-gratis": _ShippedClass(0, "Best effort; first to go."),
+    "cotide-online": _ShippedClass(0, "PreemptLowerPriority", "Latency-sensitive services; never evicted for batch."),
+    "cotide-batch": _ShippedClass(-10, "PreemptLowerPriority", "Work that must finish; may be evicted on overload."),
+    "cotide-gratis": _ShippedClass(-1000, "Never", "Best effort; first to go."),
 }
-"""The shipped classes at the lower ends of their ranges (see `cotide_core.classes`)."""
+"""The name decides the class; the value orders pods for kube-scheduler and kubelets, where a pod without a class has 0.
+Chosen: online is equal to such a pod, so that a name which every tenant may use displaces nobody's service; batch gives
+way to both, and -10 is the least for which Cluster Autoscaler makes nodes (``--expendable-pods-priority-cutoff``);
+gratis is below that."""
 
 
 async def install(client: KubeClient) -> None:
-    """Apply our CRDs and PriorityClasses.
+    """Apply our CRDs and PriorityClasses. A PriorityClass with another value stays: no API server changes one.
 
     Raises
     ------
@@ -64,9 +70,14 @@ async def install(client: KubeClient) -> None:
             "metadata": {"name": name, "labels": {"app.kubernetes.io/part-of": "cotide"}},
             "value": shipped.value,
             "description": shipped.description,
-            "preemptionPolicy": "Never",
+            "preemptionPolicy": shipped.preemption_policy,
         }
-        await client.patch(f"{_PRIORITY_CLASSES}/{name}", body, "apply")
+        try:
+            await client.patch(f"{_PRIORITY_CLASSES}/{name}", body, "apply")
+        except ApiError as error:
+            if error.status != UNPROCESSABLE:
+                raise
+            _LOG.warning("PriorityClass %s stays as it is (docs/operations.md, Priority classes): %s", name, error)
     _LOG.info("custom resources and priority classes are installed")
 
 

@@ -28,6 +28,7 @@ from cotide_operator.cache.object_cache import (
     OLDER_PATHS,
     OPTIONAL_KINDS,
     PATHS,
+    SELECTOR_KINDS,
     TYPES,
     CustomObject,
     Kind,
@@ -109,7 +110,10 @@ class Informers:
             self.reached.set()
             async with TaskSupervisor() as supervisor:
                 for kind in KINDS:
-                    supervisor.start(self._follow(kind, PATHS[kind]), f"reflector of {kind}")
+                    follow = (
+                        self._follow_if_allowed(kind) if kind in SELECTOR_KINDS else self._follow(kind, PATHS[kind])
+                    )
+                    supervisor.start(follow, f"reflector of {kind}")
                 for kind in OPTIONAL_KINDS:
                     supervisor.start(self._follow_if_served(kind), f"reflector of {kind}")
                 await supervisor.until(asyncio.get_running_loop().create_future())
@@ -124,6 +128,21 @@ class Informers:
                     if error.status not in NOT_SERVED:
                         raise
                     _LOG.debug("%s are not followed: %s", path, error)
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _follow_if_allowed(self, kind: Kind) -> None:
+        """Follow a kind of which only the default spread depends; without the right to read it all else goes on."""
+        warned = False
+        while True:
+            try:
+                await self._follow(kind, PATHS[kind])
+            except ApiError as error:
+                if error.status not in NOT_SERVED:
+                    raise
+                if not warned:
+                    _LOG.warning("online pods of %s are not spread by default: %s", kind, error)
+                    warned = True
+                self._synced(kind)
             await asyncio.sleep(AGAIN_SECONDS)
 
     async def _follow(self, kind: Kind, path: str) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 
 from pydantic import Field, model_validator
 
+from cotide_operator.config.object_names import SchedulerNames
 from cotide_operator.config.section import Section
 
 _LABEL: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
@@ -23,7 +24,7 @@ class ExtenderSettings(Section):
 
     enabled: bool = False
     port: int = Field(default=9444, ge=1, le=65_535)
-    scheduler_names: tuple[str, ...] = Field(default=(ASSISTED,), min_length=1)
+    scheduler_names: SchedulerNames = (ASSISTED,)
     """Whose pods are looked at. kube-scheduler asks about the pods of all its profiles; the others keep all nodes."""
     assume_seconds: float = Field(default=30.0, gt=0)
     """Wall seconds for which a pod counts on the node that was answered before anybody bound it there. Chosen: far

@@ -102,9 +102,9 @@ class OverloadSettings(Section):
     """For how long a node must be over before anything is done."""
     pause_seconds: float = Field(default=_ENGINE.overload_pause_seconds, ge=0)
     """Between two rounds of evictions on a node."""
-    maximum_evictions: int = Field(default=_ENGINE.overload_evictions, ge=1)
+    maximum_evictions: int = Field(default=_ENGINE.overload_evictions, ge=1, le=1000)
     """In one round on one node."""
-    flap_episodes: int = Field(default=_ENGINE.flap_episodes, ge=1)
+    flap_episodes: int = Field(default=_ENGINE.flap_episodes, ge=1, le=1000)
     """So many overloads within ``flapWindowSeconds`` cordon a node for batch and gratis pods."""
     flap_window_seconds: float = Field(default=_ENGINE.flap_window_seconds, ge=0)
     cordon_seconds: float = Field(default=_ENGINE.cordon_seconds, ge=0)

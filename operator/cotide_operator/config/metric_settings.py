@@ -6,12 +6,13 @@ Part of `settings`; read by the feeds. The default queries use the names that ev
 
 from __future__ import annotations
 
+import re
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from cotide_operator.config.promql import PromQuery, QueryRefused
 from cotide_operator.config.section import Section
@@ -22,6 +23,14 @@ POD_CPU_QUERY: Final = (
 """Millicores of each pod. Window chosen: a rate needs two samples, and at the usual scrape of 30 s it sees four."""
 POD_MEMORY_QUERY: Final = 'sum by (namespace, pod) (container_memory_working_set_bytes{container!="",container!="POD"})'
 """Bytes of each pod. The working set leaves out page cache that the kernel can drop at once; usage would count it."""
+
+
+OWN_HEADERS: Final = frozenset(
+    ("accept-encoding", "connection", "content-encoding", "content-length", "content-type", "host", "transfer-encoding")
+)
+"""Headers, in lower case, that say how a request is sent."""
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
+"""A token of RFC 9110, section 5.6.2; its length is chosen."""
 
 
 class UrlSource(Section):
@@ -60,9 +69,9 @@ class WorkloadQueriesSettings(Section):
     """Queries of one namespace in flight, of 8 in all; chosen."""
     seconds_per_namespace: float = Field(default=5.0, gt=0, le=60)
     """Wall seconds that a namespace's queries have in one reading; chosen."""
-    maximum_series: int = Field(default=10_000, ge=1)
+    maximum_series: int = Field(default=10_000, ge=1, le=1_000_000)
     """In one answer; as many as a Workload may have replicas."""
-    maximum_answer_bytes: int = Field(default=4 << 20, ge=1024)
+    maximum_answer_bytes: int = Field(default=4 << 20, ge=1024, le=1 << 30)
     """Of one answer; chosen: 10,000 series with the labels namespace and pod have 2 MB."""
 
     @field_validator("rps", "latency")
@@ -104,6 +113,38 @@ class TlsSettings(Section):
         return self
 
 
+class HeaderSettings(Section):
+    """The value of one header: as it stands, or of a file or an environment variable, for one that is secret."""
+
+    value: SecretStr | None = None
+    file: Path | None = None
+    """Read again when it changes."""
+    env: str | None = Field(default=None, min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _may_be_a_text(cls, given: object) -> object:
+        return {"value": given} if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _is_one_value(self) -> HeaderSettings:
+        if sum(one is not None for one in (self.value, self.file, self.env)) != 1:
+            raise ValueError("name exactly one of value, file, env, or write the value itself")
+        if self.value is not None and not is_header_value(self.value.get_secret_value()):
+            raise ValueError("must be one line of plain characters")
+        return self
+
+    @property
+    def is_secret(self) -> bool:
+        """Return whether the value stands outside the configuration."""
+        return self.value is None
+
+
+def is_header_value(text: str) -> bool:
+    """Return whether a text can be sent as the value of a header."""
+    return bool(text) and text.isascii() and text.isprintable()
+
+
 class PrometheusSourceSettings(UrlSource):
     """A Prometheus, how it is reached, and how usage is asked of it."""
 
@@ -121,7 +162,21 @@ class PrometheusSourceSettings(UrlSource):
     bearer_token_file: Path | None = None
     """Read again once a minute, and when Prometheus refuses the token."""
     tls: TlsSettings = TlsSettings()
+    headers: dict[str, HeaderSettings] = Field(default_factory=dict)
+    """Sent with each request, such as ``X-Scope-OrgID`` for Mimir and Cortex."""
     workload_queries: WorkloadQueriesSettings = WorkloadQueriesSettings()
+
+    @field_validator("headers")
+    @classmethod
+    def _are_free(cls, value: dict[str, HeaderSettings]) -> dict[str, HeaderSettings]:
+        for name in value:
+            if _HEADER_NAME.fullmatch(name) is None:
+                raise ValueError(f"{name[:40]!r} is not the name of a header")
+            if name.lower() in OWN_HEADERS:
+                raise ValueError(f"header {name} is set by Cotide")
+        if len({name.lower() for name in value}) < len(value):
+            raise ValueError("names a header more than once")
+        return value
 
     @field_validator("node_waiting_query", "node_throttled_query")
     @classmethod
@@ -141,12 +196,19 @@ class PrometheusSourceSettings(UrlSource):
 
     @model_validator(mode="after")
     def _keeps_secrets(self) -> PrometheusSourceSettings:
+        authorizes = any(name.lower() == "authorization" for name in self.headers)
+        if authorizes and self.bearer_token_file is not None:
+            raise ValueError("bearerTokenFile and the header Authorization are one header: name one of them")
         if self.url.startswith("https://"):
             return self
         if self.tls != TlsSettings():
             raise ValueError("tls goes with an https:// url")
-        if self.bearer_token_file is not None and not _is_loopback(urlsplit(self.url).hostname or ""):
+        if _is_loopback(urlsplit(self.url).hostname or ""):
+            return self
+        if self.bearer_token_file is not None:
             raise ValueError("bearerTokenFile goes with an https:// url: the token would be sent in the clear")
+        if authorizes or any(header.is_secret for header in self.headers.values()):
+            raise ValueError("secret headers go with an https:// url: they would be sent in the clear")
         return self
 
 

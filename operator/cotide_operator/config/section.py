@@ -15,6 +15,8 @@ from pydantic.alias_generators import to_camel
 
 SECTIONS_DISAGREE: Final = "sections_disagree"
 """Type of a fault that only the whole shows; its context names the ``path`` of the field that is to blame."""
+KEY: Final = "[key]"
+"""How pydantic ends the path of a fault in a key of a mapping; the path without it is the entry's."""
 _COLLECTIONS: Final = (tuple, list, dict, Mapping, Sequence)
 Path = tuple[int | str, ...]
 
@@ -44,6 +46,8 @@ def first_fault(error: ValidationError, root: type[BaseModel], also: Sequence[st
     if fault["type"] == "missing":
         fault = next((one for one in faults if one["type"] == "extra_forbidden"), fault)
     path: Path = fault["loc"]
+    if path[-1:] == (KEY,):
+        path = path[:-1]
     message: str = fault["msg"]
     if fault["type"] == SECTIONS_DISAGREE:
         path = tuple(fault["ctx"]["path"])
@@ -54,6 +58,8 @@ def first_fault(error: ValidationError, root: type[BaseModel], also: Sequence[st
         message += f"; did you mean {near[0]}?" if near else ""
     elif fault["type"] == "missing":
         message = "is missing"
+    elif fault["type"] == "tuple_type":
+        message = "is a list: write its items in brackets, or each on a line of its own"
     elif fault["type"] in ("model_type", "dict_type"):  # pydantic's words name classes of ours
         message = "is a section: write its settings below it, each on a line of its own"
     else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from cotide_core.config import (
@@ -25,6 +25,8 @@ from cotide_core.config import (
 )
 from cotide_core.errors import InputError
 from cotide_core.policies.catalogue import Runner, by_slack, entry_of
+from cotide_operator.apis.types import DEFAULT_SCHEDULER_NAME
+from cotide_operator.config.class_settings import ClassSettings
 from cotide_operator.config.consolidation_settings import ConsolidationSettings
 from cotide_operator.config.extender_settings import ExtenderSettings
 from cotide_operator.config.host_load_settings import (
@@ -36,14 +38,17 @@ from cotide_operator.config.host_load_settings import (
     RequestRateSettings,
 )
 from cotide_operator.config.metric_settings import MetricsSourceSettings
+from cotide_operator.config.object_names import SchedulerName, SchedulerNames
 from cotide_operator.config.phase_settings import PhaseSettings
 from cotide_operator.config.provisioning_settings import ProvisioningSettings
 from cotide_operator.config.section import SECTIONS_DISAGREE, Section, first_fault
+from cotide_operator.config.spread_settings import PodTopologySpreadSettings
 from cotide_operator.config.tenancy_settings import TenancySettings
 from cotide_operator.config.yaml_lines import line_of, load, read, written
 
 __all__ = [
     "AdmissionSettings",
+    "ClassSettings",
     "ConsolidationSettings",
     "ExtenderSettings",
     "GangSettings",
@@ -96,8 +101,8 @@ class QueueSettings(Section):
     age_back_seconds: float = Field(default=_ENGINE.age_back_seconds, ge=0)
     overtaking_seconds: float = Field(default=_ENGINE.overtaking_seconds, ge=0)
     fair_half_life_seconds: float = Field(default=FAIR_HALF_LIFE_SECONDS, gt=0)
-    max_decisions_per_cycle: int = Field(default=_ENGINE.max_decisions_per_cycle, ge=1)
-    max_pods: int = Field(default=_ENGINE.max_queue, ge=1)
+    max_decisions_per_cycle: int = Field(default=_ENGINE.max_decisions_per_cycle, ge=1, le=100_000)
+    max_pods: int = Field(default=_ENGINE.max_queue, ge=1, le=10_000_000)
 
     @model_validator(mode="after")
     def _ordered(self) -> QueueSettings:
@@ -137,13 +142,13 @@ class RetrainingSettings(Section):
     enabled: bool = False
     check_seconds: float = Field(default=30.0, gt=0)
     """Wall seconds between looks at what has been collected; chosen."""
-    minimum_samples: int = Field(default=60, ge=10)
+    minimum_samples: int = Field(default=60, ge=10, le=1_000_000)
     """Samples of a kind before its first training; chosen: below this a held-out score means nothing."""
-    new_samples: int = Field(default=500, ge=10)
+    new_samples: int = Field(default=500, ge=10, le=1_000_000)
     """New samples since the last training that call for another; chosen."""
-    unseen_type_samples: int = Field(default=5, ge=1)
+    unseen_type_samples: int = Field(default=5, ge=1, le=1_000_000)
     """Finished jobs of a type the model never saw that call for one (Ou 2024: an unseen type retrains); chosen."""
-    capacity_samples: int = Field(default=20_000, ge=100)
+    capacity_samples: int = Field(default=20_000, ge=100, le=1_000_000)
     """Samples kept in memory per kind, the oldest go; chosen: 20,000 rows train in seconds."""
     pooled_namespaces: tuple[str, ...] = ()
     """Whose pods teach the forecasts of all; ``*`` for every namespace. Others teach the forecasts of their own
@@ -170,9 +175,9 @@ class RetrainingSettings(Section):
     run_time_challenger: RunTimePredictor | None = None
     """Forecasts in shadow, and takes over after 48 hours with runs over which it was better beyond noise; None: nobody.
     Costs what a predictor costs."""
-    own_models_most: int = Field(default=64, ge=0)
+    own_models_most: int = Field(default=64, ge=0, le=10_000)
     """Namespaces that learn for themselves at once, those taught last; 0 for none. Chosen: some 2 MB of models each."""
-    kept_models: int = Field(default=5, ge=2)
+    kept_models: int = Field(default=5, ge=2, le=1000)
     """Trained models of a kind that stay in the directory, the newest; those in use and before stay anyway. Chosen."""
 
     @model_validator(mode="after")
@@ -269,18 +274,22 @@ class Settings(Section):
     policy: str = "qpsm"
     mode: Literal["live", "shadow"] = "live"
     """In shadow the pods of another scheduler are watched and decided on as if, and nothing is written anywhere."""
-    scheduler_name: str = Field(default="cotide", min_length=1)
-    """Whose pods are ours; in shadow whose are watched, ``default-scheduler`` where nothing is said."""
+    scheduler_name: SchedulerName | None = None
+    """Alias of ``scheduler_names`` for one name, as written; None where it is not."""
+    scheduler_names: SchedulerNames = (DEFAULT_SCHEDULER_NAME,)
+    """Pods that name one of these are ours, and child pods get the first. In shadow these pods are watched,
+    ``default-scheduler`` by default."""
     slot_seconds: float = Field(default=300.0, gt=0)
     """A service's slot: over its limit once in it counts as one violation (Jiang et al.: a slot's value is its
     maximum)."""
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, le=2**63 - 1)
     concurrent_binds: int = Field(default=64, ge=1, le=512)
     """Bindings in flight; measured: an API server on 2 cores gains nothing beyond 64; with fewer it waits for us."""
     qos: QosSettings = QosSettings()
     queue: QueueSettings = QueueSettings()
     plans: PlansSettings = PlansSettings()
     gangs: GangSettings = GangSettings()
+    pod_topology_spread: PodTopologySpreadSettings = PodTopologySpreadSettings()
     models: ModelSettings = ModelSettings()
     metrics_source: MetricsSourceSettings | None = None
     leader_election: LeaderElectionSettings = LeaderElectionSettings()
@@ -294,6 +303,7 @@ class Settings(Section):
     admission: AdmissionSettings = AdmissionSettings()
     extender: ExtenderSettings = ExtenderSettings()
     tenancy: TenancySettings = TenancySettings()
+    classes: ClassSettings = ClassSettings()
     jobs: JobSettings = JobSettings()
     volumes: VolumeSettings = VolumeSettings()
     provisioning: ProvisioningSettings | None = None
@@ -346,15 +356,27 @@ class Settings(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _whom_shadow_watches(cls, data: Any) -> Any:
-        """In shadow the pods of the cluster's own scheduler are meant where nobody is named."""
-        if (
-            isinstance(data, dict)
-            and data.get("mode") == "shadow"
-            and not {"schedulerName", "scheduler_name"} & set(data)
-        ):
-            return {**data, "schedulerName": DEFAULT_SCHEDULER}
-        return data
+    def _names_of_schedulers(cls, data: Any) -> Any:
+        """Write the alias as a list of one; in shadow the default is the cluster's own scheduler."""
+        if not isinstance(data, dict) or {"schedulerNames", "scheduler_names"} & set(data):
+            return data
+        alone = data.get("schedulerName", data.get("scheduler_name"))
+        if alone is None and data.get("mode") == "shadow":
+            return {**data, "schedulerNames": (DEFAULT_SCHEDULER,)}
+        try:
+            return {**data, "schedulerNames": TypeAdapter(SchedulerNames).validate_python((alone,))}
+        except ValidationError:  # a fault of the alias is reported as the alias's
+            return data
+
+    @model_validator(mode="after")
+    def _alias_agrees(self) -> Settings:
+        alone = self.scheduler_name
+        if alone is not None and self.scheduler_names != (alone,):
+            raise _disagreement(
+                "schedulerNames",
+                f"is [{', '.join(self.scheduler_names)}] and its alias schedulerName is {alone}: give one of the two",
+            )
+        return self
 
     def _rates_can_be_forecast(self) -> None:
         if self.request_rates.enabled and self.metrics_source is None:
@@ -404,10 +426,12 @@ class Settings(Section):
         ):
             if self.shadow and on:
                 raise _disagreement(section, "must be off in shadow, where nothing is written")
-        if self.scheduler_name in self.extender.scheduler_names:
-            raise _disagreement(
-                "extender.schedulerNames", f"must not name {self.scheduler_name}: its pods are Cotide's own to bind"
-            )
+        for name in self.scheduler_names:
+            if name in self.extender.scheduler_names:
+                raise _disagreement(
+                    "extender.schedulerNames" if "extender" in self.model_fields_set else "schedulerNames",
+                    f"must not name {name}: Cotide binds its own pods, kube-scheduler the pods of the extender",
+                )
         if self.host_load.history_seconds < self.slot_seconds:
             raise _disagreement("hostLoad.historySeconds", "must not be below slotSeconds: it would hold no record")
         if self.host_load.refit_seconds < self.slot_seconds:
@@ -471,6 +495,7 @@ def engine_config(settings: Settings) -> SchedulerConfig:
         effort_per_decision=EFFORT_PER_DECISION,
         exploration=_exploration(settings.models.retraining),
         packs=settings.consolidation.enabled and settings.consolidation.packs,
+        default_spreads=settings.pod_topology_spread.spreads(),
     )
 
 

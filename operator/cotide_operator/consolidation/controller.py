@@ -98,7 +98,7 @@ class ConsolidationDependencies:
     pods: Mapping[str, Pod]
     forecaster: Callable[[], QosForecaster]
     note: Callable[[Mapping[str, Any]], object]
-    scheduler_name: str
+    scheduler_names: tuple[str, ...]
     risk_threshold: float
     slot_seconds: float
     allowed: Callable[[], Allowance] | None = None
@@ -266,7 +266,7 @@ class Consolidator:
     def _refused(self, key: str, pod: PodObject) -> bool:
         if pod.metadata.deletion_timestamp is not None or pod.status.phase in ENDED:
             return False
-        if pod.spec.scheduler_name == self._dependencies.scheduler_name:
+        if pod.spec.scheduler_name in self._dependencies.scheduler_names:
             decision = self._dependencies.board.get(key)
             return decision is not None and decision.node is None and decision.reason in CAPACITY
         return any(

@@ -25,6 +25,7 @@ from cotide_kube.official import WRITE_SECONDS, ask, connect
 from cotide_kube.plain_objects import OddObjectError, typed
 from cotide_operator.apis.names import GROUP
 from cotide_operator.cache.object_cache import KINDS, OLDER_PATHS, OPTIONAL_KINDS, PATHS, TYPES, Kind, ObjectCache
+from cotide_operator.config.settings import Settings
 from cotide_operator.consolidation.carrier import ENDED, MARK, NodeNow, PodNow, pod_now
 from cotide_operator.consolidation.gang_now import GangNow, gang_now, names_a_gang
 from cotide_operator.consolidation.picture import Picture, picture_of
@@ -91,15 +92,22 @@ def _first_served(custom: Any, paths: Sequence[str], **pages: Any) -> Any:
 class OfficialClient:
     """One connection, by a kubeconfig or from inside a cluster.
 
+    Parameters
+    ----------
+    settings : the operator's: which pods it places, and what gives a pod its class. None: the defaults.
+
     Raises
     ------
     ClusterError
         When there is no usable configuration.
     """
 
-    def __init__(self, kubeconfig: str | None = None, context: str | None = None) -> None:
+    def __init__(
+        self, kubeconfig: str | None = None, context: str | None = None, settings: Settings | None = None
+    ) -> None:
         from kubernetes import client
 
+        self._settings = settings or Settings()
         self._api: Any = connect(kubeconfig, context)
         self._core: Any = client.CoreV1Api(self._api)
         self._writes = threading.Lock()
@@ -129,7 +137,7 @@ class OfficialClient:
             When pods or nodes may not be read, or the server does not answer.
         """
         cache, warnings = self._read((*KINDS, *OPTIONAL_KINDS))
-        picture = picture_of(cache, time.time())
+        picture = picture_of(cache, time.time(), scheduler_names=self._settings.scheduler_names)
         return Picture(
             picture.state, picture.now, picture.facts, picture.budgets, picture.owners, (*warnings, *picture.warnings)
         )
@@ -137,6 +145,8 @@ class OfficialClient:
     def _read(self, kinds: Iterable[Kind]) -> tuple[ObjectCache, list[str]]:
         """Read objects of some kinds, those behind pods after them, and what had to be left out."""
         cache = ObjectCache()
+        cache.max_class_without_label = self._settings.tenancy.max_class_without_label
+        cache.class_by_priority_class = self._settings.classes.by_priority_class
         warnings: list[str] = []
         for kind in kinds:
             if kind in OPTIONAL_KINDS and kind not in {

@@ -27,10 +27,20 @@ from cotide_kube.objects import PodDisruptionBudgetObject, PodObject
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.cache.object_cache import ObjectCache, controller_of, key_of
 from cotide_operator.scheduling.disruption_budgets import covers
-from cotide_operator.translation.eviction_annotations import SAFE_TO_EVICT_ANNOTATION, is_mirror
+from cotide_operator.translation.eviction_annotations import (
+    SAFE_TO_EVICT_ANNOTATION,
+    is_mirror,
+    loses_local_storage,
+)
 from cotide_operator.translation.namespace_limits import translate_namespace
 from cotide_operator.translation.pod_times import PodTimes
-from cotide_operator.translation.pods_and_nodes import ownership_of, translate_node, translate_pod, translate_workload
+from cotide_operator.translation.pods_and_nodes import (
+    DEFAULT_SCHEDULER_NAME,
+    ownership_of,
+    translate_node,
+    translate_pod,
+    translate_workload,
+)
 
 T = TypeVar("T")
 
@@ -63,7 +73,12 @@ class Picture:
         return Constraints(rules, self.facts, self.budgets)
 
 
-def picture_of(cache: ObjectCache, now: float, known: Mapping[str, Pod] = MappingProxyType({})) -> Picture:
+def picture_of(
+    cache: ObjectCache,
+    now: float,
+    known: Mapping[str, Pod] = MappingProxyType({}),
+    scheduler_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,),
+) -> Picture:
     """Translate what was read.
 
     Parameters
@@ -71,6 +86,7 @@ def picture_of(cache: ObjectCache, now: float, known: Mapping[str, Pod] = Mappin
     now : epoch seconds, or those of the operator's clock.
     known : pods as the engine was told of them, by key: their times are better than those of the API, which are cut to
         seconds.
+    scheduler_names : of the pods that Cotide places; of those in ``known`` the engine decides.
 
     What can't be translated is left out with a warning; with a pod its node, too.
     """
@@ -84,7 +100,10 @@ def picture_of(cache: ObjectCache, now: float, known: Mapping[str, Pod] = Mappin
         labelled = _read(f"namespace {name}", partial(translate_namespace, namespace, labels=True), warnings)
         if labelled is not None:
             state.apply(NamespaceUpserted(labelled))
-    pods = {key: _read(f"pod {key}", partial(_translated, pod, cache), warnings) for key, pod in cache.pods.items()}
+    pods = {
+        key: _read(f"pod {key}", partial(_translated, pod, cache, scheduler_names), warnings)
+        for key, pod in cache.pods.items()
+    }
     # Without a pod that is there a node might look empty, and be freed.
     holds = {cache.pods[key].spec.node_name: key for key, pod in pods.items() if pod is None}
     for name, node in cache.nodes.items():
@@ -106,7 +125,9 @@ def picture_of(cache: ObjectCache, now: float, known: Mapping[str, Pod] = Mappin
         as_known = known.get(key)
         if as_known is not None and as_known.uid == translated.uid:
             translated = translated._replace(
-                created_seconds=as_known.created_seconds, started_seconds=as_known.started_seconds
+                created_seconds=as_known.created_seconds,
+                started_seconds=as_known.started_seconds,
+                ours=as_known.ours,
             )
         state.apply(PodUpserted(translated))
         owner = controller_of(pod.metadata)
@@ -128,14 +149,13 @@ def _read(what: str, translate: Callable[[], T | None], warnings: list[str]) -> 
         return None
 
 
-def _translated(pod: PodObject, cache: ObjectCache) -> Pod:
+def _translated(pod: PodObject, cache: ObjectCache, scheduler_names: tuple[str, ...]) -> Pod:
     """Translate a pod as if it had to be placed, constraints and all, and put it where it is."""
     free = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
     created = _seconds(pod.metadata.creation_timestamp)
     times = PodTimes(pod.metadata.uid, created or 0.0, _seconds(pod.status.start_time))
-    translated = translate_pod(free, ownership_of(pod, cache), times, pod.spec.scheduler_name)
-    ours = pod.spec.scheduler_name == "cotide"
-    return translated._replace(node=pod.spec.node_name or None, ours=ours)
+    translated = translate_pod(free, ownership_of(pod, cache), times, (pod.spec.scheduler_name,))
+    return translated._replace(node=pod.spec.node_name or None, ours=pod.spec.scheduler_name in scheduler_names)
 
 
 def _facts(pod: PodObject, translated: Pod, cache: ObjectCache, budgets: tuple[str, ...], now: float) -> PodFacts:
@@ -143,7 +163,7 @@ def _facts(pod: PodObject, translated: Pod, cache: ObjectCache, budgets: tuple[s
     goes = goes_with_node(pod)
     safe = pod.metadata.annotations.get(SAFE_TO_EVICT_ANNOTATION) == "true"
     p50, p90 = _remaining(translated, cache, now)
-    local = any(one.empty_dir is not None or one.host_path is not None for one in pod.spec.volumes)
+    local = loses_local_storage(pod.metadata.annotations, pod.spec.volumes)
     return PodFacts(owner is not None or safe, goes, local and not safe, budgets, p50, p90)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from cotide_core.consolidation.removal.watching import HOUR_SECONDS, Mark
 from cotide_kube.objects import NodeObject
 from cotide_operator.clock import Clock
+from cotide_operator.config.settings import Settings
 from cotide_operator.consolidation.carrier import MARK
 from cotide_operator.consolidation.node_record import (
     RECORD,
@@ -35,6 +36,7 @@ class WatchHands(OfficialClient):
     Parameters
     ----------
     clock : the machine's.
+    settings : as of `OfficialClient`.
 
     Raises
     ------
@@ -42,8 +44,14 @@ class WatchHands(OfficialClient):
         When there is no usable configuration.
     """
 
-    def __init__(self, clock: Clock, kubeconfig: str | None = None, context: str | None = None) -> None:
-        super().__init__(kubeconfig, context)
+    def __init__(
+        self,
+        clock: Clock,
+        kubeconfig: str | None = None,
+        context: str | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        super().__init__(kubeconfig, context, settings)
         self._clock = clock
         self._known: dict[str, NodeRecord] = {}
         self._draining = ""

@@ -2,28 +2,69 @@
 
 Called by `kopf_handlers` when kopf logs in, in kopf's own loop. kopf decodes with Python's json, whose recursion ends
 at a thousand levels where an API server takes ten thousand: one such object would end kopf. What is nested deeper than
-`limits.DEPTH` becomes null on its way to kopf; the reflector hands the whole object to the quarantine. Invariant:
-whatever the API server sends, what kopf reads is JSON of bounded depth and size.
+`limits.DEPTH` becomes null on its way to kopf; the reflector hands the whole object to the quarantine.
+
+kopf opens a watch that ended again at once, hundreds of times a second where a server ends each at once, and sleeps for
+as long as a ``Retry-After`` asks. Here both are bounded as they are for the reflector. Invariant: whatever the API
+server sends, what kopf reads is JSON of bounded depth and size, and lists and watches of a collection have their pace.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
+import random
 from collections.abc import AsyncIterator, Callable
+from http import HTTPStatus
 from typing import Any, Final
 
 import aiohttp
 import kopf
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
 
 from cotide_core.errors import ClusterError
 from cotide_core.limits import DEPTH
 from cotide_kube.answer_bodies import counted
-from cotide_kube.answers import AnswerTooLargeError
+from cotide_kube.answers import RETRY_AFTER_SECONDS, AnswerTooLargeError, retry_after
 from cotide_kube.credentials import Credentials
 from cotide_kube.decoding import shallow
+from cotide_kube.reflector import RECONNECT, STEADY_SECONDS
 
 _IN_A_LINE: Final = DEPTH + 1
 _IN_A_LIST: Final = DEPTH + 2
+
+
+class WatchPace:
+    """Delays a list or watch of a collection that begins soon after the last one: longer each time, see `reflector`."""
+
+    def __init__(self) -> None:
+        self._rng = random.Random()
+        self._last: dict[tuple[str, bool], tuple[float, int]] = {}
+        """When the last one began on the loop's clock, and how many came too soon in a row; by path, and if a watch."""
+
+    async def hold(self, method: str, url: URL) -> None:
+        """Return when this request may be sent."""
+        is_watch = "watch" in url.query
+        if method != "GET" or not (is_watch or "limit" in url.query) or "continue" in url.query:
+            return
+        loop, key = asyncio.get_running_loop(), (url.path, is_watch)
+        began, early = self._last.get(key, (float("-inf"), 0))
+        early = early + 1 if loop.time() - began < STEADY_SECONDS else 0
+        if early:
+            await asyncio.sleep(RECONNECT.wait_seconds(early, self._rng))
+        self._last[key] = loop.time(), early
+
+    def trace(self) -> aiohttp.TraceConfig:
+        """Return what makes a session ask `hold` before each request."""
+        config = aiohttp.TraceConfig()
+
+        async def begin(_session: Any, _context: Any, request: aiohttp.TraceRequestStartParams) -> None:
+            await self.hold(request.method, request.url)
+
+        config.on_request_start.append(begin)
+        return config
 
 
 class _ShallowStream:
@@ -77,7 +118,19 @@ class _ShallowResponse(aiohttp.ClientResponse):
         """Begin to read, and cut what is streamed."""
         await super().start(connection)
         self.content = _ShallowStream(self.content, f"{self.method} {self.url}")  # type: ignore[assignment]  # behaves as one
+        if self.status == HTTPStatus.TOO_MANY_REQUESTS:
+            self._headers = _soon(self._headers)
         return self
+
+
+def _soon(headers: CIMultiDictProxy[str]) -> CIMultiDictProxy[str]:
+    """Return headers whose ``Retry-After`` kopf can read and is within our bound."""
+    asked = retry_after(headers.get("Retry-After"))
+    bounded = CIMultiDict(headers)
+    # Without the header kopf reads an unbounded figure in the body.
+    seconds = RETRY_AFTER_SECONDS if asked is None else min(asked, RETRY_AFTER_SECONDS)
+    bounded["Retry-After"] = str(math.ceil(seconds))
+    return CIMultiDictProxy(bounded)
 
 
 def kopf_session(credentials: Credentials) -> kopf.AiohttpSession:
@@ -89,6 +142,7 @@ def kopf_session(credentials: Credentials) -> kopf.AiohttpSession:
         headers={"Authorization": header} if header else None,
         proxy=credentials.proxy,
         response_class=_ShallowResponse,
+        trace_configs=[WatchPace().trace()],
     )
     return kopf.AiohttpSession(
         server=credentials.server, default_namespace=credentials.namespace, aiohttp_session=session

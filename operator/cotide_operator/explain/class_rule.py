@@ -8,14 +8,25 @@ decides under the default of ``tenancy.maxClassWithoutLabel``, which is not in t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
-from cotide_core.classes import CLASS_LABEL, MAX_CLASS_LABEL, UNRAISED, WorkloadClass, classify
+from cotide_core.classes import (
+    CLASS_LABEL,
+    CLASSES,
+    MAX_CLASS_LABEL,
+    SHIPPED_PRIORITY_CLASSES,
+    UNRAISED,
+    WorkloadClass,
+    classify,
+)
 from cotide_core.units import RECLAIMED_CPU, RECLAIMED_MEMORY
 from cotide_operator.translation.eviction_annotations import is_mirror
 
 Object = Mapping[str, Any]
+
+MANAGER: Final = "cotide"
+"""Field manager of the operator's writes: its User-Agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +36,15 @@ class ClassContext:
     owner: Object | None = None
     """The Workload or Job of ours that owns or selects it."""
     namespace: Object | None = None
-    priority_class: Object | None = None
     events: Sequence[Object] = ()
     node: Object | None = None
     """For a pod that asks for reclaimed capacity: its node, or one that was refused for want of it."""
     beside: Sequence[Object] | None = None
     """All pods on that node."""
+    claims: Sequence[Object] = ()
+    """For a pod without a node: the volume claims that it names."""
+    storage_classes: Mapping[str, Object] = field(default_factory=dict)
+    """Those of the claims, by name."""
 
 
 def class_and_reason(pod: Object, context: ClassContext) -> tuple[WorkloadClass, str]:
@@ -39,7 +53,7 @@ def class_and_reason(pod: Object, context: ClassContext) -> tuple[WorkloadClass,
         return WorkloadClass.ONLINE, "because it is a static pod of its node, which nobody can evict"
     label = (pod["metadata"].get("labels") or {}).get(CLASS_LABEL)
     cap = (((context.namespace or {}).get("metadata") or {}).get("labels") or {}).get(MAX_CLASS_LABEL)
-    rules = _rules(pod, context)
+    rules = _rules(pod, context, cap)
     kept = classify(label=label, max_class=UNRAISED, **rules)
     if cap not in set(WorkloadClass) and kept != classify(label=label, **rules):
         return kept, f"because {_finite(rules)} is not made online without its namespace's label {MAX_CLASS_LABEL}"
@@ -54,7 +68,7 @@ def class_and_reason(pod: Object, context: ClassContext) -> tuple[WorkloadClass,
     return decided, _why(pod, context, rules)
 
 
-def _rules(pod: Object, context: ClassContext) -> dict[str, Any]:
+def _rules(pod: Object, context: ClassContext, cap: str | None) -> dict[str, Any]:
     """Return what `classify` wants to know beside the label and the cap."""
     owner_class: WorkloadClass | None = None
     if context.owner is not None:
@@ -62,13 +76,36 @@ def _rules(pod: Object, context: ClassContext) -> dict[str, Any]:
         owner_class = WorkloadClass.ONLINE
         if context.owner.get("kind") == "Job":
             owner_class = WorkloadClass(declared) if declared in set(WorkloadClass) else WorkloadClass.BATCH
-    value = (context.priority_class or {}).get("value")
-    return {
+    rules = {
         "owner_class": owner_class,
-        "priority_class_value": value if isinstance(value, int) else None,
+        "named_class": SHIPPED_PRIORITY_CLASSES.get((pod.get("spec") or {}).get("priorityClassName") or ""),
         "owner_kind": _owner_kind(pod),
         "reclaims": _reclaims(pod),
     }
+    if owner_class is None:
+        rules["named_class"] = _named_in_configuration(pod, rules, cap) or rules["named_class"]
+    return rules
+
+
+def _named_in_configuration(pod: Object, rules: Mapping[str, Any], cap: str | None) -> WorkloadClass | None:
+    """Return the class that ``classes.byPriorityClass`` must give the name of a pod's PriorityClass; None for none.
+
+    That map is not in the API. What the operator wrote by it is: a class label of its own that no other rule gives.
+    """
+    label = CLASSES.get((pod["metadata"].get("labels") or {}).get(CLASS_LABEL) or "")
+    named = (pod.get("spec") or {}).get("priorityClassName")
+    if label is None or not named or not _is_labelled_by_operator(pod):
+        return None
+    return None if classify(max_class=cap if cap in CLASSES else UNRAISED, **rules) is label else label
+
+
+def _is_labelled_by_operator(pod: Object) -> bool:
+    """Whether the API server notes the operator as the manager of the class label."""
+    return any(
+        one.get("manager") == MANAGER
+        and f"f:{CLASS_LABEL}" in (((one.get("fieldsV1") or {}).get("f:metadata") or {}).get("f:labels") or ())
+        for one in pod["metadata"].get("managedFields") or ()
+    )
 
 
 def _reclaims(pod: Object) -> bool:
@@ -89,9 +126,10 @@ def _finite(rules: Mapping[str, Any]) -> str:
 def _why(pod: Object, context: ClassContext, rules: Mapping[str, Any]) -> str:
     if context.owner is not None:
         return f"by its {context.owner.get('kind')} {context.owner['metadata']['name']}"
-    if rules["priority_class_value"] is not None:
+    if rules["named_class"] is not None:
         named = (pod.get("spec") or {}).get("priorityClassName")
-        return f"by its PriorityClass {named} of value {rules['priority_class_value']}"
+        shipped = SHIPPED_PRIORITY_CLASSES.get(named or "") is rules["named_class"]
+        return f"by its PriorityClass {named}{'' if shipped else ', which classes.byPriorityClass names'}"
     if rules["owner_kind"] == "Job.batch":
         return "because a batch/v1 Job owns it"
     return "because nothing says otherwise"

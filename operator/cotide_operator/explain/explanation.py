@@ -21,6 +21,7 @@ from cotide_operator.cache.decision_store import Decision
 from cotide_operator.explain.class_rule import ClassContext, class_and_reason
 from cotide_operator.explain.phases import phase_facts
 from cotide_operator.explain.reclaimed import reclaimed_facts
+from cotide_operator.explain.volume_wait import volume_wait_facts
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, Note, decode
 from cotide_operator.translation.gangs import DEFAULT_TIMEOUT_SECONDS
 
@@ -101,8 +102,19 @@ def explain_pod(pod: Object, context: ClassContext, now_seconds: float) -> Expla
         "node": spec.get("nodeName"),
         "schedulerName": scheduler,
     }
+    waits, waits_data = _read(
+        unread,
+        "Volumes",
+        lambda: volume_wait_facts(context.claims, context.storage_classes, now_seconds),
+        _NOTHING,
+    )
     if not ours:
         facts.append(("Scheduler", f"{scheduler}: Cotide does not place this pod, it only counts what it uses"))
+    elif waits:
+        facts += waits
+        data |= waits_data
+        if note is not None:
+            data["decision"] = _decision(note, placed=False)[1]
     elif note is None and (gates := _gates(spec)):
         facts.append(("Why it waits", f"SchedulingGated: held back until {gates} is taken off"))
     elif note is None:

@@ -15,7 +15,15 @@ from typing import Any, Final
 
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
-from cotide_kube.objects import ApiStruct, Metadata, NamespaceObject, NodeObject, PodObject, PriorityClassObject
+from cotide_kube.objects import (
+    ApiStruct,
+    ClaimObject,
+    Metadata,
+    NamespaceObject,
+    NodeObject,
+    PodObject,
+    StorageClassObject,
+)
 from cotide_kube.official import ask, connect, list_in, namespace_of, object_in
 from cotide_kube.plain_objects import OddObjectError, checked, those_checked, without_odd
 from cotide_operator.apis.names import GROUP, JOB_LABEL, VERSION
@@ -24,6 +32,7 @@ from cotide_operator.cache.object_cache import CustomObject
 from cotide_operator.explain.class_rule import ClassContext
 from cotide_operator.explain.explanation import Explanation, explain_job, explain_pod, telling_node
 from cotide_operator.explain.reclaimed import reclaimed_requests
+from cotide_operator.explain.volume_wait import claim_names_of, class_of
 
 Object = dict[str, Any]
 
@@ -71,25 +80,22 @@ class Reader:
         self.namespace = namespace_of(kubeconfig, context)
         self.warnings: list[str] = []
         self._core: Any = client.CoreV1Api(api)
-        self._priorities: Any = client.SchedulingV1Api(api)
+        self._storage: Any = client.StorageV1Api(api)
         self._custom: Any = client.CustomObjectsApi(api)
 
     def pod(self, namespace: str, name: str) -> Explanation:
         """Explain one pod; raises `ClusterError` when there is none of that name."""
         pod, odd = _must_have(f"pod {namespace}/{name}", PodObject, self._core.read_namespaced_pod, name, namespace)
-        named = (pod.get("spec") or {}).get("priorityClassName")
         node, beside = self._node(pod)
+        claims = self._claims(pod)
         context = ClassContext(
             owner=self._owner(pod),
             namespace=self._may_have("namespace", NamespaceObject, self._core.read_namespace, namespace),
-            priority_class=self._may_have(
-                "priorityclass", PriorityClassObject, self._priorities.read_priority_class, named
-            )
-            if named
-            else None,
-            events=self._events(namespace, [pod]),
+            events=[event for one in (pod, *claims) for event in self._events(namespace, [one])],
             node=node,
             beside=beside,
+            claims=claims,
+            storage_classes=self._storage_classes(claims),
         )
         return _with_odd(explain_pod(pod, context, time.time()), odd)
 
@@ -146,6 +152,20 @@ class Reader:
             if error.status in _OPTIONAL:
                 return node, None
             raise
+
+    def _claims(self, pod: Object) -> list[Object]:
+        """Return the volume claims of a pod without a node."""
+        read, namespace = self._core.read_namespaced_persistent_volume_claim, pod["metadata"]["namespace"]
+        found = [self._may_have("claim", ClaimObject, read, name, namespace) for name in claim_names_of(pod)]
+        return [claim for claim in found if claim is not None]
+
+    def _storage_classes(self, claims: Sequence[Object]) -> dict[str, Object]:
+        names = dict.fromkeys(name for claim in claims if (name := class_of(claim)))
+        found = {
+            name: self._may_have("storage class", StorageClassObject, self._storage.read_storage_class, name)
+            for name in names
+        }
+        return {name: one for name, one in found.items() if one is not None}
 
     def _events(self, namespace: str, objects: Sequence[Object]) -> list[Object]:
         """Return the events about some objects."""

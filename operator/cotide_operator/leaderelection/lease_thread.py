@@ -33,6 +33,9 @@ HUNG_SECONDS: Final = 60.0
 """Chosen: a hundred times the longest block that the alerts let pass, and two probes of a kubelet."""
 SIGN_SECONDS: Final = 1.0
 CONNECTIONS: Final = 2
+MOST_PAUSE_SECONDS: Final = 1.0
+"""Longest pause that a server brings about by ``Retry-After``. Chosen: the default retry period, so that several tries
+fit into the deadline however long the server asks us to stay away."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -55,7 +58,12 @@ class LeaseThread:
     def __init__(
         self, credentials: Credentials, settings: LeaderElectionSettings, identity: str, *, timeout_seconds: float
     ) -> None:
-        self._client = KubeClient(credentials, max_connections=CONNECTIONS, timeout_seconds=timeout_seconds)
+        self._client = KubeClient(
+            credentials,
+            max_connections=CONNECTIONS,
+            timeout_seconds=timeout_seconds,
+            most_pause_seconds=MOST_PAUSE_SECONDS,
+        )
         self.elector = LeaderElector(self._client, settings, identity, may_renew=self._is_alive)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._turn, name="lease", daemon=True)

@@ -30,6 +30,12 @@ TOKEN_LIMIT: Final = 16 * 1024
 """Longest token that is asked about; chosen: service account tokens have about 1 KiB."""
 ASKED_AT_ONCE: Final = 4
 """Callers about whom the API server is asked at the same time; more are turned away. Chosen."""
+ASKED_PER_SECOND: Final = 1.0
+ASKED_TOGETHER: Final = 20
+"""Tokens that are new to us and about which the API server is asked: in a second, and in one go after a pause. Chosen:
+readers are few, and strangers may send a new token with each request."""
+USERS_KEPT: Final = 64
+"""Tokens of users that are asked about without that limit, so that strangers do not keep a reader out; chosen."""
 _SCHEME: Final = "bearer "
 
 
@@ -60,6 +66,9 @@ class AccessReviews:
         self._now = now
         self._kept: dict[tuple[bytes, str], tuple[float, Access]] = {}
         self._asking = 0
+        self._allowance, self._allowed_at = float(ASKED_TOGETHER), now()
+        self._users: dict[bytes, None] = {}
+        """Hashes of tokens that were a user's, the latest."""
         self._complaint = ""
 
     async def of(self, authorization: str, path: str) -> Access:
@@ -73,6 +82,9 @@ class AccessReviews:
             return known[1]
         if self._asking >= ASKED_AT_ONCE:
             return Access.UNDECIDED
+        if key[0] not in self._users and not self._may_ask():
+            self._keep(key, Access.UNDECIDED, 1.0 / ASKED_PER_SECOND)
+            return Access.UNDECIDED
         self._asking += 1
         try:
             access = await self._ask(token, path)
@@ -82,11 +94,29 @@ class AccessReviews:
         finally:
             self._asking -= 1
         self._complaint = ""
+        self._users.pop(key[0], None)
+        if access is not Access.UNKNOWN:
+            self._users[key[0]] = None
+            if len(self._users) > USERS_KEPT:
+                del self._users[next(iter(self._users))]
+        self._keep(key, access, KEPT_SECONDS)
+        return access
+
+    def _keep(self, key: tuple[bytes, str], access: Access, seconds: float) -> None:
         self._kept.pop(key, None)
-        self._kept[key] = (self._now() + KEPT_SECONDS, access)
+        self._kept[key] = (self._now() + seconds, access)
         while len(self._kept) > KEPT_MOST:
             del self._kept[next(iter(self._kept))]
-        return access
+
+    def _may_ask(self) -> bool:
+        """Take one of the questions about new tokens that are left; False where none is."""
+        now = self._now()
+        gained = (now - self._allowed_at) * ASKED_PER_SECOND
+        self._allowance, self._allowed_at = min(float(ASKED_TOGETHER), self._allowance + gained), now
+        if self._allowance < 1.0:
+            return False
+        self._allowance -= 1.0
+        return True
 
     async def _ask(self, token: str, path: str) -> Access:
         review = await self._client.create(

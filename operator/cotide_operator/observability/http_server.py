@@ -23,12 +23,21 @@ from cotide_core.instructions import Forecast
 from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.observability.access import Access, AccessReviews
 from cotide_operator.observability.metrics import Metrics
+from cotide_operator.webhooks.serving.bounded_connections import BoundedConnections
 
 BOARD: Final = "/debug/board"
 PAGE_DECISIONS: Final = 100
 """Decisions on a page of /debug/board unless ``limit`` says otherwise; chosen."""
 BOARD_LIMIT: Final = 5000
 """How far the pages go; chosen: nobody reads on, and sorting all of a long queue would hold up the loop after all."""
+CONNECTIONS_MOST: Final = 64
+"""Open at once; chosen: kubelets, one or two Prometheus and a reader keep a few, and each takes a descriptor."""
+REQUEST_SECONDS: Final = 5.0
+"""Wall seconds that a connection has for its first request; chosen: probes send theirs at once."""
+IDLE_SECONDS: Final = 75.0
+"""Wall seconds that a connection stays open after a request; chosen: above the usual interval of Prometheus."""
+STOP_SECONDS: Final = 5.0
+"""Wall seconds that requests in flight have at the end; chosen."""
 PAGE_MOST: Final = 500
 """Most of them; chosen: a millisecond to write."""
 _REFUSED: Final = {
@@ -77,7 +86,8 @@ class HealthServer:
         self._dead = dead
         self._writing = asyncio.Lock()
         """Held while a page is worked out: one at a time."""
-        self._runner: web.AppRunner | None = None
+        self._connections: BoundedConnections | None = None
+        self._listener: asyncio.Server | None = None
         self.port = 0
 
     async def start(self, host: str, port: int) -> None:
@@ -93,22 +103,26 @@ class HealthServer:
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get(BOARD, self._debug_board)
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port)
+        self._connections = BoundedConnections(
+            app, CONNECTIONS_MOST, stop_seconds=STOP_SECONDS, idle_seconds=IDLE_SECONDS, request_seconds=REQUEST_SECONDS
+        )
+        await self._connections.setup()
         try:
-            await site.start()
+            self._listener = await asyncio.get_running_loop().create_server(self._connections.open, host, port)
         except OSError as error:
             await self.stop()
             why = "is in use" if error.errno == errno.EADDRINUSE else f"can't be opened ({error.strerror})"
             raise InputError(f"port {port} on {host} {why}; choose another one", field="--metrics-port") from error
-        self.port = int(self._runner.addresses[0][1])
+        self.port = int(self._listener.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
         """Stop listening."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        listener, connections = self._listener, self._connections
+        self._listener = self._connections = None
+        if listener is not None:
+            listener.close()
+        if connections is not None:
+            await connections.cleanup()
 
     async def _metrics(self, request: web.Request) -> web.Response:
         if self._refresh is not None:

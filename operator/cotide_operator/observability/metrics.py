@@ -76,6 +76,12 @@ class Metrics:
             "class",
             "policy",
         )
+        self.attempts_by_profile = self._counter(
+            "schedule_attempts_by_profile_total",
+            "The same attempts by the scheduler's name that the pod gives: one of schedulerNames.",
+            "result",
+            "profile",
+        )
         self.attempt_duration = self._histogram(
             "scheduling_attempt_duration_seconds",
             "Wall seconds of an attempt: the pod's share of its decision cycle, and its binding.",

@@ -37,6 +37,7 @@ from cotide_operator.scheduling.binder import BindNote, BindReport, Report
 from cotide_operator.scheduling.evictor import EvictReport
 from cotide_operator.scheduling.nominator import Nominator
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, encode
+from cotide_operator.translation.pods_and_nodes import DEFAULT_SCHEDULER_NAME
 
 _LOG = logging.getLogger(__name__)
 
@@ -71,10 +72,18 @@ class DecisionReporter:
     clock : Clock
     policy : str
         Name of the policy, for the metrics.
+    profile_of : callable
+        A pod's key to the scheduler's name under which it is placed, for the metrics.
     """
 
     def __init__(
-        self, sinks: Sinks, mirror: ObjectCache, pod_of: Callable[[str], Pod | None], clock: Clock, policy: str
+        self,
+        sinks: Sinks,
+        mirror: ObjectCache,
+        pod_of: Callable[[str], Pod | None],
+        clock: Clock,
+        policy: str,
+        profile_of: Callable[[str], str] = lambda _: DEFAULT_SCHEDULER_NAME,
     ) -> None:
         self._board = sinks.board
         self._annotator = sinks.annotator
@@ -94,6 +103,8 @@ class DecisionReporter:
         self._counters: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
         """Attempts and their durations by result and class: looking a metric up by its labels takes longest."""
         self._sli_duration = cache(sinks.telemetry.sli_duration.labels)
+        self._attempts_by_profile = cache(sinks.telemetry.attempts_by_profile.labels)
+        self._profile_of = profile_of
 
     def annotate(self, key: str) -> None:
         """Write the decision about a pod of another scheduler onto it, some time."""
@@ -185,7 +196,8 @@ class DecisionReporter:
 
     def _note(self, bind: Bind, now: float, share: float) -> BindNote:
         decision = _of_bind(bind, now)
-        return BindNote(decision, {DECISION_ANNOTATION: encode(self._view.decision(decision))}, share)
+        annotations = {DECISION_ANNOTATION: encode(self._view.decision(decision))}
+        return BindNote(decision, annotations, self._annotator.labels_for(bind.key), share)
 
     def _waits(self, wait: Wait, now: float, share: float) -> None:
         pod = self._pod_of(wait.key)
@@ -223,7 +235,7 @@ class DecisionReporter:
             return
         queue = "unschedulable" if wait.retry_at_seconds is None else "backoff"
         self._telemetry.incoming.labels(queue, "ScheduleAttemptFailure").inc()
-        self._attempted("unschedulable", _class(pod), share)
+        self._attempted("unschedulable", wait.key, _class(pod), share)
 
     def reported(self, report: Report) -> None:
         """Take the outcome of a binding or an eviction."""
@@ -235,7 +247,7 @@ class DecisionReporter:
         pod = self._pod_of(bind.key)
         if report.wall_seconds:
             self._telemetry.binding_duration.observe(report.wall_seconds)
-        self._attempted("scheduled" if report.bound else "error", _class(pod), share + report.wall_seconds)
+        self._attempted("scheduled" if report.bound else "error", bind.key, _class(pod), share + report.wall_seconds)
         if not report.bound:
             self._telemetry.bindings_refused.labels(str(report.answer.code)).inc()
             self._log_refusal(report)
@@ -249,7 +261,7 @@ class DecisionReporter:
         self._recorder.scheduled(bind.key, bind.uid, bind.node)
         self._annotator.bound(bind.key)
 
-    def _attempted(self, result: str, workload_class: str, wall_seconds: float) -> None:
+    def _attempted(self, result: str, key: str, workload_class: str, wall_seconds: float) -> None:
         counters = self._counters.get((result, workload_class))
         if counters is None:
             counters = self._counters[result, workload_class] = (
@@ -257,6 +269,7 @@ class DecisionReporter:
                 self._telemetry.attempt_duration.labels(result, self._policy),
             )
         counters[0].inc()
+        self._attempts_by_profile(result, self._profile_of(key)).inc()
         counters[1].observe(wall_seconds)
 
     def _log_refusal(self, report: BindReport) -> None:

@@ -1,9 +1,11 @@
 """Kubernetes events about pods, in kube-scheduler's words, and about the forecasts of nodes.
 
 Called by the loop, the binder and the publisher of reclaimed capacity; written through the low-priority lane. A
-repeated event raises the count of the one that is there, and one pod gets a new ``FailedScheduling`` at most every
-`REPEAT_SECONDS`, whatever its attempts. Most is said once, when it changes: other words that come sooner wait until
-then, and the latest of them are written. So is, a few times, what the server may take later: nothing says it again.
+repeated event raises the count of the one that is there, and takes over its message where that differs in counts only.
+One pod gets a new ``FailedScheduling`` at most every `REPEAT_SECONDS`, whatever its attempts, and repeats of one ever
+later, as a series of client-go's. One that still waits when its pod is bound is not written. Most is said once, when
+it changes: other words that come sooner wait until then, and the latest of them are written. So is, a few times, what
+the server may take later: nothing says it again.
 Invariant: an event never delays or stops a decision; what could not be written is counted.
 """
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,6 +28,7 @@ from cotide_kube.timestamps import format_micro_timestamp, format_timestamp
 from cotide_operator.apis.types import API_VERSION
 from cotide_operator.cache.object_cache import namespace_of_key
 from cotide_operator.observability.metrics import Metrics
+from cotide_operator.reporting.message_class import is_alike
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 
 _LOG = logging.getLogger(__name__)
@@ -33,6 +37,8 @@ COMPONENT: Final = "cotide"
 FAILED: Final = "FailedScheduling"
 REPEAT_SECONDS: Final = 15.0
 """Wall seconds between two events of one pod and reason; chosen."""
+LONGEST_REPEAT_SECONDS: Final = 360.0
+"""The same after many repeats, each of which doubles them: what ends a series in client-go (``finishTime``)."""
 MESSAGE_LIMIT: Final = 1024
 """The API's own limit on an event's note, in bytes (`NoteLengthLimit`)."""
 NAME_LIMIT: Final = 230
@@ -52,6 +58,8 @@ class _About(msgspec.Struct, frozen=True, gc=False):
     """``namespace/name``, or the name of what lives in no namespace."""
     uid: str
     api_version: str = "v1"
+    component: str = COMPONENT
+    """Who reports it: of a pod its scheduler's name, as kube-scheduler's recorders do; else `COMPONENT`."""
 
 
 class _Words(msgspec.Struct, frozen=True, gc=False):
@@ -79,12 +87,24 @@ class _Written:
 
 
 class EventRecorder:
-    """Writes events; forgets the oldest when it remembers too many."""
+    """Writes events; forgets the oldest when it remembers too many.
 
-    def __init__(self, client: KubeClient, lane: ApiDispatcher, telemetry: Metrics) -> None:
+    Parameters
+    ----------
+    profile_of : a pod's key to the scheduler's name under which Cotide places or evicts it.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        lane: ApiDispatcher,
+        telemetry: Metrics,
+        profile_of: Callable[[str], str] = lambda _: COMPONENT,
+    ) -> None:
         self._client = client
         self._lane = lane
         self._telemetry = telemetry
+        self._profile_of = profile_of
         self._written: dict[_Said, _Written] = {}
         self._early: dict[_Said, _Words] = {}
         """The latest words that came too soon after others of those that are remembered, or could not be written."""
@@ -94,6 +114,7 @@ class EventRecorder:
     def scheduled(self, key: str, uid: str, node: str) -> None:
         """Say that a pod was bound."""
         self._unsay(uid, FAILED)  # it waits no more
+        self._lane.take_back(("event", uid, FAILED, ""))
         self._record(key, uid, "Normal", "Scheduled", f"Successfully assigned {key} to {node}")
 
     def failed(self, key: str, uid: str, message: str) -> None:
@@ -145,19 +166,20 @@ class EventRecorder:
         self._write_soon(_About("ConfigMap", key, ""), kind, reason, f"{order}: {message}", topic=order)
 
     def _record(self, key: str, uid: str, kind: str, reason: str, message: str) -> None:
-        self._write_soon(_About("Pod", key, uid), kind, reason, message)
+        self._write_soon(_About("Pod", key, uid, component=self._profile_of(key)), kind, reason, message)
 
     def _write_soon(self, about: _About, kind: str, reason: str, message: str, topic: str = "") -> None:
         self._say(("event", about.uid, reason, topic), _Words(about, kind, reason, _cut(message), time.time()))
 
     def _say(self, said: _Said, words: _Words) -> None:
         before = self._written.get(said)
-        seconds = 0.0 if before is None else _too_soon(before)
+        seconds = 0.0 if before is None else _too_soon(before, words)
         if before is not None and seconds > 0.0:
             if before.message == words.message:
                 self._early.pop(said, None)
                 return
-            if said not in self._early:
+            waits = self._early.get(said)
+            if waits is None or (_is_repeat(before, waits) and not _is_repeat(before, words)):  # sooner than that
                 asyncio.get_running_loop().call_later(seconds, self._say_later, said)
             self._early[said] = words
             return
@@ -190,7 +212,7 @@ class EventRecorder:
         path = f"/api/v1/namespaces/{body['metadata']['namespace']}/events"
         before = self._written.get(said)
         try:
-            if before is not None and before.message == message and await self._count(path, before, happened):
+            if before is not None and _is_repeat(before, words) and await self._count(path, before, message, happened):
                 return
             await self._client.create(path, body)
         except ClusterError as error:  # the namespace may be going: no reason to stop
@@ -205,11 +227,13 @@ class EventRecorder:
         while len(self._written) > REMEMBERED:
             del self._written[next(iter(self._written))]
 
-    async def _count(self, path: str, before: _Written, happened: float) -> bool:
+    async def _count(self, path: str, before: _Written, message: str, happened: float) -> bool:
         """Raise the count of an event that is there; False where the server keeps it no more (an hour, by default)."""
         before.count += 1
         before.wall_seconds = time.monotonic()
-        patch = {"count": before.count, "lastTimestamp": format_timestamp(happened)}
+        patch: dict[str, Any] = {"count": before.count, "lastTimestamp": format_timestamp(happened)}
+        if before.message != message:
+            before.message = patch["message"] = message
         try:
             await self._client.patch(f"{path}/{before.name}", patch)
         except ApiError as error:
@@ -231,9 +255,19 @@ def _cut(message: str) -> str:
     return raw[: MESSAGE_LIMIT - 3].decode(errors="ignore") + "..."
 
 
-def _too_soon(before: _Written) -> float:
-    """Return the seconds until something else may be said; 0 where it may be now."""
-    return max(0.0, before.wall_seconds + REPEAT_SECONDS - time.monotonic())
+def _is_repeat(before: _Written, words: _Words) -> bool:
+    """Whether an event tells what was told: of why a pod waits the same with other counts, of all else the same."""
+    if words.reason == FAILED:
+        return is_alike(before.message, words.message)
+    return before.message == words.message
+
+
+def _too_soon(before: _Written, words: _Words) -> float:
+    """Return the seconds until words may be written; 0 where they may be now."""
+    pause = REPEAT_SECONDS
+    if words.reason == FAILED and _is_repeat(before, words):
+        pause = min(LONGEST_REPEAT_SECONDS, REPEAT_SECONDS * 2.0 ** min(before.count - 1, 16))
+    return max(0.0, before.wall_seconds + pause - time.monotonic())
 
 
 def _event(about: _About, kind: str, reason: str, message: str, happened: float) -> dict[str, Any]:
@@ -264,7 +298,7 @@ def _event(about: _About, kind: str, reason: str, message: str, happened: float)
         "lastTimestamp": second,
         "eventTime": format_micro_timestamp(happened),
         "action": {"Scheduled": "Binding"}.get(reason, "Scheduling" if about.kind == "Pod" else "Forecasting"),
-        "source": {"component": COMPONENT},
-        "reportingComponent": COMPONENT,
-        "reportingInstance": COMPONENT,
+        "source": {"component": about.component},
+        "reportingComponent": about.component,
+        "reportingInstance": about.component,
     }

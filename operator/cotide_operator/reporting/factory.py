@@ -22,6 +22,7 @@ from cotide_operator.reporting.pod_annotator import PodAnnotator
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 from cotide_operator.scheduling.nominator import Nominator
 from cotide_operator.translation.event_source import EventSource
+from cotide_operator.translation.pods_and_nodes import DEFAULT_SCHEDULER_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,16 @@ class ReportingDependencies:
     board: DecisionStore
     calibration: ForecastScores
     telemetry: Metrics
+    scheduler_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,)
+
+    def profile_of(self, key: str) -> str:
+        """Return the scheduler's name under which a pod is placed or evicted: its own, or our first where it has none
+        of ours or is gone.
+        """
+        pod = self.mirror.pods.get(key)
+        if pod is not None and pod.spec.scheduler_name in self.scheduler_names:
+            return pod.spec.scheduler_name
+        return self.scheduler_names[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +60,7 @@ class Reporting:
 
 def make_reporting(config: SchedulerConfig, slot_seconds: float, of: ReportingDependencies) -> Reporting:
     """Return the reporting of one operator; ``slot_seconds`` is of its clock."""
-    recorder = EventRecorder(of.client, of.lane, of.telemetry)
+    recorder = EventRecorder(of.client, of.lane, of.telemetry, of.profile_of)
     nominator = Nominator(of.client, of.lane, of.mirror, of.board)
     KueueReporter(of.client, of.lane, recorder, of.mirror, of.board, of.clock)  # the board tells it
 
@@ -76,5 +87,7 @@ def make_reporting(config: SchedulerConfig, slot_seconds: float, of: ReportingDe
         ),
     )
     return Reporting(
-        recorder, nominator, DecisionReporter(sinks, of.mirror, of.intake.pods.get, of.clock, config.policy)
+        recorder,
+        nominator,
+        DecisionReporter(sinks, of.mirror, of.intake.pods.get, of.clock, config.policy, of.profile_of),
     )

@@ -73,7 +73,7 @@ class PodGroupReporter:
     ----------
     client, lane, mirror, board, telemetry : the operator's.
     members : the pods that name a group, by its key.
-    scheduler_name : whose pods are ours.
+    scheduler_names : whose pods are ours.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class PodGroupReporter:
         telemetry: Metrics,
         *,
         members: Callable[[str], Iterable[str]],
-        scheduler_name: str,
+        scheduler_names: tuple[str, ...],
     ) -> None:
         self._client = client
         self._lane = lane
@@ -97,7 +97,7 @@ class PodGroupReporter:
         self._board = board
         self._telemetry = telemetry
         self._members = members
-        self._scheduler_name = scheduler_name
+        self._scheduler_names = scheduler_names
         self._view = TenantView(mirror)
         self.queued: dict[str, None] = {}
         self._written: dict[str, _Written] = {}
@@ -189,7 +189,7 @@ class PodGroupReporter:
             pod = self._mirror.pods.get(name)
             if pod is None or pod.metadata.deletion_timestamp or pod.status.phase == "Failed":
                 continue
-            if pod.spec.scheduler_name != self._scheduler_name:
+            if pod.spec.scheduler_name not in self._scheduler_names:
                 return None
             ours = True
             decision = self._decision(name, pod)

@@ -41,7 +41,7 @@ class QuarantineReporter:
     Parameters
     ----------
     client, lane, mirror, recorder, telemetry : the operator's.
-    scheduler_name : whose pods are ours.
+    scheduler_names : whose pods are ours.
 
     Attributes
     ----------
@@ -56,14 +56,14 @@ class QuarantineReporter:
         recorder: EventRecorder,
         telemetry: Metrics,
         *,
-        scheduler_name: str,
+        scheduler_names: tuple[str, ...],
     ) -> None:
         self._client = client
         self._lane = lane
         self._mirror = mirror
         self._recorder = recorder
         self._telemetry = telemetry
-        self._scheduler_name = scheduler_name
+        self._scheduler_names = scheduler_names
         self.leading = False
         mirror.quarantine.subscribe(self._hear)
 
@@ -108,7 +108,7 @@ class QuarantineReporter:
 
     def _is_ours(self, entry: SetAside) -> bool:
         pod = self._mirror.pods.get(entry.key)
-        return pod is not None and pod.spec.scheduler_name == self._scheduler_name and not pod.spec.node_name
+        return pod is not None and pod.spec.scheduler_name in self._scheduler_names and not pod.spec.node_name
 
     async def _condition(self, entry: SetAside, message: str, failures: int) -> None:
         if self._mirror.quarantine.get(entry.kind, entry.key) is not entry:

@@ -6,6 +6,9 @@ its way is waited for, since what was sent first may be carried out last. Namesp
 of its ten thousand pods does not hold up what another says of one, and however slowly its writes are answered (by a
 webhook that hangs, say), half of the workers are left to the others.
 
+First refusals of pods go first: an autoscaler waits for them, and one that comes behind ten thousand repeats is written
+next but few. They are not held while bindings are asked for. Of `RUN` + 1 writes one is another, if any may go.
+
 While bindings are asked for, each such write would take a server's time from them, and so a crowd of them waits for a
 calm moment, but no longer than `HOLD_SECONDS`; then the lane writes as fast as it takes to catch up with what waits.
 The few words of a namespace that says little are written meanwhile: they need not wait for what others bind.
@@ -38,6 +41,14 @@ BUSY_PER_SECOND: Final = 20.0
 server on 2 cores takes."""
 FEW: Final = 16
 """Keys of a namespace that are no crowd; chosen: what one person reads, and few of a burst's events."""
+URGENT_PER_SECOND: Final = 1000.0
+"""Highest rate of first refusals; chosen: more than an API server on 2 cores takes."""
+URGENT_BUSY_PER_SECOND: Final = 100.0
+"""Least rate of first refusals while bindings are asked for; chosen: about 10 % of the same bindings per second."""
+URGENT_SECONDS: Final = 5.0
+"""In which all first refusals that wait then would be written; chosen: half of an autoscaler's interval (10 s)."""
+RUN: Final = 8
+"""First refusals in a row while others wait; chosen: their rate is hardly less, and nothing waits for ever."""
 CATCH_UP_SECONDS: Final = 30.0
 """In which what waits then would be written, were nothing added; chosen: where pods come for ever at a rate that the
 server can bear, their events are half a minute late and none is lost."""
@@ -53,6 +64,7 @@ class _Waiting(msgspec.Struct, frozen=True, gc=False):
     """A write that waits; two for each pod that is bound, so that the collector need not look at them."""
 
     since: float
+    urgent: bool
     work: Callable[..., Awaitable[None]]
     arguments: tuple[Any, ...]
 
@@ -65,7 +77,7 @@ class ApiDispatcher:
     busy : callable
         Whether bindings are asked for.
     per_second : float
-        Writes per second while nothing else is to do, and at most.
+        Writes per second, but for first refusals, while nothing else is to do, and at most.
     bound : int
         Most keys that may wait; of one namespace as many as then are still free.
     workers : int
@@ -80,7 +92,7 @@ class ApiDispatcher:
         *,
         per_second: float = 200.0,
         bound: int = MOST_WAITING,
-        workers: int = 8,
+        workers: int = 16,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._busy = busy
@@ -91,6 +103,9 @@ class ApiDispatcher:
         self._waiting: OrderedDict[Hashable, _Waiting] = OrderedDict()
         """The newest write for each key, by since when that waits."""
         self._turns: NamespaceTurns[Hashable] = NamespaceTurns()
+        self._urgent: NamespaceTurns[Hashable] = NamespaceTurns()
+        self._run = 0
+        """Urgent writes since the last of another kind."""
         self._in_flight: dict[str, int] = {}
         """Writes of a namespace that wait for their answer; no zeros."""
         self._on_their_way: set[Hashable] = set()
@@ -102,38 +117,51 @@ class ApiDispatcher:
         return len(self._waiting)
 
     def submit(
-        self, key: Hashable, work: Callable[[*Arguments], Awaitable[None]], namespace: str, *arguments: *Arguments
+        self,
+        key: Hashable,
+        work: Callable[[*Arguments], Awaitable[None]],
+        namespace: str,
+        *arguments: *Arguments,
+        urgent: bool = False,
     ) -> bool:
         """Queue a write, or replace the one that waits under this key; False when there is no room.
 
         ``namespace`` is that of the object that the write is about; empty for the cluster's own. ``work`` is called
-        with the arguments.
+        with the arguments. ``urgent``: a first refusal; what replaces it has its place.
         """
         before = self._waiting.get(key)
         if before is not None:
-            self._waiting[key] = _Waiting(before.since, work, arguments)
+            self._waiting[key] = _Waiting(before.since, before.urgent, work, arguments)
             return True
         free = self._bound - len(self._waiting)
-        if len(self._waiting) >= free and self._turns.count(namespace) >= free:
+        if len(self._waiting) >= free and self._count(namespace) >= free:
             return False
-        self._waiting[key] = _Waiting(self._now(), work, arguments)
+        self._waiting[key] = _Waiting(self._now(), urgent, work, arguments)
         if key not in self._on_their_way:
-            self._turns.add(key, namespace)
+            self._turns_of(urgent=urgent).add(key, namespace)
             self._wake.set()
         return True
 
     def take_back(self, key: Hashable) -> None:
         """Forget what waits under a key, if anything does: it would say nothing any more."""
-        if self._waiting.pop(key, None) is not None:
-            self._turns.drop(key)
+        waiting = self._waiting.pop(key, None)
+        if waiting is not None:
+            self._turns_of(urgent=waiting.urgent).drop(key)
 
     def rate(self) -> float:
         """Writes per second that may be sent now; 0 while what waits had better go on waiting."""
-        if not self._waiting or not self._busy():
-            return self._per_second
-        if self._holds():
-            return 0.0 if self._turns.turn(self._has_few) is None else min(self._per_second, BUSY_PER_SECOND)
-        return min(self._per_second, max(BUSY_PER_SECOND, len(self._waiting) / CATCH_UP_SECONDS))
+        busy = self._busy()
+        rates = [0.0]
+        if self._urgent.turn(self._has_room) is not None:
+            catch_up = max(URGENT_BUSY_PER_SECOND, len(self._urgent) / URGENT_SECONDS)
+            rates.append(min(URGENT_PER_SECOND, catch_up) if busy else URGENT_PER_SECOND)
+        if not self._waiting or not busy:
+            rates.append(self._per_second)
+        elif not self._holds():
+            rates.append(min(self._per_second, max(BUSY_PER_SECOND, len(self._waiting) / CATCH_UP_SECONDS)))
+        elif self._turns.turn(self._has_few) is not None:
+            rates.append(min(self._per_second, BUSY_PER_SECOND))
+        return max(rates)
 
     async def run(self) -> None:
         """Work until cancelled; each worker takes the oldest key of the namespace whose turn it is."""
@@ -143,7 +171,7 @@ class ApiDispatcher:
 
     async def _work(self) -> None:
         while True:
-            while self._turns.turn(self._has_room) is None:
+            while self._urgent.turn(self._has_room) is None and self._turns.turn(self._has_room) is None:
                 self._wake.clear()
                 await self._wake.wait()
             rate = self.rate()
@@ -172,12 +200,19 @@ class ApiDispatcher:
 
     def _ended(self, namespace: str, key: Hashable) -> None:
         self._on_their_way.discard(key)
-        if key in self._waiting:
-            self._turns.add(key, namespace)
+        waiting = self._waiting.get(key)
+        if waiting is not None:
+            self._turns_of(urgent=waiting.urgent).add(key, namespace)
         left = self._in_flight.pop(namespace) - 1
         if left:
             self._in_flight[namespace] = left
         self._wake.set()  # another write of the namespace may have waited for this one's room
+
+    def _turns_of(self, *, urgent: bool) -> NamespaceTurns[Hashable]:
+        return self._urgent if urgent else self._turns
+
+    def _count(self, namespace: str) -> int:
+        return self._turns.count(namespace) + self._urgent.count(namespace)
 
     def _has_room(self, namespace: str) -> bool:
         return self._in_flight.get(namespace, 0) < self._most_each
@@ -186,11 +221,19 @@ class ApiDispatcher:
         return self._turns.count(namespace) <= FEW and self._has_room(namespace)
 
     def _next(self) -> tuple[str, Hashable, _Waiting] | None:
-        """Take the oldest key of the namespace whose turn it is; while a crowd has to wait, of those that have few."""
-        namespace = self._turns.turn(self._has_few if self._waiting and self._holds() else self._has_room)
+        """Take the oldest key of the namespace whose turn it is: a first refusal, or else another write.
+
+        After `RUN` first refusals another write goes. While a crowd waits, that is one of a namespace that has few.
+        """
+        urgent = self._urgent.turn(self._has_room)
+        other = None
+        if urgent is None or self._run >= RUN:
+            other = self._turns.turn(self._has_few if self._waiting and self._holds() else self._has_room)
+        namespace, turns = (urgent, self._urgent) if other is None else (other, self._turns)
         if namespace is None:
             return None
-        key = self._turns.take(namespace)
+        self._run = self._run + 1 if turns is self._urgent else 0
+        key = turns.take(namespace)
         return namespace, key, self._waiting.pop(key)
 
     async def _pace(self, rate: float) -> None:

@@ -62,11 +62,13 @@ class BindNote(msgspec.Struct, frozen=True, gc=False):
     ----------
     decision : as the board is to show it once the pod is bound.
     annotations : written on the pod in the same request.
+    labels : the same, where the server takes labels with a binding.
     cycle_seconds : wall seconds of its decision cycle that fell to it.
     """
 
     decision: Decision
     annotations: Mapping[str, str] = {}  # a struct copies it
+    labels: Mapping[str, str] = {}
     cycle_seconds: float = 0.0
 
 
@@ -301,13 +303,13 @@ class Binder:
             answer, retry = stale
             self._refuse(bind, answer, note, retry=retry)
             return
-        annotations = note.annotations if note is not None else {}
+        annotations, labels = (note.annotations, note.labels) if note is not None else ({}, {})
         namespace, _, name = bind.key.partition("/")
         started = time.perf_counter()
         failures = 0
         self._unknown.add(bind.uid)
         while True:
-            answer = await self._client.bind(namespace, name, bind.uid, bind.node, annotations)
+            answer = await self._client.bind(namespace, name, bind.uid, bind.node, annotations, labels)
             fate = await self._fate(bind, answer, last=failures > 0 and answer.code != 0)
             if fate is not None:
                 break

@@ -4,8 +4,10 @@ Set up by ``cotide operator`` once the first lists are in, and kept by `assembly
 full pass is left out of the next ones (`gc.freeze`), so that a pass looks at what came since the last one and not at
 all that a cluster of 10,000 pods holds, which took half a second. What nobody refers to any more is freed at once as
 ever; only circles among such old objects wait for a thorough pass, which is made at a calm moment. A full pass has a
-turn of the event loop for itself: within another one it would come on top of that. Invariant: between two thorough
-passes no pass looks at more than some `FULL_OBJECTS` objects, and what one turn of the event loop made.
+turn of the event loop for itself: within another one it would come on top of that. Invariants: between two thorough
+passes no pass looks at more than `FULL_MOST` objects, and what one turn of the event loop made; nothing here holds a
+reference to an object of others. `gc.get_objects` would: CPython then cannot resize a tuple that another thread builds
+from a generator, and raises SystemError there.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import sys
 import time
 from collections.abc import Callable
 from typing import Final
@@ -22,8 +25,14 @@ THRESHOLDS: Final = (5_000, 1_000_000, 1_000_000)
 a full one in the midst of whatever runs: never. Chosen: a pass takes .4 us for each object, up to 1 us on a busy
 machine, and most of what outlives the first is there to stay, so that a pass over the younger is one for nothing."""
 FULL_OBJECTS: Final = 25_000
-"""That outlived the collections of the youngest, before a full pass over them. Chosen: 10 to 45 ms, with what is made
-until the turn that it has for itself."""
+"""That may have outlived the collections of the youngest, before a full pass over them. Chosen: 10 to 45 ms, with what
+is made until the turn that it has for itself."""
+FULL_BLOCKS: Final = 2 * FULL_OBJECTS
+"""Blocks of memory by which the process grew, at the least. Most of what is made dies young, so that a pass for each so
+many that were made would be one for nothing. Chosen: a list with one number takes three blocks, a tuple one or two."""
+FULL_MOST: Final = 3 * FULL_OBJECTS
+"""That may have outlived those collections, before a full pass without growth: new objects may replace old ones that
+no pass looks at. Chosen."""
 THOROUGH_SECONDS: Final = 24 * 3600.0
 """From one thorough pass to the next at least (chosen: `benchmarks/days/soak.py` finds a day's churn flat without)."""
 POLL_SECONDS: Final = 30.0
@@ -43,20 +52,16 @@ async def full_passes() -> None:
     """Make full passes when they are due, each in a turn of the running loop for itself, until cancelled."""
     loop = asyncio.get_running_loop()
     due = asyncio.Event()
-    uncounted = 0
+    outlived, blocks = 0, sys.getallocatedblocks()
 
     def count(phase: str, info: dict[str, int]) -> None:
-        nonlocal uncounted
+        nonlocal outlived
         if phase != "stop" or info["generation"] or gc.get_threshold() != THRESHOLDS or loop.is_closed():
             return
-        # A count takes up to 1 ms. No collection leaves more than it looked at, so that many need none.
-        uncounted -= 1
-        if uncounted > 0:
+        outlived += THRESHOLDS[0]  # no collection leaves more than it looked at
+        if outlived < FULL_OBJECTS:
             return
-        # Most of what is made dies young: a pass for each so many that were made would be one for nothing.
-        lasted = len(gc.get_objects(generation=1))
-        uncounted = -(-(FULL_OBJECTS - lasted) // THRESHOLDS[0])
-        if lasted >= FULL_OBJECTS:
+        if outlived >= FULL_MOST or sys.getallocatedblocks() - blocks >= FULL_BLOCKS:
             loop.call_soon_threadsafe(due.set)  # any thread may have made the objects
 
     gc.callbacks.append(count)
@@ -65,6 +70,7 @@ async def full_passes() -> None:
             await due.wait()
             due.clear()
             gc.collect()
+            outlived, blocks = 0, sys.getallocatedblocks()
     finally:
         gc.callbacks.remove(count)
 

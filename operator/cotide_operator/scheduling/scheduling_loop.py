@@ -61,6 +61,11 @@ PUBLISH_SECONDS: Final = 1.0
 """Wall seconds between two publications of queue positions and predicted starts; chosen for a reader."""
 RECOVERIES_MOST: Final = 100
 """New engines in a row of which each fails at once; chosen: so many bad objects at the same moment are a defect."""
+RETRY_SECONDS: Final = 1.0
+"""Wall seconds after which an object that the engine failed over is tried once more; chosen: an innocent one is placed
+within 2 s, and the new engine has taken in what else there is."""
+RETRIED_KEPT: Final = 1000
+"""Objects of which it is kept that they were tried again; chosen."""
 PUBLISH_SHARE: Final = 50.0
 """A publication may take at most one part in this many of the time: a long queue is published less often."""
 
@@ -211,6 +216,8 @@ class SchedulingLoop:
         self._remake = remake
         self._gang_kernels = GangKernels()
         self._failures = 0
+        self._retried: dict[tuple[Kind, str], tuple[str, str]] = {}
+        """Uid and version of each object that got its second try, by kind and key."""
         self._models: ModelsChanged | None = None
         self._now = float("-inf")
         self._cycle_seconds = 0.0
@@ -318,6 +325,10 @@ class SchedulingLoop:
         """Whether the engine has anything to look at; a publication alone is no reason to call it."""
         if self._inbox or self._awaited or self._intake.waiting or not self.cycles or self._grows():
             return True
+        return self._is_time()
+
+    def _is_time(self) -> bool:
+        """Whether one of the engine's own timers is due."""
         wakeup = self.scheduler.next_wakeup(self._now)
         return wakeup is not None and wakeup <= self._clock.now()
 
@@ -347,6 +358,9 @@ class SchedulingLoop:
         if self._foresight is not None:
             events += self._foresight.ahead(events, self.scheduler.completion_forecaster)
         if not events:
+            if self.cycles and not (awaited or self._grows() or self._is_time()):
+                self._in_hand = False
+                return  # objects changed in what does not matter, as by our own notes: there is nothing to decide
             events.append(Tick())
         started = time.perf_counter()
         try:
@@ -419,6 +433,7 @@ class SchedulingLoop:
         if self._remake is None or kind is None or self._failures > RECOVERIES_MOST:
             raise error
         mirror.set_aside(kind, key, ENGINE, error)
+        self._retry_once(kind, key)
         # What kubelets refused no watch tells again; at a start some of it may not have been taken in yet.
         self._inbox += [*self.backoffs(), *(one for one in events if isinstance(one, NodeBackoffRestored))]
         self.scheduler, self.is_whole = self._remake(), False
@@ -429,6 +444,23 @@ class SchedulingLoop:
             self._inbox.insert(0, self._models)
         if self._record is not None:
             self._record.renew()
+
+    def _retry_once(self, kind: Kind, key: str) -> None:
+        """Let a new engine try an object once more: the fault may have been the state of the old one."""
+        entry = self._mirror.quarantine.get(kind, key)
+        if entry is None or self._retried.get((kind, key)) == (entry.uid, entry.version):
+            return
+        if len(self._retried) >= RETRIED_KEPT:
+            del self._retried[next(iter(self._retried))]
+        self._retried[kind, key] = entry.uid, entry.version
+
+        def retry() -> None:
+            if self._mirror.quarantine.get(kind, key) is entry:  # else it changed, or is gone
+                self._mirror.quarantine.forget(kind, key)
+                self._intake.mark(kind, key)
+                self._wake.set()
+
+        asyncio.get_running_loop().call_later(RETRY_SECONDS, retry)
 
     async def _pause(self, binder: Binder, next_publication: float) -> None:
         # Before the wait and not after it: changes of a burst gather, and one that comes alone is not held up.

@@ -29,8 +29,13 @@ class ShadowDispatcher(ApiDispatcher):
     """Takes writes that can wait and drops them."""
 
     def submit(
-        self, key: Hashable, work: Callable[[*Arguments], Awaitable[None]], namespace: str, *arguments: *Arguments
+        self,
+        key: Hashable,
+        work: Callable[[*Arguments], Awaitable[None]],
+        namespace: str,
+        *arguments: *Arguments,
+        urgent: bool = False,
     ) -> bool:
         """Do nothing, as if it were done."""
-        del key, work, namespace, arguments
+        del key, work, namespace, arguments, urgent
         return True

@@ -65,6 +65,15 @@ class _Past(msgspec.Struct):
     demotions: int = 0
 
 
+class _Known(msgspec.Struct):
+    v: int
+    uid: str
+    reason: str
+    message: str
+    node: str | None = None
+    nominated: str = ""
+
+
 class _Qos(msgspec.Struct, frozen=True):
     p: float | None = None
     model: str = ""
@@ -111,6 +120,7 @@ class _Body(msgspec.Struct, rename="camel"):
 
 _OUTSIDE: Final = tuple(NAMES.values())
 _PAST: Final = msgspec.json.Decoder(_Past)
+_KNOWN: Final = msgspec.json.Decoder(_Known)
 _BODY: Final = msgspec.json.Decoder(_Body)
 _UNREADABLE: Final = (msgspec.DecodeError, RecursionError, ValueError)
 """What the decoder raises: nesting beyond Python's stack is a RecursionError, a lone surrogate a ValueError."""
@@ -151,6 +161,19 @@ def decode(text: str, key: str) -> Note:
 
 class _Version(msgspec.Struct):
     v: int | str | float
+
+
+def is_noted(text: str | None, decision: Decision) -> bool:
+    """Return whether an annotation tells what is to be written of a pod that waits, or differs in its counters only."""
+    if text is None or len(text) > NOTE_BYTES:
+        return False
+    try:
+        known = _KNOWN.decode(text)
+    except _UNREADABLE:
+        return False
+    return known == _Known(
+        NOTE_VERSION, decision.uid, decision.reason, _shortened(decision.message), nominated=decision.nominated_node
+    )
 
 
 def _count(value: int) -> int:

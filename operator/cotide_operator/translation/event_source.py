@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final
@@ -29,7 +30,10 @@ from cotide_core.events import (
     PodDeleted,
     PodPhase,
     PodRefused,
+    PodSelector,
     PodUpserted,
+    SelectorDeleted,
+    SelectorUpserted,
     Workload,
     WorkloadDeleted,
     WorkloadUpserted,
@@ -37,14 +41,14 @@ from cotide_core.events import (
 from cotide_core.phases.growth import Amounts
 from cotide_kube.objects import NamespaceObject, PodObject
 from cotide_kube.turns import Turn
-from cotide_operator.cache.object_cache import KINDS, OPTIONAL_KINDS, Kind, ObjectCache, key_of
+from cotide_operator.cache.object_cache import KINDS, OPTIONAL_KINDS, SELECTOR_KINDS, Kind, ObjectCache, key_of
 from cotide_operator.clock import Clock
 from cotide_operator.translation.eviction_annotations import faults
 from cotide_operator.translation.kubelet_refusals import refusal_of
 from cotide_operator.translation.namespace_limits import limit_faults, max_priorities, translate_namespace
 from cotide_operator.translation.pod_groups import PodGroupIndex, said_by
 from cotide_operator.translation.pod_phases import Phases, asked_by, growth_of, phases_for, with_size
-from cotide_operator.translation.pod_rules import selects_namespaces
+from cotide_operator.translation.pod_rules import pod_selector, selects_namespaces
 from cotide_operator.translation.pod_times import PodObservations, PodTimes
 from cotide_operator.translation.pods_and_nodes import (
     node_faults,
@@ -68,6 +72,8 @@ fifth of what one piece of work may take each. Some 500 pods, or one of the larg
 _ENDED: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 ENGINE: Final = "engine"
 """Part of what is set aside because the engine fails over it."""
+_TOLD: Final[tuple[Kind, ...]] = ("nodes", "workloads", "namespaces", *SELECTOR_KINDS, "pods")
+"""Kinds that events tell of, in their order."""
 _AROUND_PODS: Final[frozenset[Kind]] = frozenset({"priorityclasses", "namespaces", "workloads", "jobs"})
 """What a pod's translation depends on beside the pod."""
 
@@ -80,7 +86,7 @@ class EventSource:
     mirror : Mirror
         Subscribed to at once.
     clock : Clock
-    scheduler_name : str
+    scheduler_names : tuple of str
         Whose pods are ours.
     subscribe : bool
         Whether changes are listened to; else whoever hears of them calls `mark`, in the thread that collects.
@@ -97,7 +103,7 @@ class EventSource:
         self,
         mirror: ObjectCache,
         clock: Clock,
-        scheduler_name: str,
+        scheduler_names: tuple[str, ...],
         *,
         subscribe: bool = True,
         set_aside: Callable[[Kind, str, str, Exception], None] | None = None,
@@ -106,8 +112,8 @@ class EventSource:
         self._mirror = mirror
         self._clock = clock
         self._observations = PodObservations(clock)
-        self._scheduler_name = scheduler_name
-        self._changed: dict[Kind, dict[str, None]] = {"nodes": {}, "workloads": {}, "namespaces": {}, "pods": {}}
+        self._scheduler_names = scheduler_names
+        self._changed: dict[Kind, dict[str, None]] = {kind: {} for kind in _TOLD}
         self._uncollected: dict[Kind, int] | None = None
         """How much is left of what was there when an engine that knew nothing was first told; None before that."""
         self._dependencies: dict[tuple[Kind, str], Any] = {}
@@ -120,6 +126,7 @@ class EventSource:
         self._nodes: dict[str, Node] = {}
         self._workloads: dict[str, Workload] = {}
         self._namespaces: dict[str, Namespace] = {}
+        self._selectors: dict[tuple[Kind, str], PodSelector] = {}
         self._arrivals: list[Pod] = []
         self._rules_seen = False
         """Whether a pod selects others by label: from then on changed labels are told."""
@@ -165,7 +172,7 @@ class EventSource:
         return self._ahead.work(most)
 
     def collect(self) -> list[Event]:
-        """Return the events of changes since the last call: nodes, Workloads, limits of namespaces, then pods.
+        """Return the events of changes since the last call: of nodes, Workloads, namespaces, selectors, then pods.
 
         The first call takes all, since nothing may be decided on a part of what there is; later ones a part.
         """
@@ -190,6 +197,8 @@ class EventSource:
         self._collect("nodes", self._tell_node, events, turn)
         self._collect("workloads", self._tell_workload, events, turn)
         self._collect("namespaces", self._tell_namespace, events, turn)
+        for kind in SELECTOR_KINDS:
+            self._collect(kind, partial(self._tell_selector, kind), events, turn)
         if any(left for kind, left in self._uncollected.items() if kind != "pods"):
             return events
         knew = self._selects_namespaces
@@ -271,7 +280,8 @@ class EventSource:
         self._workloads.clear()
         self._arrivals.clear()
         self._namespaces.clear()
-        for kind in ("nodes", "workloads", "namespaces", "pods"):
+        self._selectors.clear()
+        for kind in _TOLD:
             self._changed[kind].update(dict.fromkeys(self._mirror.objects(kind)))
         self._uncollected = None
 
@@ -305,6 +315,9 @@ class EventSource:
                 self._ahead.repeat(key)
         elif kind in ("nodes", "workloads"):
             self._changed[kind][key] = None
+        elif kind in SELECTOR_KINDS:
+            if self._selector(kind, key) != self._selectors.get((kind, key)):  # mostly its status changed
+                self._changed[kind][key] = None
         elif kind in VOLUME_KINDS:
             self._mark_volumes(kind, key)
         elif kind in OPTIONAL_KINDS:
@@ -354,7 +367,7 @@ class EventSource:
 
     def _translate(self, pod: PodObject, key: str, seen: PodTimes) -> Pod:
         ownership = ownership_of(pod, self._mirror)
-        translated = translate_pod(pod, ownership, seen, self._scheduler_name, self.volumes.facts(pod), key)
+        translated = translate_pod(pod, ownership, seen, self._scheduler_names, self.volumes.facts(pod), key)
         phases = self._phases_for(pod, ownership.job)
         return translated._replace(growth_millicores=growth_of(pod, phases)) if phases else translated
 
@@ -446,6 +459,20 @@ class EventSource:
         if self._workloads.get(key) != translated:
             self._workloads[key] = translated
             events.append(WorkloadUpserted(translated))
+
+    def _selector(self, kind: Kind, key: str) -> PodSelector | None:
+        item = self._mirror.objects(kind).get(key)
+        return None if item is None else pod_selector(SELECTOR_KINDS[kind], key, item)
+
+    def _tell_selector(self, kind: Kind, key: str, events: list[Event]) -> None:
+        translated = None if self._left_out(kind, key) else self._selector(kind, key)
+        if translated is None:
+            if self._selectors.pop((kind, key), None) is not None:
+                events.append(SelectorDeleted(SELECTOR_KINDS[kind], key))
+        elif self._selectors.get((kind, key)) != translated:
+            self._rules_seen = True
+            self._selectors[kind, key] = translated
+            events.append(SelectorUpserted(translated))
 
     def _tell_pod(self, key: str, events: list[Event]) -> None:
         pod, before = self._mirror.pods.get(key), self._pods.get(key)

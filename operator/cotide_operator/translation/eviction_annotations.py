@@ -13,12 +13,17 @@ https://kubernetes.io/docs/concepts/workloads/controllers/replicaset/#pod-deleti
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from cotide_kube.objects import Volume
+
 DO_NOT_DISRUPT_ANNOTATION: Final = "karpenter.sh/do-not-disrupt"
 SAFE_TO_EVICT_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+SAFE_LOCAL_VOLUMES_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+"""Names of local volumes, with commas between, whose content may be lost."""
+MEMORY_MEDIUM: Final = "Memory"
 PREFER_NO_EVICTION_ANNOTATION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
@@ -78,6 +83,23 @@ def faults(annotations: Mapping[str, str]) -> list[str]:
         sentence = "is no whole number of 32 bits, and counts as not written"
         found.append(f"annotation {DELETION_COST_ANNOTATION}: {text[:40]!r} {sentence}")
     return found
+
+
+def loses_local_storage(annotations: Mapping[str, str], volumes: Iterable[Volume]) -> bool:
+    """Return whether an eviction loses local storage that its owner may want.
+
+    As in Cluster Autoscaler (``HasBlockingLocalStorage`` of its utils/drain): hostPath and emptyDir volumes count, but
+    neither one in memory nor one that the annotation names. Names are compared as they stand, with the spaces around.
+    """
+    named = annotations.get(SAFE_LOCAL_VOLUMES_ANNOTATION)
+    safe = named.split(",") if named else ()
+    return any(is_local(volume) and volume.name not in safe for volume in volumes)
+
+
+def is_local(volume: Volume) -> bool:
+    """Return whether the content of a volume is lost with its node, and may matter."""
+    on_disk = volume.empty_dir is not None and volume.empty_dir.medium != MEMORY_MEDIUM
+    return volume.host_path is not None or on_disk
 
 
 def is_mirror(annotations: Mapping[str, str]) -> bool:

@@ -249,11 +249,17 @@ def with_size(translated: Pod, pod: PodObject, size: Amounts, *, is_phased: bool
         requests[MEMORY] = format_amount(MEMORY, size.memory_bytes)
     wished = replace(first, resources=replace(first.resources, requests=requests))
     counted = dict(translated.requests)
-    for name, amount in effective_requests(replace(pod.spec, containers=(wished, *others))).amounts:
+    asked = effective_requests(replace(pod.spec, containers=(wished, *others)))
+    for name, amount in asked.amounts:
         counted[name] = max(counted.get(name, 0), amount)
     more = counted.get(CPU, 0) - dict(translated.requests).get(CPU, 0) if is_phased else 0
     growth = translated.growth_millicores - more
-    return translated._replace(requests=tuple(sorted(counted.items())), growth_millicores=growth)
+    return translated._replace(
+        requests=tuple(sorted(counted.items())),
+        growth_millicores=growth,
+        unrequested_millicores=asked.unrequested[0],
+        unrequested_memory_bytes=asked.unrequested[1],
+    )
 
 
 def resize_pending(pod: PodObject) -> str:

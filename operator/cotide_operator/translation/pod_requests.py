@@ -14,14 +14,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from cotide_core.errors import InputError
 from cotide_core.limits import EXACT, RESOURCES_MOST
-from cotide_core.units import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, bounded_amount, resource_amount
+from cotide_core.units import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    MEMORY,
+    PODS,
+    RECLAIMED_CPU,
+    RECLAIMED_MEMORY,
+    bounded_amount,
+    resource_amount,
+)
 from cotide_kube.objects import Container, ContainerStatus, PodSpec, PodStatus, Quantity, Resources
 
 Amounts = dict[str, int]
 _NATIVE = (CPU, MEMORY, EPHEMERAL_STORAGE)
+SCORED_WITHOUT_REQUEST: Final = {CPU: 100, MEMORY: 200 * 1024 * 1024}
+"""Millicores and bytes that scores count for a container without a request (k8s.io/kubernetes,
+pkg/scheduler/util/pod_resources.go)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +45,12 @@ class EffectiveRequests:
     ----------
     amounts : (resource, amount) sorted by name, without zeros, each clamped to 0 ... `limits.EXACT`.
     faults : paths of amounts that can't be read or are beyond what is counted, each with what is wrong.
+    unrequested : millicores and bytes that scores count beyond the amounts, for containers without a request.
     """
 
     amounts: tuple[tuple[str, int], ...] = ()
     faults: tuple[str, ...] = ()
+    unrequested: tuple[int, int] = (0, 0)
 
 
 @dataclass(slots=True)
@@ -82,13 +97,31 @@ def effective_requests(spec: PodSpec, status: PodStatus | None = None) -> Effect
     status : of a pod whose kubelet has set or put aside other amounts than its spec asks for; see `resized`.
     """
     reading = _Reading()
+    running = _total(reading, spec, status, {})
+    amounts = tuple(sorted((name, min(amount, EXACT)) for name, amount in running.items() if amount))
+    beyond = [f"requests[{name}] (together beyond 2^53)" for name, amount in running.items() if amount > EXACT]
+    return EffectiveRequests(amounts, (*reading.faults, *beyond), _unrequested(spec, status, running))
+
+
+def _unrequested(spec: PodSpec, status: PodStatus | None, asked: Amounts) -> tuple[int, int]:
+    """Return what scores count beyond what is asked: nothing of pods that ask for reclaimed capacity."""
+    if asked.get(RECLAIMED_CPU) or asked.get(RECLAIMED_MEMORY):
+        return 0, 0
+    counted = _total(_Reading(), spec, status, SCORED_WITHOUT_REQUEST)
+    cpu, memory = (min(counted.get(name, 0), EXACT) - min(asked.get(name, 0), EXACT) for name in (CPU, MEMORY))
+    return cpu, memory
+
+
+def _total(reading: _Reading, spec: PodSpec, status: PodStatus | None, defaults: Amounts) -> Amounts:
+    """Return what a pod asks for by resource, with defaults for containers that do not state one."""
     by_name, infeasible = _of_status(status)
     running: Amounts = {}
     for index, count in _alike(spec.containers, by_name):
         requests = _requests(reading, spec.containers[index], f"spec.containers[{index}]", by_name, infeasible)
+        requests = defaults | requests
         _add(running, requests if count == 1 else {name: count * amount for name, amount in requests.items()})
     if spec.init_containers:
-        running = _with_init(reading, running, spec.init_containers, by_name, infeasible)
+        running = _with_init(reading, running, spec.init_containers, by_name, infeasible, defaults)
     if spec.resources is not None:
         level = {} if infeasible else reading.amounts(_requested(spec.resources), "spec.resources.requests")
         if status is not None:
@@ -96,9 +129,7 @@ def effective_requests(spec: PodSpec, status: PodStatus | None = None) -> Effect
         running.update(level or reading.amounts(_requested(spec.resources), "spec.resources.requests"))
     _add(running, reading.amounts(spec.overhead, "spec.overhead"))
     running.pop(PODS, None)
-    amounts = tuple(sorted((name, min(amount, EXACT)) for name, amount in running.items() if amount))
-    beyond = [f"requests[{name}] (together beyond 2^53)" for name, amount in running.items() if amount > EXACT]
-    return EffectiveRequests(amounts, (*reading.faults, *beyond))
+    return running
 
 
 def resized(spec: PodSpec, status: PodStatus) -> bool:
@@ -154,11 +185,13 @@ def _with_init(
     init_containers: Sequence[Container],
     by_name: Mapping[str, ContainerStatus],
     infeasible: bool,
+    defaults: Amounts,
 ) -> Amounts:
     sidecars: Amounts = {}
     peak: Amounts = {}
     for index, container in enumerate(init_containers):
         requests = _requests(reading, container, f"spec.initContainers[{index}]", by_name, infeasible)
+        requests = defaults | requests
         if container.restart_policy == "Always":
             _add(sidecars, requests)
             _raise_to(peak, sidecars)

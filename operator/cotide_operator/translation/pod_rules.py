@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from cotide_core.events import PodRules, PodTerm, Requirement, Selector, Spread, WeightedNodeTerm, WeightedPodTerm
+from cotide_core.events import (
+    PodRules,
+    PodSelector,
+    PodTerm,
+    Requirement,
+    Selector,
+    Spread,
+    WeightedNodeTerm,
+    WeightedPodTerm,
+)
 from cotide_core.limits import POD_TERMS_MOST, REQUIREMENTS_MOST, SPREADS_MOST
 from cotide_kube.objects import (
     Affinity,
@@ -18,6 +27,8 @@ from cotide_kube.objects import (
     PodAffinity,
     PodAffinityTerm,
     PodSpec,
+    ReplicaSetObject,
+    ServiceObject,
     SpreadConstraint,
 )
 from cotide_operator.translation.node_terms import node_term
@@ -113,6 +124,15 @@ def rule_faults(spec: PodSpec) -> list[str]:
         if one.when_unsatisfiable not in ("DoNotSchedule", "ScheduleAnyway")
     ]
     return faults
+
+
+def pod_selector(owner: str, key: str, item: ServiceObject | ReplicaSetObject) -> PodSelector | None:
+    """Return which pods a Service selects or a controller controls; None where that is none, or can't be understood."""
+    wished = item.spec.selector
+    selector = label_selector(LabelSelector(wished) if isinstance(wished, dict) else wished)
+    if not selector or len(selector) > REQUIREMENTS_MOST:
+        return None
+    return PodSelector(owner, key, selector)
 
 
 def _entries(selector: LabelSelector | None) -> int:

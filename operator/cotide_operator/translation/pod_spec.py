@@ -41,6 +41,8 @@ class SpecFacts:
     """See the fields of the same names of `events.Pod`."""
 
     requests: tuple[tuple[str, int], ...] = ()
+    unrequested: tuple[int, int] = (0, 0)
+    """Millicores and bytes."""
     host_ports: tuple[HostPort, ...] = ()
     node_selector: tuple[tuple[str, str], ...] = ()
     node_terms: tuple[NodeTerm, ...] = ()
@@ -132,6 +134,7 @@ def _facts(spec: PodSpec, status: PodStatus | None) -> SpecFacts:
         rules = None if rule_faults(spec) else pod_rules(spec)
         return SpecFacts(
             requests=requests.amounts,
+            unrequested=requests.unrequested,
             host_ports=taken,
             unsupported=unsupported,
             rules=rules,
@@ -140,6 +143,7 @@ def _facts(spec: PodSpec, status: PodStatus | None) -> SpecFacts:
         )
     return SpecFacts(
         requests=requests.amounts,
+        unrequested=requests.unrequested,
         host_ports=taken,
         node_selector=tuple(sorted(spec.node_selector.items())),
         node_terms=node_terms(spec.affinity),

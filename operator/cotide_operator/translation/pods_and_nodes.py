@@ -79,6 +79,7 @@ _ALWAYS_COUNTED: Final = (CPU, MEMORY, PODS, EPHEMERAL_STORAGE, RECLAIMED_CPU, R
 _TYPE: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _PHASES: Final = {phase.value: phase for phase in PodPhase}
 _read_spec: Final = SpecReader()
+_SELECTING: Final = {"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "ReplicationController": "v1"}
 LABELS_SHARED: Final = 64
 """Labels of a pod that are shared with others'; chosen: most have ten, and a thousand of these take 25 MB at most."""
 
@@ -91,7 +92,10 @@ class PodOwnership:
     workload: str | None = None
     owner_class: WorkloadClass | None = None
     owner_kind: str | None = None
+    named_class: WorkloadClass | None = None
+    """The class that the name of the pod's PriorityClass stands for, by the configuration."""
     priority_class_value: int | None = None
+    """Stands in for the pod's priority where the server resolved none."""
     max_class: str | None = None
     job_priority: int | None = None
     """The priority of the Job that owns the pod; None when there is no such Job (any more)."""
@@ -127,13 +131,15 @@ def _ownership(pod: PodObject, mirror: ObjectCache, job_key: str | None, workloa
         succeeded = succeeded_of(job)
     elif workload_key is not None:
         owner_class = WorkloadClass.ONLINE
-    named = mirror.priorityclasses.get(pod.spec.priority_class_name) if pod.spec.priority_class_name else None
+    name = pod.spec.priority_class_name
+    named = mirror.priorityclasses.get(name) if name else None
     namespace = mirror.namespaces.get(pod.metadata.namespace)
     return _interned(
         job_key,
         workload_key,
         owner_class,
         _owner_kind(pod.metadata),
+        mirror.class_by_priority_class.get(name) if name else None,
         named.value if named is not None else None,
         mirror.max_class_of(pod.metadata.namespace),
         job_priority,
@@ -163,6 +169,14 @@ def _owner_kind(metadata: Metadata) -> str | None:
     return (f"{owner.kind}.{group}" if group else owner.kind)[:QUALIFIED_NAME_CHARACTERS]
 
 
+def _controller(metadata: Metadata) -> str:
+    """Return ``Kind/name`` of the controller whose selector counts for a default spread; empty for another."""
+    owner = controller_of(metadata)
+    if owner is None or _SELECTING.get(owner.kind) != owner.api_version:
+        return ""
+    return intern(f"{owner.kind}/{owner.name}")
+
+
 def class_of(pod: PodObject, ownership: PodOwnership) -> WorkloadClass:
     """Return the class of a pod as it is now; a static pod is online whatever it says, since nobody can evict it."""
     return _class_of(pod, ownership, reclaims(pod.spec))
@@ -174,7 +188,7 @@ def _class_of(pod: PodObject, ownership: PodOwnership, reclaiming: bool) -> Work
     return _class(
         pod.metadata.labels.get(CLASS_LABEL),
         ownership.owner_class,
-        ownership.priority_class_value,
+        ownership.named_class,
         ownership.owner_kind,
         ownership.max_class,
         reclaiming,
@@ -185,7 +199,7 @@ def _class_of(pod: PodObject, ownership: PodOwnership, reclaiming: bool) -> Work
 def _class(
     label: str | None,
     owner_class: WorkloadClass | None,
-    priority_class_value: int | None,
+    named_class: WorkloadClass | None,
     owner_kind: str | None,
     max_class: str | None,
     reclaims: bool,
@@ -193,7 +207,7 @@ def _class(
     return classify(
         label=label,
         owner_class=owner_class,
-        priority_class_value=priority_class_value,
+        named_class=named_class,
         owner_kind=owner_kind,
         max_class=max_class,
         reclaims=reclaims,
@@ -204,7 +218,7 @@ def translate_pod(
     pod: PodObject,
     ownership: PodOwnership,
     seen: PodTimes,
-    scheduler_name: str = DEFAULT_SCHEDULER_NAME,
+    scheduler_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,),
     volumes: VolumeFacts | None = None,
     key: str | None = None,
 ) -> Pod:
@@ -212,6 +226,7 @@ def translate_pod(
 
     Parameters
     ----------
+    scheduler_names : a pod that names one of them is ours to place.
     key : its ``namespace/name``, of who has it: one string for mirror and engine, and not two of 70 bytes a pod.
     volumes : what its claims demand; without it a pod that names claims is Misconfigured.
 
@@ -219,7 +234,7 @@ def translate_pod(
     (no API server lets one through) or is beyond any node is a Misconfigured pod, never one that asks for nothing.
     """
     metadata, spec = pod.metadata, pod.spec
-    ours = spec.scheduler_name == scheduler_name
+    ours = spec.scheduler_name in scheduler_names
     facts = _read_spec(spec, pod.status)
     annotations = metadata.annotations
     preferences = preferences_of(annotations)
@@ -257,7 +272,7 @@ def translate_pod(
         node_terms=facts.node_terms if to_place else (),
         tolerations=facts.tolerations if to_place else (),
         host_ports=facts.host_ports,
-        gates=facts.gates if to_place else (),
+        gates=facts.gates if node is None else (),
         unsupported=facts.unsupported + claims + lacks if to_place else (),
         attempts=seen.attempts,
         demotions=seen.demotions,
@@ -278,6 +293,9 @@ def translate_pod(
         gang=gang if ours else None,
         image=spec.containers[0].image[:IMAGE_CHARACTERS] if spec.containers else "",
         images=facts.images if to_place else (),
+        unrequested_millicores=facts.unrequested[0],
+        unrequested_memory_bytes=facts.unrequested[1],
+        controller=_controller(metadata) if to_place else "",
     )
 
 

@@ -51,6 +51,10 @@ USAGE_LIMITS: Final = Limits(256 << 20, 1_000_000)
 have 45 MB in an instant and, `history` asks for so little at a time, no more in a range."""
 MESSAGE_CHARACTERS: Final = 400
 """Of a fault in a status; chosen."""
+HISTOGRAMS: Final = (
+    "its series are native histograms and no numbers"
+    " (write: histogram_quantile(0.95, ...) for a latency, histogram_count(...) for a rate)"
+)
 _CONFIGURED: Final = "metricsSource.prometheus"
 _QUERY: Final = "/api/v1/query"
 _USAGE_FIELDS: Final = {"podCpuQuery": CPU, "podMemoryQuery": MEMORY}
@@ -202,10 +206,13 @@ class PrometheusSource:
         for one in self._node_queries:
             answers[one.field] = {}
             try:
-                for series in await self._vector(one.text, {}, USAGE_LIMITS):
-                    found = _value(_node(series), series)
+                series = await self._vector(one.text, {}, USAGE_LIMITS)
+                for each in series:
+                    found = _value(_node(each), each)
                     if found is not None and found.value is not None and found.pod in self._mirror.nodes:
                         answers[one.field][found.pod] = found
+                if not answers[one.field]:
+                    _refuse_histograms(series)
             except (SourceDown, _QueryFailedError) as error:
                 refused[one.name] = str(error)
             except Exception as error:  # noqa: BLE001 - one answer that trips us must not take the others with it
@@ -227,6 +234,7 @@ class PrometheusSource:
                 return "no series: does this Prometheus scrape the kubelets' cAdvisor?"
             values = await asyncio.to_thread(_values_of, series)
             if not values:
+                _refuse_histograms(series)
                 return "none of its series has a label pod (write: sum by (namespace, pod) (...))"
             if not is_plain_selector(one.text):
                 return values
@@ -323,6 +331,7 @@ class PrometheusSource:
             if before is None or (value.value is not None and value.value > (before.value or 0.0)):
                 found[value.pod] = value
         if series and not found:
+            _refuse_histograms(series)
             label = self._settings.pod_label
             raise _QueryFailedError(
                 "AnswerUnusable",
@@ -354,6 +363,15 @@ class PrometheusSource:
         if not isinstance(series, list):
             raise _QueryFailedError("AnswerUnusable", "it gives no instant vector")
         return series
+
+
+def _refuse_histograms(series: list[object]) -> None:
+    """Raise where a series of an instant answer has a native histogram in place of a number.
+
+    Source: https://prometheus.io/docs/prometheus/latest/querying/api/#native-histograms
+    """
+    if any(isinstance(one, dict) and "histogram" in one and "value" not in one for one in series):
+        raise _QueryFailedError("AnswerUnusable", HISTOGRAMS)
 
 
 def _reason(answer: dict[str, Any]) -> str:
@@ -418,6 +436,8 @@ def _matrix(query: _UsageQuery, answer: dict[str, Any]) -> list[Series]:
     if not isinstance(data, dict) or data.get("resultType") != "matrix" or not isinstance(data.get("result"), list):
         raise SourceDown(f"{query.name} gives no range of values")
     found = []
+    if any(isinstance(one, dict) and "histograms" in one and "values" not in one for one in data["result"]):
+        raise SourceDown(f"{query.name}: {HISTOGRAMS}")
     for series in data["result"]:
         pod = _pod(series)
         samples = series.get("values") if isinstance(series, dict) else None

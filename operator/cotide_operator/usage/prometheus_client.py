@@ -1,8 +1,8 @@
 """Asks a Prometheus over HTTP: who asks, how it is trusted, and how much of an answer is read.
 
-Called by `prometheus`. Token and certificates are files that are replaced in place, as projected volumes are: the token
-is read again once a minute and when the server refuses it, certificates when a file changes. Invariant: of an answer no
-more is read than its limit; the connection is closed there.
+Called by `prometheus`. Token, certificates and secret headers are files that are replaced in place, as projected
+volumes are: the token is read again once a minute and when the server refuses it, the others when a file changes.
+Invariant: of an answer no more is read than its limit; the connection is closed there.
 
 Source: https://prometheus.io/docs/prometheus/latest/querying/api/
 """
@@ -10,6 +10,7 @@ Source: https://prometheus.io/docs/prometheus/latest/querying/api/
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +22,7 @@ import msgspec
 from cotide_core.errors import CotideError
 from cotide_kube.connection_faults import TrustSettings, why_unreachable
 from cotide_kube.credentials import Credentials, FileToken
-from cotide_operator.config.metric_settings import PrometheusSourceSettings
+from cotide_operator.config.metric_settings import HeaderSettings, PrometheusSourceSettings, is_header_value
 from cotide_operator.usage.sources import THREAD_ABOVE_BYTES, SourceDown
 
 REFUSALS: Final = (400, 422, 503)
@@ -59,6 +60,7 @@ class PrometheusClient:
         self._session = session
         self._url = settings.url
         self._tls = settings.tls
+        self._extra = {name: _Header(name, header) for name, header in settings.headers.items()}
         self._token = FileToken(settings.bearer_token_file) if settings.bearer_token_file is not None else None
         self._context: ssl.SSLContext | None = None
         self._files: tuple[object, ...] = ()
@@ -86,7 +88,8 @@ class PrometheusClient:
         url = f"{self._url}{path}"
         posted = len(parameters.get("query", "")) > POSTED_ABOVE_CHARACTERS
         # Not compressed: a few bytes on the wire could stand for any number in memory.
-        headers = {"Accept-Encoding": "identity", **self._authorization()}
+        extra = {name: header.text() for name, header in self._extra.items()}
+        headers = {"Accept-Encoding": "identity", **extra, **self._authorization()}
         try:
             async with self._session.request(
                 "POST" if posted else "GET",
@@ -142,6 +145,45 @@ class PrometheusClient:
         except CotideError as error:
             raise SourceDown(str(error)) from error
         return self._context
+
+
+class _Header:
+    """The value of one header of the configuration; no message holds it."""
+
+    def __init__(self, name: str, settings: HeaderSettings) -> None:
+        self._field = f"metricsSource.prometheus.headers.{name}"
+        self._settings = settings
+        self._version: object = None
+        self._text = ""
+
+    def text(self) -> str:
+        """Return what is sent now.
+
+        Raises
+        ------
+        SourceDown
+            When the file or the variable gives no value; names it.
+        """
+        settings = self._settings
+        if settings.value is not None:
+            return settings.value.get_secret_value()
+        if settings.file is not None:
+            where, found = str(settings.file), self._of_file(settings.file)
+        else:
+            name = settings.env or ""
+            where, found = f"environment variable {name}", os.environ.get(name, "").strip()
+        if not is_header_value(found):
+            raise SourceDown(f"{self._field}: {where} holds no value: one line of plain characters")
+        return found
+
+    def _of_file(self, path: Path) -> str:
+        try:
+            version = _version(path)
+            if version != self._version:
+                self._text, self._version = _contents(path).decode("utf-8", "replace").strip(), version
+        except OSError as error:
+            raise SourceDown(f"{self._field}: {path}: {error.strerror}") from error
+        return self._text
 
 
 def _version(path: Path) -> tuple[int, int, int]:

@@ -13,7 +13,7 @@ import asyncio
 import re
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, Protocol
 
 import aiohttp
@@ -56,7 +56,7 @@ class Reading:
     ----------
     pod : ``namespace/name``.
     requests_per_second, latency_p95_milliseconds : None where the source has no usable number.
-    wall_seconds : epoch second at which it was so.
+    rate_wall_seconds, latency_wall_seconds : epoch seconds at which each was so.
     workload : whose query gave it: it counts for pods of this Workload only. None of a source that asks for no
         Workload's sake.
     """
@@ -64,7 +64,8 @@ class Reading:
     pod: str
     requests_per_second: float | None
     latency_p95_milliseconds: float | None
-    wall_seconds: float
+    rate_wall_seconds: float
+    latency_wall_seconds: float
     workload: str | None = None
 
 
@@ -144,7 +145,7 @@ def usable(text: object) -> float | None:
 
 
 def merge(values: Iterable[tuple[str, bool, float | None, float]], workload: str | None = None) -> list[Reading]:
-    """Join rates and latencies of the same pods; the older time counts, and what no pod can have is unknown.
+    """Join rates and latencies of the same pods, each with its own time; what no pod can have is unknown.
 
     Parameters
     ----------
@@ -153,15 +154,14 @@ def merge(values: Iterable[tuple[str, bool, float | None, float]], workload: str
     """
     found: dict[str, Reading] = {}
     for pod, is_latency, value, wall in values:
-        before = found.get(pod) or Reading(pod, None, None, wall)
+        before = found.get(pod) or Reading(pod, None, None, wall, wall, workload)
         most = LATENCY_MILLISECONDS_MOST if is_latency else RATE_MOST
         known = value if value is not None and value <= most else None
-        rate, latency = before.requests_per_second, before.latency_p95_milliseconds
-        if is_latency:
-            latency = known
-        else:
-            rate = known
-        found[pod] = Reading(pod, rate, latency, min(before.wall_seconds, wall), workload)
+        found[pod] = (
+            replace(before, latency_p95_milliseconds=known, latency_wall_seconds=wall)
+            if is_latency
+            else replace(before, requests_per_second=known, rate_wall_seconds=wall)
+        )
     return list(found.values())
 
 

@@ -45,10 +45,15 @@ class _Latest:
     peak: RecentPeak
     requests_per_second: float | None = None
     latency_p95_milliseconds: float | None = None
-    fresh_until: float = 0.0
     rate_until: float = 0.0
+    latency_until: float = 0.0
     silent: bool = False
     """Whether the rate stopped coming."""
+
+    @property
+    def fresh_until(self) -> float:
+        """The monotonic second up to which either is fresh."""
+        return max(self.rate_until, self.latency_until)
 
     @property
     def rate(self) -> float | None:
@@ -149,11 +154,15 @@ class UsageFeed:
     def get(self, workload_key: str) -> ServiceReading | None:
         """Return the latest of a Workload from its pods' fresh samples; None when there is none."""
         now = time.monotonic()
-        fresh = [one for one in self._latest.get(workload_key, {}).values() if one.fresh_until >= now]
+        pods = self._latest.get(workload_key, {}).values()
         rates = [
-            one.requests_per_second for one in fresh if one.requests_per_second is not None and one.rate_until >= now
+            one.requests_per_second for one in pods if one.requests_per_second is not None and one.rate_until >= now
         ]
-        latencies = [one.latency_p95_milliseconds for one in fresh if one.latency_p95_milliseconds is not None]
+        latencies = [
+            one.latency_p95_milliseconds
+            for one in pods
+            if one.latency_p95_milliseconds is not None and one.latency_until >= now
+        ]
         violations = self._calibration.violations.get(workload_key, 0)
         if not (rates or latencies or violations):
             return None
@@ -193,33 +202,40 @@ class UsageFeed:
             return
         if reading.workload is not None and reading.workload != pod.workload:
             return  # another Workload's query named this pod
-        age_seconds = time.time() - reading.wall_seconds
-        if age_seconds > self._settings.stale_after_seconds:
+        given = (reading.requests_per_second, reading.latency_p95_milliseconds)
+        # A value that is no longer scraped says nothing about the other one.
+        rate_left = self._left(reading.rate_wall_seconds) if given[0] is not None else None
+        latency_left = self._left(reading.latency_wall_seconds) if given[1] is not None else None
+        if rate_left is None and latency_left is None:
+            self._telemetry.samples.labels("invalid" if given == (None, None) else "stale").inc()
+            return
+        if (rate_left is None, latency_left is None) != (given[0] is None, given[1] is None):
             self._telemetry.samples.labels("stale").inc()
-            return
-        if reading.requests_per_second is None and reading.latency_p95_milliseconds is None:
-            self._telemetry.samples.labels("invalid").inc()
-            return
         self._telemetry.samples.labels("taken").inc()
         pods = self._latest.setdefault(pod.workload, {})
         latest = pods.get(reading.pod)
         if latest is None or latest.pod.uid != pod.uid:  # one that only has the name has nothing of the former
             latest = pods[reading.pod] = _Latest(pod, RecentPeak(self._settings.recent_peak_seconds))
-        fresh_until = time.monotonic() + self._settings.stale_after_seconds - max(0.0, age_seconds)
+        now = time.monotonic()
         before = (latest.pod, latest.rate, latest.latency_p95_milliseconds)
         latest.pod = pod
-        if reading.requests_per_second is not None:
+        if reading.requests_per_second is not None and rate_left is not None:
             latest.requests_per_second = reading.requests_per_second
             latest.peak.add(reading.requests_per_second, self._clock.now())
-            latest.rate_until, latest.silent = fresh_until, False
-        latest.latency_p95_milliseconds = reading.latency_p95_milliseconds
-        latest.fresh_until = fresh_until
+            latest.rate_until, latest.silent = now + rate_left, False
+        latest.latency_p95_milliseconds = None if latency_left is None else reading.latency_p95_milliseconds
+        latest.latency_until = now + (latency_left or 0.0)
         if latest.latency_p95_milliseconds is not None:
             self._calibration.sampled(pod, latest.latency_p95_milliseconds, self._clock.now())
         # The engine needs a rate; a latency alone is told with the last rate that was known.
         is_news = before[0] is not pod or (latest.rate, latest.latency_p95_milliseconds) != before[1:]
         if latest.rate is not None and is_news:
             self._tell(ServiceSampled(pod.key, latest.rate, latest.latency_p95_milliseconds))
+
+    def _left(self, wall_seconds: float) -> float | None:
+        """Return for how many seconds a value of such a time is still fresh; None when it is stale."""
+        left = self._settings.stale_after_seconds - max(0.0, time.time() - wall_seconds)
+        return None if left < 0.0 else left
 
     def _tell_contention(self, readings: Sequence[NodeReading]) -> None:
         """Tell of nodes whose cpu is fought for, and once of each where that is over: most are quiet, always."""

@@ -38,7 +38,7 @@ def pods_of_service(service: PlannedService, now: float) -> list[PlannedPod]:
     pods = []
     for number in range(service.replicas):
         name = f"{key}-{number}"
-        pod = Pod(name, name, WorkloadClass.ONLINE, requests, now, ours=True, priority=9000, workload=key)
+        pod = Pod(name, name, WorkloadClass.ONLINE, requests, now, ours=True, workload=key)
         load = PodLoad(
             name,
             WorkloadClass.ONLINE,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -77,7 +76,7 @@ def log_source(
         raise InputError(words, file=str(path))
     trace = read_any_log(path, form=form, on_bad=on_bad, demand=demand)
     if not trace.in_order:
-        cleaning = replace(cleaning, unsorted="sort")
+        cleaning = cleaning.of_a_table()
     jobs, report = clean(trace.log, cleaning)
     digest = checksum_of(content_of(path))
     settings = f"{jobs.processors} processors; broken rows {on_bad}; {cleaning.describe()}"

@@ -18,7 +18,7 @@ from cotide_core.errors import InputError
 from cotide_core.kernels.array_types import Integers
 from cotide_sim.traces.jobs.any_log import JobTrace
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
-from cotide_sim.traces.jobs.machines import RESOURCES, Machines
+from cotide_sim.traces.jobs.machines import DEVICE, RESOURCES, Machines
 from cotide_sim.traces.jobs.swf import Field
 
 ROWS_AT_ONCE: Final = 4096
@@ -34,6 +34,8 @@ class MachineJobs:
     jobs : the jobs; ``demand`` and ``processors`` count whole units of the first resource, added up.
     pieces : (n,) of each job, >= 1; they run at the same time, each on one machine.
     need : (n, R) whole units that a piece needs.
+    devices : (n, 2) how many devices of its machine a piece takes, and how many units of each; a job that takes any has
+        one piece.
     allowed : (n,) bit k is set when a job may use machines of kind k.
     machines : the machines.
     dropped : jobs that fit no machines, which were left out.
@@ -42,6 +44,7 @@ class MachineJobs:
     jobs: BatchJobs
     pieces: Integers
     need: Integers
+    devices: Integers
     allowed: Integers
     machines: Machines
     dropped: int = 0
@@ -74,9 +77,10 @@ def machine_jobs_of(
     chosen = [trace.asked[int(index)] for index in indices]
     pieces = np.array([one.pieces for one in chosen], dtype=np.int64)
     need = np.array([one.need for one in chosen], dtype=np.int64)
+    devices = np.array([one.devices for one in chosen], dtype=np.int64)
     masks = {kinds: _mask(kinds, machines.kinds) for kinds in {one.kinds for one in chosen}}
     allowed = np.array([masks[one.kinds] for one in chosen], dtype=np.int64)
-    fits = fit_empty(pieces, need, allowed, machines)
+    fits = fit_empty(pieces, need, devices, allowed, machines)
     if not fits.all() and not skip:
         job = int(np.argmin(fits))
         words = ", ".join(
@@ -98,7 +102,7 @@ def machine_jobs_of(
         demand=(pieces * need[:, 0])[fits],
         **{name: getattr(jobs, name)[fits] for name in columns},
     )
-    return MachineJobs(kept, pieces[fits], need[fits], allowed[fits], machines, int((~fits).sum()))
+    return MachineJobs(kept, pieces[fits], need[fits], devices[fits], allowed[fits], machines, int((~fits).sum()))
 
 
 def _first_rows(trace: JobTrace, jobs: BatchJobs) -> npt.NDArray[np.intp]:
@@ -110,15 +114,19 @@ def _mask(kinds: Sequence[str], known: Sequence[str]) -> int:
     return sum(1 << index for index, name in enumerate(known) if not kinds or name in kinds)
 
 
-def fit_empty(pieces: Integers, need: Integers, allowed: Integers, machines: Machines) -> npt.NDArray[np.bool_]:
+def fit_empty(
+    pieces: Integers, need: Integers, devices: Integers, allowed: Integers, machines: Machines
+) -> npt.NDArray[np.bool_]:
     """Return (n,) whether the pieces of each job fit the empty machines."""
-    shapes, counts = np.unique(np.column_stack([machines.kind, machines.capacity]), axis=0, return_counts=True)
+    columns = np.column_stack([machines.kind, machines.devices, machines.capacity])
+    shapes, counts = np.unique(columns, axis=0, return_counts=True)
     fits = np.zeros(len(pieces), dtype=np.bool_)
     for begin in range(0, len(pieces), ROWS_AT_ONCE):
         part = slice(begin, begin + ROWS_AT_ONCE)
         asked = need[part, None, :]
-        each = np.where(asked > 0, shapes[None, :, 1:] // np.maximum(asked, 1), np.iinfo(np.int64).max)
+        each = np.where(asked > 0, shapes[None, :, 2:] // np.maximum(asked, 1), np.iinfo(np.int64).max)
         may = (allowed[part, None] >> shapes[None, :, 0]) & 1
+        may &= (devices[part, :1] <= shapes[None, :, 1]) & (devices[part, 1:] <= DEVICE)
         # Bounded before the product, which could not be held otherwise.
         room = np.minimum(each.min(axis=2), pieces[part, None]) * may * counts[None, :]
         fits[part] = room.sum(axis=1) >= pieces[part]

@@ -58,6 +58,7 @@ class Placement:
     schedule : start times.
     first, used : (n,) where a job's entries begin, and how many there are.
     machine, count : (p,) of each entry: the machine, and the job's pieces on it.
+    devices : (n,) the devices that a job held, bit d for device d of its machine.
     """
 
     schedule: Schedule
@@ -65,6 +66,7 @@ class Placement:
     used: Integers
     machine: Integers
     count: Integers
+    devices: Integers
 
 
 def run_on_machines(
@@ -117,28 +119,29 @@ def _run(given: MachineJobs, policy: ReplayPolicy, runtime: Runtime, seed: int, 
     allowed, kind = given.allowed, given.machines.kind
     if policy.kernel == "apart":
         demand, allowed, kind = asked_apart(given)
-    _, shape = np.unique(np.column_stack([allowed, given.need]), axis=0, return_inverse=True)
-    gangs = Gangs(given.pieces, given.need, shape.astype(np.int64).ravel(), allowed, kind, given.machines.capacity)
+    _, shape = np.unique(np.column_stack([allowed, given.need, given.devices]), axis=0, return_inverse=True)
+    columns, devices = given.machines.columns(), given.devices
+    gangs = Gangs(given.pieces, given.need, shape.astype(np.int64).ravel(), allowed, kind, columns, devices)
     platform = None
     if policy.kernel in PLATFORMS:
         known = np.full_like(jobs.submit, runtime == "clairvoyant")
         platform = platform_rule(jobs.processors, mode, past, forecast.copy(), known, settings=policy.platform)
     code = RULES.get(policy.kernel, IN_ORDER if policy.backfill == NO_BACKFILL else EASY)
     rule = MachineRule(code, order, policy.backfill, seed, platform)
-    columns = Jobs(jobs.submit, jobs.run, demand, jobs.request, user, forecast, start, promise)
+    asked = Jobs(jobs.submit, jobs.run, demand, jobs.request, user, forecast, start, promise)
     begin = time.perf_counter()
-    rounds, held = replay_machines(columns, gangs, past, mode, rule, progress)
+    rounds, held = replay_machines(asked, gangs, past, mode, rule, progress)
     wall = time.perf_counter() - begin
     reliability: Reliability | None = "mixture" if platform is not None and runtime == "learned" else None
     schedule = Schedule(policy.name, runtime, start, forecast, promise, int(rounds), wall, reliability)
-    return Placement(schedule, held.first, held.used, held.placed, held.counts)
+    return Placement(schedule, held.first, held.used, held.placed, held.counts, held.devices)
 
 
 def machine_faults_of(given: MachineJobs, placement: Placement) -> list[str]:
     """Return what is impossible or broken about a schedule on machines, a sentence each with the first job concerned.
 
-    Checked besides `check.faults_of`: all pieces of a job are placed, on machines that it may use; no machine holds
-    more of any resource at any time than it has.
+    Checked besides `check.faults_of`: all pieces of a job are placed, on machines that it may use, each with its
+    devices; no machine holds more of any resource at any time than it has, and no device more than one.
     """
     faults = faults_of(given.jobs, placement.schedule)
     job = np.repeat(np.arange(len(given)), placement.used)
@@ -151,16 +154,24 @@ def machine_faults_of(given: MachineJobs, placement: Placement) -> list[str]:
     wrong = (given.allowed[job] >> given.machines.kind[machine]) & 1 == 0
     if wrong.any():
         faults.append(f"job {given.jobs.numbers[job[int(np.argmax(wrong))]]} is on a machine that it may not use")
+    devices = placement.devices[job]
+    bits = (devices[:, None] >> np.arange(int(given.machines.devices.max(initial=0)))) & 1
+    amiss = (bits.sum(axis=1) != given.devices[job, 0]) | (devices >> given.machines.devices[machine] != 0)
+    if amiss.any():
+        faults.append(f"job {given.jobs.numbers[job[int(np.argmax(amiss))]]} has not the devices that it asks for")
     start = placement.schedule.start[job]
     times = np.concatenate([start + given.jobs.run[job], start])
     kinds = np.repeat(np.array([0, 1]), len(job))
     where = np.tile(machine, 2)
     order = np.lexsort((kinds, times, where))
-    for at, name in enumerate(given.machines.resources):
-        amounts = count * given.need[job, at]
+    names = [*given.machines.resources, *(f"of device {number}" for number in range(bits.shape[1]))]
+    taken = np.hstack([count[:, None] * given.need[job], bits * given.devices[job, 1:]])
+    capacity = given.machines.columns()
+    for at, name in enumerate(names):
+        amounts = taken[:, at]
         # A machine's amounts add up to nothing by its last end, so one running sum serves all machines in turn.
         held = np.cumsum(np.concatenate([-amounts, amounts])[order])
-        over = held > given.machines.capacity[where[order], at]
+        over = held > capacity[where[order], at]
         if over.any():
             index = order[int(np.argmax(over))]
             faults.append(f"machine {where[index]} holds too much {name} at {times[index]} s")
@@ -181,8 +192,10 @@ def use_of_resources(given: MachineJobs, placement: Placement) -> dict[str, floa
 def _few() -> MachineJobs:
     """Return two jobs: enough to have the kernel compiled before the clock starts."""
     two, table = np.ones(2, dtype=np.int64), np.ones((2, 1), dtype=np.int64)
-    machines = Machines(("cpu",), table[:1].copy(), np.zeros(1, dtype=np.int64), ("",), "")
-    return MachineJobs(BatchJobs("", 1, two, two, two, two, two, two), two, table, two, machines)
+    none = np.zeros(1, dtype=np.int64)
+    machines = Machines(("cpu",), table[:1].copy(), none, none, ("",), "")
+    devices = np.zeros((2, 2), dtype=np.int64)
+    return MachineJobs(BatchJobs("", 1, two, two, two, two, two, two), two, table, devices, two, machines)
 
 
 _SMALL: Final = _few()

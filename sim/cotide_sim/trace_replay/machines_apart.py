@@ -50,6 +50,6 @@ def asked_apart(given: MachineJobs) -> tuple[Integers, Integers, Integers]:
     kind = machines.kind + kinds * apart
     is_high = (2 * given.need > largest).any(axis=1)
     allowed = np.where(is_high, given.allowed << kinds, given.allowed)
-    fits = fit_empty(given.pieces, given.need, allowed, replace(machines, kind=kind))
+    fits = fit_empty(given.pieces, given.need, given.devices, allowed, replace(machines, kind=kind))
     allowed = np.where(fits, allowed, given.allowed | given.allowed << kinds)
     return np.where(is_high & fits, 1, given.jobs.demand), allowed, kind

@@ -42,8 +42,6 @@ in which request rates rise or fall by half, and by more while a match is on."""
 ALIBABA_SHARE: Final = 0.6
 ALIBABA_CPU_FACTOR: Final = 4.0
 GOOGLE_CPU_FACTOR: Final = 8.0
-GRATIS_PRIORITY_MAX: Final = 1
-"""Google priorities up to here are gratis (Jiang et al.)."""
 CORES: Final = (1.0, 4.0)
 RUN_SECONDS: Final = (30.0, 400.0)
 """Run times are cut to these; chosen: the middle nine tenths of both traces' are 3 s to 430 s and 14 s to 975 s."""
@@ -145,6 +143,12 @@ def _alibaba_window(directory: Path, generator: np.random.Generator, length: flo
     ]
 
 
+def _class_of(job: google2011.GoogleJob) -> WorkloadClass:
+    """Return gratis or batch: services come from the HTTP logs, and a production job that ends is batch here."""
+    found = google2011.class_of_priority(job.priority)
+    return WorkloadClass.BATCH if found is WorkloadClass.ONLINE else found
+
+
 def _google_window(directory: Path, generator: np.random.Generator, length: float) -> list[_Arrival]:
     jobs = [job for job in google2011.read_google_jobs(directory) if job.seconds > 0]
     _must_hold(jobs, directory / google2011.FILE)
@@ -160,7 +164,7 @@ def _google_window(directory: Path, generator: np.random.Generator, length: floa
             cores=GOOGLE_CPU_FACTOR * job.cpu_percent / 100.0 * sizing.NODE_CORES,
             memory_share=job.memory_share,
             pods=_pods(job.tasks),
-            workload_class=WorkloadClass.GRATIS if job.priority <= GRATIS_PRIORITY_MAX else WorkloadClass.BATCH,
+            workload_class=_class_of(job),
             priority=sizing.DEFAULT_PRIORITY,
         )
         for job in jobs

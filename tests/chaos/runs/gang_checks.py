@@ -1,4 +1,4 @@
-"""What must hold of gangs: none holds nodes for nothing for longer than its time-out.
+"""What must hold of gangs: none that has not started holds nodes for longer than its time-out.
 
 Used by `chaos_run`. A gang is partial while some of its pods hold nodes, fewer than it needs, and others of it wait. A
 replica that comes new begins to count anew, so that each start of an operator allows the time-out once more. That no
@@ -36,6 +36,8 @@ class GangChecks:
     def __init__(self, checker: InvariantChecker, namespace: str, starts: Callable[[], int]) -> None:
         self._checker, self._namespace, self._starts = checker, namespace, starts
         self._partial: dict[str, _Since] = {}
+        self._started: set[str] = set()
+        """Those that were whole, until nobody of them holds a node."""
         self.breaches: list[str] = []
         self.longest_seconds = 0.0
         checker.listeners.append(self._changed)
@@ -57,7 +59,11 @@ class GangChecks:
         holding = sum(bool(one.node) for one in alive)
         succeeded = sum(1 for name, _ in self._checker.succeeded if name == key)
         minimum = gang.get("minMember", self._checker.jobs[key]["spec"]["parallelism"])
-        partial = 0 < holding < minimum - succeeded and holding < len(alive)
+        if holding + succeeded >= minimum:
+            self._started.add(key)
+        elif holding == 0:
+            self._started.discard(key)
+        partial = 0 < holding < minimum - succeeded and holding < len(alive) and key not in self._started
         known = self._partial.get(key)
         if partial and known is None:
             words = f"gang {key}: {holding} of {minimum} held nodes, {succeeded} had succeeded"

@@ -168,3 +168,23 @@ def test_a_kind_that_can_not_be_explained_is_a_usage_error(
     code, _, err = run(capsys, monkeypatch, "node", "x")
     assert code == 2
     assert "'node' is not one of 'pod', 'job'" in err
+
+
+def test_a_pod_that_waits_for_its_volume_says_so_where_nothing_is_written_on_it(
+    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    standard = {"metadata": {"name": "standard"}, "provisioner": "ebs.csi.aws.com"}
+    site.send("POST", "/apis/storage.k8s.io/v1/storageclasses", standard)
+    node = {"volume.kubernetes.io/selected-node": "n7"}
+    needs = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    claim = {"metadata": {"name": "data-pg-0", "annotations": node}, "spec": {"storageClassName": "standard", **needs}}
+    site.send("POST", "/api/v1/namespaces/shop/persistentvolumeclaims", claim)
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data-pg-0"}}]
+    spec = {"schedulerName": "cotide", "volumes": volumes, "containers": [{"name": "pg", "image": "none"}]}
+    site.send("POST", "/api/v1/namespaces/shop/pods", {"metadata": {"name": "pg-0"}, "spec": spec})
+    code, out, err = run(capsys, monkeypatch, "pod", "pg-0", "-n", "shop", "--kubeconfig", str(site.kubeconfig))
+    assert (code, err) == (0, "")
+    words = " ".join(out.split())
+    assert "Decided on n7; it is bound when its volumes are" in words
+    assert "a volume for claim data-pg-0, which driver ebs.csi.aws.com makes" in words
+    assert "is the operator running" not in words

@@ -1,4 +1,4 @@
-"""The best rows of a pass are those that a stable sort puts first."""
+"""The best rows of a pass are those that a stable sort puts first, equals in the order that the caller gives."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -17,9 +17,10 @@ def test_they_are_the_first_of_a_stable_sort(drawn: list[tuple[float, bool]], co
     among = np.array([open_ for _, open_ in drawn], np.bool_)
     rows = np.flatnonzero(among)
     expected = rows[np.argsort(-scores[rows], kind="stable")][:count]
-    assert best_rows(scores, among, count).tolist() == expected.tolist()
+    assert best_rows(scores, among, np.arange(len(scores)), count).tolist() == expected.tolist()
 
 
-def test_equal_scores_go_by_the_lowest_row() -> None:
-    scores = np.array([1.0, 2.0, 2.0, 2.0])
-    assert best_rows(scores, np.array([True, True, True, False]), 2).tolist() == [1, 2]
+def test_equal_scores_go_by_the_order_that_is_given() -> None:
+    scores, open_rows = np.array([1.0, 2.0, 2.0, 2.0]), np.array([True, True, True, False])
+    assert best_rows(scores, open_rows, np.array([0, 1, 2, 3]), 2).tolist() == [1, 2]
+    assert best_rows(scores, open_rows, np.array([3, 2, 1, 0]), 2).tolist() == [2, 1]

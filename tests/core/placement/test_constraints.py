@@ -30,6 +30,7 @@ from cotide_core.events import NodeTerm as Term
 from cotide_core.placement.candidates import Candidates
 from cotide_core.placement.feasibility import FITS, Feasibility
 from cotide_core.placement.scoring import LeastAllocated
+from cotide_core.placement.top_rows import Ties
 from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.shapes import ShapeTable
 from cotide_core.state.snapshot import Snapshot
@@ -190,7 +191,9 @@ def test_wishes_order_the_nodes_and_forbid_none() -> None:
     state.apply(PodUpserted(pod("d", "a1", app="db")))
     for wished, best in zip(preferences, ({"b1"}, {"b1"}, {"b1"}, {"a1", "a2", "bare"}), strict=True):
         snapshot = Snapshot.of(state)
-        candidates = Candidates(ShapeTable().of(pod("p", rules=wished), state).fit, Feasibility(), LeastAllocated())
+        candidates = Candidates(
+            ShapeTable().of(pod("p", rules=wished), state).fit, Feasibility(), LeastAllocated(), Ties(0)
+        )
         candidates.refresh(snapshot)
         assert (candidates.codes == FITS).all()
         found = [snapshot.name(row) for row in candidates.best(len(best))]

@@ -27,7 +27,7 @@ from cotide_core.events import (
 from cotide_core.placement.candidates import Candidates
 from cotide_core.placement.feasibility import FITS, Feasibility
 from cotide_core.placement.scoring import LeastAllocated, LowPressure, LowRate, Weighted, WithoutService
-from cotide_core.placement.top_rows import Ranking
+from cotide_core.placement.top_rows import Ranking, Ties
 from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.shapes import ShapeTable
 from cotide_core.state.snapshot import Snapshot
@@ -141,7 +141,7 @@ def test_a_node_whose_pods_will_want_more_comes_after_one_whose_pods_will_want_l
 
     state = having(NodeUpserted(node("a")), NodeUpserted(node("b")), PodUpserted(phased("d/1", "a", 300)))
     state.apply(PodUpserted(pod("d/2", "b", cpu=500)))
-    found = Candidates(ShapeTable().of(pod("d/p"), state).fit, Feasibility(), LeastAllocated())
+    found = Candidates(ShapeTable().of(pod("d/p"), state).fit, Feasibility(), LeastAllocated(), Ties(0))
     found.refresh(Snapshot.of(state))
     assert [Snapshot.of(state).name(row) for row in found.best(2)] == ["b", "a"]
     state.apply(PodUpserted(phased("d/1", "a", 100)))  # in its next phase
@@ -155,7 +155,7 @@ def test_what_a_pod_states_of_its_phases_makes_a_node_full_at_worst() -> None:
     # a: 1000 - 300 free, all of which it will want; b: 1000 - 450 free. Empty of cpu is as bad as it gets.
     state = having(NodeUpserted(node("a")), NodeUpserted(node("b")), PodUpserted(pod("d/2", "b", cpu=450)))
     state.apply(PodUpserted(pod("d/1", "a", cpu=300)._replace(growth_millicores=10**6)))
-    found = Candidates(ShapeTable().of(pod("d/p"), state).fit, Feasibility(), LeastAllocated())
+    found = Candidates(ShapeTable().of(pod("d/p"), state).fit, Feasibility(), LeastAllocated(), Ties(0))
     found.refresh(Snapshot.of(state))
     scores = {Snapshot.of(state).name(row): found.scores[row] for row in range(2)}
     assert scores["b"] > scores["a"] > -1.0
@@ -163,7 +163,7 @@ def test_what_a_pod_states_of_its_phases_makes_a_node_full_at_worst() -> None:
 
 def candidates_of(state: ClusterState, waiting: Pod) -> Candidates:
     rank = Weighted(((WithoutService(), 8.0), (LowRate(), 3.0), (LowPressure(), 2.0), (LeastAllocated(), 0.5)))
-    found = Candidates(ShapeTable().of(waiting, state).fit, Feasibility(), rank)
+    found = Candidates(ShapeTable().of(waiting, state).fit, Feasibility(), rank, Ties(0))
     found.refresh(Snapshot.of(state))
     return found
 
@@ -232,19 +232,22 @@ def test_a_ranking_kept_up_change_by_change_equals_a_sort(
 ) -> None:
     scores = np.array(start, np.float64)
     scores[scores == 0] = -np.inf
-    ranking = Ranking()
+    ties = Ties(0)
+    ranking, place = Ranking(ties), ties.places(len(scores))
     for index, value in [(0, float(scores[0])), *changes]:
         row = index % len(scores)
         ranking.change(row, float(scores[row]), value)
         scores[row] = value
-        expected = sorted((row for row in range(len(scores)) if scores[row] > -np.inf), key=lambda r: (-scores[r], r))
+        expected = sorted(
+            (row for row in range(len(scores)) if scores[row] > -np.inf), key=lambda r: (-scores[r], place[r])
+        )
         assert ranking.best(scores, count) == expected[:count]
 
 
 def test_a_row_that_leaves_the_end_of_a_ranking_is_gone_from_it() -> None:
     # 300 rows of scores 299..0: the list holds the best 128 and ends with row 127.
     scores = np.arange(299, -1, -1, dtype=np.float64)
-    ranking = Ranking()
+    ranking = Ranking(Ties(0))
     assert ranking.best(scores, 128)[-1] == 127
     ranking.change(127, float(scores[127]), -1.0)
     scores[127] = -1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from engine_objects import node, node_upserted, pod, pod_upserted, running_pod
+from engine_objects import GIB, node, node_upserted, pod, pod_upserted, running_pod
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +16,7 @@ from cotide_core.placement.candidates import Candidates
 from cotide_core.placement.constraints.image_locality import image_points
 from cotide_core.placement.feasibility import Feasibility
 from cotide_core.placement.scoring import LeastAllocated
+from cotide_core.placement.top_rows import Ties
 from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.shapes import ShapeTable
 from cotide_core.state.snapshot import Snapshot
@@ -85,8 +86,13 @@ def test_a_pod_goes_where_its_image_is_and_elsewhere_where_that_is_full() -> Non
     scheduler = engine(*nodes)
     # 900 MiB on one of three: 300, 28 points, .28 beside the free share that a pod of 500 leaves. c .75 + .28 before
     # .75 elsewhere; then .5 + .28 before .75; then .25 + .28 after .75.
-    pods = [pod_upserted(name, 500, images=("job:1",), created_seconds=float(n)) for n, name in enumerate("xyz")]
-    assert bound(scheduler, *pods) == ["c", "c", "a"]
+    pods = [
+        pod_upserted(name, 500, memory=4 * GIB, images=("job:1",), created_seconds=float(n))
+        for n, name in enumerate("xyz")
+    ]
+    *first, last = bound(scheduler, *pods)
+    assert first == ["c", "c"]
+    assert last in ("a", "b")
 
 
 def test_a_pod_that_waits_follows_an_image_that_came_meanwhile() -> None:
@@ -99,7 +105,7 @@ def test_a_pod_that_waits_follows_an_image_that_came_meanwhile() -> None:
     assert scheduler.handle(pulled, 2.0) == []
     assert scheduler.state.columns.relief_clock == relieved  # an image lets nobody in: nobody is tried again for it
     gone = [PodDeleted(f"d/r{name}", f"u-r{name}") for name in "abcd"]
-    assert bound(scheduler, *gone, now=60.0) == ["c"]
+    assert bound(scheduler, *gone, now=60.0) in (["c"], ["d"])
 
 
 def test_a_refusal_is_the_same_whatever_images_there_are() -> None:
@@ -138,9 +144,9 @@ def test_what_is_kept_is_what_a_look_at_all_nodes_finds(events: list[Event], ask
     for event in events:
         state.apply(event)
         fit, snapshot = table.of(waiting, state).fit, Snapshot.of(state)
-        candidates = kept.setdefault(fit, Candidates(fit, feasibility, LeastAllocated()))
+        candidates = kept.setdefault(fit, Candidates(fit, feasibility, LeastAllocated(), Ties(0)))
         candidates.refresh(snapshot)
-        anew = Candidates(fit, Feasibility(), LeastAllocated())
+        anew = Candidates(fit, Feasibility(), LeastAllocated(), Ties(0))
         anew.refresh(snapshot)
         assert np.array_equal(candidates.scores, anew.scores)
         assert {name: rows_of(state, name) for name in NAMES} == {name: recount(state, name) for name in NAMES}

@@ -48,6 +48,7 @@ class GangWorld:
         self.rules: dict[str, Gang] = {}
         self.done: dict[str, int] = {}
         self.partial_since: dict[str, float] = {}
+        self.started: set[str] = set()
         self.count = 0
         self.calm = False
         self.events: list[Event] = [self.node(number) for number in range(NODES)]
@@ -124,7 +125,12 @@ class GangWorld:
             waits = any(
                 one.node is None and one.gang is not None and one.gang.key == gang for one in self.pods.values()
             )
-            if not (held > 0 and held + self.done[gang] < rule.minimum and waits):
+            if held + self.done[gang] >= rule.minimum:
+                self.started.add(gang)
+            elif held == 0:
+                self.started.discard(gang)
+            few = held > 0 and held + self.done[gang] < rule.minimum
+            if not (few and waits) or gang in self.started:
                 self.partial_since.pop(gang, None)
                 continue
             since = self.partial_since.setdefault(gang, self.now)

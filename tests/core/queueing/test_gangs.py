@@ -14,6 +14,7 @@ from cotide_core.events import (
     Gang,
     Namespace,
     NamespaceUpserted,
+    NodeDeleted,
     PodDeleted,
     PodPhase,
     PodUpserted,
@@ -286,12 +287,59 @@ def test_decisions_about_gangs_replay_byte_for_byte(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", PRESENT)
 def test_an_online_pod_of_a_gang_is_never_asked_to_leave_with_it(policy: str) -> None:
-    """Of a leader and two workers one worker fails: the other leaves after the time-out, the leader stays."""
+    """Of a leader and two workers one worker is not bound: the other leaves after the time-out, the leader stays."""
     lead, *workers = members("x", 3)
     lead = PodUpserted(lead.pod._replace(workload_class=WorkloadClass.ONLINE))
     scheduler, out = engine(policy, node("a"), lead, *workers)
     assert len(bound(out)) == 3
-    scheduler.handle([on(one, "a") for one in (lead, *workers)], 1.0)
-    blocked = workers[1].pod._replace(key="d/x-new", uid="u-new", requests=(("cpu", 9000),))
-    scheduler.handle([on(workers[1], "a", PodPhase.FAILED), PodUpserted(blocked)], 2.0)
+    _half_bound(scheduler, out, [lead, *workers])
     assert evicted(scheduler.handle([], 3.0 + TIMEOUT)) == {"x-1": EvictCause.GANG}
+
+
+def _lost_one(policy: str, *more: Event) -> Scheduler:
+    """A gang of three that came at 0 s and runs on two nodes; the node of one of them goes at 102 s."""
+    x = members("x", 3, cpu=2000)
+    scheduler, out = engine(policy, node("a"), node("b"), *x)
+    where = bound(out)
+    scheduler.handle([on(one, where[one.pod.key.removeprefix("d/")]) for one in x], 1.0)
+    (lost,) = (one for one in x if list(where.values()).count(where[one.pod.key.removeprefix("d/")]) == 1)
+    replacement = pod("x-new", 2000, 10.0, 101.0, gang=lost.pod.gang)
+    gone: list[Event] = [NodeDeleted(where[lost.pod.key.removeprefix("d/")]), PodDeleted(lost.pod.key, lost.pod.uid)]
+    assert not bound(scheduler.handle([*more, *gone, replacement], 102.0))
+    return scheduler
+
+
+@pytest.mark.parametrize("policy", [*PRESENT, "easy", "conservative", "svf"])
+def test_a_time_out_for_starting_ends_nothing_that_runs(policy: str) -> None:
+    scheduler = _lost_one(policy)
+    assert not evicted(scheduler.handle([], 103.0 + TIMEOUT))
+    assert not evicted(scheduler.handle([], 1000.0))
+    assert bound(scheduler.handle([node("c")], 1001.0)) == {"x-new": "c"}
+
+
+@pytest.mark.parametrize("policy", ["fifo", "easy", "hierarchical"])
+def test_a_replacement_has_the_place_of_its_gang_in_the_queue(policy: str) -> None:
+    """The single pod came at 50 s, after the gang and before the replacement; the new node holds one of them."""
+    single = pod("single", 4000, 10.0, 50.0)
+    scheduler = _lost_one(policy, single)
+    assert bound(scheduler.handle([node("c")], 103.0)) == {"x-new": "c"}
+
+
+def test_a_member_that_its_gang_does_not_lack_has_its_own_place() -> None:
+    """A gang of one on a, and a member more that came at 60 s: the single pod of 50 s is first."""
+    x = members("x", 1, cpu=4000)
+    scheduler, _ = engine("fifo", node("a"), *x)
+    scheduler.handle([on(x[0], "a")], 1.0)
+    more = pod("x-more", 4000, 10.0, 60.0, gang=x[0].pod.gang)
+    assert not bound(scheduler.handle([more, pod("single", 4000, 10.0, 50.0)], 61.0))
+    assert bound(scheduler.handle([node("b")], 62.0)) == {"single": "b"}
+
+
+def test_a_new_engine_ends_nothing_of_a_gang_that_lost_a_member() -> None:
+    """What waits came after the others ran: it is a replacement, and the gang had started."""
+    x = members("x", 3)
+    replacement = PodUpserted(x[2].pod._replace(created_seconds=50.0))
+    thief = PodUpserted(pod("thief", 2000, 1e6).pod._replace(ours=False, node="a", phase=PodPhase.RUNNING))
+    scheduler, _ = engine("fifo", node("a"), thief, on(x[0], "a"), on(x[1], "a"), replacement)
+    assert not evicted(scheduler.handle([], TIMEOUT + 1.0))
+    assert not evicted(scheduler.handle([], 10 * TIMEOUT))

@@ -29,7 +29,7 @@ from cotide_core.placement.feasibility import CODES_MOST, OTHERWISE, REASONS_KEP
 from cotide_core.placement.label_index import LabelIndex
 from cotide_core.placement.node_predicates import MISMATCH, refusal
 from cotide_core.state.cluster_state import ClusterState
-from cotide_core.state.node_columns import ALWAYS, RESOURCES_KEPT, TYPES_MOST
+from cotide_core.state.node_columns import ALWAYS, RESOURCES_KEPT, RESOURCES_MOST, TYPES_MOST
 from cotide_core.state.shapes import Constraints
 from cotide_core.state.snapshot import Snapshot
 
@@ -171,3 +171,75 @@ def test_matching_all_nodes_at_once_agrees_with_matching_each(rounds, selector, 
         for row, there in enumerate(snapshot.nodes):
             if there is not None:
                 assert found[row] == (refusal(there, wished) != MISMATCH)
+
+
+def own_resources(number: int, generation: int = 0) -> NodeUpserted:
+    """A node that offers 240 resources of its own."""
+    return node(f"n{number}", *((f"x.y/n{number}g{generation}r{n}", 5) for n in range(240)))
+
+
+def test_resources_that_only_nodes_name_take_few_columns() -> None:
+    found = engine()
+    found.handle([own_resources(number) for number in range(40)], 0.0)
+    assert len(found.state.columns.resources) <= RESOURCES_KEPT
+    out = found.handle([pod("p", (("cpu", 100), ("x.y/n39g0r200", 5)))], 1.0)
+    assert [one.node for one in out if isinstance(one, Bind)] == ["n39"]
+
+
+def test_a_node_that_renames_its_resources_changes_no_other_row() -> None:
+    state = ClusterState()
+    for number in range(40):
+        state.apply(own_resources(number))
+    versions = state.columns.versions.copy()
+    for generation in range(1, 5):
+        state.apply(own_resources(7, generation))
+    changed = state.columns.versions != versions
+    assert [row for row in range(state.columns.size) if changed[row]] == [7]
+
+
+def test_a_resource_that_comes_back_has_what_its_pods_hold_taken_off() -> None:
+    state = ClusterState()
+    state.apply(own_resources(0))
+    state.apply(pod("held", (("cpu", 100), ("x.y/n0g0r239", 2)), node="n0"))
+    assert state.columns.free_of("x.y/n0g0r239", 0) == 3
+    state.apply(own_resources(0, 1))
+    state.apply(own_resources(0))
+    assert state.columns.free_of("x.y/n0g0r239", 0) == 3
+    state.apply(PodDeleted("d/held", "u-held"))
+    assert state.columns.free_of("x.y/n0g0r239", 0) in (0, 5)  # no pod asks for it, and the column may be another's
+
+
+def test_resources_that_pods_name_have_columns_up_to_a_bound() -> None:
+    state = ClusterState()
+    for number in range(4):
+        state.apply(own_resources(number))
+        state.apply(pod(f"p{number}", tuple((f"x.y/n{number}g0r{n}", 1) for n in range(240)), node=f"n{number}"))
+    assert len(state.columns.resources) == RESOURCES_MOST
+    assert len(state.columns.free) == RESOURCES_MOST
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60), st.booleans()), max_size=60))
+def test_what_is_free_is_what_nodes_offer_less_what_pods_hold(steps) -> None:
+    state, held, offers = ClusterState(), {}, {}
+    for row, number, is_pod in steps:
+        name, name_of_node = f"x.y/r{number}", f"n{row}"
+        if is_pod and held.pop(number, None) is not None:
+            state.apply(PodDeleted(f"d/p{number}", f"u-p{number}"))
+        elif is_pod:
+            held[number] = row
+            state.apply(pod(f"p{number}", ((name, 1),), node=name_of_node))
+        else:
+            offers[row] = sorted({*range(number, number + 30)})
+            state.apply(node(name_of_node, *((f"x.y/r{n}", 7) for n in offers[row])))
+    for name, column in state.columns.resources.items():
+        if name in ALWAYS:
+            continue
+        number = int(name.removeprefix("x.y/r"))
+        for node_name, row in state.columns.row_of.items():
+            of_node = int(node_name[1:])
+            offered = 7 if number in offers.get(of_node, ()) else 0
+            assert state.columns.allocatable[column, row] == offered
+            assert state.columns.free[column, row] == offered - (held.get(number) == of_node)
+    for number in held:  # whatever a pod asks for and a node offers is counted
+        if any(number in found for found in offers.values()):
+            assert f"x.y/r{number}" in state.columns.resources

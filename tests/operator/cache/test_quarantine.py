@@ -43,7 +43,7 @@ def pods_of(source: EventSource) -> set[str]:
 @pytest.mark.parametrize("listed_first", [True, False])
 def test_all_but_the_object_at_fault_are_told_and_it_is_once_it_changes(listed_first: bool) -> None:
     mirror = ObjectCache()
-    source = EventSource(mirror, ScaledClock(), "cotide")
+    source = EventSource(mirror, ScaledClock(), ("cotide",))
     if not listed_first:
         source.collect()
     for one in (pod("a"), pod("bad", poison="1"), pod("c")):
@@ -60,7 +60,7 @@ def test_all_but_the_object_at_fault_are_told_and_it_is_once_it_changes(listed_f
 @pytest.mark.usefixtures("poisoned")
 def test_an_object_that_goes_is_forgotten() -> None:
     mirror = ObjectCache()
-    source = EventSource(mirror, ScaledClock(), "cotide")
+    source = EventSource(mirror, ScaledClock(), ("cotide",))
     mirror.apply("pods", "ADDED", pod("bad", poison="1"))
     source.collect()
     mirror.apply("pods", "DELETED", pod("bad"))
@@ -69,7 +69,7 @@ def test_an_object_that_goes_is_forgotten() -> None:
 
 def test_a_node_whose_amount_can_not_be_read_stops_no_other_node() -> None:
     mirror = ObjectCache()
-    source = EventSource(mirror, ScaledClock(), "cotide")
+    source = EventSource(mirror, ScaledClock(), ("cotide",))
     for name, amount in (("good", "8"), ("bad", "much")):
         body = {"metadata": {"name": name, "uid": name}, "status": {"allocatable": {"cpu": amount}}}
         mirror.apply("nodes", "ADDED", msgspec.convert(body, NodeObject))

@@ -4,17 +4,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
+from annotated_types import Le, Lt
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from repository import ROOT
 
 from cotide_core.config import HierarchicalConfig, PlansConfig, SchedulerConfig
 from cotide_core.consolidation.removal.stays import MoveRules
 from cotide_core.errors import InputError
+from cotide_operator.config.section import Section
 from cotide_operator.config.settings import Settings, engine_config, parse_settings, read_settings, with_changes
+from cotide_operator.provisioning.placing import PlaceSettings
 
 EXAMPLES = ROOT / "examples" / "configuration"
 DOCUMENT = ROOT / "docs" / "configuration.md"
@@ -76,6 +81,13 @@ MISTAKES = [
     ("metricsSource: {prometheus: {url: 'http://p', workloadQueries: {latency: 'x offset 5m'}}}\n", "workloadQueries.latency: offset and @ are not taken"),
     ("metricsSource: {prometheus: {url: 'http://p', workloadQueries: {free: {'*': unrestricted}}}}\n", "workloadQueries.free: only a namespace that is named can be unrestricted"),
     ("metricsSource: {prometheus: {url: 'http://p', workloadQueries: {free: {shop: yes}}}}\n", "workloadQueries.free.shop: input should be 'enforced' or 'unrestricted'"),
+    ("metricsSource: {prometheus: {url: 'http://p', headers: {Host: a}}}\n", "metricsSource.prometheus.headers: header Host is set by Cotide"),
+    ("metricsSource: {prometheus: {url: 'http://p', headers: {'X A': a}}}\n", "'X A' is not the name of a header"),
+    ("metricsSource: {prometheus: {url: 'http://p', headers: {X-A: a, x-a: b}}}\n", "names a header more than once"),
+    ("metricsSource: {prometheus: {url: 'http://p', headers: {X-A: {file: /f, env: E}}}}\n", "name exactly one of value, file, env"),
+    ("metricsSource: {prometheus: {url: 'http://p', headers: {X-A: {file: /f}}}}\n", "secret headers go with an https:// url"),
+    ("metricsSource: {prometheus: {url: 'http://p', headers: {Authorization: Basic x}}}\n", "secret headers go with an https:// url"),
+    ("metricsSource: {prometheus: {url: 'https://p', bearerTokenFile: /t, headers: {authorization: b}}}\n", "are one header"),
     ("metricsSource: {prometheus: {url: 'http://p', bearerTokenFile: /token}}\n", "metricsSource.prometheus: bearerTokenFile goes with an https:// url"),
     ("metricsSource: {prometheus: {url: 'http://p', tls: {caFile: /ca}}}\n", "metricsSource.prometheus: tls goes with an https:// url"),
     ("metricsSource: {prometheus: {url: 'https://p', tls: {certificateFile: /crt}}}\n", "metricsSource.prometheus.tls: certificateFile and keyFile go together"),
@@ -87,6 +99,8 @@ MISTAKES = [
     ("tenancy: {maxClassWithoutLabel: vip}\n", "c.yaml:3: tenancy.maxClassWithoutLabel: input should be 'unraised'"),
     ("leaderElection: {renewDeadlineSeconds: 20}\n", "c.yaml:3: leaderElection: must be ordered: retryPeriodSeconds"),
     ("seed: [\n", "c.yaml:4: is not YAML"),
+    ("queue: {maxPods: 99999999999999999999}\n", "c.yaml:3: queue.maxPods: input should be less than or equal to"),
+    ("seed: 99999999999999999999\n", "c.yaml:3: seed: input should be less than or equal to"),
     ("slotSeconds: .inf\n", "c.yaml:3: slotSeconds: input should be a finite number"),
     ("simulatedTime: {originSeconds: .nan, speed: 1}\n", "c.yaml:3: simulatedTime.originSeconds: input should be a finite number"),
 ]  # fmt: skip
@@ -272,10 +286,10 @@ def _keys_of(section: type[BaseModel], above: str = "") -> list[str]:
 
 def test_in_shadow_the_clusters_own_scheduler_is_meant_and_nothing_that_writes_may_be_on() -> None:
     text = HEAD + "mode: shadow\nledger: {directory: x}\n"
-    assert parse_settings(text).scheduler_name == "default-scheduler"
-    assert parse_settings(text + "schedulerName: other\n").scheduler_name == "other"
-    assert with_changes(parse_settings(text), policy="fifo").scheduler_name == "default-scheduler"
-    assert parse_settings(HEAD).scheduler_name == "cotide"
+    assert parse_settings(text).scheduler_names == ("default-scheduler",)
+    assert parse_settings(text + "schedulerName: other\n").scheduler_names == ("other",)
+    assert with_changes(parse_settings(text), policy="fifo").scheduler_names == ("default-scheduler",)
+    assert parse_settings(HEAD).scheduler_names == ("cotide",)
     with pytest.raises(InputError, match="mode: shadow needs a ledger"):
         parse_settings(HEAD + "mode: shadow\n")
     with pytest.raises(InputError, match=r"extender\.enabled: must be off in shadow"):
@@ -303,3 +317,26 @@ def test_gangs_are_moved_whole_only_on_request_and_within_what_may_move_at_once(
     assert rules("movesAtOnce: 8, moveGangs: true").gang_most == 8
     with pytest.raises(InputError, match="moveGangs moves gangs of up to movesAtOnce pods: set that to 2 or more"):
         rules("moveGangs: true")
+
+
+def whole_numbers(section: type[Section], path: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """The settings below a section that are whole numbers."""
+    for name, field in section.model_fields.items():
+        kinds = [field.annotation, *_inside(field.annotation)]
+        for kind in kinds:
+            if isinstance(kind, type) and issubclass(kind, Section):
+                yield from whole_numbers(kind, f"{path}{name}.")
+        if int in kinds:
+            yield f"{path}{name}", field
+
+
+def _inside(kind: Any) -> list[Any]:
+    return [found for part in get_args(kind) for found in (part, *_inside(part))]
+
+
+@pytest.mark.parametrize("section", [Settings, PlaceSettings])
+def test_every_whole_number_has_a_largest_value(section: type[Section]) -> None:
+    unbounded = [
+        path for path, field in whole_numbers(section) if not any(isinstance(one, Le | Lt) for one in field.metadata)
+    ]
+    assert unbounded == []

@@ -70,7 +70,7 @@ class Scene:
         around = ConsolidationDependencies(
             client=none, mirror=two_nodes(), board=none, clock=HandClock(2_000_000_000.0), recorder=scene,
             telemetry=Metrics(), engine=lambda: SimpleNamespace(state=ClusterState()),  # type: ignore[arg-type,return-value]  # all that is read
-            pods={}, forecaster=lambda: self.forecaster, note=lambda _: None, scheduler_name="cotide",
+            pods={}, forecaster=lambda: self.forecaster, note=lambda _: None, scheduler_names=("cotide",),
             risk_threshold=0.5, slot_seconds=300.0,
         )  # fmt: skip
         settings = ConsolidationSettings(enabled=True, stable_seconds=0.0, moves_at_once=5)

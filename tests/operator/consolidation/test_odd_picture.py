@@ -9,6 +9,7 @@ import pytest
 from manifests import node_object, pod_object
 
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache
+from cotide_operator.cache.pod_interning import PodKeeping
 from cotide_operator.consolidation import picture
 from cotide_operator.consolidation.picture import picture_of
 
@@ -43,6 +44,31 @@ def test_a_pod_that_can_not_be_read_takes_its_node_out_of_the_plan(monkeypatch: 
         "pod ns/p1 is left out: OverflowError: too large",
         "node n1 is left out: pod ns/p1 on it can't be read",
     )
+
+
+SAFE_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+
+
+@pytest.mark.parametrize(
+    ("volumes", "annotation", "stays"),
+    [
+        ([{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}}], None, False),
+        ([{"name": "tmp", "emptyDir": {}}], None, True),
+        ([{"name": "tmp", "emptyDir": {"medium": "HugePages"}}], None, True),
+        ([{"name": "host", "hostPath": {"path": "/var"}}], None, True),
+        ([{"name": "tmp", "emptyDir": {}}, {"name": "cache", "hostPath": {"path": "/c"}}], "tmp,cache", False),
+        ([{"name": "tmp", "emptyDir": {}}, {"name": "cache", "emptyDir": {}}], "tmp", True),
+        ([{"name": "tmp", "emptyDir": {}}], "other", True),
+        ([{"name": "tmp", "emptyDir": {}}], "", True),
+    ],
+)
+def test_local_storage_holds_a_pod_as_in_cluster_autoscaler(volumes: Any, annotation: str | None, stays: bool) -> None:
+    """A volume in memory is none, nor is one that the owner names. The pod comes as the cache keeps it."""
+    cache = cluster()
+    annotations = {} if annotation is None else {SAFE_VOLUMES: annotation}
+    pod = pod_object("p3", "1", annotations=annotations, spec={"nodeName": "n2", "volumes": volumes})
+    cache.apply("pods", "ADDED", PodKeeping()(pod))
+    assert picture_of(cache, NOW).facts["ns/p3"].local_storage is stays
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ class Scene:
         around = ConsolidationDependencies(
             client=scene, mirror=self.mirror, board=none, clock=HandClock(1_000_000_000.0), recorder=scene,
             telemetry=Metrics(), engine=lambda: SimpleNamespace(state=ClusterState()),  # type: ignore[arg-type,return-value]  # all that is read
-            pods={}, forecaster=lambda: none, note=lambda _: None, scheduler_name="cotide", risk_threshold=0.1,
+            pods={}, forecaster=lambda: none, note=lambda _: None, scheduler_names=("cotide",), risk_threshold=0.1,
             slot_seconds=300.0,
         )  # fmt: skip
         self.consolidator = Consolidator(around, ConsolidationSettings(enabled=enabled))

@@ -47,7 +47,7 @@ class Scene:
         around = ConsolidationDependencies(
             client=scene, mirror=self.mirror, board=none, clock=HandClock(1_000_000_000.0), recorder=scene,
             telemetry=Metrics(), engine=lambda: SimpleNamespace(state=self.state),  # type: ignore[arg-type,return-value]  # all that is read
-            pods=self.pods, forecaster=lambda: none, note=lambda _: None, scheduler_name="cotide",
+            pods=self.pods, forecaster=lambda: none, note=lambda _: None, scheduler_names=("cotide",),
             risk_threshold=0.1, slot_seconds=300.0,
         )  # fmt: skip
         self.consolidator = Consolidator(around, ConsolidationSettings(enabled=True))

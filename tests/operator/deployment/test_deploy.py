@@ -14,6 +14,7 @@ import pytest
 import yaml
 from repository import ROOT
 
+from cotide_core.classes import SHIPPED_PRIORITY_CLASSES
 from cotide_operator.apis.types import read_job, read_workload
 from cotide_operator.cache.preflight import PRIORITIES
 from cotide_operator.config.host_load_settings import AdmissionSettings
@@ -107,6 +108,7 @@ def test_the_shipped_configurations_are_accepted(path: Path) -> None:
         "overlays/kind",
         "overlays/prod",
         "overlays/reclaimed",
+        "overlays/extender-host-network",
     ],
 )
 def test_kubectl_builds_it(folder: str) -> None:
@@ -154,6 +156,28 @@ def test_only_scrapers_and_the_api_server_reach_the_operator() -> None:
     assert set(allowed) | asking == {one["name"] for one in deployment["spec"]["containers"][0]["ports"]}
     assert allowed["admission"] is None  # the API server's address is no pod's
     assert all(set(peer) == {"namespaceSelector"} for peer in allowed["metrics"])
+
+
+def test_the_extender_answers_any_address_only_where_clients_show_a_certificate() -> None:
+    rules = found("NetworkPolicy", "cotide-extender")["spec"]["ingress"]
+    assert all(rule["from"] for rule in rules)
+    overlay = DEPLOY / "overlays" / "extender-host-network"
+    open_policies = {
+        path.parent
+        for path in MANIFESTS
+        for one in documents(path)
+        if one["kind"] == "NetworkPolicy"
+        for rule in one["spec"]["ingress"]
+        if "from" not in rule and rule["ports"][0]["port"] == "extender"
+    }
+    assert open_policies == {overlay}
+    authority = read_settings(overlay / "cotide.yaml").extender.client_authority
+    pod = next(documents(overlay / "client-authority.yaml"))["spec"]["template"]["spec"]
+    (mount,), (volume,) = pod["containers"][0]["volumeMounts"], pod["volumes"]
+    assert authority is not None
+    assert str(authority.parent) == mount["mountPath"]
+    assert volume["name"] == mount["name"]
+    assert "optional" not in volume["secret"]
 
 
 def test_debug_pages_are_a_role_that_nobody_is_bound_to() -> None:
@@ -230,8 +254,17 @@ def test_the_webhook_may_touch_one_secret_and_one_configuration() -> None:
 
 def test_priority_classes_are_those_that_the_operator_installs() -> None:
     shipped = {one["metadata"]["name"]: one for one in documents(DEPLOY / "base" / "priority-classes.yaml")}
-    assert {name: (one["value"], one["description"]) for name, one in shipped.items()} == PRIORITIES
-    assert all(one["preemptionPolicy"] == "Never" for one in shipped.values())
+    parts = ("value", "preemptionPolicy", "description")
+    assert {name: tuple(one[part] for part in parts) for name, one in shipped.items()} == PRIORITIES
+    assert list(shipped) == list(SHIPPED_PRIORITY_CLASSES)
+
+
+def test_no_shipped_priority_class_displaces_a_pod_that_names_none() -> None:
+    """Such a pod has 0, and any tenant may name a PriorityClass; a class of lower rank has a lower value."""
+    values = [PRIORITIES[name].value for name in SHIPPED_PRIORITY_CLASSES]
+    assert values == sorted(values, reverse=True)
+    assert max(values) <= 0
+    assert PRIORITIES["cotide-batch"].value >= -10  # below that Cluster Autoscaler makes no node for a pod
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=short)

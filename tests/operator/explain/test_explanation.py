@@ -12,6 +12,7 @@ from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.cache.decision_store import Decision
 from cotide_operator.explain.class_rule import ClassContext, class_and_reason
 from cotide_operator.explain.explanation import EVENTS_SHOWN, Explanation, explain_job, explain_pod, telling_node
+from cotide_operator.explain.volume_wait import claim_names_of
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, encode
 
 NOW = parse_timestamp("2026-11-20T13:05:00Z")
@@ -210,9 +211,14 @@ def test_a_pod_without_a_note_says_so_and_a_foreign_one_is_not_ours_to_explain()
         ),
         (pod(), ClassContext(), ("online", "because nothing says otherwise")),
         (
-            pod(spec={"priorityClassName": "nightly"}),
-            ClassContext(priority_class={"value": 2500}),
-            ("batch", "by its PriorityClass nightly of value 2500"),
+            pod(spec={"priorityClassName": "cotide-batch", "priority": 2000}),
+            ClassContext(),
+            ("batch", "by its PriorityClass cotide-batch"),
+        ),
+        (
+            pod(spec={"priorityClassName": "important", "priority": 1000}),
+            ClassContext(),
+            ("online", "because nothing says otherwise"),
         ),
         (
             pod(owners=[{"kind": "Job", "apiVersion": "batch/v1", "controller": True}]),
@@ -235,6 +241,25 @@ def test_the_rule_that_gave_the_class_is_named(
     body: dict[str, Any], around: ClassContext, answer: tuple[str, str]
 ) -> None:
     assert class_and_reason(body, around) == answer
+
+
+def labelled_by(manager: str, label: str, **spec: Any) -> dict[str, Any]:
+    """A pod whose class label the API server notes as one manager's."""
+    body = pod(labels={"cotide.dev/class": label}, spec={"priorityClassName": "nightly", **spec})
+    fields = {"f:metadata": {"f:labels": {"f:cotide.dev/class": {}}}}
+    body["metadata"]["managedFields"] = [{"manager": "kubectl"}, {"manager": manager, "fieldsV1": fields}]
+    return body
+
+
+def test_a_label_of_the_operator_that_no_other_rule_gives_is_by_a_name_of_the_configuration() -> None:
+    by_name = ("batch", "by its PriorityClass nightly, which classes.byPriorityClass names")
+    assert class_and_reason(labelled_by("cotide", "batch"), ClassContext()) == by_name
+    by_label = ("batch", "by its label cotide.dev/class")
+    assert class_and_reason(labelled_by("kubectl-create", "batch"), ClassContext()) == by_label
+    # What another rule gives is explained by that rule: here the cap, and here the owner.
+    capped = ClassContext(namespace={"metadata": {"labels": {"cotide.dev/max-class": "batch"}}})
+    assert class_and_reason(labelled_by("cotide", "batch"), capped)[1] == "because its namespace allows batch at most"
+    assert class_and_reason(labelled_by("cotide", "batch"), ClassContext(owner=JOB))[1] != by_name[1]
 
 
 def test_a_static_pod_is_told_to_be_online_and_why() -> None:
@@ -340,3 +365,52 @@ def test_what_may_not_be_read_of_reclaimed_capacity_is_left_out() -> None:
     assert answer["Offered"].startswith("fake-9 offers no reclaimed capacity (yet)")
     ordinary = explain_pod(pod(note()), ClassContext(node=publishing(), beside=[]), NOW)
     assert "reclaimed" not in ordinary.data, "who asks for none is told nothing of it"
+
+
+def claim(name: str = "data-pg-0", node: str | None = "n1", **spec: Any) -> dict[str, Any]:
+    annotations = {"volume.kubernetes.io/selected-node": node} if node else {}
+    selected = {"f:metadata": {"f:annotations": {"f:volume.kubernetes.io/selected-node": {}}}}
+    managed = [{"manager": "cotide", "time": "2026-11-20T13:04:00Z", "fieldsV1": selected}]
+    metadata = {"name": name, "namespace": "shop", "annotations": annotations, "managedFields": managed}
+    return {"metadata": metadata, "spec": {"storageClassName": "standard", **spec}}
+
+
+CLASSES = {"standard": {"metadata": {"name": "standard"}, "provisioner": "ebs.csi.aws.com"}}
+
+
+def test_a_pod_that_waits_for_a_volume_names_its_node_the_claim_and_the_driver() -> None:
+    """Nothing is written on the pod while it waits. The claim that is bound already is not named."""
+    bound = claim("logs", volumeName="pv-1")
+    bound["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"] = "yes"
+    context = ClassContext(claims=[claim(), bound], storage_classes=CLASSES)
+    answer = explain_pod(pod(), context, NOW)
+    said = facts(answer)
+    assert said["Decided on"].startswith("n1; it is bound when its volumes are, for volumes.bindTimeoutSeconds of ")
+    assert said["Waits for"] == (
+        "a volume for claim data-pg-0, which driver ebs.csi.aws.com makes, since 2026-11-20T13:04:00Z (1m)"
+    )
+    assert "Decision" not in said
+    assert [one["claim"] for one in answer.data["volumes"]] == ["data-pg-0"]
+    assert answer.data["volumes"][0]["driver"] == "ebs.csi.aws.com"
+
+
+def test_an_older_note_does_not_hide_that_a_pod_waits_for_a_volume() -> None:
+    said = facts(explain_pod(pod(note()), ClassContext(claims=[claim()]), NOW))
+    assert said["Waits for"] == "a volume for claim data-pg-0, since 2026-11-20T13:04:00Z (1m)"
+    assert "Why it waits" not in said
+
+
+@pytest.mark.parametrize("claims", [[], [claim(node=None)], [claim(volumeName="pv-1", node=None)]])
+def test_a_pod_whose_claims_have_no_node_waits_for_no_volume(claims: list[dict[str, Any]]) -> None:
+    said = facts(explain_pod(pod(), ClassContext(claims=claims), NOW))
+    assert said["Decision"] == "none written yet; is the operator running?"
+
+
+def test_the_claims_of_a_pod_are_those_it_names_and_those_of_its_ephemeral_volumes() -> None:
+    volumes = [
+        {"name": "a", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "b", "ephemeral": {"volumeClaimTemplate": {}}},
+        {"name": "c", "emptyDir": {}},
+    ]
+    assert claim_names_of(pod(spec={"volumes": volumes})) == ["data", "count-0-b"]
+    assert claim_names_of(pod(spec={"volumes": volumes, "nodeName": "n1"})) == []

@@ -15,6 +15,7 @@ from cotide_kube.answers import ApiError
 from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.observability.access import (
     ASKED_AT_ONCE,
+    ASKED_TOGETHER,
     KEPT_MOST,
     KEPT_SECONDS,
     TOKEN_LIMIT,
@@ -228,3 +229,16 @@ async def test_a_ready_replica_says_what_is_wrong_nevertheless() -> None:
         session.get(f"{url}/readyz") as answer,
     ):
         assert (answer.status, await answer.text()) == (200, f"ok\nnote: {trouble}\n")
+
+
+async def test_new_tokens_are_asked_about_at_a_bounded_rate_and_those_of_users_always() -> None:
+    scene = Scene()
+    assert await scene.of("Bearer ann") is Access.ALLOWED
+    asked = len(scene.api.asked)
+    verdicts = [await scene.of(f"Bearer forged-{number}") for number in range(200)]
+    assert verdicts[ASKED_TOGETHER:] == [Access.UNDECIDED] * (200 - ASKED_TOGETHER)
+    assert len(scene.api.asked) <= asked + ASKED_TOGETHER
+    scene.now += KEPT_SECONDS + 0.5  # what was answered is forgotten
+    for number in range(200):
+        await scene.of(f"Bearer more-{number}")
+    assert await scene.of("Bearer ann") is Access.ALLOWED

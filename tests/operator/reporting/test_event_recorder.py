@@ -13,7 +13,13 @@ from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reporting import event_recorder as recorder_module
-from cotide_operator.reporting.event_recorder import MESSAGE_LIMIT, REPEAT_SECONDS, TRIES_AGAIN, EventRecorder
+from cotide_operator.reporting.event_recorder import (
+    LONGEST_REPEAT_SECONDS,
+    MESSAGE_LIMIT,
+    REPEAT_SECONDS,
+    TRIES_AGAIN,
+    EventRecorder,
+)
 
 
 class Scene:
@@ -93,10 +99,40 @@ async def test_the_same_words_again_raise_the_count_and_not_too_often(scene: Sce
     ((path, patch),) = scene.patched
     assert path.endswith(scene.created[0]["metadata"]["name"])
     assert patch["count"] == 2
-    scene.now += REPEAT_SECONDS
+    scene.now += 2 * REPEAT_SECONDS
     scene.recorder.failed("ns/p", "u", "0/2 nodes are available")
     await scene.flush()
-    assert len(scene.created) == 2  # other words are another event
+    assert (len(scene.created), scene.patched[-1][1]["message"]) == (1, "0/2 nodes are available")
+    scene.now += REPEAT_SECONDS
+    scene.recorder.failed("ns/p", "u", "0/2 nodes are available: 2 cordoned")
+    await scene.flush()
+    assert len(scene.created) == 2  # another reason is another event
+
+
+async def test_repeats_of_a_refusal_are_told_ever_later_and_the_last_of_them_is(scene: Scene) -> None:
+    for nodes in range(3600):  # a node comes each second for an hour
+        scene.recorder.failed("ns/p", "u", f"0/{nodes} nodes are available")
+        await scene.later(1.0)
+    assert (len(scene.created), len(scene.patched)) == (1, 13)
+    await scene.later(LONGEST_REPEAT_SECONDS)
+    assert scene.patched[-1][1]["message"] == "0/3599 nodes are available"
+
+
+async def test_another_reason_is_told_though_a_repeat_waits_for_longer(scene: Scene) -> None:
+    for words in ("0/1 nodes", "0/2 nodes", "0/3 nodes"):
+        scene.recorder.failed("ns/p", "u", words)
+        await scene.later(REPEAT_SECONDS)
+    scene.recorder.failed("ns/p", "u", "0/4 nodes")
+    scene.recorder.failed("ns/p", "u", "no node is registered")
+    await scene.later(REPEAT_SECONDS)
+    assert scene.created[-1]["message"] == "no node is registered"
+
+
+async def test_a_refusal_that_is_over_before_it_is_written_is_left_out(scene: Scene) -> None:
+    scene.recorder.failed("ns/p", "u", "0/1 nodes are available")
+    scene.recorder.scheduled("ns/p", "u", "n1")
+    await scene.flush()
+    assert [event["reason"] for event in scene.created] == ["Scheduled"]
 
 
 async def test_of_what_waits_in_the_lane_only_the_latest_is_written(scene: Scene) -> None:

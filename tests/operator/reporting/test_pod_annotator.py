@@ -31,11 +31,21 @@ class Lane:
     def __init__(self) -> None:
         self.work: dict[Hashable, Callable[[], Awaitable[None]]] = {}
         self.full = False
+        self.urgent: set[Hashable] = set()
 
-    def submit(self, key: Hashable, work: Callable[..., Awaitable[None]], namespace: str, *arguments: object) -> bool:
+    def submit(
+        self,
+        key: Hashable,
+        work: Callable[..., Awaitable[None]],
+        namespace: str,
+        *arguments: object,
+        urgent: bool = False,
+    ) -> bool:
         if self.full:
             return False
         self.work[key] = partial(work, *arguments)
+        if urgent:
+            self.urgent.add(key)
         return True
 
     def take_back(self, key: Hashable) -> None:
@@ -46,16 +56,13 @@ class Api:
     def __init__(self) -> None:
         self.patches: list[tuple[str, Any, str]] = []
         self.refusal: ClusterError | None = None
-        self.refused_path = ""
         self.meanwhile: Callable[[], None] = lambda: None
-        self.node = ""
 
-    async def patch(self, path: str, patch: Any, kind: str) -> dict[str, Any]:
+    async def patch_blindly(self, path: str, patch: Any, kind: str) -> None:
         self.meanwhile()
-        if self.refusal is not None and path.endswith(self.refused_path):
+        if self.refusal is not None:
             raise self.refusal
         self.patches.append((path, patch, kind))
-        return {"metadata": {"name": "p"}, "spec": {"nodeName": self.node}}
 
 
 class Scene:
@@ -73,7 +80,9 @@ class Scene:
 
     def pod(self, **parts: Any) -> None:
         uid = parts.pop("uid", "u")
-        metadata = {"name": "p", "namespace": "ns", "uid": uid, "labels": parts.pop("labels", {})}
+        metadata = {"name": "p", "namespace": "ns", "uid": uid, "resourceVersion": "7"}
+        for part in ("labels", "annotations"):
+            metadata[part] = parts.pop(part, {})
         self.mirror.apply("pods", "MODIFIED", msgspec.convert({"metadata": metadata, **parts}, PodObject))
 
     def waits(self, message: str, reason: str = "InsufficientSlack") -> None:
@@ -99,17 +108,75 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     return scene
 
 
-async def test_a_waiting_pod_gets_note_label_and_condition(scene: Scene) -> None:
+async def test_a_waiting_pod_gets_note_label_and_condition_in_one_patch_of_the_version_that_was_read(
+    scene: Scene,
+) -> None:
     scene.waits("0/1 nodes are available")
-    (path, metadata), (status_path, status) = await scene.write()
-    assert (path, status_path) == ("/api/v1/namespaces/ns/pods/p", "/api/v1/namespaces/ns/pods/p/status")
-    for patch in (metadata, status):
-        assert patch["metadata"]["uid"] == "u"  # the server refuses it for another pod of that name
-    assert metadata["metadata"]["labels"] == {"cotide.dev/class": "batch"}
-    note = decode(metadata["metadata"]["annotations"][DECISION_ANNOTATION], "ns/p")
+    ((path, patch),) = await scene.write()
+    assert (path, scene.api.patches[0][2]) == ("/api/v1/namespaces/ns/pods/p/status", "strategic")
+    metadata = patch["metadata"]
+    assert (metadata["uid"], metadata["resourceVersion"]) == (
+        "u",
+        "7",
+    )  # of another pod, or one that is bound, it is refused
+    assert metadata["labels"] == {"cotide.dev/class": "batch"}
+    note = decode(metadata["annotations"][DECISION_ANNOTATION], "ns/p")
     assert note.decision.message == "0/1 nodes are available"
-    (condition,) = status["status"]["conditions"]
+    (condition,) = patch["status"]["conditions"]
     assert (condition["type"], condition["status"], condition["reason"]) == ("PodScheduled", "False", "Unschedulable")
+
+
+async def test_a_pod_that_is_looked_at_again_and_again_is_written_once_an_interval(scene: Scene) -> None:
+    """A node that comes each second changes the counts, and nothing else."""
+    written = []
+    for nodes in range(240):
+        scene.waits(f"0/{nodes} nodes are available: {nodes} Insufficient cpu")
+        scene.sweep()
+        written += await scene.write()
+        scene.now += 1.0
+    assert len(written) == 240 / annotator_module.COUNTS_SECONDS
+    scene.now += annotator_module.COUNTS_SECONDS
+    scene.sweep()
+    ((_, last),) = await scene.write()
+    assert last["status"]["conditions"][0]["message"] == "0/239 nodes are available: 239 Insufficient cpu"
+
+
+async def test_another_reason_waits_less_long_than_other_counts(scene: Scene) -> None:
+    for words in ("0/1 nodes are available: 1 Insufficient cpu", "0/1 nodes are available: 1 cordoned"):
+        scene.waits(words)
+        scene.now += annotator_module.NOTE_SECONDS
+        scene.sweep()
+        ((_, patch),) = await scene.write()
+        assert patch["status"]["conditions"][0]["message"] == words
+
+
+async def test_only_the_first_refusal_of_a_pod_is_urgent(scene: Scene) -> None:
+    scene.waits("1 before it", reason="WaitingForTurn")
+    assert not scene.lane.urgent, "its turn comes"
+    scene.waits("0/1 nodes are available")
+    assert scene.lane.urgent == {("note", "ns/p")}
+    await scene.write()
+    scene.lane.urgent.clear()
+    known = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available", "reason": "Unschedulable"}
+    scene.pod(status={"conditions": [known]})
+    scene.now += 1000.0
+    scene.waits("0/2 nodes are available")
+    assert (not scene.lane.urgent, list(scene.lane.work)) == (True, [("note", "ns/p")])
+
+
+async def test_what_an_earlier_run_wrote_is_not_written_again(scene: Scene) -> None:
+    scene.waits("0/1 nodes are available")
+    ((_, patch),) = await scene.write()
+    for conditions in (patch["status"]["conditions"], []):
+        scene.pod(
+            labels=patch["metadata"]["labels"],
+            annotations=patch["metadata"]["annotations"],
+            status={"conditions": conditions},
+        )
+        scene.annotator.forget("ns/p")  # as a run that begins
+        scene.waits("0/1 nodes are available")
+        again = await scene.write()
+        assert [list(one["metadata"]) for _, one in again] == ([] if conditions else [["uid", "resourceVersion"]])
 
 
 async def test_the_same_words_are_not_written_twice(scene: Scene) -> None:
@@ -130,7 +197,7 @@ async def test_new_words_wait_until_the_last_note_is_old_enough_and_only_the_lat
     assert await scene.write() == []
     scene.now += 10.0
     scene.sweep()
-    (_, metadata), _ = await scene.write()
+    ((_, metadata),) = await scene.write()
     assert '"third"' in metadata["metadata"]["annotations"][DECISION_ANNOTATION]
 
 
@@ -151,7 +218,7 @@ async def test_a_class_that_is_there_is_never_overwritten(scene: Scene) -> None:
     scene.pod(labels={"cotide.dev/class": "online"})
     scene.annotator.label("ns/p")
     scene.waits("m")
-    (_, metadata), _ = await scene.write()
+    ((_, metadata),) = await scene.write()
     assert "labels" not in metadata["metadata"]
 
 
@@ -181,7 +248,7 @@ async def test_what_a_full_lane_refuses_is_taken_up_by_the_next_sweep(scene: Sce
     assert await scene.write() == []
     scene.lane.full = False
     scene.sweep()
-    assert len(await scene.write()) == 3  # label, note, condition
+    assert len(await scene.write()) == 2  # label, and note with condition
 
 
 def test_a_sweep_takes_up_the_oldest_first_and_comes_to_all_in_steps(scene: Scene) -> None:
@@ -214,16 +281,32 @@ async def test_a_pod_that_is_gone_is_no_failure_and_a_refusal_is_counted(
 async def test_a_pod_that_was_bound_is_not_told_to_wait_any_more(scene: Scene) -> None:
     scene.waits("0/1 nodes are available")
     scene.annotator.bound("ns/p")
-    assert [path for path, _ in await scene.write()] == ["/api/v1/namespaces/ns/pods/p"]
-    assert scene.api.patches[0][1] == {"metadata": {"uid": "u", "labels": {"cotide.dev/class": "batch"}}}
+    assert await scene.write() == []
+
+
+@pytest.mark.parametrize("taken", [True, False])
+async def test_a_label_that_the_server_takes_with_the_binding_is_not_written_by_itself(
+    scene: Scene, *, taken: bool
+) -> None:
+    labels = scene.annotator.labels_for("ns/p")
+    assert labels == {"cotide.dev/class": "batch"}
+    scene.annotator.bound("ns/p")
+    scene.sweep()
+    assert await scene.write() == [], "the watch shows it in a moment"
+    scene.pod(labels=labels if taken else {}, spec={"nodeName": "n"})
+    scene.now += annotator_module.LABEL_SECONDS
+    scene.sweep()
+    patches = [] if taken else [("/api/v1/namespaces/ns/pods/p", {"metadata": {"uid": "u", "labels": labels}})]
+    assert await scene.write() == patches
 
 
 async def test_a_pod_above_a_limit_of_its_namespace_has_a_condition_that_says_so(scene: Scene) -> None:
-    for cap, written in (("", 1), ("cotide.dev/max-batch-cpu", 2)):
+    for cap in ("", "cotide.dev/max-batch-cpu"):
         scene.now += 1000.0
         scene.board.publish(Decision("ns/p", "u", 1.0, None, "WaitingForTurn", f"waits {cap}", cap=cap))
         scene.annotator.note("ns/p")
-        assert len(await scene.write()) == written, "a note; and a condition where no node would change it"
+        ((_, patch),) = await scene.write()
+        assert ("status" in patch) == bool(cap), "a note; and a condition where no node would change it"
 
 
 @pytest.mark.parametrize("status", [0, 401, 429, 500])
@@ -238,7 +321,8 @@ async def test_a_note_that_could_not_be_written_is_tried_again_by_a_later_sweep(
     assert await scene.write() == []  # no two notes within ten seconds, whatever became of the first
     scene.now += 10.0
     scene.sweep()
-    assert len(await scene.write()) == 2  # note and condition: by that an autoscaler sees that a node is missing
+    ((_, patch),) = await scene.write()
+    assert patch["status"]["conditions"]  # by that an autoscaler sees that a node is missing
     scene.now += 10.0
     scene.sweep()
     assert await scene.write() == []
@@ -259,20 +343,32 @@ async def test_a_pod_that_can_never_be_written_is_given_up_until_there_are_new_w
     assert scene.lane.work
 
 
-async def test_a_condition_that_could_not_be_written_is_tried_again_with_the_note(scene: Scene) -> None:
-    scene.api.refused_path = "/status"
-    scene.api.refusal = ClusterError("unreachable")
+async def test_a_note_on_a_pod_that_changed_meanwhile_is_written_as_soon_as_the_watch_shows_that(scene: Scene) -> None:
+    scene.api.refusal = ApiError(409, "Conflict", "the object has been modified")
     scene.waits("m")
-    assert [path for path, _ in await scene.write()] == ["/api/v1/namespaces/ns/pods/p"]
+    assert await scene.write() == []
     scene.api.refusal = None
-    scene.now += 10.0
+    scene.now += annotator_module.CONFLICT_SECONDS
     scene.sweep()
-    assert [path for path, _ in await scene.write()][-1] == "/api/v1/namespaces/ns/pods/p/status"
+    ((_, patch),) = await scene.write()
+    assert patch["status"]["conditions"][0]["message"] == "m"
+
+
+async def test_a_note_on_a_pod_that_was_bound_meanwhile_is_given_up(scene: Scene) -> None:
+    scene.api.refusal = ApiError(409, "Conflict", "the object has been modified")
+    scene.waits("m")
+    assert await scene.write() == []
+    scene.board.publish(Decision("ns/p", "u", 2.0, "n", "Scheduled", "is on n"))
+    scene.annotator.confirmed("ns/p")
+    scene.api.refusal = None
+    scene.now += 1000.0
+    scene.sweep()
+    assert await scene.write() == []
 
 
 async def test_a_label_that_could_not_be_written_is_tried_again_and_one_that_is_refused_is_not(scene: Scene) -> None:
     scene.api.refusal = ClusterError("unreachable")
-    scene.annotator.bound("ns/p")
+    scene.annotator.label("ns/p")
     await scene.write()
     scene.sweep()
     assert not scene.lane.work
@@ -283,59 +379,6 @@ async def test_a_label_that_could_not_be_written_is_tried_again_and_one_that_is_
     await scene.write()
     scene.sweep()
     assert not scene.lane.work
-
-
-async def test_a_pod_that_is_bound_while_its_note_is_written_is_not_called_unschedulable(scene: Scene) -> None:
-    def bind() -> None:
-        scene.pod(spec={"nodeName": "n"})
-
-    scene.api.meanwhile = bind
-    scene.waits("m")
-    assert [path for path, _ in await scene.write()] == ["/api/v1/namespaces/ns/pods/p"]
-
-
-async def test_a_pod_whose_binding_was_taken_while_its_note_is_written_is_not_called_unschedulable(
-    scene: Scene,
-) -> None:
-    scene.api.meanwhile = lambda: scene.board.publish(Decision("ns/p", "u", 2.0, "n", "Scheduled", "is on n"))
-    scene.waits("m")
-    assert [path for path, _ in await scene.write()] == ["/api/v1/namespaces/ns/pods/p"]
-
-
-async def test_a_pod_that_is_replaced_while_its_note_is_written_does_not_get_its_condition(scene: Scene) -> None:
-    scene.api.meanwhile = lambda: scene.pod(uid="another")
-    scene.waits("m")
-    assert [path for path, _ in await scene.write()] == ["/api/v1/namespaces/ns/pods/p"]
-
-
-@pytest.mark.parametrize("binding_first", [True, False], ids=["binding told first", "note answered first"])
-async def test_a_note_that_was_carried_out_after_the_binding_is_replaced_by_what_is_true(
-    scene: Scene, *, binding_first: bool
-) -> None:
-    def bind() -> None:
-        scene.board.publish(Decision("ns/p", "u", 2.0, "n", "Scheduled", "is on n"))
-        scene.annotator.bound("ns/p")
-
-    scene.waits("m")
-    scene.api.node = "n"
-    if binding_first:
-        scene.api.meanwhile = bind
-    assert [path for path, _ in await scene.write()] == ["/api/v1/namespaces/ns/pods/p"]  # and no condition
-    scene.api.meanwhile = lambda: None
-    if not binding_first:
-        bind()
-    ((_, patch),) = [(path, patch) for path, patch in await scene.write() if "annotations" in patch["metadata"]]
-    assert '"Scheduled"' in patch["metadata"]["annotations"][DECISION_ANNOTATION]
-
-
-async def test_a_note_that_got_no_answer_while_its_pod_was_bound_is_replaced_by_what_is_true(scene: Scene) -> None:
-    scene.waits("m")
-    scene.api.meanwhile = lambda: scene.board.publish(Decision("ns/p", "u", 2.0, "n", "Scheduled", "is on n"))
-    scene.api.refusal = ClusterError("no answer")
-    await scene.write()
-    scene.api.refusal = None
-    ((_, patch),) = await scene.write()
-    assert '"Scheduled"' in patch["metadata"]["annotations"][DECISION_ANNOTATION]
 
 
 @pytest.mark.parametrize("lane_is_full", [True, False])
@@ -357,28 +400,12 @@ async def test_what_is_true_of_a_bound_pod_is_written_later_where_it_could_not_b
     assert not scene.lane.work
 
 
-async def test_a_note_that_was_carried_out_after_the_binding_of_another_replica_is_replaced_by_what_is_true(
-    scene: Scene,
-) -> None:
+async def test_what_waits_to_be_written_of_a_pod_that_another_replica_bound_is_dropped(scene: Scene) -> None:
     scene.waits("m")
-    scene.api.node = "n"
-    await scene.write()
     one = running_pod("p", "n", key="ns/p", uid="u")
     calibration: Any = SimpleNamespace(pod_changed=lambda _: None)
     nobody: Any = None
     sinks = Sinks(scene.board, scene.annotator, nobody, calibration, scene.telemetry, nobody, nobody)
     reporter = DecisionReporter(sinks, scene.mirror, {one.key: one}.get, ScaledClock(), "fifo")
     reporter.events([PodUpserted(one)], [])
-    ((_, patch),) = await scene.write()
-    assert '"Scheduled"' in patch["metadata"]["annotations"][DECISION_ANNOTATION]
-
-
-async def test_of_a_pod_that_went_while_its_note_was_written_nothing_is_remembered(scene: Scene) -> None:
-    def go() -> None:
-        scene.mirror.apply("pods", "DELETED", scene.mirror.pods["ns/p"])
-        scene.annotator.forget("ns/p")
-
-    scene.waits("m")
-    scene.api.meanwhile, scene.api.node = go, "n"
-    await scene.write()
-    assert not scene.annotator._overtaken
+    assert not scene.lane.work

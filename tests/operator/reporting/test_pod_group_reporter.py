@@ -50,7 +50,7 @@ class Scene:
             self.board,
             self.telemetry,
             members=lambda key: index.concerned("gangpodgroups", key),
-            scheduler_name="cotide",
+            scheduler_names=("cotide",),
         )
         monkeypatch.setattr(module.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(module.time, "time", lambda: self.now)

@@ -30,7 +30,7 @@ class Scene:
         self.mirror = ObjectCache()
         stand_in: Any = self
         self.reporter = QuarantineReporter(
-            stand_in, stand_in, self.mirror, stand_in, Metrics(), scheduler_name="cotide"
+            stand_in, stand_in, self.mirror, stand_in, Metrics(), scheduler_names=("cotide",)
         )  # fmt: skip
         self.reporter.lead()
 

@@ -11,6 +11,10 @@ from cotide_operator.scheduling.api_dispatcher import (
     CATCH_UP_SECONDS,
     FEW,
     HOLD_SECONDS,
+    RUN,
+    URGENT_BUSY_PER_SECOND,
+    URGENT_PER_SECOND,
+    URGENT_SECONDS,
     ApiDispatcher,
 )
 
@@ -164,7 +168,7 @@ async def test_a_namespace_whose_writes_hang_holds_up_no_other() -> None:
     async with asyncio.timeout(5):
         while len(written) < 3:
             await asyncio.sleep(0.001)
-    assert hanging == 4, "no more of them are under way than one namespace may have"
+    assert hanging == 8, "no more of them are under way than one namespace may have"
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
@@ -214,3 +218,55 @@ async def test_a_newer_write_waits_for_an_older_one_that_is_on_its_way() -> None
     assert written == ["other", "old", "new"]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_first_refusal_is_written_next_though_a_crowd_waits_and_bindings_are_asked_for() -> None:
+    lane, written = ApiDispatcher(lambda: True, workers=1), list[str]()
+    for index in range(1000):
+        lane.submit(index, writer(written, str(index)), "crowd")
+    lane.submit("first", writer(written, "first"), "crowd", urgent=True)
+    assert lane.rate() == URGENT_BUSY_PER_SECOND
+    await run_until(lane, lambda: bool(written))
+    assert written == ["first"]
+
+
+async def test_first_refusals_of_a_crowd_leave_one_of_a_few_writes_to_others() -> None:
+    lane, written = ApiDispatcher(lambda: False, per_second=100_000.0, workers=1), list[str]()
+    for index in range(3 * RUN):
+        lane.submit(("first", index), writer(written, "first"), "crowd", urgent=True)
+    for word in ("a", "b"):
+        lane.submit(word, writer(written, word), "other")
+    await run_until(lane, lambda: len(written) == 3 * RUN + 2)
+    run = ["first"] * RUN
+    assert written == [*run, "a", *run, "b", *run]
+
+
+async def test_of_first_refusals_too_namespaces_take_turns() -> None:
+    lane, written = ApiDispatcher(lambda: False, per_second=1000.0, workers=1), list[str]()
+    for index in range(100):
+        lane.submit(index, writer(written, f"crowd/{index}"), "crowd", urgent=True)
+    lane.submit("other", writer(written, "other"), "other", urgent=True)
+    await run_until(lane, lambda: len(written) >= 3)
+    assert written[:3] == ["crowd/0", "other", "crowd/1"]
+
+
+def test_a_crowd_of_first_refusals_is_written_in_seconds_while_bindings_are_asked_for() -> None:
+    busy = True
+    lane = ApiDispatcher(lambda: busy)
+    for index in range(3000):
+        lane.submit(index, writer([], ""), "ns", urgent=True)
+    assert lane.rate() == 3000 / URGENT_SECONDS
+    busy = False
+    assert lane.rate() == URGENT_PER_SECOND
+    for index in range(3000):
+        lane.take_back(index)
+    assert (len(lane), lane.rate()) == (0, 200.0)
+
+
+async def test_what_replaces_a_first_refusal_has_its_place() -> None:
+    lane, written = ApiDispatcher(lambda: False, per_second=1000.0, workers=1), list[str]()
+    lane.submit("other", writer(written, "other"), "ns")
+    lane.submit("note", writer(written, "first"), "ns", urgent=True)
+    lane.submit("note", writer(written, "latest"), "ns")
+    await run_until(lane, lambda: len(written) == 2)
+    assert written == ["latest", "other"]

@@ -32,9 +32,9 @@ class Api:
         self.written: list[Any] = []
         self.gate: asyncio.Event | None = None
 
-    async def bind(self, namespace: str, name: str, uid: str, node: str, annotations: Any) -> Answer:
+    async def bind(self, namespace: str, name: str, uid: str, node: str, annotations: Any, labels: Any) -> Answer:
         self.posted.append((name, node))
-        self.written.append(annotations)
+        self.written.append((annotations, labels))
         if self.gate is not None:
             await self.gate.wait()
         return self.answers.pop(0) if self.answers else Answer(201)
@@ -271,12 +271,14 @@ async def test_what_goes_with_a_binding_is_what_its_report_brings_back_however_o
     bench.api.pod = {"metadata": {"uid": "u"}, "spec": {}}
     one = bind()
     note = BindNote(
-        Decision(one.key, one.uid, 7.0, "n", "Scheduled", "because"), {"cotide.dev/decision": "made before"}
+        Decision(one.key, one.uid, 7.0, "n", "Scheduled", "because"),
+        {"cotide.dev/decision": "made before"},
+        {"cotide.dev/class": "batch"},
     )
     async with bench.at_work():
         bench.binder.carry_out([one], {one.uid: note})
         report = await bench.report()
-    assert bench.api.written == [note.annotations, note.annotations]
+    assert bench.api.written == [(note.annotations, note.labels)] * 2
     assert report.note is note
 
 

@@ -20,9 +20,10 @@ from cotide_core.forecasts import CompletionForecaster
 from cotide_core.instructions import Bind, Instruction
 from cotide_core.state.cluster_state import ClusterState
 from cotide_kube import turns
-from cotide_kube.objects import NodeObject, PodObject
+from cotide_kube.objects import NodeObject, PodObject, PodSpec, SchedulingGate
 from cotide_operator.cache.object_cache import KINDS, ObjectCache
 from cotide_operator.clock import ScaledClock
+from cotide_operator.scheduling import scheduling_loop
 from cotide_operator.scheduling.scheduling_loop import SchedulingLoop
 from cotide_operator.translation import event_source
 from cotide_operator.translation.event_source import EventSource
@@ -88,7 +89,7 @@ def operator() -> SimpleNamespace:
     loop = SchedulingLoop(
         engine,
         mirror=mirror,
-        intake=EventSource(mirror, clock, "cotide"),
+        intake=EventSource(mirror, clock, ("cotide",)),
         outcomes=heard,
         clock=clock,
         record=heard,  # type: ignore[arg-type]  # answers everything
@@ -248,6 +249,26 @@ def test_a_loop_that_is_stopped_in_the_middle_of_a_cycle_decides_nothing(monkeyp
     assert (found.loop.cycles, found.heard.bound) == (0, [])
 
 
+def test_a_note_that_comes_back_on_a_pod_that_waits_makes_no_cycle() -> None:
+    found = operator()
+    waits = pod("a")
+    found.mirror.apply("pods", "ADDED", msgspec.structs.replace(waits, spec=gated(waits)))
+    found.cycle()
+    assert (found.loop.cycles, found.heard.bound) == (1, [])
+    noted = msgspec.structs.replace(waits.metadata, resource_version="2", annotations={"cotide.dev/decision": "{}"})
+    found.mirror.apply("pods", "MODIFIED", msgspec.structs.replace(waits, spec=gated(waits), metadata=noted))
+    found.cycle()
+    assert (found.loop.cycles, found.loop._in_hand) == (1, False)
+    found.mirror.apply("pods", "MODIFIED", waits)
+    found.cycle()
+    assert (found.loop.cycles, found.heard.bound) == (2, ["shop/a"])
+
+
+def gated(waits: PodObject) -> PodSpec:
+    """Return a pod's spec with a gate."""
+    return msgspec.structs.replace(waits.spec, scheduling_gates=(SchedulingGate("quota"),))
+
+
 def test_who_waits_for_what_was_told_in_the_middle_of_a_cycle_waits_for_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -295,3 +316,38 @@ def test_run_times_are_asked_for_before_each_call_and_told_anew_to_a_new_engine(
     found.cycle()  # fails over the pod
     found.cycle()
     assert run_times.asked == ["heuristic", "anew", "heuristic", "decided"]
+
+
+class FailsOnce(Scheduler):
+    """Fails over pods of one name for as long as its state is to blame."""
+
+    is_to_blame = True
+
+    def _apply(self, event: Event, now: float) -> None:
+        if FailsOnce.is_to_blame and isinstance(event, PodUpserted) and event.pod.key == "shop/bad":
+            FailsOnce.is_to_blame = False
+            raise SystemError("bad argument to internal function")
+        super()._apply(event, now)
+
+
+@pytest.mark.parametrize("innocent", [True, False])
+def test_an_object_that_an_engine_failed_over_is_tried_once_more(
+    *, innocent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduling_loop, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(FailsOnce, "is_to_blame", True)
+    found = operator()
+    if innocent:
+        found.loop.scheduler = FailsOnce(SchedulerConfig(policy="fifo"), HeuristicCatalogue())
+        found.loop._remake = lambda: FailsOnce(SchedulerConfig(policy="fifo"), HeuristicCatalogue())
+    found.mirror.apply("pods", "ADDED", pod("bad"))
+
+    async def all_cycles() -> None:
+        for _ in range(8):
+            await found.loop._cycle(found.heard)
+            await asyncio.sleep(0.001)
+
+    asyncio.run(all_cycles())
+    assert found.heard.bound == (["shop/bad"] if innocent else [])
+    assert found.heard.records == (1 if innocent else 2)  # new engines
+    assert (found.mirror.quarantine.get("pods", "shop/bad") is None) is innocent

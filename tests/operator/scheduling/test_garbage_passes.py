@@ -114,3 +114,38 @@ def test_settling_twice_notes_the_passes_once() -> None:
     known = len(gc.callbacks)
     garbage_passes.settle()
     assert len(gc.callbacks) == known
+
+
+async def test_counting_holds_no_reference_to_what_another_thread_builds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tuple that is built from a generator cannot be resized while somebody else refers to it."""
+    monkeypatch.setattr(gc, "get_objects", lambda generation=None: pytest.fail("refers to all objects"))
+    garbage_passes.settle()
+    passes = asyncio.create_task(garbage_passes.full_passes())
+    try:
+        await asyncio.sleep(0)
+        gc.collect()
+        before = collections()
+        lasting = [[number] for number in range(4 * garbage_passes.FULL_OBJECTS)]
+        async with asyncio.timeout(10):
+            while collections() == before:
+                await asyncio.sleep(0)
+        assert lasting
+    finally:
+        passes.cancel()
+
+
+async def test_what_replaces_old_objects_is_looked_at_without_growth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage_passes, "FULL_BLOCKS", 1 << 60)
+    garbage_passes.settle()
+    passes = asyncio.create_task(garbage_passes.full_passes())
+    try:
+        await asyncio.sleep(0)
+        gc.collect()
+        before = collections()
+        lasting = [[number] for number in range(garbage_passes.FULL_MOST + garbage_passes.THRESHOLDS[0])]
+        async with asyncio.timeout(10):
+            while collections() == before:
+                await asyncio.sleep(0)
+        assert lasting
+    finally:
+        passes.cancel()

@@ -41,7 +41,7 @@ class Operator:
         self.mirror.apply("jobs", "ADDED", msgspec.convert(job, CustomObject))
         for kind in KINDS:
             self.mirror.mark_synced(kind)
-        intake = EventSource(self.mirror, clock, "cotide")
+        intake = EventSource(self.mirror, clock, ("cotide",))
         engine = Scheduler(SchedulerConfig(policy="fifo"), HeuristicCatalogue())
         self.loop = SchedulingLoop(engine, mirror=self.mirror, intake=intake, outcomes=self, clock=clock, record=self)
         columns = engine.state.columns

@@ -92,7 +92,7 @@ class Cluster:
         self.put(kind, known["metadata"]["name"], **{**known, "metadata": metadata, "spec": spec})
         self.patched.append((path.rpartition("/")[2], patch))
 
-    async def bind(self, namespace: str, name: str, uid: str, node: str, annotations: Any) -> Answer:
+    async def bind(self, namespace: str, name: str, uid: str, node: str, annotations: Any, labels: Any) -> Answer:
         self.bound.append((name, node))
         return Answer(201)
 

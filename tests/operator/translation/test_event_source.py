@@ -263,7 +263,7 @@ def test_an_intake_that_comes_after_the_lists_tells_what_they_brought() -> None:
         scene.job("gratis")
         scene.pod(name="a", ownerReferences=BY_JOB)
         scene.pod(name="b", created=990.0)
-    late.intake = EventSource(late.mirror, late.clock, "cotide")
+    late.intake = EventSource(late.mirror, late.clock, ("cotide",))
     assert late.intake.collect() == early.intake.collect()
     assert [pod.key for pod in late.intake.take_arrivals()] == ["ns/b", "ns/a"]
 

@@ -13,7 +13,7 @@ from manifests import pod_object
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import Event, Namespace, NamespaceDeleted, NamespaceUpserted, Pod, PodUpserted
 from cotide_core.limits import EXACT
-from cotide_kube.objects import NamespaceObject, PodObject, PriorityClassObject
+from cotide_kube.objects import NamespaceObject, PodObject
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache
 from cotide_operator.clock import ScaledClock
 from cotide_operator.translation.event_source import EventSource
@@ -45,8 +45,6 @@ def translated(one: PodObject, *, of: NamespaceObject | None = None, default: st
         mirror.apply("namespaces", "ADDED", of)
     job = {"metadata": {"name": "g", "namespace": "ns"}, "spec": {"class": "gratis"}}
     mirror.apply("jobs", "ADDED", msgspec.convert(job, CustomObject))
-    first = {"metadata": {"name": "first"}, "value": 9500}
-    mirror.apply("priorityclasses", "ADDED", msgspec.convert(first, PriorityClassObject))
     mirror.apply("pods", "ADDED", one)
     return translate_pod(one, ownership_of(one, mirror), PodTimes("u", 0.0))
 
@@ -60,12 +58,12 @@ CLAIMS = [
     ("an ordinary pod may say so", claims("online"), ONLINE),
     ("a pod may lower itself", claims("gratis"), GRATIS),
     ("a pod of a batch/v1 Job is no online pod by its label", claims("online", ownerReferences=[BATCH_JOB]), BATCH),
-    ("nor by a PriorityClass", pod({"priorityClassName": "first"}, ownerReferences=[BATCH_JOB]), BATCH),
+    ("nor by a PriorityClass", pod({"priorityClassName": "cotide-online"}, ownerReferences=[BATCH_JOB]), BATCH),
     ("a pod of a gratis Job stays gratis", claims("online", ownerReferences=[OUR_JOB]), GRATIS),
     ("what takes reclaimed capacity may be evicted", claims("online", RECLAIMS), BATCH),
     ("also where it says nothing", pod(RECLAIMS), BATCH),
-    ("also with a high PriorityClass", pod({**RECLAIMS, "priorityClassName": "first"}), BATCH),
-    ("a service by its PriorityClass is online", pod({"priorityClassName": "first"}), ONLINE),
+    ("also with the PriorityClass of services", pod({**RECLAIMS, "priorityClassName": "cotide-online"}), BATCH),
+    ("a service by its PriorityClass is online", pod({"priorityClassName": "cotide-online"}), ONLINE),
 ]
 
 
@@ -140,7 +138,7 @@ def test_a_weight_is_a_number_from_a_thousandth_to_a_thousand_and_what_is_none_c
 
 def test_the_engine_is_told_of_limits_when_they_come_change_and_go_and_of_no_other_namespace() -> None:
     mirror = ObjectCache()
-    source = EventSource(mirror, ScaledClock(), "cotide")
+    source = EventSource(mirror, ScaledClock(), ("cotide",))
 
     def events_of(change: str, one: NamespaceObject) -> list[Event]:
         mirror.apply("namespaces", change, one)
@@ -157,7 +155,7 @@ def test_the_engine_is_told_of_limits_when_they_come_change_and_go_and_of_no_oth
 
 def test_a_cap_on_priorities_reaches_the_pods_that_wait_already() -> None:
     mirror = ObjectCache()
-    source = EventSource(mirror, ScaledClock(), "cotide")
+    source = EventSource(mirror, ScaledClock(), ("cotide",))
     mirror.apply("namespaces", "ADDED", namespace())
     mirror.apply("pods", "ADDED", pod({"priority": 5000}))
     source.collect()

@@ -23,7 +23,7 @@ class Scene:
         self.mirror = ObjectCache()
         for kind in KINDS:
             self.mirror.mark_synced(kind)
-        self.events = EventSource(self.mirror, ScaledClock(0.0, 1.0), "cotide")
+        self.events = EventSource(self.mirror, ScaledClock(0.0, 1.0), ("cotide",))
         self.events.collect()
 
     def says(self, kind: Kind, name: str, spec: dict[str, Any], change: str = "ADDED") -> None:

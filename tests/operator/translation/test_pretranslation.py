@@ -66,7 +66,7 @@ STEPS = st.lists(st.one_of(PODS, PODS, OTHERS, st.integers(1, 3)), max_size=25)
 
 def events_of(steps: list[Any], *, ahead: bool) -> list[Any]:
     mirror = ObjectCache()
-    intake = EventSource(mirror, StoppedClock(), "cotide")
+    intake = EventSource(mirror, StoppedClock(), ("cotide",))
     for kind in KINDS:
         mirror.mark_synced(kind)
     for step in steps:
@@ -86,7 +86,7 @@ def test_the_first_collection_tells_the_same_whatever_was_translated_ahead(steps
 def known(steps: list[Any], *, parts: bool) -> dict[str, Any]:
     """What is known of pods that have not ended once all was told, but for labels and times; an integer is a part."""
     mirror = ObjectCache()
-    intake = EventSource(mirror, StoppedClock(), "cotide")
+    intake = EventSource(mirror, StoppedClock(), ("cotide",))
     for kind in KINDS:
         mirror.mark_synced(kind)
     for step in steps:
@@ -114,7 +114,7 @@ def test_what_changes_while_parts_are_told_is_told_in_the_end(steps: list[Any]) 
 
 def test_a_pod_waits_to_be_translated_until_all_that_surrounds_pods_was_listed() -> None:
     mirror = ObjectCache()
-    intake = EventSource(mirror, StoppedClock(), "cotide")
+    intake = EventSource(mirror, StoppedClock(), ("cotide",))
     mirror.apply("pods", "ADDED", pod("a", "a", "Pending", None, {}))
     for kind in AROUND:
         assert not intake.translate_ahead(10)

@@ -344,7 +344,7 @@ def test_a_change_concerns_the_pods_that_it_may_help_and_no_others() -> None:
 
 def test_a_pod_with_more_claims_than_are_looked_at_is_misconfigured() -> None:
     mirror = ObjectCache()
-    source = EventSource(mirror, real_clock(), "cotide")
+    source = EventSource(mirror, real_clock(), ("cotide",))
     pod = claiming(*(f"c{number}" for number in range(CLAIMS_MOST + 1)))
     mirror.apply("pods", "ADDED", pod)
     source.collect()
@@ -354,7 +354,7 @@ def test_a_pod_with_more_claims_than_are_looked_at_is_misconfigured() -> None:
 
 def test_a_pod_is_told_anew_when_its_claim_comes_and_when_it_is_bound() -> None:
     objects = Objects()
-    source = EventSource(objects.mirror, real_clock(), "cotide")
+    source = EventSource(objects.mirror, real_clock(), ("cotide",))
     pod = claiming()
     objects.mirror.apply("pods", "ADDED", pod)
     source.collect()

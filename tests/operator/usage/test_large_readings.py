@@ -35,7 +35,7 @@ async def test_thousands_of_readings_hold_nobody_up() -> None:
     telemetry, turns = Metrics(), [0]
 
     async def read() -> Measured:
-        return Measured([Reading(name, 100.0, 4.0, time.time()) for name in names])
+        return Measured([Reading(name, 100.0, 4.0, time.time(), time.time()) for name in names])
 
     feed = UsageFeed(
         SimpleNamespace(read=read, refused={}, settling_seconds=0.0),

@@ -77,7 +77,7 @@ def pod(name: str) -> Pod:
 
 
 def reading(key: str, rate: float = 5.0) -> Reading:
-    return Reading(key, rate, None, time.time())
+    return Reading(key, rate, None, time.time(), time.time())
 
 
 def left_out(telemetry: Metrics, part: str) -> float | None:

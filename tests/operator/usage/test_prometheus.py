@@ -59,12 +59,12 @@ async def test_a_sample_with_an_old_time_of_its_own_is_not_taken_for_a_new_one(p
         source = PrometheusSource(session, open_to_all(prometheus.url), mirror_with(rpsQuery=query))
         (old,) = await services(source)
         assert (old.pod, old.requests_per_second) == ("ns/a", 7.0)
-        assert 25.0 < time.time() - old.wall_seconds < 45.0  # what is older than staleAfterSeconds the feed drops
+        assert 25.0 < time.time() - old.rate_wall_seconds < 45.0  # what is older than staleAfterSeconds the feed drops
         age["seconds"] = 0.0
 
         async def fresh() -> bool:
             (new,) = await services(source)
-            return time.time() - new.wall_seconds < 5.0
+            return time.time() - new.rate_wall_seconds < 5.0
 
         await until("a fresh sample is seen as one", fresh)
 
@@ -103,7 +103,7 @@ async def test_a_number_that_is_no_rate_is_none_and_not_zero(prometheus: Prometh
         source = PrometheusSource(session, open_to_all(prometheus.url), mirror_with(rpsQuery=query))
         (found,) = await services(source)
     assert found.requests_per_second is None
-    assert math.isclose(found.wall_seconds, time.time(), abs_tol=5.0)
+    assert math.isclose(found.rate_wall_seconds, time.time(), abs_tol=5.0)
 
 
 def open_to_all(url: str) -> PrometheusSourceSettings:
@@ -241,3 +241,23 @@ async def test_a_feed_whose_prometheus_goes_and_comes_tells_no_zero_and_two_line
         assert feed.get("ns/web") == ServiceReading(1000.0, 4.0)
     assert events == [ServiceSampled("ns/a", 1000.0, 4.0)]  # never a zero, and the same again is no news
     assert changes(caplog) == ["up", "down", "up"]
+
+
+async def test_native_histograms_are_named_and_not_a_label_that_they_have() -> None:
+    """As Prometheus answers ``rate()`` of a native histogram: ``histogram`` stands in place of ``value``."""
+
+    async def answer(request: web.Request) -> web.Response:
+        labels = {"namespace": "ns", "pod": "a"}
+        sample = [1000.0, {"count": "5", "sum": "2.5", "buckets": [[0, "0.1", "0.2", "5"]]}]
+        histogram = {"metric": labels, "histogram": sample}
+        number = {"metric": {}, "value": [1000.0, "1"]}
+        series = [number] if request.query["query"] == "vector(1)" else [histogram]
+        return web.json_response({"status": "success", "data": {"resultType": "vector", "result": series}})
+
+    async with stand_in(answer) as url, aiohttp.ClientSession() as session:
+        mirror = mirror_with(latencyQuery="latency")
+        source = PrometheusSource(session, open_to_all(url), mirror, needs_usage=lambda: True)
+        assert await services(source) == []
+    words = "its series are native histograms and no numbers (write: histogram_quantile(0.95, ...) for a latency"
+    assert source.refused["ns/web latencyQuery"].startswith(f"spec.qos.latencyQuery: {words}")
+    assert source.refused["metricsSource.prometheus podCpuQuery"].startswith(words)

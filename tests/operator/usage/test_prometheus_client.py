@@ -172,3 +172,50 @@ async def test_a_long_query_is_posted() -> None:
         for query in ("x", "y" * (POSTED_ABOVE_CHARACTERS + 1)):
             assert await ask(client(session, url), query) == "success"
     assert [(method, query) for method, query, _ in asked.requests] == [("GET", "x"), ("POST", "y" * 4001)]
+
+
+async def test_headers_of_the_configuration_go_with_each_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str | None, ...]] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        seen.append(tuple(request.headers.get(name) for name in ("X-Scope-OrgID", "X-Key", "X-Pass")))
+        return web.json_response(vector())
+
+    key = tmp_path / "key"
+    key.write_text("first\n")
+    monkeypatch.setenv("COTIDE_TEST_PASS", "open sesame")
+    headers = {"X-Scope-OrgID": "team-a", "X-Key": {"file": str(key)}, "X-Pass": {"env": "COTIDE_TEST_PASS"}}
+    async with stand_in(answer) as url, aiohttp.ClientSession() as session:
+        asking = client(session, url, headers=headers)
+        await ask(asking)
+        key.write_text("second, longer\n")
+        await ask(asking)
+    assert seen == [("team-a", "first", "open sesame"), ("team-a", "second, longer", "open sesame")]
+
+
+@pytest.mark.parametrize(
+    ("header", "contents", "words"),
+    [
+        ({"file": "key"}, None, "headers.X-Key: .*key: No such file"),
+        ({"file": "key"}, "top\nsecret", "headers.X-Key: .*key holds no value"),
+        ({"env": "COTIDE_TEST_ABSENT"}, None, "headers.X-Key: environment variable COTIDE_TEST_ABSENT holds no value"),
+    ],
+)
+async def test_a_header_without_a_value_is_named_and_its_secret_is_not(
+    header: dict[str, str], contents: str | None, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if contents is not None:
+        (tmp_path / "key").write_text(contents)
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(SourceDown, match=words) as raised:
+            await ask(client(session, "http://127.0.0.1:1", headers={"X-Key": header}))
+    assert "secret" not in str(raised.value)
+
+
+def test_settings_show_no_value_of_a_header() -> None:
+    settings = PrometheusSourceSettings.model_validate({"url": "http://p", "headers": {"X-Scope-OrgID": "team-a"}})
+    assert "team-a" not in repr(settings)
+    assert "team-a" not in settings.model_dump_json()

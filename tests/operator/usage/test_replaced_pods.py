@@ -43,7 +43,7 @@ class Scene:
 
     async def told(self, rate: float | None, latency: float | None) -> list[Event]:
         self.events.clear()
-        self.measured = Measured([Reading("ns/a", rate, latency, time.time())])
+        self.measured = Measured([Reading("ns/a", rate, latency, time.time(), time.time())])
         await self.feed.read_once()
         return list(self.events)
 

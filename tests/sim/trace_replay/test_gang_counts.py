@@ -42,7 +42,7 @@ def test_counting_what_changed_is_counting_everything(data):
     need_of_shape[need_of_shape.sum(axis=1) == 0] = (1, 0)
     need, allowed, pieces = need_of_shape[shape], kinds_of_shape[shape], rng.integers(1, 30, jobs)
     kind, free = rng.integers(0, 2, machines), rng.integers(-1, 6, (machines, 2))
-    gangs = Gangs(pieces, need, shape, allowed, kind, free)
+    gangs = Gangs(pieces, need, shape, allowed, kind, free, np.zeros((jobs, 2), np.int64))
     clock = np.ones(1, np.int64)
     fitting = fitting_of(gangs, clock)
     for rises in data.draw(st.lists(st.booleans(), max_size=20)):

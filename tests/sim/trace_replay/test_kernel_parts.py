@@ -181,7 +181,8 @@ for mode in (3, 4, 5):
 need = np.stack([log[2], 17 - log[2]], axis=1)
 for code, order in ((0, 1), (1, 0), (2, 0), (3, 2)):
     past, pieces, shape = past_of(2, 4, log[4], log[2], log[3]), 1 + log[0] % 3, np.arange(jobs)
-    gangs = Gangs(pieces, need, shape, pieces, np.array([0, 1, 0, 1]), np.full((4, 2), 40))
+    none = np.zeros((jobs, 2), np.int64)
+    gangs = Gangs(pieces, need, shape, pieces, np.array([0, 1, 0, 1]), np.full((4, 2), 40), none)
     columns = Jobs(*log, log[3].copy(), *np.full((2, jobs), -1))
     rounds, held = replay_machines(columns, gangs, past, 2, MachineRule(code, order, 0), np.zeros(2, dtype=np.int64))
     for array in (*columns[-3:], held.first, held.used, held.placed, held.counts):

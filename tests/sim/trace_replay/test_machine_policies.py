@@ -37,8 +37,9 @@ def on_alike(submit, run, need, pieces, capacity, machines, kinds=1) -> MachineJ
         "", int(sizes[:, 0].sum()), np.arange(len(run)), submit, run, pieces * need[:, 0], run.copy(), ones * 0
     )
     kind = np.arange(machines) % kinds
-    asked = Machines(("cpu", "memory")[: need.shape[1]], sizes, kind, tuple(map(str, range(kinds))), "")
-    return MachineJobs(jobs, pieces, need, ones * ((1 << kinds) - 1), asked)
+    none = np.zeros(machines, np.int64)
+    asked = Machines(("cpu", "memory")[: need.shape[1]], sizes, none, kind, tuple(map(str, range(kinds))), "")
+    return MachineJobs(jobs, pieces, need, np.zeros((len(run), 2), np.int64), ones * ((1 << kinds) - 1), asked)
 
 
 def placed(given_jobs: MachineJobs, name: str, seed: int = 0):
@@ -95,7 +96,15 @@ def one_machine(jobs, capacity, rule, mode):
     if rule.code == PLATFORM:
         upper, known = (np.array([getattr(job, name) for job in jobs]) for name in ("upper", "predictable"))
         rule = rule._replace(platform=platform_rule(capacity, mode, past, upper, known))
-    gangs = Gangs(log["demand"], ones[:, None], ones * 0, ones, np.zeros(1, np.int64), np.array([[capacity]]))
+    gangs = Gangs(
+        log["demand"],
+        ones[:, None],
+        ones * 0,
+        ones,
+        np.zeros(1, np.int64),
+        np.array([[capacity]]),
+        np.zeros((len(jobs), 2), np.int64),
+    )
     replay_machines(Jobs(**log, start=start, promise=promise), gangs, past, mode, rule, np.zeros(2, np.int64))
     return start.tolist()
 
@@ -168,7 +177,15 @@ def test_who_waits_behind_a_job_that_outlives_its_forecast_is_given_another_mach
     start, promise = np.full((2, 3), -1, np.int64)
     jobs = Jobs(**table, forecast=table["request"].copy(), start=start, promise=promise)
     ones = np.ones(3, np.int64)
-    gangs = Gangs(ones, np.full((3, 1), 4), ones * 0, ones, np.zeros(2, np.int64), np.array([[4], [4]]))
+    gangs = Gangs(
+        ones,
+        np.full((3, 1), 4),
+        ones * 0,
+        ones,
+        np.zeros(2, np.int64),
+        np.array([[4], [4]]),
+        np.zeros((3, 2), np.int64),
+    )
     past = past_of(LEARNED, 1, table["user"], table["demand"], table["request"])
     replay_machines(jobs, gangs, past, GIVEN, MachineRule(LEAST_WORK, BY_RUN), np.zeros(2, np.int64))
     assert start.tolist() == [0, 0, 50]

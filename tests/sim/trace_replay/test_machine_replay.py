@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from machine_reference import Slow, as_one_machine, columns_of_gangs, gangs, on_machines
+from machine_reference import Slow, as_one_machine, columns_of_gangs, gangs, jobs_with_devices, on_machines
 from replay_reference import Job, logs, replay
 
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN
@@ -15,7 +15,15 @@ from cotide_sim.trace_replay.kernels.kept import kept_of
 from cotide_sim.trace_replay.kernels.on_machines.gang_lists import WIDTH, _widen, storage_of
 from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs
 from cotide_sim.trace_replay.kernels.plan import PlanRule, replay_plan
-from cotide_sim.trace_replay.machine_replay import CONSERVATIVE, EASY, IN_ORDER, PLAN, SLACK
+from cotide_sim.trace_replay.machine_replay import (
+    CONSERVATIVE,
+    DRAWN,
+    EASY,
+    IN_ORDER,
+    LEAST_WORK,
+    PLAN,
+    SLACK,
+)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +75,60 @@ def test_gangs_on_machines_equal_the_slow_reference_in_starts_promises_and_place
     assert found[2] == [job.promise for job in jobs]
 
 
+@pytest.mark.parametrize(
+    ("rule", "order", "backfill"),
+    [
+        (IN_ORDER, BY_SUBMIT, 0),
+        (EASY, BY_SUBMIT, BY_SUBMIT),
+        (EASY, BY_RUN, BY_RUN),
+        (CONSERVATIVE, BY_SUBMIT, 0),
+        (SLACK, BY_SUBMIT, 0),
+        (PLAN, BY_VOLUME, 0),
+    ],
+)
+@settings(max_examples=80, deadline=None)
+@given(log=jobs_with_devices())
+def test_jobs_with_devices_equal_the_slow_reference_in_starts_promises_machines_and_devices(rule, order, backfill, log):
+    jobs, machines = log
+    if not jobs:
+        return
+    Slow(jobs, machines, rule, order, backfill).replay()
+    devices = np.array([job.devices for job in jobs])
+    found = on_machines(*columns_of_gangs(jobs, machines), rule, order, backfill, GIVEN, devices=devices)
+    assert found[0] == [job.start for job in jobs]
+    assert found[3] == [job.where for job in jobs]
+    assert found[2] == [job.promise for job in jobs]
+
+
+@pytest.mark.parametrize("rule", [IN_ORDER, EASY, CONSERVATIVE, SLACK, PLAN, LEAST_WORK, DRAWN])
+def test_halves_of_two_devices_are_no_whole_one(rule):
+    """A machine of two devices. A and B hold 0.6 of one each; C's 0.6 is on no single device and starts when A ends."""
+    log = {name: np.array(values) for name, values in (
+        ("submit", [0, 0, 1]), ("run", [10, 20, 10]), ("request", [10, 20, 10]), ("user", [0, 0, 0]),
+        ("forecast", [10, 20, 10]),
+    )}  # fmt: skip
+    ones, need, devices = np.ones(3, dtype=np.int64), np.array([[1, 600]] * 3), np.array([[1, 600]] * 3)
+    machine = (np.array([[8, 2000, 1000, 1000]]), np.zeros(1, dtype=np.int64))
+    found = on_machines(log, ones, need, ones, *machine, rule, BY_SUBMIT, BY_SUBMIT, GIVEN, devices=devices)
+    assert found[0] == [0, 0, 10]
+    assert found[3] == [[(0, 1, (0,))], [(0, 1, (1,))], [(0, 1, (0,))]]
+
+
+@pytest.mark.parametrize("rule", [IN_ORDER, EASY, CONSERVATIVE, SLACK, PLAN, LEAST_WORK, DRAWN])
+def test_a_job_of_several_devices_waits_for_whole_ones(rule):
+    """Three devices, 0.1 of the first in use until 10: two whole ones start beside it, three do not."""
+    log = {name: np.array(values) for name, values in (
+        ("submit", [0, 1, 2]), ("run", [10, 5, 5]), ("request", [10, 5, 5]), ("user", [0, 0, 0]),
+        ("forecast", [10, 5, 5]),
+    )}  # fmt: skip
+    ones, need = np.ones(3, dtype=np.int64), np.array([[1, 100], [1, 2000], [1, 3000]])
+    devices = np.array([[1, 100], [2, 1000], [3, 1000]])
+    machine = (np.array([[8, 3000, 1000, 1000, 1000]]), np.zeros(1, dtype=np.int64))
+    found = on_machines(log, ones, need, ones, *machine, rule, BY_SUBMIT, BY_SUBMIT, GIVEN, devices=devices)
+    assert found[0] == [0, 1, 10]
+    assert found[3] == [[(0, 1, (0,))], [(0, 1, (1, 2))], [(0, 1, (0, 1, 2))]]
+
+
 def test_memory_on_one_machine_is_no_help_on_another():
     """Two machines of 4 cores and 8 GiB. Jobs of 2 cores and 5 GiB: one a machine, where one pool would hold three."""
     log = {name: np.array(values) for name, values in (
@@ -109,7 +171,7 @@ def test_a_machine_has_room_for_as_many_planned_jobs_as_wait(rule):
 
 def test_profiles_that_outgrow_their_storage_end_the_replay():
     """Eight segments a machine at first, room for none beyond: the ninth has no place."""
-    gangs = Gangs(*(np.ones(shape, np.int64) for shape in (3, (3, 1), 3, 3, 1, (1, 1))))
+    gangs = Gangs(*(np.ones(shape, np.int64) for shape in (3, (3, 1), 3, 3, 1, (1, 1), (3, 2))))
     storage = storage_of(gangs)._replace(times=np.zeros(8, np.int64), free=np.zeros(8, np.int64))
     kept = kept_of(3)
     kept.counts[WIDTH] = 8

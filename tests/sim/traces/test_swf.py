@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotide_core.errors import InputError
+from cotide_sim.experiments.backfilling.run_times import run_log
 from cotide_sim.traces.jobs import swf, swf_rows
 from cotide_sim.traces.jobs.swf import Field, read_swf
 from cotide_sim.traces.jobs.swf_cleaning import Cleaning, clean
@@ -28,11 +31,12 @@ def row(number, submit=0, run=5, allocated=2, requested=2, limit=10, user=1, sta
 def write(directory: Path, *rows: str, header: str = HEADER, name: str = "log.swf") -> Path:
     path = directory / name
     data = (header + "".join(rows)).encode()
-    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    pack = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}.get(path.suffix, bytes)
+    path.write_bytes(pack(data))
     return path
 
 
-@pytest.mark.parametrize("name", ["log.swf", "log.swf.gz"])
+@pytest.mark.parametrize("name", ["log.swf", "log.swf.gz", "log.swf.bz2", "log.swf.xz"])
 def test_rows_header_and_line_numbers_are_read(tmp_path, name):
     log = read_swf(write(tmp_path, row(1), "\n", "; a note\n", row(2, submit=7, run=0.5), name=name))
     assert log.table[:, Field.JOB].tolist() == [1, 2]
@@ -186,6 +190,38 @@ def test_options_choose_the_demand_the_overrun_and_what_never_ran(tmp_path):
     jobs, _ = clean(log, Cleaning(demand="allocated", overrun="raise", not_run="one-second"))
     assert (jobs.demand.tolist(), jobs.run.tolist(), jobs.request.tolist()) == ([3, 2], [20, 1], [20, 10])
     assert clean(log, Cleaning(demand="larger"))[0].demand.tolist() == [3]
+
+
+def test_of_partial_executions_only_the_summary_line_is_a_job(tmp_path):
+    """Job 2 ran twice for 2 s; its first line sums up. Job 3 is written as its last part alone, which is no job."""
+    log = read_swf(
+        write(
+            tmp_path,
+            row(1),
+            row(2, submit=1, run=4),
+            row(2, submit=1, run=2, status=2),
+            row(2, submit=-1, run=2, status=3),
+            row(3, submit=2, status=4),
+        )
+    )
+    jobs, report = clean(log, Cleaning(duplicates="fail", unsorted="fail"))
+    assert (jobs.numbers.tolist(), jobs.run.tolist()) == ([1, 2], [5, 4])
+    (sentence,) = report.sentences()
+    assert sentence.endswith("log.swf:7: 3 rows dropped: partial executions (status 2, 3, 4) (first case)")
+    assert len(run_log(log).jobs.submit_seconds) == 2
+
+
+def test_a_run_time_of_zero_of_a_completed_job_is_a_run_of_one_second(tmp_path):
+    """The format rounds to seconds. A failed or cancelled job of 0 s never ran, and -1 is unknown."""
+    rows = [row(1, run=0), row(2, run=0, status=0), row(3, run=0, status=5), row(4, run=-1), row(5)]
+    log = read_swf(write(tmp_path, *rows))
+    jobs, report = clean(log, Cleaning(not_run="completed", negative="fail"))
+    assert (jobs.numbers.tolist(), jobs.run.tolist()) == ([1, 5], [1, 5])
+    assert [(count.rule, count.rows) for count in report.rules][:2] == [
+        ("run time zero of a completed job: one second instead", 1),
+        ("run time unknown, zero or negative", 3),
+    ]
+    assert clean(log, Cleaning(not_run="completed").of_a_table())[0].numbers.tolist() == [5]
 
 
 def test_no_request_says_nothing_of_a_jobs_own_run_time_unless_it_is_asked_to(tmp_path):

@@ -209,7 +209,7 @@ class Reference:
         for kind in KINDS:
             cache.mark_synced(kind)
         state = ClusterState()
-        source = EventSource(cache, real_clock(), REFERENCE)
+        source = EventSource(cache, real_clock(), (REFERENCE,))
         for event in source.collect():
             state.apply(event)
         return {pod["metadata"]["uid"]: _feasible(state, key_of(pod)) for pod in pods}

@@ -2,7 +2,7 @@
 
 Called by `feasibility` for the scores of shapes with such wishes. Each wish is scaled to 0 to 1 over the nodes that
 fit, as kube-scheduler scales it to 0 to 100, and weighs what it weighs there beside the free share of a node, which our
-ranks give 0 to 1. So a wish decides among nodes that a policy holds for about as good, and never forbids one.
+ranks give 0 to 1. A wish never forbids a node.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def prefers(peers: Peers) -> bool:
     )
 
 
-def preferences(shape: FitShape, snapshot: Snapshot, index: LabelIndex, fits: Booleans) -> Floats | None:
+def preferences(shape: FitShape, snapshot: Snapshot, index: LabelIndex, fits: Booleans, weight: float) -> Floats | None:
     """Return (N,) what is added to the scores of the rows that fit; None where no wish tells them apart."""
     peers = shape.peers
     if peers is None or not fits.any():
@@ -44,7 +44,7 @@ def preferences(shape: FitShape, snapshot: Snapshot, index: LabelIndex, fits: Bo
         for one in peers.rules.node_preferences:
             liked += one.weight * index.term(one.term, snapshot)
         most = float(liked[fits].max())
-        total += WEIGHT * liked / most if most > 0 else 0.0
+        total += weight * liked / most if most > 0 else 0.0
     if peers.rules.pod_preferences or peers.wishers:
         near = np.zeros(snapshot.size)
         for wish, counter in zip(peers.rules.pod_preferences, peers.preferences, strict=True):
@@ -52,6 +52,6 @@ def preferences(shape: FitShape, snapshot: Snapshot, index: LabelIndex, fits: Bo
         for wisher in peers.wishers:
             near += wisher.weight * domains.counts(wisher.topology_key, wisher.rows)
         least, most = float(near[fits].min()), float(near[fits].max())
-        total += WEIGHT * (near - least) / (most - least) if most > least else 0.0
+        total += weight * (near - least) / (most - least) if most > least else 0.0
     even = evenness(shape, peers, domains, fits)
-    return total if even is None else total + WEIGHT * even
+    return total if even is None else total + weight * even

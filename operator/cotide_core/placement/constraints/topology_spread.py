@@ -8,6 +8,8 @@ counts a domain when one of its nodes has all labels of the constraints and pass
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import log
+from typing import Final
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from cotide_core.placement.node_predicates import hard_taints_tolerated
 from cotide_core.state.pod_matches import Counter, Peers
 from cotide_core.state.shapes import FitShape
 
+HOSTNAME: Final = "kubernetes.io/hostname"
 Constraint = tuple[Spread, Counter, bool]
 """A constraint, the pods that it counts, and whether it selects the pod itself."""
 
@@ -43,27 +46,58 @@ def evenness(shape: FitShape, peers: Peers, domains: Domains, fits: Booleans) ->
     """Return (N,) 0 to 1, how even each row that fits would leave things; None where no constraint asks.
 
     The sum of the counts, each weighted by the logarithm of its number of domains, is turned round and scaled as
-    kube-scheduler does; rows that lack a label get 0.
+    kube-scheduler does; rows that lack a label get 0, unless the constraints do not require labels. Each node is a
+    domain of the hostname, whatever the inclusion policies say.
     """
-    soft = _of(peers, required=False)
+    soft = preferred_spreads(peers)
     if not soft or not fits.any():
         return None
-    labelled = _labelled(soft, domains)
-    scored = fits & labelled
+    ranked = ranked_rows(soft, domains)
+    scored = fits & ranked
     if not scored.any():
         return None
     cost = np.zeros(domains.snapshot.size)
     matches = domains.snapshot.state.matches
     for spread, counter, _ in soft:
-        counted = labelled & _included(shape, spread, domains)
         numbers, size = domains.of(spread.topology_key)
-        count = int((np.bincount(numbers[scored], minlength=size) > 0).sum())
-        there = domains.counts(spread.topology_key, matches.rows(counter), counted)
-        cost += there * np.log(count + 2) + (spread.max_skew - 1)
+        if spread.topology_key == HOSTNAME:
+            number = int(scored.sum())
+            there = np.zeros(len(cost), np.int64)
+            for row, count in matches.rows(counter).items():
+                there[row] = count
+        else:
+            # A domain for the rows without the label, too, where there are any.
+            number = int((np.bincount(numbers[scored] + 1, minlength=size + 1) > 0).sum())
+            there = domains.counts(
+                spread.topology_key, matches.rows(counter), counted_rows(shape, spread, ranked, domains)
+            )
+        cost += np.where(numbers >= 0, there * weight_of(number) + (spread.max_skew - 1), 0.0)
     cost = np.rint(cost)
     least, most = float(cost[scored].min()), float(cost[scored].max())
     even = np.ones(len(cost)) if most == 0 else (most + least - cost) / most
-    return np.where(labelled, even, 0.0)
+    return np.where(ranked, even, 0.0)
+
+
+def weight_of(domains: int) -> float:
+    """Return what a pod counts in one of so many domains: less where they are few (kube-scheduler's formula)."""
+    return log(domains + 2)
+
+
+def preferred_spreads(peers: Peers) -> list[Constraint]:
+    """Return the constraints that no row has to fulfil, those by hostname first."""
+    return sorted(_of(peers, required=False), key=lambda one: one[0].topology_key != HOSTNAME)
+
+
+def ranked_rows(constraints: Sequence[Constraint], domains: Domains) -> Booleans:
+    """Return (N,) rows that preferred constraints tell apart: those with all labels, where they are required."""
+    if any(spread.requires_labels for spread, _, _ in constraints):
+        return _labelled(constraints, domains)
+    return domains.snapshot.alive
+
+
+def counted_rows(shape: FitShape, spread: Spread, ranked: Booleans, domains: Domains) -> Booleans:
+    """Return (N,) rows of which pods count for their domain."""
+    return ranked & _included(shape, spread, domains)
 
 
 def _of(peers: Peers, *, required: bool) -> list[Constraint]:

@@ -16,7 +16,7 @@ SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 """Annotation of a claim: the node that its volume shall be made for."""
 BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 """Annotation of a claim or a volume: its storage class, as written before there was a field."""
-_BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 DEMANDS_KEPT: Final = 1024
 """Different claims of one storage class of which the answers are remembered, in one generation. Chosen."""
 
@@ -60,7 +60,7 @@ def claim_names(pod: PodObject) -> list[tuple[str, bool]]:
 
 def is_bound(claim: ClaimObject) -> bool:
     """Whether claim and volume are bound to each other."""
-    return bool(claim.spec.volume_name) and _BIND_COMPLETED in claim.metadata.annotations
+    return bool(claim.spec.volume_name) and BIND_COMPLETED in claim.metadata.annotations
 
 
 def storage_class_of(claim: ClaimObject) -> str:

@@ -24,6 +24,7 @@ import orjson
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.errors import InputError
+from cotide_core.limits import CONTAINERS_MOST, REVIEW_VALUES_MOST
 from cotide_kube.objects import PodObject
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.cache.quarantine import where_raised
@@ -79,13 +80,13 @@ class Reviewer:
     ----------
     mirror : Mirror
         Read only.
-    scheduler_name : str
+    scheduler_names : tuple of str
         Pods of other schedulers are left alone.
     """
 
-    def __init__(self, mirror: ObjectCache, scheduler_name: str) -> None:
+    def __init__(self, mirror: ObjectCache, scheduler_names: tuple[str, ...]) -> None:
         self._mirror = mirror
-        self._scheduler_name = scheduler_name
+        self._scheduler_names = scheduler_names
 
     def answer(self, body: bytes) -> Answer:
         """Return the answer to a review.
@@ -121,8 +122,11 @@ class Reviewer:
         pod = request.get("object")
         if not isinstance(pod, dict):
             raise InputError("must be the pod that is created", field="request.object")
+        if (containers := _containers(pod)) > CONTAINERS_MOST:
+            many = f"has {containers} containers, and cotide reads {CONTAINERS_MOST}"
+            return Answer(uid, warning=f"this pod {many}: it keeps its plain requests")
         typed = _typed(pod, str(request.get("namespace") or ""))
-        if typed.spec.scheduler_name != self._scheduler_name:
+        if typed.spec.scheduler_name not in self._scheduler_names:
             return Answer(uid)
         if not self._mirror.synced:
             # Without every Job, Workload and namespace its class can't be told; plain requests are always safe.
@@ -132,7 +136,16 @@ class Reviewer:
         return Answer(uid, _patch(pod))
 
 
+def _containers(pod: Json) -> int:
+    spec = pod.get("spec")
+    listed = [spec.get(name) for name in _LISTS] if isinstance(spec, dict) else []
+    return sum(len(one) for one in listed if isinstance(one, list))
+
+
 def _request_in(body: bytes) -> Json:
+    values = sum(body.count(mark) for mark in (b",", b"{", b"["))
+    if values > REVIEW_VALUES_MOST:
+        raise InputError(f"has {values} values, at most {REVIEW_VALUES_MOST} are read", field="request")
     try:
         review = orjson.loads(body)
     except orjson.JSONDecodeError as error:

@@ -28,7 +28,7 @@ def make_webhook(
     """Return the webhook that the settings ask for, if they do."""
     if not settings.admission.enabled:
         return None
-    return AdmissionWebhook(settings.admission, client, mirror, telemetry, settings.scheduler_name)
+    return AdmissionWebhook(settings.admission, client, mirror, telemetry, settings.scheduler_names)
 
 
 class AdmissionWebhook:
@@ -39,7 +39,7 @@ class AdmissionWebhook:
     settings : AdmissionSettings
     client : KubeClient
         For the Secret and the configuration, where the certificate is self-made.
-    mirror, telemetry, scheduler_name :
+    mirror, telemetry, scheduler_names :
         See `Reviewer` and `AdmissionServer`.
     now : callable
         The time of day; tests pass their own.
@@ -51,13 +51,13 @@ class AdmissionWebhook:
         client: KubeClient,
         mirror: ObjectCache,
         telemetry: Metrics,
-        scheduler_name: str,
+        scheduler_names: tuple[str, ...],
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         lives: Lives = Lives(),  # noqa: B008 - frozen
     ) -> None:
         self._settings = settings
-        self.server = AdmissionServer(Reviewer(mirror, scheduler_name), telemetry)
+        self.server = AdmissionServer(Reviewer(mirror, scheduler_names), telemetry)
         service, namespace = settings.service_name, settings.service_namespace
         names = serving_names(service, namespace)
         self._certificate = ServedCertificate(

@@ -62,17 +62,22 @@ class ClusterFollower:
     ----------
     config : of the engine beside it.
     mirror : subscribed to at once; read in the extender's thread, one look-up after the other.
-    scheduler_name : whose pods are the engine's own.
+    scheduler_names : whose pods are the engine's own.
     assume_seconds : of the clock, until an assumption that nobody confirmed is given up.
     """
 
     def __init__(
-        self, config: SchedulerConfig, mirror: ObjectCache, clock: Clock, scheduler_name: str, assume_seconds: float
+        self,
+        config: SchedulerConfig,
+        mirror: ObjectCache,
+        clock: Clock,
+        scheduler_names: tuple[str, ...],
+        assume_seconds: float,
     ) -> None:
         self._config = config
         self._mirror = mirror
         self._clock = clock
-        self._scheduler_name = scheduler_name
+        self._scheduler_names = scheduler_names
         self._assume_seconds = assume_seconds
         self._noted: deque[tuple[Kind, str]] = deque()
         self._pending: deque[Event | QosForecaster] = deque()
@@ -150,7 +155,7 @@ class ClusterFollower:
             self._begun = True  # before the source lists what is there: what comes after is noted
             self._noted.clear()
         self._source = EventSource(
-            self._mirror, self._clock, self._scheduler_name, subscribe=False, set_aside=_left_to_the_engine
+            self._mirror, self._clock, self._scheduler_names, subscribe=False, set_aside=_left_to_the_engine
         )
         self.advisor = advisor
         self.catch_up()
@@ -199,7 +204,7 @@ class ClusterFollower:
         """
         seen = PodTimes(pod.metadata.uid, now)
         try:
-            return translate_pod(pod, affiliation_of_new(pod, self._mirror), seen, self._scheduler_name)
+            return translate_pod(pod, affiliation_of_new(pod, self._mirror), seen, self._scheduler_names)
         except Exception as error:
             raise InputError(f"can't be judged: {error!s:.200}", field="Pod") from error
 

@@ -75,12 +75,16 @@ class Extender:
     ----------
     settings : ExtenderSettings
     config : of the engine.
-    scheduler_name : of the pods that are ours.
+    scheduler_names : of the pods that are ours.
     needs : ExtenderDependencies
     """
 
     def __init__(
-        self, settings: ExtenderSettings, config: SchedulerConfig, scheduler_name: str, needs: ExtenderDependencies
+        self,
+        settings: ExtenderSettings,
+        config: SchedulerConfig,
+        scheduler_names: tuple[str, ...],
+        needs: ExtenderDependencies,
     ) -> None:
         self._settings = settings
         self._credentials = needs.credentials
@@ -93,7 +97,7 @@ class Extender:
         self._decided: deque[Decided] = deque()
         self._called = False
         self.follower = ClusterFollower(
-            config, needs.mirror, needs.clock, scheduler_name, settings.assume_seconds * max(1.0, needs.clock.speed)
+            config, needs.mirror, needs.clock, scheduler_names, settings.assume_seconds * max(1.0, needs.clock.speed)
         )
         self.server = ExtenderServer(self._opened, needs.telemetry)
         service, namespace = settings.service_name, settings.service_namespace
@@ -146,7 +150,8 @@ class Extender:
                 client = KubeClient(self._credentials, max_connections=most, timeout_seconds=timeout)
                 bind = partial(self._bind, await stack.enter_async_context(client))
             view = TenantView(self._mirror)
-            yield Verbs(self.follower, self._settings.scheduler_names, view, self._tell, bind)
+            names, knows_clients = self._settings.scheduler_names, self._settings.client_authority is not None
+            yield Verbs(self.follower, names, view, self._tell, bind, knows_clients=knows_clients)
 
     async def _bind(self, client: KubeClient, bind: Bind) -> Answer:
         namespace, _, name = bind.key.partition("/")

@@ -4,7 +4,11 @@ Called by `server` in the extender's thread. A question waits for nobody but the
 yet, and for that a moment only; ``bind`` waits for the API server. From `rest` to the answer nothing else happens.
 What was decided is told to the operator (`Decided`), which puts it into the engine's next cycle, hence into the ledger,
 and into the notes on pods. Invariants: a pod of a scheduler that is not looked after keeps all its nodes; a request
-that can't be read changes nothing; no answer names a service of another namespace than the pod's.
+that can't be read changes nothing; only a pod that the watch shows waiting, without a gate, reserves room; no answer
+names a service of another namespace than the pod's.
+
+Anybody who reaches the port may ask where clients show no certificate. ``prioritize`` then reserves nothing: the score
+says which node is the best one, and not that the pod fits there.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from cotide_core.errors import ClusterError, InputError
 from cotide_core.events import BindRefused, Pod, PodAssumed
 from cotide_core.instructions import Bind, WaitReason
 from cotide_core.placement.refusal_messages import overall
-from cotide_core.reclaiming.extender_advisor import NodeAnswer
+from cotide_core.reclaiming.extender_advisor import NodeAnswer, waits_for_a_node
 from cotide_kube.answers import Answer
 from cotide_operator.cache.decision_store import Decision
 from cotide_operator.reporting.tenant_view import TenantView
@@ -58,6 +62,7 @@ class Verbs:
     view : takes the names of other namespaces out of what is answered.
     tell : takes what the operator must know, in the extender's thread.
     bind : posts a binding; None where the verb is not served.
+    knows_clients : whether each client shows a certificate, so that it is kube-scheduler that asks.
     """
 
     def __init__(
@@ -67,12 +72,15 @@ class Verbs:
         view: TenantView,
         tell: Callable[[Decided], None],
         bind: PostBinding | None,
+        *,
+        knows_clients: bool = False,
     ) -> None:
         self._follower = follower
         self._names = frozenset(scheduler_names)
         self._view = view
         self._tell = tell
         self._bind = bind
+        self._knows_clients = knows_clients
         self._reasons: dict[str, tuple[str, Decision]] = {}
         """Uid and decision of the pods that were given a node, until they are bound."""
 
@@ -102,7 +110,7 @@ class Verbs:
         pod, seen = await self._pod(asked, args)
         now = self.rest()
         scores = self._follower.advisor.scores(pod, names, now)
-        if seen and names:
+        if seen and names and self._knows_clients:
             # Until the binding, or the watch, tells better: the best of them is the likeliest.
             self._assume(pod, names[max(range(len(names)), key=scores.__getitem__)], now)
         found = [wire.HostPriority(name, score) for name, score in zip(names, scores, strict=True)]
@@ -172,7 +180,7 @@ class Verbs:
         return pod
 
     def _decide(self, pod: Pod, answer: NodeAnswer, now: float, *, seen: bool) -> None:
-        if not seen:
+        if not seen or not waits_for_a_node(pod):
             return
         if len(answer.nodes) == 1:
             self._assume(pod, answer.nodes[0], now)

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from cotide_core.errors import InputError
-from cotide_core.limits import NAME_CHARACTERS, NODES_ASKED_MOST
+from cotide_core.limits import CONTAINERS_MOST, NAME_CHARACTERS, NODES_ASKED_MOST
 from cotide_kube.objects import PodObject
 
 Body = TypeVar("Body")
@@ -144,6 +144,9 @@ def asked_pod(raw: msgspec.Raw) -> AskedPod:
 def whole_pod(raw: msgspec.Raw) -> PodObject:
     """Return a pod that nobody told us of yet; raises InputError."""
     found: PodObject = _decoded(_POD, raw, "Pod")
+    containers = len(found.spec.containers) + len(found.spec.init_containers)
+    if containers > CONTAINERS_MOST:
+        raise InputError(f"has {containers} containers, at most {CONTAINERS_MOST} are read", field="Pod.spec")
     return found
 
 

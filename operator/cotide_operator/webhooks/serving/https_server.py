@@ -13,13 +13,14 @@ import errno
 import logging
 import ssl
 import threading
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable
 from typing import Final
 
 import uvloop
 from aiohttp import web
 
 from cotide_core.errors import InputError
+from cotide_operator.webhooks.serving.bounded_connections import BoundedConnections
 
 _LOG = logging.getLogger(__name__)
 
@@ -109,33 +110,19 @@ class HttpsServer:
         self, host: str, port: int, context: ssl.SSLContext, listening: concurrent.futures.Future[int]
     ) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        app, busy = self._make(), set[web.RequestHandler]()
-
-        @web.middleware
-        async def note(
-            request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-        ) -> web.StreamResponse:
-            connection = request.protocol
-            busy.add(connection)
-            try:
-                return await handler(request)
-            finally:
-                busy.discard(connection)
-
-        app.middlewares.append(note)
-        runner = web.AppRunner(
-            app,
-            access_log=None,
-            shutdown_timeout=self._stop_seconds,
-            keepalive_timeout=IDLE_SECONDS,
-            auto_decompress=False,  # see `request_bodies`
+        connections = BoundedConnections(
+            self._make(),
+            CONNECTIONS_MOST,
+            stop_seconds=self._stop_seconds,
+            idle_seconds=IDLE_SECONDS,
+            decompresses=False,  # see `request_bodies`
         )
-        await runner.setup()
+        await connections.setup()
         listener: asyncio.Server | None = None
         try:
             try:
                 listener = await self._loop.create_server(
-                    lambda: _connection(runner, busy),
+                    connections.open,
                     host,
                     port,
                     ssl=context,
@@ -151,14 +138,4 @@ class HttpsServer:
         finally:
             if listener is not None:
                 listener.close()
-            await runner.cleanup()
-
-
-def _connection(runner: web.AppRunner, busy: Collection[web.RequestHandler]) -> web.RequestHandler:
-    """Return what serves a new connection; where too many are open, the oldest without a request makes room."""
-    server = runner.server
-    assert server is not None  # noqa: S101 - there since the runner was set up; for the type checker
-    opened = [one for one in server.connections if one.transport is not None]  # others are closed already
-    if len(opened) >= CONNECTIONS_MOST:
-        next((one for one in opened if one not in busy), opened[0]).force_close()
-    return server()
+            await connections.cleanup()

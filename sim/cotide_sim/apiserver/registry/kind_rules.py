@@ -31,7 +31,7 @@ class Rules:
 _RULES: Final[dict[str, Rules]] = {
     "pods": Rules(pod_rules.default, pod_rules.check),
     "namespaces": Rules(plain_kinds.default_namespace, plain_kinds.check_nothing),
-    "priorityclasses.scheduling.k8s.io": Rules(plain_kinds.default_nothing, plain_kinds.check_priority_class),
+    "priorityclasses.scheduling.k8s.io": Rules(plain_kinds.default_priority_class, plain_kinds.check_priority_class),
     "poddisruptionbudgets.policy": Rules(plain_kinds.default_fresh, plain_kinds.check_budget),
     "leases.coordination.k8s.io": Rules(plain_kinds.default_nothing, plain_kinds.check_lease),
     "resourcequotas": Rules(plain_kinds.default_fresh, plain_kinds.check_quota),

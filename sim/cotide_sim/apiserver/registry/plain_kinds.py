@@ -15,6 +15,8 @@ from cotide_sim.apiserver.refusals import Cause
 
 HIGHEST_USER_PRIORITY: Final = 1_000_000_000
 """Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/#priorityclass"""
+PREEMPTS: Final = "PreemptLowerPriority"
+PREEMPTION_POLICIES: Final = (PREEMPTS, "Never")
 
 
 _BROKEN: Final = ("cpu", "memory", "storage", "ephemeral-storage")
@@ -88,7 +90,7 @@ def default_secret(write: Write) -> None:
 
 
 def check_priority_class(write: Write) -> list[Cause]:
-    """Refuse a value out of range, and a change of the value."""
+    """Refuse a value out of range, and a change of the value or of the preemption policy."""
     obj, old = write.obj, write.old
     value = obj.get("value", 0)
     if not isinstance(value, int) or isinstance(value, bool):
@@ -98,7 +100,19 @@ def check_priority_class(write: Write) -> list[Cause]:
                       f"{HIGHEST_USER_PRIORITY}", "FieldValueForbidden")]  # fmt: skip
     if old is not None and old.get("value", 0) != value:
         return [Cause("value", "Forbidden: may not be changed in an update.", "FieldValueForbidden")]
+    policy = obj["preemptionPolicy"]
+    if policy not in PREEMPTION_POLICIES:
+        return [Cause("preemptionPolicy", f"Unsupported value: {policy!r}: supported values: "
+                      + ", ".join(f'"{one}"' for one in PREEMPTION_POLICIES), "FieldValueNotSupported")]  # fmt: skip
+    if old is not None and old.get("preemptionPolicy", PREEMPTS) != policy:
+        return [Cause("preemptionPolicy", f"Invalid value: {policy!r}: field is immutable")]
     return []
+
+
+def default_priority_class(write: Write) -> None:
+    """Let pods of a class displace others where it gives no policy."""
+    if write.obj.get("preemptionPolicy") is None:
+        write.obj["preemptionPolicy"] = PREEMPTS
 
 
 def _is_count(value: Any) -> bool:

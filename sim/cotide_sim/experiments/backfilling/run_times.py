@@ -39,6 +39,7 @@ from cotide_sim.experiments.backfilling.run_time_parts import (
     Reliability,
 )
 from cotide_sim.traces.jobs.swf import Field, SwfLog, read_swf
+from cotide_sim.traces.jobs.swf_cleaning import PARTIAL
 
 SETTINGS: Final = "settings"
 """Beside the parts that were found: the content of the log and the settings that they are of."""
@@ -70,7 +71,7 @@ def run_log(log: SwfLog) -> RunLog:
     table = log.table
     asked, given = table[:, Field.REQUESTED], table[:, Field.ALLOCATED]
     processors = np.where(asked > 0, asked, given)
-    kept = np.flatnonzero((table[:, Field.RUN] >= 0) & (processors > 0))
+    kept = np.flatnonzero((table[:, Field.RUN] >= 0) & (processors > 0) & ~np.isin(table[:, Field.STATUS], PARTIAL))
     if not len(kept):
         raise InputError("no row has a run time and processors", file=log.file)
     kept = kept[np.argsort(table[kept, Field.SUBMIT], kind="stable")]

@@ -7,9 +7,7 @@ line of the file is a row or a fault with its line; rows keep file order.
 from __future__ import annotations
 
 import csv
-import gzip
 import io
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +20,7 @@ import numpy as np
 from cotide_core.errors import InputError
 from cotide_core.units import counted
 from cotide_sim.traces.bounded_text import LOG_MOST, bounded_lines
+from cotide_sim.traces.compressed import DAMAGED, open_bytes
 from cotide_sim.traces.jobs.swf import Field, OnBad, SwfLog
 from cotide_sim.traces.jobs.swf_rows import COLUMNS, Fault
 from cotide_sim.traces.rows import Row
@@ -119,13 +118,10 @@ class CsvTrace:
                         yield Fault(line, f"{counted(len(cells), 'cell')} where the header has {len(names)}")
                     else:
                         yield Row(file, line, cells, indices)
-        except OSError as error:
-            if isinstance(error, gzip.BadGzipFile):
-                yield Fault(line + 1, f"the compressed file is damaged or cut off here ({error})")
-                return
-            raise InputError(f"can't be read: {error.strerror or error}", file=file) from error
-        except (EOFError, zlib.error) as error:
+        except DAMAGED as error:
             yield Fault(line + 1, f"the compressed file is damaged or cut off here ({error})")
+        except OSError as error:
+            raise InputError(f"can't be read: {error.strerror or error}", file=file) from error
         except (UnicodeDecodeError, csv.Error) as error:
             yield Fault(line + 1, f"is no CSV text from here on: {error}")
 
@@ -140,19 +136,8 @@ def from_first_submission(log: SwfLog) -> SwfLog:
     return log
 
 
-def open_bytes(path: Path) -> io.BufferedReader | gzip.GzipFile:
-    """Open a file; gzip is told by its first bytes, whatever the name."""
-    plain = path.open("rb")
-    try:
-        packed = plain.peek(2)[:2] == b"\x1f\x8b"
-    except OSError:
-        plain.close()
-        raise
-    return gzip.GzipFile(fileobj=plain) if packed else plain
-
-
 def open_text(path: Path) -> TextIO:
-    """Open a file as text, as `open_bytes` does; a byte order mark, which spreadsheets begin with, is passed over."""
+    """Open a file as text, unpacked where it is packed; a byte order mark, as of a spreadsheet, is passed over."""
     return io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", newline="")
 
 
@@ -169,7 +154,7 @@ def first_line(path: Path) -> str:
             for text in islice(iter(partial(stream.readline, NAMES_READ), ""), BLANKS_READ):
                 if text.strip():
                     return text.strip()
-    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError):
+    except (*DAMAGED, UnicodeDecodeError):
         return ""
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror or error}", file=str(path)) from error

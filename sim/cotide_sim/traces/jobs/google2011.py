@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from cotide_core.classes import WorkloadClass
 from cotide_sim.traces.rows import stream_rows
 
 FILE: Final = "google/google2011_job_runtime_features_DataCenterSim.csv.gz"
@@ -30,6 +31,20 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 
+GRATIS_PRIORITY_MAX: Final = 1
+BATCH_PRIORITY_MAX: Final = 8
+
+
+def class_of_priority(priority: int) -> WorkloadClass:
+    """Return the class of a priority of this trace, 0-11: 0-1 gratis, 2-8 batch, 9-11 online (Jiang et al.).
+
+    Priorities of Kubernetes are another scale, on which a value gives no class.
+    """
+    if priority <= GRATIS_PRIORITY_MAX:
+        return WorkloadClass.GRATIS
+    return WorkloadClass.BATCH if priority <= BATCH_PRIORITY_MAX else WorkloadClass.ONLINE
+
+
 @dataclass(frozen=True, slots=True)
 class GoogleJob:
     """One job.
@@ -37,7 +52,7 @@ class GoogleJob:
     Attributes
     ----------
     order : the job's identifier, which rises with submission.
-    priority : 0-11; 0-1 is gratis, 2-8 batch (Jiang et al.).
+    priority : 0-11; see `class_of_priority`.
     cpu_percent : cpu asked for, in percent of the largest machine.
     memory_share : memory asked for, as a share of the largest machine's.
     seconds : run time, see the module's docstring.

@@ -13,8 +13,6 @@ batch work can't use that whatever the policy.
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +26,8 @@ from cotide_core.events import Event, NodeDeleted, NodeUpserted, Pod, PodDeleted
 from cotide_core.recording.ledger import read_ledger
 from cotide_core.units import CPU, MEMORY, RECLAIMED_CPU, RECLAIMED_MEMORY
 from cotide_sim.traces.bounded_text import LEDGER_LINE_MOST, LEDGER_MOST, bounded_lines
-from cotide_sim.traces.jobs.csv_log import UNKNOWN, from_first_submission, open_bytes
+from cotide_sim.traces.compressed import DAMAGED, open_bytes
+from cotide_sim.traces.jobs.csv_log import UNKNOWN, from_first_submission
 from cotide_sim.traces.jobs.pool import Demand, Pool
 from cotide_sim.traces.jobs.swf import Field, OnBad, SwfLog
 from cotide_sim.traces.jobs.swf_rows import COLUMNS, Fault
@@ -172,7 +171,7 @@ def _record(file: Path, seen: _Recording) -> Iterator[Fault]:
                     seen.see(event, entry.line)
     except LedgerError as error:
         yield Fault(line, str(error).removeprefix(f"line {line}: ").removeprefix(f"line {line} "))
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except DAMAGED as error:
         yield Fault(line + 1, f"the compressed file is damaged or cut off here ({error})")
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror or error}", file=str(file)) from error

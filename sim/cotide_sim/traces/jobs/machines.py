@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -39,6 +39,10 @@ EVENTS_MOST: Final = 64 << 20
 """Bytes of a file of server events; chosen: the public one has a hundredth."""
 SERVER_COLUMNS: Final = ("timestamp", "machine", "event", "detail", "cpus", "memory", "disk")
 """Columns of Alibaba 2017's server_event.csv, which has no header."""
+DEVICE: Final = 1000
+"""Units of one device, of which a job may take a share: thousandths of a GPU."""
+DEVICES_MAX: Final = 62
+"""Bits of the number that says which devices of a machine a job holds."""
 KINDS_MAX: Final = 62
 """Bits of a job's number of allowed kinds."""
 COUNT_MAX: Final = 200_000
@@ -46,11 +50,19 @@ COUNT_MAX: Final = 200_000
 
 
 class Asked(NamedTuple):
-    """What a row of a trace asks for: so many pieces of a vector, in whole units; kinds of machines, empty for any."""
+    """What a row of a trace asks for: so many pieces of a vector, in whole units.
+
+    Attributes
+    ----------
+    kinds : of machines, empty for any.
+    devices : how many devices of its machine a piece takes, and how many units of each; a row with devices is one
+        piece.
+    """
 
     pieces: int
     need: tuple[int, ...]
     kinds: tuple[str, ...] = ()
+    devices: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +73,7 @@ class Machines:
     ----------
     resources : names of the R resources.
     capacity : (N, R) whole units.
+    devices : (N,) devices of `DEVICE` units each, from 0 to `DEVICES_MAX`.
     kind : (N,) indices in ``kinds``.
     kinds : names, empty for no kind in particular.
     source : where they are from, in words.
@@ -68,6 +81,7 @@ class Machines:
 
     resources: tuple[str, ...]
     capacity: Integers
+    devices: Integers
     kind: Integers
     kinds: tuple[str, ...]
     source: str
@@ -79,7 +93,14 @@ class Machines:
         """Return ``count`` of them, taken evenly over the list, over and over where there are fewer."""
         rows = np.arange(count) * len(self) // count if count <= len(self) else np.arange(count) % len(self)
         source = f"{count:,} of {self.source}"
-        return Machines(self.resources, self.capacity[rows], self.kind[rows], self.kinds, source)
+        return replace(
+            self, capacity=self.capacity[rows], devices=self.devices[rows], kind=self.kind[rows], source=source
+        )
+
+    def columns(self) -> Integers:
+        """Return (N, R + D) the capacity, then one column for each device: `DEVICE`, or 0 where a machine has fewer."""
+        numbers = np.arange(int(self.devices.max(initial=0)))
+        return np.hstack([self.capacity, DEVICE * (numbers < self.devices[:, None]).astype(np.int64)])
 
 
 def units_of(form: str, amounts: Mapping[str, float]) -> tuple[int, ...]:
@@ -95,7 +116,7 @@ def alike(form: str, count: int, amounts: Mapping[str, float]) -> Machines:
     Raises
     ------
     InputError
-        When a resource is unknown to the format, or no cpu is named.
+        When a resource is unknown to the format, no cpu is named, or GPUs are not whole or too many.
     """
     scales = RESOURCES[form]
     for name in amounts:
@@ -105,10 +126,28 @@ def alike(form: str, count: int, amounts: Mapping[str, float]) -> Machines:
         raise InputError("names no cpu above 0", field="--machine-capacity")
     row = [int(amounts.get(name, 0.0) * scale + 1e-6) for name, (scale, _) in scales.items()]
     words = ", ".join(f"{amounts[name]:g} {what}" for name, (_, what) in scales.items() if name in amounts)
-    kinds = np.zeros(count, dtype=np.int64)
-    return Machines(
-        tuple(scales), np.tile(np.array(row), (count, 1)), kinds, ("",), f"{counted(count, 'machine')} of {words}"
-    )
+    try:
+        devices = devices_of(amounts.get(GPU, 0.0))
+    except ValueError as error:
+        raise InputError(f"gpu {error}", field="--machine-capacity") from None
+    alike_rows, kinds = np.tile(np.array(row), (count, 1)), np.zeros(count, dtype=np.int64)
+    source = f"{counted(count, 'machine')} of {words}"
+    return Machines(tuple(scales), alike_rows, np.full(count, devices), kinds, ("",), source)
+
+
+def devices_of(number: float) -> int:
+    """Return a number of devices that a machine may have.
+
+    Raises
+    ------
+    ValueError
+        When it is no whole number, or above `DEVICES_MAX`; says so.
+    """
+    if number != int(number):
+        raise ValueError(f"{number:g} is not a whole number")
+    if number > DEVICES_MAX:
+        raise ValueError(f"{number:g} is above {DEVICES_MAX}, the most that a machine has here")
+    return int(number)
 
 
 def beside(form: str, trace: Path) -> Machines:
@@ -149,14 +188,20 @@ def read_machines(form: str, path: Path) -> Machines:
     capacity = np.array([amounts for amounts, _ in rows], dtype=np.int64)
     kind = np.array([kinds.index(name) for _, name in rows], dtype=np.int64)
     source = f"{counted(len(rows), 'machine')} of {path.name}"
-    return Machines(tuple(RESOURCES[form]), capacity, kind, tuple(kinds), source)
+    names = tuple(RESOURCES[form])
+    gpus = capacity[:, names.index(GPU)] if GPU in names else np.zeros(len(rows), dtype=np.int64)
+    return Machines(names, capacity, gpus // DEVICE, kind, tuple(kinds), source)
 
 
 def _openb_nodes(path: Path) -> list[tuple[tuple[int, ...], str]]:
     columns = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
     rows = []
     for row in stream_rows(path, columns, what="OpenB nodes"):
-        amounts = (row.number("cpu_milli"), row.number("memory_mib"), 1000 * (row.optional_number("gpu") or 0.0))
+        try:
+            gpus = devices_of(row.optional_number("gpu") or 0.0)
+        except ValueError as error:
+            raise row.error("gpu", str(error)) from None
+        amounts = (row.number("cpu_milli"), row.number("memory_mib"), DEVICE * gpus)
         rows.append((tuple(int(amount) for amount in amounts), row.text("model")))
     return rows
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from cotide_core.limits import EXACT
 from cotide_sim.traces.jobs.csv_log import UNKNOWN, CsvTrace
-from cotide_sim.traces.jobs.machines import Asked
+from cotide_sim.traces.jobs.machines import DEVICE, Asked
 from cotide_sim.traces.jobs.pool import Demand, Pool
 from cotide_sim.traces.jobs.swf import Field, OnBad, SwfLog
 from cotide_sim.traces.rows import Row
@@ -50,13 +50,14 @@ def read_openb_log(path: Path, on_bad: OnBad, demand: Demand) -> tuple[SwfLog, s
     def job_of(row: Row) -> Mapping[Field, float]:
         created, scheduled = row.number("creation_time"), row.optional_number("scheduled_time")
         deleted = row.optional_number("deletion_time")
-        gpus = row.number("num_gpu") * row.number("gpu_milli")
+        devices = _devices_of(row)
+        gpus = devices[0] * devices[1]
         asked = {"cpu": row.number("cpu_milli"), "memory": row.number("memory_mib"), "GPUs": gpus}
         if gpus > EXACT:
             raise row.error("gpu_milli", f"{row.text('num_gpu')} GPUs of {row.text('gpu_milli')} are beyond 2^53")
         ran = scheduled is not None and deleted is not None
         models = tuple(name for name in row.text("gpu_spec").split("|") if name)
-        vectors.append(Asked(1, tuple(math.ceil(asked[name]) for name in ("cpu", "memory", "GPUs")), models))
+        vectors.append(Asked(1, tuple(math.ceil(asked[name]) for name in ("cpu", "memory", "GPUs")), models, devices))
         return {
             Field.SUBMIT: created,
             Field.WAIT: scheduled - created if scheduled is not None else UNKNOWN,
@@ -69,3 +70,13 @@ def read_openb_log(path: Path, on_bad: OnBad, demand: Demand) -> tuple[SwfLog, s
     trace = CsvTrace(WHAT, COLUMNS, job_of, lambda row: row.text("name"))
     header = (("MaxProcs", str(pool.processors)), ("Note", pool.sentence()))
     return trace.read(path, on_bad, header), pool.sentence(), vectors
+
+
+def _devices_of(row: Row) -> tuple[int, int]:
+    """Return how many GPUs a pod takes, and how many thousandths of each: whole ones where it takes several."""
+    many, each = row.number("num_gpu"), row.number("gpu_milli")
+    if many != int(many):
+        raise row.error("num_gpu", f"{row.text('num_gpu')!r} is no whole number")
+    if many == 0 or each == 0:
+        return 0, 0
+    return int(many), math.ceil(each) if many == 1 else DEVICE

@@ -1,4 +1,4 @@
-"""Reader of logs in the Standard Workload Format (SWF), plain or gzip, in blocks.
+"""Reader of logs in the Standard Workload Format (SWF), plain or packed, in blocks.
 
 Called by `replay` and by `cotide simulate`; `swf_cleaning` then makes jobs of the rows. First step of the flow.
 Invariant: every line of the file is a row, a header comment or a reported fault; rows keep file order and values.
@@ -9,9 +9,6 @@ Format: the eighteen fields of version 2.2, as the Parallel Workloads Archive de
 from __future__ import annotations
 
 import codecs
-import gzip
-import io
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
@@ -22,6 +19,7 @@ import numpy as np
 
 from cotide_core.errors import InputError
 from cotide_sim.traces.bounded_text import LINE_MOST, LOG_MOST, check_size
+from cotide_sim.traces.compressed import DAMAGED, open_bytes
 from cotide_sim.traces.jobs.swf_rows import COLUMNS, Fault, Lines, Table, parse_block
 
 BLOCK_BYTES: Final = 4 << 20
@@ -140,7 +138,7 @@ def _blocks(path: Path) -> Iterator[bytes | Fault]:
     parts: list[bytes] = []
     held = read = 0
     try:
-        with path.open("rb") as plain, _decoded(plain) as stream:
+        with open_bytes(path) as stream:
             # One step at a time: a longer read of a damaged file would lose what came before the damage.
             while data := stream.read1(BLOCK_BYTES):
                 parts.append(data)
@@ -152,7 +150,7 @@ def _blocks(path: Path) -> Iterator[bytes | Fault]:
                     parts, held = [], 0
                     check_size(len(rest), LINE_MOST, str(path), "a line")
                     yield whole
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except DAMAGED as error:
         yield _whole_lines(rest + b"".join(parts))[0]
         yield Fault(0, f"the compressed file is damaged or cut off here ({error})")
         return
@@ -164,10 +162,3 @@ def _blocks(path: Path) -> Iterator[bytes | Fault]:
 def _whole_lines(data: bytes) -> tuple[bytes, bytes]:
     cut = data.rfind(b"\n") + 1
     return data[:cut], data[cut:]
-
-
-def _decoded(plain: io.BufferedReader) -> io.BufferedReader | gzip.GzipFile:
-    """Return the stream itself or, when it begins as gzip does, what it decompresses to."""
-    if plain.peek(2)[:2] == b"\x1f\x8b":
-        return gzip.GzipFile(fileobj=plain)
-    return plain

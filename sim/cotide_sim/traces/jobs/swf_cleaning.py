@@ -10,7 +10,7 @@ run ends at the request at the latest, as a system that kills would have it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import numpy as np
@@ -24,6 +24,12 @@ from cotide_sim.traces.jobs.swf_exclusion import Exclusion
 Mask = npt.NDArray[np.bool_]
 TIME_MAX: Final = float(1 << 40)
 """Seconds beyond which a time is taken for a fault (34,865 years; chosen so that sums stay exact)."""
+
+COMPLETED: Final = 1.0
+"""Status of a job that ran to its end (Standard Workload Format, field 11)."""
+PARTIAL: Final = (2.0, 3.0, 4.0)
+"""Statuses of one of the executions of a job between checkpoints or swaps. The format sums them up in a line of status
+0 or 1 with the same job number, and means that line alone for studies (the same)."""
 
 PROCESSORS_MOST: Final = (1 << 31) - 1
 """Of one machine; chosen, a hundred times what the largest trace here counts in thousandths of a machine, and so that
@@ -42,7 +48,9 @@ class Cleaning:
         request to the run, which tells policies the run time of just these jobs.
     no_request : a job without a requested time is taken to ask for the ``longest`` run time of the log, as if for what
         a system allows at all; ``run`` takes its own run time, which tells policies what nobody knew.
-    not_run : a run time of 0 or below: ``drop`` the row, or count it as ``one-second``.
+    not_run : a run time of 0 or below: ``drop`` the row, or count it as ``one-second``. ``completed`` counts the 0 of a
+        completed job (status 1) as one second, since the format rounds a run of less than half a second to 0, and drops
+        the others.
     negative : a run time below 0 that is not the format's -1, unknown: as ``not_run`` has it (``drop``), or ``fail``.
     too_large : a job larger than the machine: ``drop`` or ``fail``.
     duplicates : a job number seen before: ``drop`` or ``fail``.
@@ -54,18 +62,25 @@ class Cleaning:
     demand: Literal["requested", "allocated", "larger"] = "requested"
     overrun: Literal["cut", "keep", "raise"] = "cut"
     no_request: Literal["longest", "run"] = "longest"
-    not_run: Literal["drop", "one-second"] = "drop"
+    not_run: Literal["drop", "completed", "one-second"] = "drop"
     negative: Literal["drop", "fail"] = "drop"
     too_large: Literal["drop", "fail"] = "drop"
     duplicates: Literal["drop", "fail"] = "drop"
     unsorted: Literal["sort", "fail"] = "sort"
     exclusions: tuple[Exclusion, ...] = ()
 
+    def of_a_table(self) -> Cleaning:
+        """Return the rules for a format other than the Standard Workload Format, which alone writes 0 for short runs.
+
+        Rows of a table are in no order that it promises.
+        """
+        return replace(self, unsorted="sort", not_run="drop" if self.not_run == "completed" else self.not_run)
+
     def describe(self) -> str:
         """Return the filter in one line, for tables and reports."""
         parts = [
             f"demand {self.demand}",
-            f"run <= 0 {self.not_run}",
+            "run <= 0 drop (0 of a completed job: 1 s)" if self.not_run == "completed" else f"run <= 0 {self.not_run}",
             f"run > request {self.overrun}",
             *(["no request: the run time"] if self.no_request == "run" else []),
             f"larger than the machine {self.too_large}",
@@ -160,6 +175,7 @@ class _Rules:
     def jobs(self) -> tuple[BatchJobs, CleaningReport]:
         for exclusion in self.how.exclusions:
             self.drop(exclusion.matches(self.log.table), f"matches {exclusion.text}")
+        self.drop(np.isin(self.column(Field.STATUS), PARTIAL), "partial executions (status 2, 3, 4)")
         submit, numbers = self.column(Field.SUBMIT), self.column(Field.JOB)
         self.drop((submit < 0) | (submit > TIME_MAX), "no usable submit time")
         self.drop(_seen_before(numbers, self.kept), "job number seen before", fail=self.how.duplicates == "fail")
@@ -187,7 +203,11 @@ class _Rules:
         run, request = np.ceil(self.column(Field.RUN)), np.ceil(self.column(Field.LIMIT))
         if self.how.negative == "fail":
             self.count((run < 0) & (run != -1), "run time negative", fail=True)
-        if self.how.not_run == "drop":
+        if self.how.not_run == "completed":
+            short = (run == 0) & (self.column(Field.STATUS) == COMPLETED)
+            self.count(short, "run time zero of a completed job: one second instead")
+            run = np.where(short, 1.0, run)
+        if self.how.not_run != "one-second":
             self.drop(run <= 0, "run time unknown, zero or negative")
         else:
             self.count(run <= 0, "run time unknown, zero or negative: one second instead")

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from cotide_core.errors import InputError
+from cotide_core.limits import CONTAINERS_MOST
 from cotide_kube.objects import Metadata
 from cotide_operator.cache.object_cache import KINDS, CustomObject, ObjectCache
 from cotide_operator.webhooks.admission import review as review_module
@@ -55,7 +57,7 @@ def test_a_pod_that_trips_the_webhook_is_allowed_unchanged_and_the_next_one_is_c
     function: str, result: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     trips(monkeypatch, function, result)
-    reviewer = Reviewer(synced(), "cotide")
+    reviewer = Reviewer(synced(), ("cotide",))
     answer = reviewer.answer(review("bad"))
     response = json.loads(answer.body())["response"]
     assert (response["uid"], response["allowed"], "patch" in response) == ("of-bad", True, False)
@@ -70,7 +72,28 @@ def test_a_poisoned_job_in_the_mirror_leaves_the_pods_of_others_changed(value: A
     mirror = synced()
     mirror.apply("jobs", "ADDED", CustomObject(Metadata(name="bad", namespace="ns"), spec=value))
     mirror.apply("workloads", "ADDED", CustomObject(Metadata(name="bad", namespace="ns"), spec=value))
-    reviewer = Reviewer(mirror, "cotide")
+    reviewer = Reviewer(mirror, ("cotide",))
     ours = [{"apiVersion": "cotide.dev/v1", "kind": "Job", "name": "bad", "uid": "u", "controller": True}]
     assert json.loads(reviewer.answer(review("p", ownerReferences=ours)).body())["response"]["allowed"]
     assert reviewer.answer(review("good")).outcome == "reclaimed"
+
+
+def crowded(containers: int) -> bytes:
+    """A review of a pod with so many containers."""
+    body = json.loads(review("crowded"))
+    one = body["request"]["object"]["spec"]["containers"][0]
+    body["request"]["object"]["spec"]["containers"] = [{**one, "name": f"c{n}"} for n in range(containers)]
+    return json.dumps(body).encode()
+
+
+def test_a_pod_of_more_containers_than_are_read_keeps_its_plain_requests() -> None:
+    reviewer = Reviewer(synced(), "cotide")
+    assert reviewer.answer(crowded(CONTAINERS_MOST)).outcome == "reclaimed"
+    answer = reviewer.answer(crowded(CONTAINERS_MOST + 1))
+    assert (answer.outcome, "512" in answer.warning) == ("untouched", True)
+
+
+def test_a_review_of_more_values_than_are_read_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(review_module.orjson, "loads", lambda _: pytest.fail("was read"))
+    with pytest.raises(InputError, match="values, at most 50000 are read"):
+        Reviewer(synced(), "cotide").answer(crowded(25_000))

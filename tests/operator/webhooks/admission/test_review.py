@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from manifests import container, our_pod_manifest
 
+from cotide_core.classes import WorkloadClass
 from cotide_core.errors import InputError
 from cotide_kube.objects import Metadata, NamespaceObject, PriorityClassObject
 from cotide_operator.cache.object_cache import KINDS, CustomObject, ObjectCache
@@ -27,7 +28,7 @@ RECLAIMED = {"requests": {CPU: "500", MEMORY: "1073741824"}, "limits": {CPU: "50
 def mirror() -> ObjectCache:
     """Return a mirror of a small cluster in which every rule of a class has something to go by."""
     found = ObjectCache()
-    for name, value in (("cotide-online", 9000), ("cotide-batch", 2000), ("cotide-gratis", 0)):
+    for name, value in (("cotide-online", 0), ("cotide-batch", -10), ("cotide-gratis", -1000), ("important", 1000)):
         found.apply("priorityclasses", "ADDED", PriorityClassObject(Metadata(name=name), value=value))
     for name, labels in (
         ("team", {}),
@@ -43,7 +44,7 @@ def mirror() -> ObjectCache:
     return found
 
 
-REVIEWER = Reviewer(mirror(), "cotide")
+REVIEWER = Reviewer(mirror(), ("cotide",))
 
 
 def owner(api_version: str, kind: str, name: str = "count") -> list[Json]:
@@ -89,9 +90,10 @@ CLASSES: list[tuple[str, Json, str, bool]] = [
     ("label online over a batch class", pod(labels={"cotide.dev/class": "online"},
                                             spec={"priorityClassName": "cotide-batch"}), "team", False),
     ("a label that names no class", pod(labels={"cotide.dev/class": "fast"}), "team", False),
-    ("PriorityClass batch", pod(spec={"priorityClassName": "cotide-batch", "priority": 2000}), "team", True),
-    ("PriorityClass gratis", pod(spec={"priorityClassName": "cotide-gratis", "priority": 0}), "team", True),
-    ("PriorityClass online", pod(spec={"priorityClassName": "cotide-online", "priority": 9000}), "team", False),
+    ("PriorityClass batch", pod(spec={"priorityClassName": "cotide-batch", "priority": -10}), "team", True),
+    ("PriorityClass gratis", pod(spec={"priorityClassName": "cotide-gratis", "priority": -1000}), "team", True),
+    ("PriorityClass online", pod(spec={"priorityClassName": "cotide-online", "priority": 0}), "team", False),
+    ("a PriorityClass of a low value", pod(spec={"priorityClassName": "important", "priority": 1000}), "team", False),
     ("a PriorityClass that is not known yet", pod(spec={"priorityClassName": "new"}), "team", False),
     ("owned by a batch/v1 Job", pod(ownerReferences=owner("batch/v1", "Job")), "team", True),
     ("owned by a ReplicaSet", pod(ownerReferences=owner("apps/v1", "ReplicaSet")), "team", False),
@@ -156,7 +158,7 @@ def test_annotations_that_were_there_stay() -> None:
 
 
 def test_before_the_cluster_was_listed_pods_keep_their_requests_and_users_are_told() -> None:
-    answer = Reviewer(ObjectCache(), "cotide").answer(review(pod(labels=BATCH)))
+    answer = Reviewer(ObjectCache(), ("cotide",)).answer(review(pod(labels=BATCH)))
     assert answer.patch == []
     assert "only just started" in answer.warning
     assert json.loads(answer.body())["response"]["warnings"] == [answer.warning]
@@ -257,3 +259,18 @@ def plain(pod: Json) -> bool:
         for container in pod["spec"].get(listed, ())
         for kind in ("requests", "limits")
     )
+
+
+def test_a_pod_of_any_of_our_schedulers_names_is_reviewed_and_no_other() -> None:
+    reviewer = Reviewer(mirror(), ("cotide", "default-scheduler"))
+    for name, changed in (("cotide", True), ("default-scheduler", True), ("other", False)):
+        answer = reviewer.answer(review(pod(labels=BATCH, spec={"schedulerName": name})))
+        assert bool(answer.patch) is changed
+
+
+def test_a_priority_class_of_the_configuration_gives_the_class() -> None:
+    found = mirror()
+    found.class_by_priority_class = {**found.class_by_priority_class, "important": WorkloadClass.BATCH}
+    body = review(pod(spec={"priorityClassName": "important", "priority": 1000}))
+    assert Reviewer(found, ("cotide",)).answer(body).patch
+    assert not REVIEWER.answer(body).patch

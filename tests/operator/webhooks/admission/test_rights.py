@@ -63,7 +63,7 @@ async def test_the_webhook_may_do_what_it_does_and_nothing_else() -> None:
         await client.create("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", configuration)
         server.faults.add(recorded)
         webhook = AdmissionWebhook(
-            AdmissionSettings(), client, ObjectCache(), Metrics(), "cotide", now=lambda: now[0], lives=Lives()
+            AdmissionSettings(), client, ObjectCache(), Metrics(), ("cotide",), now=lambda: now[0], lives=Lives()
         )
         for _ in range(2):  # made, then renewed
             await webhook.look()

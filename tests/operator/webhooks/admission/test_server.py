@@ -124,7 +124,10 @@ async def test_a_review_that_is_nested_too_deep_is_malformed() -> None:
         '{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","operation":"CREATE",'
         '"resource":{"group":"","version":"v1","resource":"pods"},"object":' + pod + "}}"
     )
-    async with serving(Reviewer(ObjectCache(), "cotide")) as (_, session, _), session.post(PATH, data=body) as answer:
+    async with (
+        serving(Reviewer(ObjectCache(), ("cotide",))) as (_, session, _),
+        session.post(PATH, data=body) as answer,
+    ):
         assert answer.status in (200, 400)
 
 

@@ -179,7 +179,7 @@ async def test_a_directory_without_a_certificate_is_waited_for(
 ) -> None:
     async with cluster() as (_, client):
         settings = AdmissionSettings(certificate_directory=tmp_path)
-        webhook = AdmissionWebhook(settings, client, ObjectCache(), Metrics(), "cotide", now=Clock())
+        webhook = AdmissionWebhook(settings, client, ObjectCache(), Metrics(), ("cotide",), now=Clock())
         for _ in range(3):
             await webhook.look()
         assert not webhook.listening
@@ -191,7 +191,7 @@ async def test_a_directory_without_a_certificate_is_waited_for(
 async def test_a_taken_port_is_told_by_the_setting_that_chose_it() -> None:
     async with cluster() as (_, client), Running(client, Clock(datetime.now(UTC))) as running:
         settings = AdmissionSettings(port=running.port)
-        second = AdmissionWebhook(settings, client, ObjectCache(), Metrics(), "cotide")
+        second = AdmissionWebhook(settings, client, ObjectCache(), Metrics(), ("cotide",))
         with pytest.raises(InputError, match=rf"admission.port: port {running.port} on 127.0.0.1 is in use"):
             await second.run("127.0.0.1")
 
@@ -199,7 +199,7 @@ async def test_a_taken_port_is_told_by_the_setting_that_chose_it() -> None:
 async def test_a_server_that_refuses_the_secret_costs_one_line_and_no_crash(caplog: pytest.LogCaptureFixture) -> None:
     async with cluster() as (server, client):
         server.faults.add(Fault(status=403, path="secrets", count=-1))
-        webhook = AdmissionWebhook(AdmissionSettings(), client, ObjectCache(), Metrics(), "cotide", now=Clock())
+        webhook = AdmissionWebhook(AdmissionSettings(), client, ObjectCache(), Metrics(), ("cotide",), now=Clock())
         for _ in range(3):
             await webhook.look()
         (line,) = [record.getMessage() for record in caplog.records]

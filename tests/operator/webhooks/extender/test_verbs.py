@@ -43,7 +43,7 @@ def pod(name: str = "p", scheduler: str = ASSISTED, uid: str = "", cls: str = "b
 class Scene:
     """A follower of two nodes, and what it tells."""
 
-    def __init__(self, *pods: dict[str, Any], answer: Answer | None = None) -> None:
+    def __init__(self, *pods: dict[str, Any], answer: Answer | None = None, knows_clients: bool = True) -> None:
         self.mirror = ObjectCache()
         for name in ("a", "b"):
             self.mirror.apply("nodes", "ADDED", node_object(name, "4"))
@@ -52,11 +52,14 @@ class Scene:
         self.decided: list[Decided] = []
         self.bound: list[Bind] = []
         self._answer = answer or Answer(201)
-        follower = ClusterFollower(SchedulerConfig(), self.mirror, ScaledClock(), "cotide", 30.0)
+        follower = ClusterFollower(SchedulerConfig(), self.mirror, ScaledClock(), ("cotide",), 30.0)
         follower.begin()
         for one in pods:
             self.see(one)
-        self.verbs = Verbs(follower, [ASSISTED], TenantView(self.mirror), self.decided.append, self._bind)
+        view = TenantView(self.mirror)
+        self.verbs = Verbs(
+            follower, [ASSISTED], view, self.decided.append, self._bind, knows_clients=knows_clients
+        )
 
     def see(self, body: dict[str, Any]) -> None:
         self.mirror.apply("pods", "ADDED", msgspec.convert(body, PodObject))
@@ -167,7 +170,7 @@ def test_more_nodes_than_any_cluster_has_are_not_looked_at() -> None:
 @pytest.mark.parametrize("at_first", [True, False])
 def test_an_event_that_trips_the_state_costs_none_behind_it(monkeypatch: pytest.MonkeyPatch, at_first: bool) -> None:
     mirror = ObjectCache()
-    follower = ClusterFollower(SchedulerConfig(), mirror, ScaledClock(), "cotide", 30.0)
+    follower = ClusterFollower(SchedulerConfig(), mirror, ScaledClock(), ("cotide",), 30.0)
     apply = ClusterState.apply
 
     def trips(state: ClusterState, event: Event) -> None:
@@ -188,7 +191,7 @@ def test_an_event_that_trips_the_state_costs_none_behind_it(monkeypatch: pytest.
 
 def test_pods_that_came_and_went_leave_nothing_behind() -> None:
     mirror = ObjectCache()
-    follower = ClusterFollower(SchedulerConfig(), mirror, ScaledClock(), "cotide", 30.0)
+    follower = ClusterFollower(SchedulerConfig(), mirror, ScaledClock(), ("cotide",), 30.0)
     follower.begin()
     for number in range(3):
         own = msgspec.convert(pod(f"p{number}", scheduler="cotide"), PodObject)
@@ -203,7 +206,7 @@ def test_while_nobody_can_ask_no_more_waits_than_the_cluster_has(monkeypatch: py
     """Without a certificate nobody can, and there may be none for days."""
     monkeypatch.setattr(cluster_follower, "PENDING_BEFORE", 20, raising=False)
     scene = Scene()
-    follower = ClusterFollower(SchedulerConfig(), scene.mirror, ScaledClock(), "cotide", 30.0)
+    follower = ClusterFollower(SchedulerConfig(), scene.mirror, ScaledClock(), ("cotide",), 30.0)
     scene.see(pod())
     for number in range(500):
         scene.mirror.apply("nodes", "MODIFIED", node_object("a", "4"))
@@ -240,3 +243,32 @@ async def test_a_pod_that_nobody_told_of_and_that_trips_us_is_malformed(monkeypa
     monkeypatch.setattr(cluster_follower, "translate_pod", trips)
     with pytest.raises(InputError, match=r"Pod: .*can't be judged: too large to convert"):
         await Scene().filter(pod("invented"), "a")
+
+
+NOT_WAITING: list[dict[str, Any]] = [
+    {"spec": {"schedulingGates": [{"name": "x.y/never"}]}},
+    {"spec": {"nodeName": "b"}},
+    {"status": {"phase": "Succeeded"}},
+    {"status": {"phase": "Failed"}},
+    {"deletionTimestamp": "2026-01-01T00:00:00Z"},
+]
+
+
+@pytest.mark.parametrize("how", NOT_WAITING, ids=["gated", "bound", "succeeded", "failed", "ending"])
+@pytest.mark.parametrize("verb", ["filter", "prioritize"])
+async def test_a_pod_that_does_not_wait_for_a_node_reserves_nothing(verb: str, how: dict[str, Any]) -> None:
+    spec = {"schedulerName": ASSISTED, **how.get("spec", {})}
+    fields = {name: value for name, value in how.items() if name != "spec"}
+    body = pod_manifest("p", "3", cls="batch", namespace="d", uid="u-p", spec=spec, **fields)
+    scene = Scene(body)
+    await getattr(scene.verbs, verb)(json.dumps({"Pod": body, "NodeNames": ["a", "b"]}).encode())
+    assert scene.decided == []
+    assert scene.verbs._follower.advisor.assumed == 0
+
+
+@pytest.mark.parametrize("knows_clients", [False, True])
+async def test_a_score_reserves_room_only_where_clients_show_a_certificate(*, knows_clients: bool) -> None:
+    scene = Scene(pod(), knows_clients=knows_clients)
+    reply = await scene.verbs.prioritize(json.dumps({"Pod": pod(), "NodeNames": ["a", "b"]}).encode())
+    assert len(json.loads(reply.body)) == 2
+    assert len(scene.decided) == knows_clients

@@ -28,7 +28,7 @@ class Fitting(NamedTuple):
 
     Attributes
     ----------
-    free : (N, R) amounts.
+    free : (N, R + D) amounts, and those of devices.
     room : (2, R) of `room_of` when something became free last, or later: at least what is free on one machine, and on
         all.
     most : (shapes,) of `most_pieces`.
@@ -53,7 +53,7 @@ class Fitting(NamedTuple):
 def fitting_of(gangs: Gangs, clock: Integers) -> Fitting:
     """Return the counts on empty machines, all of them still to be made."""
     most = most_pieces(gangs.shape, gangs.pieces)
-    machines, resources = gangs.capacity.shape
+    machines, resources = len(gangs.capacity), gangs.need.shape[1]
     inside = np.zeros((len(most), blocks_of(machines)), np.int64)
     seen, total = np.zeros((2, len(most)), np.int64)
     changed = np.ones(blocks_of(machines), np.int64)
@@ -114,7 +114,7 @@ def all_fit(fitting: Fitting, job: int, gangs: Gangs) -> bool:
 @uncounted
 def count_again(fitting: Fitting, job: int, gangs: Gangs) -> None:
     """Count how many pieces of a job's shape fit now, on any one machine `most_pieces` at most."""
-    like, free, need = gangs.shape[job], fitting.free, gangs.need[job]
+    like, free, need, devices = gangs.shape[job], fitting.free, gangs.need[job], gangs.devices[job]
     most, seen, total = fitting.most[like], fitting.seen[like], fitting.total[like]
     for block in range(fitting.changed.shape[0]):
         if fitting.changed[block] <= seen:
@@ -123,7 +123,7 @@ def count_again(fitting: Fitting, job: int, gangs: Gangs) -> None:
         begin = block << BLOCK_BITS
         for at in range(begin, min(begin + (1 << BLOCK_BITS), free.shape[0])):
             if may_use(gangs, job, at):
-                fits += fitting_on(free, at, need, most)
+                fits += fitting_on(free, at, need, devices, most)
         total += fits - fitting.inside[like, block]
         fitting.inside[like, block] = fits
     fitting.total[like] = total

@@ -15,8 +15,23 @@ from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import inlined, uncounted
 from cotide_core.kernels.machines import Profiles, has_room
 from cotide_sim.trace_replay.kernels.kept import ARRIVED, ROUNDS, SPARE, Kept
+from cotide_sim.trace_replay.kernels.on_machines.devices import (
+    EACH,
+    MANY,
+    devices_through,
+    first_devices,
+    open_devices,
+)
 from cotide_sim.trace_replay.kernels.on_machines.gang_counts import Fitting, change_machine
-from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, fitting_for, fitting_on, may_use, take_gang, tidy
+from cotide_sim.trace_replay.kernels.on_machines.gangs import (
+    Gangs,
+    amount_of,
+    fitting_for,
+    fitting_on,
+    may_use,
+    take_gang,
+    tidy,
+)
 
 SEGMENTS: Final = 8
 """Segments of a machine that there is room for at first; `book_gang` doubles them when that is not enough (chosen)."""
@@ -37,6 +52,7 @@ class Held(NamedTuple):
     Attributes
     ----------
     first, used : (n,) where a job's machines begin in the lists, and how many there are.
+    devices : (n,) the devices that a job takes of its machine.
     placed, counts : (S,) machines and pieces; S is enough for all jobs and one more. Memory is touched as far as
         entries were written.
     moved : (2, S) where they stand while what no job holds is dropped.
@@ -44,6 +60,7 @@ class Held(NamedTuple):
 
     first: Integers
     used: Integers
+    devices: Integers
     placed: Integers
     counts: Integers
     moved: Integers
@@ -51,20 +68,20 @@ class Held(NamedTuple):
 
 def held_of(gangs: Gangs) -> Held:
     """Return the lists before any job holds anything."""
-    first, used = np.zeros((2, len(gangs.pieces)), np.int64)
+    first, used, devices = np.zeros((3, len(gangs.pieces)), np.int64)
     machines = len(gangs.kind)
     size = int(np.minimum(gangs.pieces, machines).sum()) + machines
-    return Held(first, used, np.empty(size, np.int64), np.empty(size, np.int64), np.empty((2, size), np.int64))
+    return Held(first, used, devices, *np.empty((2, size), np.int64), np.empty((2, size), np.int64))
 
 
 class Storage(NamedTuple):
-    """Where the profiles of N machines with R resources are kept: room for more segments than there are at first.
+    """Where the profiles of N machines are kept, C columns of resources and devices each: room for more segments.
 
     Nothing is allocated while a replay runs; memory is touched as far as segments were written.
 
     Attributes
     ----------
-    times, free : (N * K,) and (N * K * R,) for K segments a machine at most.
+    times, free : (N * K,) and (N * K * C,) for K segments a machine at most.
     sizes : (N,) segments of each.
     search : (2, N) used up by `gangs.earliest_gang`.
     """
@@ -77,12 +94,12 @@ class Storage(NamedTuple):
 
 def storage_of(gangs: Gangs) -> Storage:
     """Return the profiles of empty machines."""
-    machines, resources = gangs.capacity.shape
+    machines, columns = gangs.capacity.shape
     # Every job on a machine adds two segments at most once equal neighbours are joined.
     segments = max(SEGMENTS, min(2 * len(gangs.pieces) + 4, MOST_SEGMENTS // machines))
-    times, free = np.empty(machines * segments, np.int64), np.empty(machines * segments * resources, np.int64)
+    times, free = np.empty(machines * segments, np.int64), np.empty(machines * segments * columns, np.int64)
     times[: machines * SEGMENTS] = 0
-    free[: machines * SEGMENTS * resources].reshape(machines, SEGMENTS, resources)[:, 0] = gangs.capacity
+    free[: machines * SEGMENTS * columns].reshape(machines, SEGMENTS, columns)[:, 0] = gangs.capacity
     return Storage(times, free, np.ones(machines, np.int64), np.empty((2, machines), np.int64))
 
 
@@ -131,7 +148,8 @@ def book_gang(now: int, begin: int, end: int, job: int, gangs: Gangs, kept: Kept
             if is_crowded or not has_room(profiles, at):
                 _widen(storage, kept)
                 profiles = profiles_in(storage, kept)
-    take_gang(profiles, begin, end, gangs.need[job], held.placed[first:last], held.counts[first:last], sign)
+    machine, count = held.placed[first:last], held.counts[first:last]
+    take_gang(profiles, begin, end, job, gangs, held.devices[job], machine, count, sign)
 
 
 @uncounted
@@ -165,14 +183,16 @@ def take_now(job: int, sign: int, gangs: Gangs, held: Held, present: Fitting) ->
     """Take what a job holds from what is free now (``sign`` 1), or give it back (-1)."""
     present.clock[0] += 1
     for index in range(held.first[job], held.first[job] + held.used[job]):
-        change_machine(present, held.placed[index])
-        for resource in range(gangs.need.shape[1]):
-            present.free[held.placed[index], resource] -= sign * gangs.need[job, resource] * held.counts[index]
+        at, count = held.placed[index], held.counts[index]
+        change_machine(present, at)
+        for column in range(present.free.shape[1]):
+            takes = amount_of(gangs, job, held.devices[job], count, column)
+            present.free[at, column] -= sign * takes
 
 
 @uncounted
 def lay_at(begin: int, length: int, job: int, gangs: Gangs, kept: Kept, holding: Holding) -> None:
-    """Choose the machines of a job that fits at ``begin`` for ``length``."""
+    """Choose the machines and devices of a job that fits at ``begin`` for ``length``."""
     held, profiles = holding.held, profiles_in(holding.storage, kept)
     open_entry(job, gangs, kept, held)
     filled, left = kept.counts[FILLED], gangs.pieces[job]
@@ -180,7 +200,7 @@ def lay_at(begin: int, length: int, job: int, gangs: Gangs, kept: Kept, holding:
         if left == 0:
             break
         if may_use(gangs, job, at):
-            here = fitting_for(profiles, at, begin, begin + length, gangs.need[job], left)
+            here = fitting_for(profiles, at, begin, begin + length, gangs.need[job], gangs.devices[job], left)
             if here > 0:
                 held.placed[filled] = at
                 held.counts[filled] = here
@@ -188,20 +208,36 @@ def lay_at(begin: int, length: int, job: int, gangs: Gangs, kept: Kept, holding:
                 left -= here
     held.used[job] = filled - held.first[job]
     kept.counts[FILLED] = filled
+    choose_devices(begin, length, job, gangs, kept, holding)
+
+
+@uncounted
+def choose_devices(begin: int, length: int, job: int, gangs: Gangs, kept: Kept, holding: Holding) -> None:
+    """Choose the devices of a job that fits on its machine at ``begin`` for ``length``."""
+    held, many, each = holding.held, gangs.devices[job, MANY], gangs.devices[job, EACH]
+    if many > 0:
+        profiles, at = profiles_in(holding.storage, kept), held.placed[held.first[job]]
+        through = devices_through(profiles, at, begin, begin + length, gangs.need.shape[1], each)
+        held.devices[job] = first_devices(through, many)
 
 
 @uncounted
 def lay_now(present: Integers, job: int, gangs: Gangs, kept: Kept, held: Held) -> None:
-    """Choose the machines of a job that fits into what is free now, (N, R)."""
+    """Choose the machines and devices of a job that fits into what is free now, (N, R + D)."""
     open_entry(job, gangs, kept, held)
     filled, left = kept.counts[FILLED], gangs.pieces[job]
+    need, devices = gangs.need[job], gangs.devices[job]
     for at in range(present.shape[0]):
-        here = fitting_on(present, at, gangs.need[job], left) if may_use(gangs, job, at) else 0
+        here = fitting_on(present, at, need, devices, left) if may_use(gangs, job, at) else 0
         if here > 0:
             held.placed[filled] = at
             held.counts[filled] = here
             filled += 1
             left -= here
+            if devices[MANY] > 0:
+                held.devices[job] = first_devices(
+                    open_devices(present, at, need.shape[0], devices[EACH]), devices[MANY]
+                )
             if left == 0:
                 break
     held.used[job] = filled - held.first[job]

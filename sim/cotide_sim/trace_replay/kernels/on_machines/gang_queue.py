@@ -27,6 +27,7 @@ from cotide_core.kernels.ordered_jobs import index_of, remove_at
 from cotide_sim.trace_replay.kernels.easy import NO_BACKFILL, order_key, wait_in_line
 from cotide_sim.trace_replay.kernels.event_loop import begun, replay
 from cotide_sim.trace_replay.kernels.kept import ENDED, NEW_FROM, ROUNDS, RUNNING, SPARE, WAITING, Jobs, Kept
+from cotide_sim.trace_replay.kernels.on_machines.devices import EACH, MANY, first_devices, open_devices
 from cotide_sim.trace_replay.kernels.on_machines.gang_counts import (
     Fitting,
     all_fit,
@@ -37,7 +38,7 @@ from cotide_sim.trace_replay.kernels.on_machines.gang_counts import (
 )
 from cotide_sim.trace_replay.kernels.on_machines.gang_lists import Held, begin_lists, held_of, lay_now
 from cotide_sim.trace_replay.kernels.on_machines.gang_steps import begin_waiting, give_back_now
-from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, fitting_on, may_use, room_of
+from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, amount_of, fitting_on, may_use, room_of
 
 FIRST: Final = SPARE + 3
 """Index of the first of the queue behind the last round, -1 without."""
@@ -53,7 +54,7 @@ class GangQueueRule(NamedTuple):
     gangs, held : what jobs ask for, and what they hold.
     order, backfill : as in `easy`.
     present : what is free now.
-    later : (N, R) planned to be free when the reservation begins, and not reserved.
+    later : (N, R + D) planned to be free when the reservation begins, and not reserved.
     beside : for who runs beyond that: the less of the two.
     """
 
@@ -135,19 +136,19 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: GangQueueRule) -> GangQueueR
 @inlined
 def _start(now: int, job: int, beyond: bool, jobs: Jobs, kept: Kept, rule: GangQueueRule) -> None:
     """Start a job; ``beyond``: it is planned to run beyond the reserved start."""
-    present, later, beside, held = rule.present, rule.later, rule.beside, rule.held
-    lay_now(beside.free if beyond else present.free, job, rule.gangs, kept, held)
+    present, later, beside, held, gangs = rule.present, rule.later, rule.beside, rule.held, rule.gangs
+    lay_now(beside.free if beyond else present.free, job, gangs, kept, held)
     present.clock[0] += 1
     for index in range(held.first[job], held.first[job] + held.used[job]):
         at = held.placed[index]
         change_machine(present, at)
         change_machine(beside, at)
-        for resource in range(later.shape[1]):
-            takes = rule.gangs.need[job, resource] * held.counts[index]
-            present.free[at, resource] -= takes
+        for column in range(later.shape[1]):
+            takes = amount_of(gangs, job, held.devices[job], held.counts[index], column)
+            present.free[at, column] -= takes
             if beyond:
-                later[at, resource] -= takes
-            beside.free[at, resource] = min(present.free[at, resource], later[at, resource])
+                later[at, column] -= takes
+            beside.free[at, column] = min(present.free[at, column], later[at, column])
     forecast, volume, waiting = jobs.forecast[job], jobs.demand[job], kept.counts[WAITING]
     begun(now, job, forecast, jobs, kept)
     if rule.backfill != NO_BACKFILL:
@@ -184,14 +185,14 @@ def reserved_start(later: Integers, job: int, kept: Kept, gangs: Gangs, held: He
 
     Parameters
     ----------
-    later : (N, R) in: what is free now; out: what is planned to be free then, less what the job takes.
+    later : (N, R + D) in: what is free now; out: what is planned to be free then, less what the job takes.
     """
-    need, pieces = gangs.need[job], gangs.pieces[job]
+    need, devices, pieces = gangs.need[job], gangs.devices[job], gangs.pieces[job]
     end_time, end_job = kept.ends[0], kept.ends[1]
     fits = 0
     for at in range(later.shape[0]):
         if may_use(gangs, job, at):
-            fits += fitting_on(later, at, need, pieces)
+            fits += fitting_on(later, at, need, devices, pieces)
     index = 0
     shadow: int = end_time[0]
     while index < kept.counts[RUNNING] and (fits < pieces or end_time[index] == shadow):
@@ -201,19 +202,23 @@ def reserved_start(later: Integers, job: int, kept: Kept, gangs: Gangs, held: He
             at = held.placed[entry]
             usable = may_use(gangs, job, at)
             if usable:
-                fits -= fitting_on(later, at, need, pieces)
-            for resource in range(later.shape[1]):
-                later[at, resource] += gangs.need[other, resource] * held.counts[entry]
+                fits -= fitting_on(later, at, need, devices, pieces)
+            for column in range(later.shape[1]):
+                takes = amount_of(gangs, other, held.devices[other], held.counts[entry], column)
+                later[at, column] += takes
             if usable:
-                fits += fitting_on(later, at, need, pieces)
+                fits += fitting_on(later, at, need, devices, pieces)
         index += 1
     left = pieces
     for at in range(later.shape[0]):
         if left > 0 and may_use(gangs, job, at):
-            here = fitting_on(later, at, need, left)
+            here = fitting_on(later, at, need, devices, left)
             left -= here
-            for resource in range(need.shape[0]):
-                later[at, resource] -= need[resource] * here
+            chosen = 0
+            if here > 0 and devices[MANY] > 0:
+                chosen = first_devices(open_devices(later, at, need.shape[0], devices[EACH]), devices[MANY])
+            for column in range(later.shape[1]):
+                later[at, column] -= amount_of(gangs, job, chosen, here, column)
     return shadow
 
 

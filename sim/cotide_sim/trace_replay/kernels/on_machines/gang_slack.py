@@ -60,7 +60,7 @@ class Trial(NamedTuple):
     moved : (2, n) the starts that reservations in the way had, in order, and their jobs.
     begin : (n,) where they would start now.
     marked : (N,) 1 where the job would run, while what is in its way is looked for.
-    saved, many : (n,) where a job's old entries begin below, and how many there are.
+    saved, many, devices : (n,) where a job's old entries begin below, how many there are, and its devices.
     placed, counts : (S,) machines and pieces of the reservations that were taken out.
     """
 
@@ -69,6 +69,7 @@ class Trial(NamedTuple):
     marked: Integers
     saved: Integers
     many: Integers
+    devices: Integers
     placed: Integers
     counts: Integers
 
@@ -93,10 +94,10 @@ class GangSlackRule(NamedTuple):
 def gang_slack_rule(gangs: Gangs, priority: Integers) -> GangSlackRule:
     """Return the rule on empty machines for jobs of these priorities, (n,)."""
     jobs, base = len(gangs.pieces), gang_conservative_rule(gangs)
-    begin, saved, many = np.empty((3, jobs), np.int64)
+    begin, saved, many, devices = np.empty((4, jobs), np.int64)
     entries = np.empty((2, len(base.holding.held.placed)), np.int64)
     marked = np.zeros(len(gangs.kind), np.int64)
-    trial = Trial(np.empty((2, jobs), np.int64), begin, marked, saved, many, entries[0], entries[1])
+    trial = Trial(np.empty((2, jobs), np.int64), begin, marked, saved, many, devices, entries[0], entries[1])
     return GangSlackRule(base, fitting_of(gangs, np.ones(1, np.int64)), priority, trial)
 
 
@@ -241,6 +242,7 @@ def _take_out(now: int, job: int, size: int, jobs: Jobs, kept: Kept, rule: GangS
     book_gang(now, begin, begin + jobs.forecast[job], job, rule.base.gangs, kept, rule.base.holding, -1)
     trial.saved[job] = size
     trial.many[job] = held.used[job]
+    trial.devices[job] = held.devices[job]
     for index in range(held.first[job], held.first[job] + held.used[job]):
         trial.placed[size] = held.placed[index]
         trial.counts[size] = held.counts[index]
@@ -257,6 +259,7 @@ def _put_back(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -
         held.placed[held.first[job] + index] = trial.placed[trial.saved[job] + index]
         held.counts[held.first[job] + index] = trial.counts[trial.saved[job] + index]
     held.used[job] = trial.many[job]
+    held.devices[job] = trial.devices[job]
     kept.counts[FILLED] += trial.many[job]
     begin = jobs.start[job]
     book_gang(now, begin, begin + jobs.forecast[job], job, gangs, kept, rule.base.holding, 1)

@@ -9,9 +9,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import compiled, inlined, uncounted
-from cotide_core.kernels.machines import NEVER, Profiles, earliest_on, occupy, segment_on
+from cotide_core.kernels.machines import NEVER, Profiles, occupy, segment_on
+from cotide_sim.trace_replay.kernels.on_machines.devices import (
+    EACH,
+    MANY,
+    devices_through,
+    earliest_with_devices,
+    first_devices,
+    open_devices,
+)
 
 
 class Gangs(NamedTuple):
@@ -22,7 +32,10 @@ class Gangs(NamedTuple):
     pieces, need : (n,) and (n, R): a job is so many pieces, each of which needs its row on one machine.
     shape : (n,) jobs of one number need the same on the same kinds of machines; numbered from 0.
     allowed, kind : (n,) and (N,): bit k of a job's number is set when it may use machines of kind k, k < 62.
-    capacity : (N, R). Every job must fit the empty machines.
+    capacity : (N, R + D): amounts, then those of each of D devices, 0 where a machine has fewer. Every job must fit the
+        empty machines.
+    devices : (n, 2) how many devices a piece takes, and how much of each, see `devices`; a job that takes any has one
+        piece.
     """
 
     pieces: Integers
@@ -31,10 +44,11 @@ class Gangs(NamedTuple):
     allowed: Integers
     kind: Integers
     capacity: Integers
+    devices: Integers
 
 
 @uncounted
-def fitting_on(free: Integers, at: int, need: Integers, most: int) -> int:
+def fitting_on(free: Integers, at: int, need: Integers, devices: Integers, most: int) -> int:
     """Return how many pieces fit into row ``at`` of free amounts, ``most`` at most.
 
     What is not needed is not looked at. Rows are not taken out of their array and seldom divided: each would cost more
@@ -44,11 +58,14 @@ def fitting_on(free: Integers, at: int, need: Integers, most: int) -> int:
     for resource in range(need.shape[0]):
         if need[resource] > 0 and free[at, resource] < count * need[resource]:
             count = free[at, resource] // need[resource] if free[at, resource] >= need[resource] else 0
+    if count > 0 and devices[MANY] > 0:
+        there = open_devices(free, at, need.shape[0], devices[EACH])
+        count = 1 if first_devices(there, devices[MANY]) != 0 else 0
     return count
 
 
 @uncounted
-def fitting_for(profiles: Profiles, at: int, begin: int, end: int, need: Integers, most: int) -> int:
+def fitting_for(profiles: Profiles, at: int, begin: int, end: int, need: Integers, devices: Integers, most: int) -> int:
     """Return how many pieces fit on machine ``at`` all through [begin, end), ``most`` at most."""
     times, free, size = profiles.times, profiles.free, profiles.sizes[at]
     index = segment_on(times[at], size, begin)
@@ -59,6 +76,9 @@ def fitting_for(profiles: Profiles, at: int, begin: int, end: int, need: Integer
                 least = free[at, index, resource]
                 count = least // need[resource] if least >= need[resource] else 0
         index += 1
+    if count > 0 and devices[MANY] > 0:
+        through = devices_through(profiles, at, begin, end, need.shape[0], devices[EACH])
+        count = 1 if first_devices(through, devices[MANY]) != 0 else 0
     return count
 
 
@@ -80,13 +100,24 @@ def may_use(gangs: Gangs, job: int, at: int) -> bool:
     return found
 
 
+@inlined
+def amount_of(gangs: Gangs, job: int, devices: int, count: int, column: int) -> int:
+    """Return what so many pieces of a job take of one column of a machine, on these devices."""
+    resources = gangs.need.shape[1]
+    if column < resources:
+        amount: int = gangs.need[job, column] * count
+        return amount
+    share: int = gangs.devices[job, EACH] * ((devices >> (column - resources)) & 1)
+    return share
+
+
 @uncounted
 def fits_through(profiles: Profiles, begin: int, end: int, job: int, gangs: Gangs) -> bool:
     """Return whether all pieces of a job fit all through [begin, end)."""
     left = gangs.pieces[job]
     for at in range(profiles.sizes.shape[0]):
         if may_use(gangs, job, at):
-            left -= fitting_for(profiles, at, begin, end, gangs.need[job], left)
+            left -= fitting_for(profiles, at, begin, end, gangs.need[job], gangs.devices[job], left)
             if left == 0:
                 return True
     return False
@@ -114,11 +145,11 @@ def earliest_gang(
 
 @inlined
 def _earliest_piece(profiles: Profiles, now: int, length: int, job: int, gangs: Gangs, limit: int) -> int:
-    times, free, sizes = profiles.times, profiles.free, profiles.sizes
     found = limit
-    for at in range(sizes.shape[0]):
+    for at in range(profiles.sizes.shape[0]):
         if may_use(gangs, job, at):
-            found = min(found, earliest_on(times[at], free[at], sizes[at], now, length, gangs.need[job], found))
+            need, devices = gangs.need[job], gangs.devices[job]
+            found = min(found, earliest_with_devices(profiles, at, now, length, need, devices, found))
             if found == now:
                 break
     return found
@@ -157,7 +188,7 @@ def _earliest_gang(
 
 @uncounted
 def fitting_until(profiles: Profiles, at: int, begin: int, end: int, need: Integers, most: int) -> tuple[int, int]:
-    """Return what `fitting_for` does, and up to which later begin no more can fit for as long."""
+    """Return what `fitting_for` does, and up to which later begin no more can fit for as long; without devices."""
     times, free, size = profiles.times, profiles.free, profiles.sizes[at]
     index = segment_on(times[at], size, begin)
     count = most
@@ -179,13 +210,30 @@ def fitting_until(profiles: Profiles, at: int, begin: int, end: int, need: Integ
 
 @compiled
 def take_gang(
-    profiles: Profiles, begin: int, end: int, need: Integers, machine: Integers, count: Integers, sign: int
+    profiles: Profiles,
+    begin: int,
+    end: int,
+    job: int,
+    gangs: Gangs,
+    held: int,
+    machine: Integers,
+    count: Integers,
+    sign: int,
 ) -> None:
-    """Take a gang's amounts over [begin, end) on its machines (``sign`` 1), or give them back (-1)."""
+    """Take a gang's amounts over [begin, end) on its machines (``sign`` 1), or give them back (-1).
+
+    Parameters
+    ----------
+    held : the devices that it takes.
+    machine, count : its machines, and its pieces on each.
+    """
     times, free, sizes = profiles.times, profiles.free, profiles.sizes
+    take = np.empty(free.shape[2], np.int64)
     for index in range(machine.shape[0]):
         at = machine[index]
-        sizes[at] = occupy(times[at], free[at], sizes[at], begin, end, need * count[index], sign)
+        for column in range(take.shape[0]):
+            take[column] = amount_of(gangs, job, held, count[index], column)
+        sizes[at] = occupy(times[at], free[at], sizes[at], begin, end, take, sign)
 
 
 @uncounted

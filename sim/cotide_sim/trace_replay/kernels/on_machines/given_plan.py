@@ -21,14 +21,16 @@ import numpy as np
 
 from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.kernels.compiled import inlined, uncounted, with_steps
-from cotide_core.kernels.machines import NEVER, earliest_on, segment_on
+from cotide_core.kernels.machines import NEVER, segment_on
 from cotide_core.kernels.ordered_jobs import remove_at
 from cotide_sim.trace_replay.kernels.event_loop import begun, replay
 from cotide_sim.trace_replay.kernels.kept import SPARE, WAITING, Jobs, Kept
+from cotide_sim.trace_replay.kernels.on_machines.devices import earliest_with_devices
 from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
     FILLED,
     Holding,
     book_gang,
+    choose_devices,
     holding_of,
     open_entry,
     profiles_in,
@@ -101,7 +103,7 @@ class GivenPlanRule(NamedTuple):
 
 def given_plan_rule(gangs: Gangs, order: int, choice: int, draws: Integers) -> GivenPlanRule:
     """Return the rule on empty machines."""
-    machines, resources = gangs.capacity.shape
+    machines, resources = len(gangs.capacity), gangs.need.shape[1]
     waiting, running, held = np.zeros((3, machines, resources), np.int64)
     work = Work(waiting, running, held, np.zeros(machines, np.int64))
     return GivenPlanRule(
@@ -165,6 +167,7 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: GivenPlanRule) -> GivenPlanR
         job = queue[index]
         length = jobs.forecast[job]
         begin = _earliest(now, length, job, kept, rule)
+        choose_devices(begin, length, job, rule.gangs, kept, rule.holding)
         book_gang(now, begin, begin + length, job, rule.gangs, kept, rule.holding, 1)
         if begin > now:
             note_reservation(begin, length, job, kept, rule)
@@ -235,7 +238,7 @@ def _share(now: int, at: int, job: int, length: int, rule: GivenPlanRule) -> flo
     """
     work, capacity = rule.work, rule.gangs.capacity
     most = 0.0
-    for resource in range(capacity.shape[1]):
+    for resource in range(work.waiting.shape[1]):
         left = work.waiting[at, resource] + work.running[at, resource] - now * work.held[at, resource]
         left += rule.pieces[at] * rule.gangs.need[job, resource] * length
         most = max(most, left / max(1, capacity[at, resource]))
@@ -246,8 +249,9 @@ def _share(now: int, at: int, job: int, length: int, rule: GivenPlanRule) -> flo
 def _takes_one_more(job: int, at: int, rule: GivenPlanRule) -> bool:
     """Return whether a job may use a machine, and the empty machine holds one more of its pieces."""
     more = rule.pieces[at] + 1
-    fits: bool = fitting_on(rule.gangs.capacity, at, rule.gangs.need[job], more) >= more
-    return may_use(rule.gangs, job, at) and fits
+    gangs = rule.gangs
+    fits: bool = fitting_on(gangs.capacity, at, gangs.need[job], gangs.devices[job], more) >= more
+    return may_use(gangs, job, at) and fits
 
 
 @inlined
@@ -278,10 +282,11 @@ def _drawn(state: int, job: int, rule: GivenPlanRule) -> int:
 def _fits_now(now: int, job: int, kept: Kept, rule: GivenPlanRule) -> bool:
     """Return whether what is free at this moment is enough on a job's own machines."""
     held, need, profiles = rule.holding.held, rule.gangs.need[job], profiles_in(rule.holding.storage, kept)
+    devices = rule.gangs.devices[job]
     for index in range(held.first[job], held.first[job] + held.used[job]):
         at = held.placed[index]
         segment = segment_on(profiles.times[at], profiles.sizes[at], now)
-        if fitting_on(profiles.free[at], segment, need, held.counts[index]) < held.counts[index]:
+        if fitting_on(profiles.free[at], segment, need, devices, held.counts[index]) < held.counts[index]:
             return False
     return True
 
@@ -298,8 +303,8 @@ def _earliest(now: int, length: int, job: int, kept: Kept, rule: GivenPlanRule) 
         at = held.placed[first + index]
         for resource in range(need.shape[1]):
             rule.amount[resource] = need[job, resource] * held.counts[first + index]
-        times, free, size = profiles.times[at], profiles.free[at], profiles.sizes[at]
-        found = earliest_on(times, free, size, begin, length, rule.amount, NEVER)
+        devices = rule.gangs.devices[job]
+        found = earliest_with_devices(profiles, at, begin, length, rule.amount, devices, NEVER)
         agreed = agreed + 1 if found == begin else 1
         begin = found
         index = index + 1 if index + 1 < entries else 0

@@ -1,0 +1,1 @@
+"""Selectors and what they select, found by a label that both must have."""

@@ -1,0 +1,84 @@
+"""The section ``podTopologySpread`` of the configuration file: how pods are spread that state no constraints.
+
+Part of `settings`; read by `settings.engine_config`. Names and rules are those of kube-scheduler's
+``PodTopologySpreadArgs`` (k8s.io/kubernetes, pkg/scheduler/apis/config/validation/validation_pluginargs.go), so that
+the same lines mean the same in both files.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, Literal
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from cotide_core.config import SYSTEM_SPREADS
+from cotide_core.events import Spread
+from cotide_core.limits import INT32_MOST, SPREADS_MOST
+from cotide_operator.config.section import SECTIONS_DISAGREE, Section
+
+_NAME: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_PREFIX: Final = r"(?=.{1,253}/)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*/"
+_KEY: Final = re.compile(f"(?:{_PREFIX})?{_NAME}")
+
+
+class SpreadConstraintSettings(Section):
+    """One constraint; its selector is that of each pod's Services and controller."""
+
+    max_skew: int = Field(ge=1, le=INT32_MOST)
+    topology_key: str = Field(min_length=1)
+    when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
+
+    @field_validator("topology_key")
+    @classmethod
+    def _names_a_label(cls, value: str) -> str:
+        if _KEY.fullmatch(value) is None:
+            raise ValueError(f"{value!r} is not the key of a label")
+        return value
+
+
+class PodTopologySpreadSettings(Section):
+    """Default constraints of online pods that a Service, ReplicaSet, StatefulSet or ReplicationController selects."""
+
+    defaulting_type: Literal["System", "List"] = "System"
+    """``System``: kube-scheduler's own, at most 3 more on a host and 5 more in a zone where that can be had. ``List``:
+    those below; none turns default spreading off."""
+    default_constraints: tuple[SpreadConstraintSettings, ...] = Field(default=(), max_length=SPREADS_MOST)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _selects_nothing(cls, data: Any) -> Any:
+        constraints = data.get("defaultConstraints") if isinstance(data, dict) else None
+        for index, one in enumerate(constraints if isinstance(constraints, list) else ()):
+            if isinstance(one, dict) and one.get("labelSelector") is not None:
+                sentence = "must be left out: each pod's Services and controller give the selector"
+                raise _disagreement(sentence, "defaultConstraints", index, "labelSelector")
+        return data
+
+    @model_validator(mode="after")
+    def _agrees(self) -> PodTopologySpreadSettings:
+        if self.defaulting_type == "System" and self.default_constraints:
+            raise _disagreement("must be List where there are defaultConstraints", "defaultingType")
+        seen: set[tuple[str, str]] = set()
+        for index, one in enumerate(self.default_constraints):
+            key = (one.topology_key, one.when_unsatisfiable)
+            if key in seen:
+                sentence = f"repeats the constraint of {key[0]} with {key[1]}"
+                raise _disagreement(sentence, "defaultConstraints", index)
+            seen.add(key)
+        return self
+
+    def spreads(self) -> tuple[Spread, ...]:
+        """Return the constraints as the engine takes them."""
+        if self.defaulting_type == "System":
+            return SYSTEM_SPREADS
+        return tuple(
+            Spread(one.topology_key, one.max_skew, required=one.when_unsatisfiable == "DoNotSchedule")
+            for one in self.default_constraints
+        )
+
+
+def _disagreement(sentence: str, *path: int | str) -> PydanticCustomError:
+    full = ["podTopologySpread", *path]
+    return PydanticCustomError(SECTIONS_DISAGREE, "{sentence}", {"path": full, "sentence": sentence})
