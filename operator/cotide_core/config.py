@@ -199,6 +199,9 @@ class SchedulerConfig:
         moved off one must not open the next.
     gang_reserve_seconds : after how long a gang that waits for room has room kept for it, under policies without a plan
         (see `planning.gang_reservation`); None for never, for ever, so that older ledgers replay.
+    preempts_by_priority : whether a pod that fits on no node displaces less important pods: of a lower class, or of its
+        class and lower priority; False for never, for ever, so that older ledgers replay. The rule of `hierarchical`,
+        by which batch pods displace gratis pods, does not depend on it.
     effort_per_decision : how much of `Placer.effort` takes as long as a placement attempt that asks nobody, and counts
         as one more in ``max_decisions_per_cycle``; None for none, for ever, so that older ledgers replay.
     default_spreads : spread constraints of online pods that state none and that a Service, ReplicaSet, StatefulSet or
@@ -224,6 +227,7 @@ class SchedulerConfig:
     gang_reserve_seconds: float | None = None
     effort_per_decision: int | None = None
     default_spreads: tuple[Spread, ...] = SYSTEM_SPREADS
+    preempts_by_priority: bool = False
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.qos_risk_threshold <= 1.0:

@@ -106,6 +106,7 @@ class Scheduler:
             by_class=policy.capacity is Capacity.SLACK,
             by_job=policy.tells_jobs_apart,
             by_namespace=fair is not None,
+            by_priority=config.preempts_by_priority,
         )
         self._shapes_kept = SHAPES_KEPT
         self._follows_run_time = policy.follows_run_time
@@ -201,8 +202,8 @@ class Scheduler:
         if self.gangs.members:
             self.gangs.settle(now)
             self._release_gangs(now)
-        for shape in self._capacity.take_reopened():
-            self._queue.wake(shape, now, urgent=True)
+        for key in self._capacity.take_awaited():
+            self._queue.wake_pod(key, now)
         snapshot = self._view()
         self._renew_reservation(snapshot, now)
         self._wakes.wake(snapshot, now, self._qos)
@@ -566,23 +567,18 @@ class Scheduler:
                 self._planner.join(entry, now)
                 continue
             left -= 1
-            if entry.last_reason is not None and self._wakes.is_stale(snapshot, shape, self._qos):
+            nominated = self._capacity.holds_claim(entry.pod.key)  # what its shape found says nothing of its own node
+            if not nominated and entry.last_reason is not None and self._wakes.is_stale(snapshot, shape, self._qos):
                 self._queue.failed(entry, now)
                 continue
             # Of a shape that depends on other pods a bind may have made room, too.
-            if shape.failed_at == columns.relief_clock and not shape.fit.depends and shape in self._failures:
+            failed = shape.failed_at == columns.relief_clock and not shape.fit.depends and shape in self._failures
+            if failed and not nominated:
                 placement = self._failures[shape]
             else:
                 placement = self._capacity.place(snapshot, entry, self._qos, self._upcoming)
             if placement.row < 0:
-                room, placement = self._capacity.make_room(snapshot, entry, placement, self._qos)
-                if room is not None:
-                    self._wait_for_room(entry, placement, room, snapshot, now)
-                    continue
-                shape.failed_at = -1 if self._reservation.keeps_back(shape) else columns.relief_clock
-                self._failures[shape] = placement
-                self._queue.failed(entry, now)
-                self._tell(refusal(entry, placement, snapshot.node_count, self._qos.model_id))
+                self._refuse(entry, placement, snapshot, now)
             else:
                 binds.append(self._assumptions.assume(entry, placement, snapshot, now))
         self._handling = None
@@ -590,6 +586,19 @@ class Scheduler:
         binds += self._planner.plan(snapshot, now, left - self._attempts_worth(effort), self._qos)
         self._out.extend(self._planner.waits(snapshot))
         return binds
+
+    def _refuse(self, entry: QueuedPod, placement: Placement, snapshot: Snapshot, now: float) -> None:
+        """Leave a pod waiting that found no node, for the room that others make, if any do."""
+        shape, nominated = entry.shape, self._capacity.holds_claim(entry.pod.key)
+        room, placement = self._capacity.make_room(snapshot, entry, placement, self._qos)
+        if room is not None:
+            self._wait_for_room(entry, placement, room, snapshot, now)
+            return
+        if not nominated:
+            shape.failed_at = -1 if self._reservation.keeps_back(shape) else self.state.columns.relief_clock
+            self._failures[shape] = placement
+        self._queue.failed(entry, now)
+        self._tell(refusal(entry, placement, snapshot.node_count, self._qos.model_id))
 
     def _hoped_in_vain(self, entry: QueuedPod, snapshot: Snapshot, now: float) -> bool:
         """Whether others took the rows for which a parked pod got its turn; else it is taken up."""

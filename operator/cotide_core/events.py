@@ -265,7 +265,8 @@ class Pod(NamedTuple):
     started_seconds: float | None = None
     finished_seconds: float | None = None
     do_not_disrupt: bool = False
-    """Never chosen as a victim, neither for a batch pod nor to relieve a node."""
+    """Never a victim of a higher class nor of a node's relief; of a pod of its own class and higher priority the last
+    choice, as if a disruption budget kept it."""
     prefer_no_eviction: bool = False
     """Chosen only where no other pod would do."""
     deletion_cost: int = 0
@@ -273,7 +274,7 @@ class Pod(NamedTuple):
     nominated_node: str | None = None
     """Where an earlier run, or this one, keeps or frees space for it (``status.nominatedNodeName``)."""
     preempts: bool = True
-    """False under ``preemptionPolicy: Never``: nobody is evicted for it."""
+    """False under ``preemptionPolicy: Never``: no pod is evicted for it."""
     labels: tuple[tuple[str, str], ...] = ()
     """Sorted by key; what selectors of other pods and of its own select by."""
     rules: PodRules | None = None
@@ -303,6 +304,11 @@ class Pod(NamedTuple):
     controller: str = ""
     """``Kind/name`` of the ReplicaSet, StatefulSet or ReplicationController that controls it; empty for none."""
 
+    @property
+    def importance(self) -> tuple[int, int]:
+        """Rank of its class, then its priority: a pod may displace pods of lower importance only."""
+        return (self.workload_class.rank, self.priority)
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:
@@ -327,6 +333,20 @@ class Namespace:
     """Sorted by key; told once a pod selects namespaces by label."""
     weight: float = 1.0
     """What it is due beside others, under an order by shares; above 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A PodDisruptionBudget: how many of its pods may go now."""
+
+    key: str
+    """``namespace/name``."""
+    selector: Selector
+    """Of pods of its namespace; an empty one selects none here, as in kube-scheduler's preemption."""
+    allowed: int = 0
+    """``status.disruptionsAllowed``."""
+    disrupted: tuple[str, ...] = ()
+    """Names of pods that it counts as gone already (``status.disruptedPods``), sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,6 +420,20 @@ class SelectorDeleted:
 
     owner: str
     """Kind of the object."""
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetUpserted:
+    """A disruption budget appeared, or allows more or less than before."""
+
+    budget: Budget
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetDeleted:
+    """A disruption budget is gone."""
+
     key: str
 
 
@@ -646,6 +680,8 @@ Event = (
     | SelectorUpserted
     | SelectorDeleted
     | MoreToCome
+    | BudgetUpserted
+    | BudgetDeleted
 )
 
 EVENT_TYPES: tuple[type[Event], ...] = (
@@ -674,4 +710,6 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     SelectorUpserted,
     SelectorDeleted,
     MoreToCome,
+    BudgetUpserted,
+    BudgetDeleted,
 )

@@ -110,7 +110,7 @@ class EvictCause(StrEnum):
     """Why a pod must go: what users count apart."""
 
     PREEMPTED = "Preempted"
-    """A batch pod needs the space."""
+    """A more important pod needs the space."""
     OVERLOADED = "NodeOverloaded"
     LATENCY = "LatencyBroken"
     """A service on the node was measured over its latency limit."""
@@ -122,7 +122,7 @@ class EvictCause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Take a pod off its node through the eviction API, which honours disruption budgets."""
+    """Take a pod off its node: through the eviction API, which honours disruption budgets, but for `by_priority`."""
 
     key: str
     uid: str
@@ -134,6 +134,9 @@ class Evict:
     nominee_uid: str = ""
     override: bool = False
     """Whether it goes even where its owner or a disruption budget says no: an administrator's word, of gratis only."""
+    by_priority: bool = False
+    """Whether the nominee is of its class and of higher priority: then it is deleted, as kube-scheduler deletes it, and
+    disruption budgets were a matter of the choice."""
     service: str = field(default="", compare=False, repr=False)
     """Key of the Workload for whose latency it goes, as the reason names it. Not recorded."""
 

@@ -9,7 +9,7 @@ all else is numpy over rows. Invariant: a cached code equals what a fresh evalua
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 import numpy as np
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from cotide_core.events import HostPort, Taint
 from cotide_core.instructions import WaitReason
 from cotide_core.kernels.array_types import Floats, Integers
-from cotide_core.placement.constraints.peer_codes import REFUSALS, PeerCodes
+from cotide_core.placement.constraints.peer_codes import MAY_LEAVE, REFUSALS, PeerCodes
+from cotide_core.placement.constraints.peer_trial import PeerTrial
 from cotide_core.placement.constraints.preferences import WEIGHT, preferences, prefers
 from cotide_core.placement.constraints.volume_reach import refused_by_volumes
 from cotide_core.placement.label_index import LabelIndex
@@ -159,6 +160,7 @@ class Feasibility:
         self.mismatch = self.reasons.number(MISMATCH, WaitReason.NO_MATCHING_NODE)
         no_match = WaitReason.NO_MATCHING_NODE
         self._peer_codes = PeerCodes(self.index, [self.reasons.number(why, no_match) for why in REFUSALS])
+        self._may_leave = [self.reasons.number(why, no_match) for why in MAY_LEAVE]
 
     def matches(self, shape: FitShape, snapshot: Snapshot) -> NodeMatches:
         """Return what the nodes themselves say to a shape, up to date."""
@@ -274,6 +276,25 @@ class Feasibility:
                 closed[row] = self.reasons.number(message, WaitReason.INSUFFICIENT_SLACK)
         return closed
 
+    def may_open(self, shape: FitShape, snapshot: Snapshot) -> NDArray[np.bool_]:
+        """Return (N,) rows that could take a shape if pods left them: whatever refuses it there is of these pods.
+
+        Rows that fit are among them; amounts and ports are not looked at.
+        """
+        codes = self._own_codes(shape, snapshot).copy()
+        if shape.missing:
+            return np.zeros(snapshot.size, np.bool_)
+        if shape.online and (shape.exclusive or snapshot.exclusive_counts.any()):
+            self._refuse_services(shape, snapshot, slice(0, snapshot.size), codes)
+        if shape.peers is not None:
+            said = self._peer_codes.of(shape, snapshot)
+            codes[~np.isin(said, [FITS, *self._may_leave])] = GONE
+        return np.asarray(codes == FITS)
+
+    def peer_trial(self, shape: FitShape, snapshot: Snapshot) -> PeerTrial | None:
+        """Return what tells of a shape's rules about other pods with some of these gone; None without such rules."""
+        return None if shape.peers is None else PeerTrial(shape, self.index, snapshot)
+
     def forget(self, used: set[Constraints]) -> None:
         """Drop the matches of constraints that no waiting pod has."""
         self._matches = {key: value for key, value in self._matches.items() if key in used}
@@ -299,7 +320,7 @@ class Feasibility:
     def _refuse_ports(self, shape: FitShape, snapshot: Snapshot, rows: Rows, codes: Codes) -> None:
         for index, row in enumerate(_listed(rows, snapshot.size)):
             taken = snapshot.ports[row]
-            if taken and codes[index] == FITS and _conflict(shape.host_ports, taken):
+            if taken and codes[index] == FITS and ports_conflict(shape.host_ports, taken):
                 codes[index] = self._ports
 
     def _refuse_services(self, shape: FitShape, snapshot: Snapshot, rows: Rows, codes: Codes) -> None:
@@ -326,7 +347,8 @@ def _listed(rows: Rows, size: int) -> list[int]:
     return list(range(size))[rows] if isinstance(rows, slice) else [int(row) for row in rows]
 
 
-def _conflict(wanted: tuple[HostPort, ...], taken: dict[HostPort, int]) -> bool:
+def ports_conflict(wanted: tuple[HostPort, ...], taken: Collection[HostPort]) -> bool:
+    """Whether wanted host ports meet ports that are taken."""
     ports = {(have.protocol, have.port) for have in taken}
     for want in wanted:
         if (want.protocol, want.port) not in ports:

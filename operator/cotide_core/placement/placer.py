@@ -204,10 +204,10 @@ class Placer:
             return Placement(-1, None, unfit)
         guard, rank = self.policy.guard, self.policy.rank
         if not self._cacheable:
-            drawn = candidates.scores + rank.scores(snapshot, shape.fit, slice(0, snapshot.size))
+            scores = candidates.scores + rank.scores(snapshot, shape.fit, slice(0, snapshot.size))
             if guard is None:
-                return Placement(int(drawn.argmax()), None, unfit)  # who does not fit scores -inf
-            return self.place_among(OpenNodes(candidates.codes == FITS, drawn, unfit), snapshot, shape, forecaster)
+                return Placement(int(scores.argmax()), None, unfit)  # a node that does not fit scores -inf
+            return self.place_among(OpenNodes(candidates.codes == FITS, scores, unfit), snapshot, shape, forecaster)
         if guard is None:
             return Placement(candidates.draw(), None, unfit)
         drawn = candidates.draw()

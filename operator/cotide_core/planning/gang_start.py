@@ -41,9 +41,8 @@ NOT_NOW: Placement = Placement(-1, None, ())
 class GangCapacity(Protocol):
     """What is asked of the policy's capacity, for one member after another; see `reclaiming.requested_capacity`."""
 
-    @property
-    def by_requests(self) -> bool:
-        """Whether nobody is ever evicted to make room."""
+    def may_make_room(self, entry: QueuedPod) -> bool:
+        """Whether any pod may be asked to leave for this one."""
         ...
 
     def place(self, snapshot: Snapshot, entry: QueuedPod, forecaster: QosForecaster, upcoming: Upcoming) -> Placement:
@@ -215,7 +214,7 @@ class GangStarts:
             return self._too_unlike(standing, members, now)
         members.sort(key=lambda one: (-one.shape.fit.millicores, one.sequence))
         could = self._at_most(needs, snapshot)
-        if could < len(members) and self._capacity.by_requests:
+        if could < len(members) and not any(self._capacity.may_make_room(one) for one in members):
             verdicts = self._placer.refusals(snapshot, members[0].shape.fit)
             trial = _Trial(refused=Placement(-1, None, verdicts), failed=members[-1], could=could)
             self._note_refusal(standing, kinds)

@@ -372,6 +372,12 @@ class SchedulingQueue:
             return
         del self._parked[shape]
 
+    def wake_pod(self, key: str, now: float) -> None:
+        """Let one pod try again at once, whichever speaks for its shape: room was made for it, or its claim ended."""
+        entry = self._entries.get(key)
+        if entry is not None and entry.queue_state in (QueueState.PARKED, QueueState.BACKOFF):
+            self._activate(entry, now)
+
     def advance(self, now: float) -> list[QueuedPod]:
         """Do what the time asks for: back-offs end, parked shapes are flushed, keys age; returns who was admitted.
 

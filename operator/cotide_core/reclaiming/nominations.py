@@ -1,8 +1,7 @@
-"""Space that is being freed for a pod, and that no other pod gets.
+"""Space that is being freed for a pod, and that no pod gets which is not more important.
 
-Owned by `slack_scheduler`. Pods of one shape are interchangeable, so whichever of them the queue brings first takes the
-space. A nomination ends when it is used, when its pod is gone, when a victim stays, or after a time. Invariant: each
-pod has at most one.
+Owned by `preemption.room_making`. A nomination ends when it is used, when its pod or its node is gone, when a more
+important pod takes the space, when a victim stays, or after a time. Invariant: each pod has at most one.
 """
 
 from __future__ import annotations
@@ -27,6 +26,10 @@ class Nomination:
     until_seconds: float
     makes_way: frozenset[str] = frozenset()
     """The victims that nobody else's claim on the node had counted on before."""
+    importance: tuple[int, int] = (0, 0)
+    """Of its pod; only more important pods may take the space."""
+    of_gratis: bool = True
+    """Whether all victims are gratis pods, for what is said of them."""
     restored: bool = False
     """Whether an earlier run made it: then it is not known who was asked to go for it."""
 
@@ -62,11 +65,13 @@ class Nominations:
         """Return the claims on a node."""
         return self._by_node.get(node, {}).values()
 
-    def usable_by(self, shape: Shape, pod: str) -> list[Nomination]:
-        """Return the claims that a pod of a shape may use, its own first."""
-        mates = [one for one in self._by_pod.values() if one.shape is shape and one.pod != pod]
-        own = self._by_pod.get(pod)
-        return mates if own is None else [own, *mates]
+    def nodes(self) -> list[str]:
+        """Return the nodes with claims."""
+        return list(self._by_node)
+
+    def below(self, importance: tuple[int, int]) -> list[Nomination]:
+        """Return the claims of less important pods."""
+        return [one for one in self._by_pod.values() if one.importance < importance]
 
     def add(self, nomination: Nomination) -> None:
         """Take a claim in; it replaces the pod's earlier one."""

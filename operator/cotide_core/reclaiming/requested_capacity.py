@@ -1,8 +1,9 @@
 """Batch and gratis pods by what they ask for, and whatever a monitor does about nodes that are overloaded.
 
-Called by `cycle.Scheduler` under every policy; `slack_scheduler` builds on it. A pod that finds no node waits: by
-requests nobody is evicted for another. With a monitor, overloaded nodes are relieved, and cordoned ones get no batch or
-gratis pod. Invariant: an online pod is never evicted, nor kept off a node.
+Called by `cycle.Scheduler` under every policy; `slack_scheduler` builds on it. For a pod that finds no node less
+important pods leave (`preemption`). With a monitor, overloaded nodes are relieved, and cordoned ones get no batch or
+gratis pod. Invariant: an online pod leaves for none but an online pod of higher priority, and no monitor keeps it off a
+node.
 """
 
 from __future__ import annotations
@@ -12,18 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from cotide_core.config import HierarchicalConfig, SchedulerConfig
+from cotide_core.config import SchedulerConfig
 from cotide_core.events import EvictRefused, NodeUpserted, Pod, ServiceSampled
 from cotide_core.forecasts import QosForecaster
 from cotide_core.instructions import Evict, NodeVerdict, WaitReason
-from cotide_core.kernels.array_types import Booleans, Integers
+from cotide_core.kernels.array_types import Booleans, Floats, Integers
 from cotide_core.placement.placer import OpenNodes, Placement, Placer, Upcoming
-from cotide_core.placement.wait_instructions import Room
 from cotide_core.queueing.queued_pod import QueuedPod
-from cotide_core.reclaiming.evictions_in_flight import Evictions
 from cotide_core.reclaiming.latency_relief import LatencyRelief
 from cotide_core.reclaiming.latency_trend import TrendRelief
 from cotide_core.reclaiming.overload_monitor import Alarms, NoMonitor, OverloadMonitor
+from cotide_core.reclaiming.preemption.room_making import RoomMaking
 from cotide_core.reclaiming.rising_relief import RisingRelief
 from cotide_core.state.cluster_state import ClusterState, PodRecord
 from cotide_core.state.host_load import ONLINE_RANK
@@ -31,7 +31,7 @@ from cotide_core.state.shapes import Shape
 from cotide_core.state.snapshot import Snapshot
 
 
-class RequestedCapacity:
+class RequestedCapacity(RoomMaking):
     """Requests, evictions in flight and the monitor of one engine.
 
     Parameters
@@ -49,20 +49,14 @@ class RequestedCapacity:
         expected: Mapping[str, float],
         mates: Callable[[Pod], Sequence[PodRecord]] = lambda _: (),
     ) -> None:
-        self._config = config.hierarchical or HierarchicalConfig()
-        self._state = state
-        self._placer = placer
+        super().__init__(config, state, placer)
         self._expected = expected
-        self._generator = np.random.default_rng(config.seed)
-        self._evictions = Evictions(self._config)
         watches = placer.policy.monitor
         self._monitor = OverloadMonitor(self._config, self._generator) if watches else NoMonitor()
         self._latencies = LatencyRelief(self._config) if placer.policy.relieves_latency else None
         watched = self._latencies is not None
         self._rising = RisingRelief(self._config) if watched and self._config.relieves_rising else None
         self._trend = TrendRelief(self._config) if watched and self._config.relieves_trend else None
-        self._now = 0.0
-        self._eased = False
         self._mates = mates
         self._lost_of_gang: dict[str, float] = {}
         """What an eviction of a pod of a gang throws away, since `begin`: the same for each of its pods."""
@@ -71,9 +65,8 @@ class RequestedCapacity:
 
     def begin(self, now: float, forecaster: QosForecaster) -> list[Evict]:
         """Bring everything up to ``now``: what the time ends, and whom the monitor evicts."""
-        self._now = now
         self._lost_of_gang.clear()
-        self._evictions.expire(now)
+        self._update_claims(now)
         self._end_cordons(now)
         return self._relieve_nodes(now, forecaster)
 
@@ -109,7 +102,7 @@ class RequestedCapacity:
 
     def gone(self, key: str) -> None:
         """Forget a pod that is gone or ended."""
-        self._evictions.gone(key)
+        self._forget_claim(key)
 
     def take(self, event: EvictRefused | NodeUpserted, now: float) -> None:
         """Take in what concerns evictions and cordons: a victim stays, or a node tells of an earlier run's cordon."""
@@ -118,18 +111,22 @@ class RequestedCapacity:
             if until is not None:
                 self._monitor.adopt(event.node.name, until, now)
         else:
-            self._evictions.refuse(event, now)
-
-    def take_reopened(self) -> list[Shape]:
-        """Return the shapes whose nominations came to nothing since the last call: they look for room anew."""
-        return []
+            self._refuse(event, now)
 
     def next_change(self, now: float) -> float:
         """Return when `begin` has something to do by itself, not before ``now``; infinite for never."""
-        return max(now, min(self._evictions.next_change(now), self._next_relief(now)))
+        if self._awaited or self._gives_way:
+            return now
+        moments = (self._evictions.next_change(now), self._nominations.next_change(), self._next_relief(now))
+        return max(now, min(moments))
 
     def place(self, snapshot: Snapshot, entry: QueuedPod, forecaster: QosForecaster, upcoming: Upcoming) -> Placement:
         """Choose a node for a pod, or say why there is none."""
+        if not len(self._nominations):
+            return self._place(snapshot, entry, forecaster, upcoming)
+        return self._place_beside_claims(snapshot, entry, forecaster, upcoming)
+
+    def _place(self, snapshot: Snapshot, entry: QueuedPod, forecaster: QosForecaster, upcoming: Upcoming) -> Placement:
         shape = entry.shape
         if shape.online or not (self._monitor.keeps_off(self._now) or self.kept_off(entry) is not None):
             return self._placer.place(snapshot, shape, forecaster, upcoming)
@@ -151,23 +148,21 @@ class RequestedCapacity:
         )
         return OpenNodes(fitting.rows & ~cordoned & ~kept, fitting.scores, refused)
 
-    def make_room(
-        self, snapshot: Snapshot, entry: QueuedPod, refusal: Placement, forecaster: QosForecaster
-    ) -> tuple[Room | None, Placement]:
-        """Choose whom to evict for a pod that found no node, where that would help; else say more of its refusal."""
-        del snapshot, entry, forecaster
-        return None, refusal
+    def _room(self, entry: QueuedPod) -> Floats | None:
+        if entry.shape.fit.physical is None:
+            return None
+        return self._state.host_load.physical() - self._held()
 
-    def mark(self) -> object:
-        """Return what `rewind` takes back to: nothing here."""
-        return None
+    def _allowed(self, entry: QueuedPod) -> Booleans:
+        size, kept = self._state.columns.size, None if entry.shape.online else self.kept_off(entry)
+        open_rows = np.ones(size, np.bool_) if kept is None else ~kept
+        if not entry.shape.online and self._monitor.keeps_off(self._now):
+            open_rows &= ~self._monitor.cordoned(self._state, self._now)
+        return open_rows
 
-    def rewind(self, mark: object) -> None:
-        """Forget claims and evictions that were noted since; here none are."""
-
-    def claim(self, entry: QueuedPod, node: str, mark: object, now: float) -> Room:
-        """Refuse: by requests nobody makes room, so nothing is kept."""
-        raise NotImplementedError(f"{entry.pod.key} was to keep {node} at {now} without claims")
+    def _has_slack(self, entry: QueuedPod, row: int) -> bool:
+        del entry, row
+        return True
 
     def ask(self, record: PodRecord, now: float) -> bool:
         """Note that a pod is asked to leave for a reason of the caller's; False where it may not be asked now."""
@@ -175,9 +170,6 @@ class RequestedCapacity:
             return False
         self._evictions.ask(record, now)
         return True
-
-    def restore(self, entry: QueuedPod, now: float) -> None:
-        """Take up a claim that an earlier run made for a pod, before anybody else looks at the space."""
 
     @property
     def alarms(self) -> Alarms:

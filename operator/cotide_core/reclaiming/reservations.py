@@ -1,13 +1,16 @@
-"""What of each node is spoken for: claims of nominated pods, less what pods on their way out will free.
+"""What of each node is spoken for: claims of nominated pods, less what the pods that leave for them still hold.
 
-Owned by `slack_scheduler`, read by it and by `preemption`. A claim and the victims that leave for it are two sides of
-one sum: while victims still hold their amounts the claim takes nothing more, and as they go it takes what they leave.
-Invariant: nothing here changes the state; same state, claims and evictions give the same sums.
+Owned by `preemption.room_making`, read by it, by `plans` and by `slack_scheduler`. A claim and the victims that leave
+for it are two sides of one sum: while victims still hold their amounts the claim takes nothing more, and as they go it
+takes what they leave. What is claimed of named resources and host ports is taken off what the node has free
+(`NodeColumns.reserve`), so that every reader leaves it; a pod that may use a claim has it lifted for as long as it
+looks. Invariant: after `settle`, what a node reserves is the sum over the claims on it that are not lifted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -22,91 +25,203 @@ from cotide_core.units import PODS
 
 
 class Reservations:
-    """Sums over the claims and the leaving pods of one engine."""
+    """Sums over the claims and the leaving pods of one engine.
 
-    def __init__(self, state: ClusterState, evictions: Evictions, nominations: Nominations) -> None:
+    Parameters
+    ----------
+    by_priority : whether a pod is more important than another of its class by its priority.
+    """
+
+    def __init__(
+        self, state: ClusterState, evictions: Evictions, nominations: Nominations, *, by_priority: bool = False
+    ) -> None:
         self._state = state
         self._evictions = evictions
         self._nominations = nominations
+        self._by_priority = by_priority
+        self._lifted: frozenset[str] = frozenset()
+        self._settled: dict[str, tuple[int, int]] = {}
+        """Of each node with claims, its versions when it was settled last."""
+
+    def importance(self, pod: Pod) -> tuple[int, int]:
+        """Return what a pod's claim is compared by."""
+        return pod.importance if self._by_priority else (pod.workload_class.rank, 0)
 
     def asked(self, pod: Pod) -> Floats:
         """Return (2, 1) millicores and bytes that a pod asks for."""
         demand = self._state.demand(pod.requests)
         return np.array([[demand.millicores], [demand.memory_bytes]], np.float64)
 
-    def reserved(self, *, on_their_way: bool) -> Floats:
-        """Return (2, N) what is claimed; with ``on_their_way`` less what leaving pods still hold and will free."""
+    def settle(self, nodes: Iterable[str]) -> None:
+        """Reserve on nodes what is claimed there now."""
+        columns = self._state.columns
+        for name in nodes:
+            row = columns.row_of.get(name)
+            if row is None:
+                self._settled.pop(name, None)
+                continue
+            claims = self._on(row, "")
+            ports = tuple(port for one in claims for port in one.shape.fit.host_ports)
+            columns.reserve(row, self._amounts(row, claims), ports)
+            if self._nominations.on(name):
+                self._settled[name] = columns.versions.item(row), columns.spec_versions.item(row)
+            else:
+                self._settled.pop(name, None)
+
+    def moved(self) -> list[Nomination]:
+        """Settle the nodes that changed since they were; returns the claims whose pods should look at them.
+
+        Those are: of pods that fit now, of pods whose victims are all gone, and of a node whose own fields changed.
+        """
+        columns, awaited = self._state.columns, list[Nomination]()
+        for name in self._nominations.nodes():
+            row = columns.row_of.get(name)
+            if row is None:
+                continue
+            before = self._settled.get(name, (-1, -1))
+            if before[0] == columns.versions.item(row):
+                continue
+            respecified = before[1] != columns.spec_versions.item(row)
+            self.settle([name])
+            awaited += [
+                one
+                for one in self._nominations.on(name)
+                if respecified or self._fits(row, one) or not self._victims_on(row, [one])
+            ]
+        return awaited
+
+    @contextmanager
+    def lift(self, claims: Sequence[Nomination]) -> Iterator[None]:
+        """Leave some claims out for as long as a pod looks that may use what they keep."""
+        before, nodes = self._lifted, {one.node for one in claims}
+        self._lifted = before | {one.pod for one in claims}
+        self.settle(nodes)
+        try:
+            yield
+        finally:
+            self._lifted = before
+            self.settle(nodes)
+
+    def claims_beside(self, pod: Pod) -> list[tuple[int, dict[str, int], tuple[int, int]]]:
+        """Return row, requests and (millicores, bytes) of each claim that a pod must leave."""
+        importance, row_of = self.importance(pod), self._state.columns.row_of
+        return [
+            (row_of[one.node], dict(one.requests), (one.millicores, one.memory_bytes))
+            for one in self._nominations
+            if one.importance >= importance and one.pod != pod.key and one.node in row_of
+        ]
+
+    def reserved(self) -> Floats:
+        """Return (2, N) cpu and memory of the slack that are claimed, less what the victims still hold."""
         reserved = np.zeros((2, self._state.columns.size))
-        for nomination in self._nominations:
-            row = self._state.columns.row_of.get(nomination.node)
+        for name in self._nominations.nodes():
+            row = self._state.columns.row_of.get(name)
             if row is not None:
-                reserved[:, row] += (nomination.millicores, nomination.memory_bytes)
-        if on_their_way:
-            for row in np.flatnonzero(reserved.any(axis=0)).tolist():
-                coming = sum((self.frees(one, ()) for one in self.going(row)), np.zeros(2))
-                reserved[:, row] = np.maximum(0.0, reserved[:, row] - coming)
+                reserved[:, row] = np.maximum(0.0, self._of_slack(row, ""))
         return reserved
 
     def going(self, row: int) -> list[PodRecord]:
         """Return the pods of a row that are on their way out."""
         return [one for one in self._state.records_on(row) if self._evictions.leaving(one)]
 
-    def frees(self, record: PodRecord, resources: Sequence[str]) -> Floats:
-        """Return (2 + R,) what a pod frees when it goes: of the slack, and of each resource by name."""
-        demand = self._state.demand(record.pod.requests)
-        wanted = dict(record.pod.requests)
-        by_name = [1 if resource == PODS else wanted.get(resource, 0) for resource in resources]
-        online = record.pod.workload_class is WorkloadClass.ONLINE
-        # What an online pod asks for is not what its node's predicted peak loses with it: that is for the forecast.
-        slack = (0, 0) if online else (demand.millicores, demand.memory_bytes)
-        return np.array([*slack, *by_name], np.float64)
-
-    def claimed(self, row: int, resources: Sequence[str], *, without: str) -> Floats:
-        """Return (2 + R,) what all pods nominated to a row ask for, but one."""
-        claimed = np.zeros(2 + len(resources))
-        for one in self._on(row, without):
-            wanted = dict(one.requests)
-            by_name = [1 if resource == PODS else wanted.get(resource, 0) for resource in resources]
-            claimed += (one.millicores, one.memory_bytes, *by_name)
-        return claimed
-
     def leaves(self, room: Floats, row: int, pod: Pod, *, without: str) -> bool:
-        """Whether a row takes a pod now and, once the leaving pods are gone, all that are nominated but one.
+        """Whether the slack of a row takes a pod now and, once the victims are gone, all that are nominated but one.
 
         Parameters
         ----------
         room : (2, N) slack, claims not counted.
         """
-        resources = _resources(pod)
-        claimed = self.claimed(row, resources, without=without) - self._coming(row, resources)
-        left = self._free(room, row, resources) - np.maximum(0.0, claimed)
-        return bool((left >= self._wanted(pod, resources) + ENOUGH_ROOM).all())
+        left = room[:, row] - np.maximum(0.0, self._of_slack(row, without))
+        return bool((left >= self.asked(pod)[:, 0] + ENOUGH_ROOM).all())
 
-    def covers(self, room: Floats, row: int, pod: Pod) -> bool:
-        """Whether a row takes a pod beside all others that are nominated to it once the leaving pods are gone."""
-        resources = _resources(pod)
-        claimed = self.claimed(row, resources, without=pod.key)
-        left = self._free(room, row, resources) + self._coming(row, resources) - claimed
-        return bool((left >= self._wanted(pod, resources) + ENOUGH_ROOM).all())
+    def covers(self, room: Floats | None, row: int, pod: Pod) -> bool:
+        """Whether a row takes a pod beside the claims that it must leave, once the leaving pods are gone.
+
+        Parameters
+        ----------
+        room : (2, N) slack, claims not counted; None where requests decide alone.
+        """
+        resources = [name for name, amount in pod.requests if amount > 0 and name != PODS] + [PODS]
+        wanted, columns = dict(pod.requests), self._state.columns
+        going = self.going(row)
+        others = [one for one in self._on(row, pod.key) if one.importance >= self.importance(pod)]
+        for name in resources:
+            column = columns.resources.get(name)
+            if column is None:
+                return False
+            left = columns.free.item(column, row) + columns.reserved.item(column, row)
+            left += sum(1 if name == PODS else dict(one.pod.requests).get(name, 0) for one in going)
+            left -= sum(1 if name == PODS else dict(one.requests).get(name, 0) for one in others)
+            if left < (1 if name == PODS else wanted[name]):
+                return False
+        if room is None:
+            return True
+        slack = room[:, row] - sum((np.array([one.millicores, one.memory_bytes]) for one in others), np.zeros(2))
+        slack += sum((self._frees(one.pod) for one in going), np.zeros(2))
+        return bool((slack >= self.asked(pod)[:, 0] + ENOUGH_ROOM).all())
+
+    def crowded(self, row: int, pod: Pod) -> list[Nomination]:
+        """Return the claims on a row for which it has no room beside a pod that is placed there, once the leaving pods
+        are gone: of several the least important."""
+        columns = self._state.columns
+        left = {name: columns.free.item(column, row) + columns.reserved.item(column, row)
+                for name, column in columns.resources.items()}  # fmt: skip
+        for one, sign in [(pod, -1), *((record.pod, 1) for record in self.going(row))]:
+            for name, amount in [*one.requests, (PODS, 1)]:
+                left[name] = left.get(name, 0) + sign * amount
+        out = []
+        for claim in sorted(self._on(row, ""), key=lambda claim: claim.importance, reverse=True):
+            wanted = [(name, amount) for name, amount in claim.requests if amount > 0 and name != PODS] + [(PODS, 1)]
+            if any(left.get(name, 0) < amount for name, amount in wanted):
+                out.append(claim)
+                continue
+            for name, amount in wanted:
+                left[name] -= amount
+        return out
 
     def _on(self, row: int, without: str) -> list[Nomination]:
+        """Return the claims on a row but for one and for those that are lifted."""
         node = self._state.columns.nodes[row]
-        name = "" if node is None else node.name
-        return [one for one in self._nominations.on(name) if one.pod != without]
+        claims = () if node is None else self._nominations.on(node.name)
+        return [one for one in claims if one.pod != without and one.pod not in self._lifted]
 
-    def _coming(self, row: int, resources: Sequence[str]) -> Floats:
-        return sum((self.frees(one, resources) for one in self.going(row)), np.zeros(2 + len(resources)))
+    def _victims_on(self, row: int, claims: Sequence[Nomination]) -> list[PodRecord]:
+        """Return the pods that leave for claims and are still there."""
+        keys = {victim for one in claims for victim in one.victims}
+        records = [self._state.record(key) for key in sorted(keys)]
+        return [one for one in records if one is not None and one.row == row]
 
-    def _free(self, room: Floats, row: int, resources: Sequence[str]) -> Floats:
-        columns = self._state.columns
-        free = [columns.free_of(name, row) for name in resources]
-        return np.array([*room[:, row], *free], np.float64)
+    def _amounts(self, row: int, claims: Sequence[Nomination]) -> dict[int, int]:
+        """Return what claims take of each column, less what their victims still hold."""
+        amounts: dict[int, int] = {}
+        for one in claims:
+            for column, amount in self._state.demand(one.requests).amounts:
+                amounts[column] = amounts.get(column, 0) + amount
+        for record in self._victims_on(row, claims) if amounts else ():
+            for column, amount in self._state.demand(record.pod.requests).amounts:
+                if column in amounts:
+                    amounts[column] -= amount
+        return {column: amount for column, amount in amounts.items() if amount > 0}
 
-    def _wanted(self, pod: Pod, resources: Sequence[str]) -> Floats:
-        wanted = dict(pod.requests)
-        by_name = [1 if name == PODS else wanted[name] for name in resources]
-        return np.array([*self.asked(pod)[:, 0], *by_name], np.float64)
+    def _fits(self, row: int, claim: Nomination) -> bool:
+        """Whether a row has what a claim asks for, beside the others on it."""
+        columns, others = self._state.columns, self._amounts(row, self._on(row, claim.pod))
+        demand = self._state.demand(claim.requests)
+        return not demand.missing and all(
+            columns.free.item(column, row) + columns.reserved.item(column, row) - others.get(column, 0) >= amount
+            for column, amount in demand.amounts
+        )
 
+    def _of_slack(self, row: int, without: str) -> Floats:
+        """Return (2,) what claims take of the slack, less what their victims still hold."""
+        claims = self._on(row, without)
+        claimed = sum((np.array([one.millicores, one.memory_bytes], np.float64) for one in claims), np.zeros(2))
+        held = [self._state.demand(one.pod.requests) for one in self._victims_on(row, claims)]
+        return claimed - sum((np.array([one.millicores, one.memory_bytes], np.float64) for one in held), np.zeros(2))
 
-def _resources(pod: Pod) -> list[str]:
-    return [resource for resource, amount in pod.requests if amount > 0 and resource != PODS] + [PODS]
+    def _frees(self, pod: Pod) -> Floats:
+        """Return (2,) what a pod frees of the slack: an online pod nothing, until its node's forecast says so."""
+        demand = self._state.demand(pod.requests)
+        if pod.workload_class is WorkloadClass.ONLINE:
+            return np.zeros(2)
+        return np.array([demand.millicores, demand.memory_bytes], np.float64)

@@ -71,6 +71,7 @@ class LedgerWriter:
             "fair_half_life_seconds",
             "gang_reserve_seconds",
             "effort_per_decision",
+            "preempts_by_priority",
         ):
             if not config[knobs]:
                 # Headers of other policies stay as they were before these existed.

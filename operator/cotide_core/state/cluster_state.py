@@ -21,6 +21,9 @@ from typing import Final
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import (
     BindRefused,
+    Budget,
+    BudgetDeleted,
+    BudgetUpserted,
     Event,
     NamespaceDeleted,
     NamespaceUpserted,
@@ -98,6 +101,7 @@ class ClusterState:
     refusals : nodes that refused a pod lately.
     matches : how many pods of which node selectors match, and whom placed pods keep off.
     images : which images are on which nodes.
+    budgets : disruption budgets, by key.
     relieved : rows that may take more than before since the reader last emptied the set.
     eased : rows on which an online service's rate fell since then.
     """
@@ -115,6 +119,7 @@ class ClusterState:
         self.refusals = NodeRefusals()
         self.matches = PodMatches(self._held)
         self.images = NodeImages()
+        self.budgets: dict[str, Budget] = {}
         self.relieved: set[int] = set()
         self.eased: set[int] = set()
         self._pods: dict[str, PodRecord] = {}
@@ -352,12 +357,7 @@ class ClusterState:
             record = None
             del self._pods[pod.key]
         if record is None:
-            record = self._pods[pod.key] = PodRecord(pod, pod.node)
-            self._ask(record)
-            if pod.workload is not None:
-                self._of_workload.setdefault(pod.workload, {})[pod.key] = record
-            if pod.node is not None and pod.phase not in _TERMINAL:
-                self._hold(record)
+            self._add_pod(pod)
             return
         before = record.pod
         ended = pod.phase in _TERMINAL
@@ -386,6 +386,14 @@ class ClusterState:
             self._ask(record)
         record.node = node
         if node is not None and not ended:
+            self._hold(record)
+
+    def _add_pod(self, pod: Pod) -> None:
+        record = self._pods[pod.key] = PodRecord(pod, pod.node)
+        self._ask(record)
+        if pod.workload is not None:
+            self._of_workload.setdefault(pod.workload, {})[pod.key] = record
+        if pod.node is not None and pod.phase not in _TERMINAL:
             self._hold(record)
 
     def _match_anew(self, before: Pod, pod: Pod, row: int) -> None:
@@ -549,6 +557,10 @@ class ClusterState:
             self.matches.defaults.put(event.selector)
         elif isinstance(event, SelectorDeleted):
             self.matches.defaults.remove(event.owner, event.key)
+        elif isinstance(event, BudgetUpserted):
+            self.budgets[event.budget.key] = event.budget
+        elif isinstance(event, BudgetDeleted):
+            self.budgets.pop(event.key, None)
         elif isinstance(event, NamespaceUpserted):
             self.matches.change_namespace(event.namespace.name, event.namespace.labels)
             self._weigh(event.namespace.name, event.namespace.weight)

@@ -5,7 +5,7 @@ go to a free list and are taken again, lowest first, so that the same events alw
 a column while a node offers it and a pod asks for it, and the first `RESOURCES_KEPT` have one without a pod: a node's
 names alone take no more room. A job type has one once a pod of it waits or runs. What is offered or asked for no more
 gives its column to the next. All amounts are int64 in the units of `units`.
-Invariant: ``free[c, row] = allocatable[c, row] - sum of what the pods counted on the row ask of c``.
+Invariant: ``free[c, row] = allocatable[c, row] - reserved[c, row] - sum of what the pods counted on the row ask of c``.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ class NodeColumns:
     ----------
     size : rows in use or once in use; every array has at least this many columns.
     allocatable, free : (R, capacity) amounts by resource column.
+    reserved : (R, capacity) what is kept for pods that wait for it; `free` has it no more (see `reserve`).
     type_counts, type_bytes : (T, capacity) batch and gratis pods of each job type, and their summed input.
     batch_millicores : (capacity,) cpu that batch and gratis pods ask for, plain and reclaimed.
     growth_millicores : (capacity,) cpu that pods of phases will ask for beyond what they do, in the mean of the phases
@@ -101,7 +102,7 @@ class NodeColumns:
     layout : rises when a view of the arrays no longer shows everything: they moved, or a node came or went.
     """
 
-    def __init__(self) -> None:
+    def __init__(self) -> None:  # noqa: PLR0915 - the columns, one a line
         self.size = 0
         self.capacity = FIRST_CAPACITY
         self.nodes: list[Node | None] = []
@@ -112,14 +113,17 @@ class NodeColumns:
         self.resource_generation = 0
         self._offers: dict[str, dict[int, int]] = {}
         """What each row offers of a resource, but for those of `ALWAYS`."""
-        self._tables: tuple[Integers, Integers] = (_table(self.capacity), _table(self.capacity))
-        """What ``allocatable`` and ``free`` show the first columns of: the others are room for new ones."""
+        self._tables = [_table(self.capacity) for _ in range(3)]
+        """What ``allocatable``, ``free`` and ``reserved`` show the first columns of; the others are room."""
         self.types: dict[str, int] = {}
         self.type_names: list[str] = []
         self.types_refused = False
         self._spare_types: list[int] = []
         self.allocatable: Integers = np.zeros((0, self.capacity), np.int64)
         self.free: Integers = np.zeros((0, self.capacity), np.int64)
+        self.reserved: Integers = np.zeros((0, self.capacity), np.int64)
+        self._kept: dict[int, tuple[dict[int, int], tuple[HostPort, ...]]] = {}
+        """What `reserved` says of a row, by column, and the ports that are kept with it."""
         self.type_counts: Integers = np.zeros((0, self.capacity), np.int64)
         self.type_bytes: Integers = np.zeros((0, self.capacity), np.int64)
         self.alive: Booleans = np.zeros(self.capacity, np.bool_)
@@ -186,6 +190,9 @@ class NodeColumns:
             self.resources[resource] = column
             self.allocatable[column] = 0
             self.free[column] = 0
+            self.reserved[column] = 0
+            for kept, _ in self._kept.values():
+                kept.pop(column, None)
             for row in self._offers.get(spare, ()):
                 self.touch(row, relief=False)
         for row, amount in self._offers.get(resource, {}).items():
@@ -198,14 +205,14 @@ class NodeColumns:
         self.resource_generation += 1
         column = len(self.resources)
         if column == len(self._tables[0]):
-            self._tables = _doubled(self._tables[0]), _doubled(self._tables[1])
+            self._tables = [_doubled(table) for table in self._tables]
         self.resources[resource] = column
         self._show_columns()
         return column
 
     def _show_columns(self) -> None:
         count = len(self.resources)
-        self.allocatable, self.free = self._tables[0][:count], self._tables[1][:count]
+        self.allocatable, self.free, self.reserved = (table[:count] for table in self._tables)
         self._cells = None
 
     def _spare_column(self, is_asked: Callable[[str], bool]) -> str | None:
@@ -361,6 +368,7 @@ class NodeColumns:
         self._offer(row, self.nodes[row], None)
         self.nodes[row] = None
         self.alive[row] = False
+        self.reserve(row, {})
         self.allocatable[:, row] = 0
         self.free[:, row] = 0
         self.spec_clock += 1
@@ -368,6 +376,29 @@ class NodeColumns:
         self.touch(row, relief=False)
         heapq.heappush(self._spare, row)
         return row
+
+    def reserve(self, row: int, amounts: dict[int, int], ports: tuple[HostPort, ...] = ()) -> None:
+        """Keep amounts, by column, and host ports of a row for pods that wait, in place of what was kept before.
+
+        It is taken off what is free, so that every reader leaves it; that less is kept wakes no pod by itself.
+        """
+        before = self._kept.get(row, ({}, ()))
+        if before == (amounts, ports):
+            return
+        for kept, sign in ((before, 1), ((amounts, ports), -1)):
+            for column, amount in kept[0].items():
+                self.free[column, row] += sign * amount
+                self.reserved[column, row] -= sign * amount
+            for port in kept[1]:
+                taken = self.ports[row]
+                taken[port] = taken.get(port, 0) - sign
+                if not taken[port]:
+                    del taken[port]
+        if amounts or ports:
+            self._kept[row] = (dict(amounts), ports)
+        else:
+            del self._kept[row]
+        self.touch(row, relief=False)
 
     def touch(self, row: int, *, relief: bool) -> None:
         """Note that a row changed; `relief` when the change may let a pod in that was refused before."""
@@ -418,7 +449,7 @@ class NodeColumns:
         ):  # fmt: skip
             old: NDArray[Any] = getattr(self, name)
             setattr(self, name, _wider(old, self.capacity))
-        self._tables = _wider(self._tables[0], self.capacity), _wider(self._tables[1], self.capacity)
+        self._tables = [_wider(table, self.capacity) for table in self._tables]
         self._show_columns()
         held = np.zeros((3, 2, self.capacity), np.int64)
         held[:, :, : self.held.shape[2]] = self.held

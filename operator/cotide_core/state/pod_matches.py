@@ -286,6 +286,24 @@ class PodMatches:
         """Whether a placed pod holds one of the claims that only one may hold."""
         return any(self._claims.get(claim, (0, 0))[0] > 0 for claim in claims)
 
+    def left_of_claims(self, claims: tuple[str, ...], without: Iterable[Pod]) -> int:
+        """Return how many placed pods hold claims that only one may hold, but for some of these pods."""
+        held = sum(max(0, self._claims.get(claim, (0, 0))[0]) for claim in claims)
+        return held - sum(claim in pod.sole_claims for pod in without for claim in claims) if held else 0
+
+    def counts(self, counter: Counter, pod: Pod) -> bool:
+        """Whether a counter that is counted has a placed pod among its own."""
+        if counter.living and pod.terminating:
+            return False
+        return counter in self._counters_of(pod.labels, pod.key.partition("/")[0])
+
+    def keeps(self, keeper: Keeper, pod: Pod) -> int:
+        """Return how often a placed pod counts in a keeper that refuses: once for each such term of its own."""
+        if pod.rules is None:
+            return 0
+        namespace = pod.key.partition("/")[0]
+        return sum(self._keeper(term, 0, pod, namespace) is keeper for term in pod.rules.anti_affinity)
+
     def prune(self, used: set[Peers]) -> None:
         """Drop what no waiting pod and no placed pod needs."""
         self._peers = {key: peers for key, peers in self._peers.items() if peers in used}

@@ -107,6 +107,8 @@ class Shape:
     """Run time that its pods are placed by: their p90, rounded up (see `lasting`); 0 where the policy looks at none."""
     gang: str = ""
     """Key of the gang of its pods: one of a parked shape speaks for all, and each gang must speak for itself."""
+    priority: int | None = None
+    """Priority of its pods; None in a table that does not tell priorities apart."""
 
     online: bool = field(init=False)
     """Whether its pods are of class online."""
@@ -125,13 +127,21 @@ class ShapeTable:
         them apart, and each shape more is an attempt more whenever something gets free.
     by_namespace : whether pods of different namespaces do: of a parked shape one speaks for all, and under an order by
         shares each namespace must speak for itself.
+    by_priority : whether pods of different class or priority do: they may displace others, and leave other claims.
     by_peers : whether rules about other pods, and images, are read; not where kube-scheduler has looked at them.
     """
 
     def __init__(
-        self, *, by_class: bool = False, by_job: bool = True, by_peers: bool = True, by_namespace: bool = False
+        self,
+        *,
+        by_class: bool = False,
+        by_job: bool = True,
+        by_peers: bool = True,
+        by_namespace: bool = False,
+        by_priority: bool = False,
     ) -> None:
         self._by_peers = by_peers
+        self._by_priority = by_priority
         self._by_namespace = by_namespace
         self._by_class = by_class
         self._by_job = by_job
@@ -163,6 +173,8 @@ class ShapeTable:
             key = (key, gratis)
         elif self._by_class and not online and not pod.preempts:
             key = (key, "never preempts")  # of a parked shape one speaks for all
+        if self._by_priority:
+            key = (key, "importance", pod.importance, pod.preempts)
         if pod.gang is not None:
             key = (key, "gang", pod.gang.key)
         lasts = lasting(seconds) if seconds and not online else 0.0
@@ -185,6 +197,7 @@ class ShapeTable:
             shape.gratis = gratis
             shape.seconds = lasts
             shape.gang = "" if pod.gang is None else pod.gang.key
+            shape.priority = pod.priority if self._by_priority else None
             self._count += 1
             self._shapes[key] = shape
         return shape

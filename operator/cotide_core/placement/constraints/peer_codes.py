@@ -31,6 +31,8 @@ NO_PEER: Final = "node(s) didn't match pod affinity rules"
 PEER: Final = "node(s) didn't match pod anti-affinity rules"
 KEPT_OFF: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
 REFUSALS: Final = (CLAIMED, FULL, NO_DOMAIN, SKEWED, NO_PEER, PEER, KEPT_OFF)
+MAY_LEAVE: Final = (CLAIMED, SKEWED, PEER, KEPT_OFF)
+"""Those that end when pods leave, as in kube-scheduler; volumes are looked at for all pods of a node and stay."""
 REMEMBERED: Final = 256
 """Shapes whose codes are kept, as of candidates (see `placer`)."""
 

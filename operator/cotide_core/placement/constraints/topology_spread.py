@@ -12,9 +12,10 @@ from math import log
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cotide_core.events import Spread
-from cotide_core.kernels.array_types import Booleans, Floats
+from cotide_core.kernels.array_types import Booleans, Floats, Integers
 from cotide_core.placement.constraints.domains import Domains
 from cotide_core.placement.node_predicates import hard_taints_tolerated
 from cotide_core.state.pod_matches import Counter, Peers
@@ -27,19 +28,30 @@ Constraint = tuple[Spread, Counter, bool]
 
 def refused_by_spread(shape: FitShape, peers: Peers, domains: Domains) -> Iterator[tuple[Booleans, Booleans]]:
     """Yield for each required constraint (N,) rows that lack its label, and (N,) rows that would skew it."""
-    required = _of(peers, required=True)
-    labelled = _labelled(required, domains)
-    matches = domains.snapshot.state.matches
-    for spread, counter, itself in required:
-        key = spread.topology_key
-        numbers, size = domains.of(key)
-        counted = labelled & _included(shape, spread, domains)
-        known = np.bincount(numbers[counted], minlength=size) > 0
-        sums = domains.sums(key, matches.rows(counter), counted)
+    for spread, counter, itself in _of(peers, required=True):
+        numbers, sums, known, _ = counted_domains(shape, peers, spread, counter, domains)
         enough = known.sum() >= max(1, spread.min_domains)
         least = int(sums[known].min()) if enough else 0
         there = np.append(np.where(known, sums, 0), 0)[numbers]
         yield numbers < 0, (numbers >= 0) & (there + itself - least > spread.max_skew)
+
+
+def required_spreads(peers: Peers) -> list[tuple[int, Counter]]:
+    """Return the number and the counter of each required constraint."""
+    together = zip(peers.rules.spreads, peers.spreads, strict=True)
+    return [(index, counter) for index, (spread, counter) in enumerate(together) if spread.required]
+
+
+def counted_domains(
+    shape: FitShape, peers: Peers, spread: Spread, counter: Counter, domains: Domains
+) -> tuple[NDArray[np.int32], Integers, Booleans, Booleans]:
+    """Return (N,) each row's domain, (D,) the pods of each, (D,) which domains count, and (N,) which rows do."""
+    labelled = _labelled(_of(peers, required=True), domains)
+    numbers, size = domains.of(spread.topology_key)
+    counted = labelled & _included(shape, spread, domains)
+    known = np.bincount(numbers[counted], minlength=size) > 0
+    sums = domains.sums(spread.topology_key, domains.snapshot.state.matches.rows(counter), counted)
+    return numbers, sums, known, counted
 
 
 def evenness(shape: FitShape, peers: Peers, domains: Domains, fits: Booleans) -> Floats | None:

@@ -1,0 +1,236 @@
+"""Which pods of one node would leave for a pod: all that may are taken off, and as many as possible are put back.
+
+Called by `plans` for a few nodes. Pods that a disruption budget keeps, or whose owner says so, are put back first; then
+the most important ones, and among equals the one that runs longest (online) or with most work to lose (batch, gratis).
+What leaves the node already is counted on first. Pure but for the callables. Invariants: no pod goes that the rule does
+not allow; what goes suffices; none of it could stay.
+
+Source: kube-scheduler's DefaultPreemption (SelectVictimsOnNode). Among batch and gratis pods of equal rank the choice
+is that of `victim_selection`, since their work is lost and its amount is predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+
+from cotide_core.classes import WorkloadClass
+from cotide_core.events import Pod
+from cotide_core.reclaiming.evictions_in_flight import Evictions
+from cotide_core.reclaiming.forecast_slack import ENOUGH_ROOM
+from cotide_core.reclaiming.preemption.budgets import violating
+from cotide_core.reclaiming.victim_selection import Candidate, Lost, fewest
+from cotide_core.state.cluster_state import ClusterState, PodRecord
+from cotide_core.units import PODS
+
+Amounts = tuple[float, ...]
+Passes = Callable[[int, Sequence[Pod]], bool]
+"""Whether ports and rules about other pods let a pod on a row once some pods of the row are gone."""
+ONLINE_RANK = WorkloadClass.ONLINE.rank
+PRIORITY_OFFSET = 2**31
+"""Makes each priority a positive number, so that of equal pods fewer sum to less (kube-scheduler's MaxInt32 + 1)."""
+
+
+class Rule(NamedTuple):
+    """Whom one pod may displace."""
+
+    rank: int
+    priority: int
+    lower: bool
+    """Pods of lower classes."""
+    equals: bool
+    """Pods of its class and lower priority."""
+
+    def allows(self, rank: int, priority: int) -> bool:
+        """Whether pods of a class and priority may go for it."""
+        if rank == self.rank:
+            return self.equals and priority < self.priority
+        return self.lower and rank < self.rank
+
+
+Cost = tuple[int, tuple[int, int], int, tuple[int, ...], int, int, float, float, int]
+"""Violations, highest importance, pods that would rather stay, sums of priorities by class, pods, their owners' word,
+work lost, how long ago the most important began, row: the smallest is chosen."""
+
+
+class Found(NamedTuple):
+    """What one node would cost."""
+
+    victims: tuple[Candidate, ...]
+    coming: tuple[str, ...]
+    """Keys of the pods on their way out that are counted on."""
+    cost: Cost
+
+
+@dataclass(slots=True)
+class _Leaving:
+    """The pods of a row that may go, while they are put back."""
+
+    spare: list[float]
+    """(K,) what would be free beyond what is asked for."""
+    victims: list[Candidate]
+    gone: list[Pod]
+
+
+class DryRun:
+    """The nodes for one pod.
+
+    Parameters
+    ----------
+    resources : names of the resources asked for; amounts are of these, after cpu and memory of the slack with
+        ``by_slack``.
+    passes : None where amounts decide alone.
+    early : whether pods whose binding is not confirmed may go, those of this cycle left out.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        evictions: Evictions,
+        rule: Rule,
+        resources: Sequence[str],
+        lost: Lost,
+        *,
+        now: float,
+        by_slack: bool = False,
+        passes: Passes | None = None,
+        early: bool = False,
+    ) -> None:
+        self._state = state
+        self._evictions = evictions
+        self._rule = rule
+        self._resources = tuple(resources)
+        self._lost = lost
+        self._now = now
+        self._by_slack = by_slack
+        self._passes = passes
+        self._early = early
+        self._frees: dict[tuple[tuple[tuple[str, int], ...], bool], Amounts] = {}
+
+    def on(self, row: int, gap: Iterable[float]) -> Found | None:
+        """Return what would go from a row that lacks amounts; None where nothing that may go suffices.
+
+        Parameters
+        ----------
+        gap : (K,) what lacks as long as no pod leaves.
+        """
+        coming, there = self._split(row)
+        lacking = list(gap)
+        for record in coming:
+            lacking = [lack - free for lack, free in zip(lacking, self.frees(record), strict=True)]
+        there.sort(key=self._least_willing)
+        violates = violating([record.pod for record in there], self._state.budgets) if self._state.budgets else set()
+        violates |= {record.pod.key for record in there if record.pod.do_not_disrupt}
+        # Across classes a budget and an owner's word are kept; within one they are what is broken last.
+        there = [one for one in there if one.pod.workload_class.rank == self._rule.rank or one.pod.key not in violates]
+        spare = [-lack for lack in lacking]
+        for record in there:
+            spare = [left + free for left, free in zip(spare, self.frees(record), strict=True)]
+        leaving = _Leaving(spare, [], [record.pod for record in [*coming, *there]])
+        if not self._suffices(row, leaving.spare, leaving.gone):
+            return None
+        first = [record for record in there if record.pod.key in violates]
+        rest = [record for record in there if record.pod.key not in violates]
+        for part in (first, rest):
+            for _, group in groupby(part, key=lambda record: record.pod.importance):
+                self._put_back(row, list(group), leaving)
+        if not (leaving.victims or coming):
+            return None
+        broken = sum(one.record.pod.key in violates for one in leaving.victims)
+        return Found(tuple(leaving.victims), tuple(one.pod.key for one in coming), self._cost(row, leaving, broken))
+
+    def frees(self, record: PodRecord) -> Amounts:
+        """Return (K,) what a pod frees when it goes."""
+        pod = record.pod
+        key = pod.requests, pod.workload_class is WorkloadClass.ONLINE
+        found = self._frees.get(key)
+        if found is None:
+            wanted = dict(pod.requests)
+            found = tuple(1 if name == PODS else wanted.get(name, 0) for name in self._resources)
+            if self._by_slack:
+                demand = self._state.demand(pod.requests)
+                # What an online pod asks for is not what its node's predicted peak loses with it.
+                found = ((0, 0) if key[1] else (demand.millicores, demand.memory_bytes)) + found
+            self._frees[key] = found
+        return found
+
+    def _split(self, row: int) -> tuple[list[PodRecord], list[PodRecord]]:
+        """Return the pods that leave a row already, and those that may be asked to."""
+        coming, there = [], []
+        for record in self._state.records_on(row):
+            allowed = self._rule.allows(*record.pod.importance)
+            if self._evictions.leaving(record):
+                # A higher class does not wait for an equal that may take its time; a job does, since work is lost else.
+                if allowed or self._rule.rank != ONLINE_RANK:
+                    coming.append(record)
+            elif allowed and self._may_go(record):
+                there.append(record)
+        return coming, there
+
+    def _may_go(self, record: PodRecord) -> bool:
+        assumed = record.assumed_seconds
+        confirmed = assumed is None or (self._early and assumed < self._now)
+        return confirmed and self._evictions.open(record, self._now)
+
+    def _least_willing(self, record: PodRecord) -> tuple[int, int, float, str]:
+        """Return a key by which the most important pod comes first, and among equals the one that began first."""
+        pod = record.pod
+        return (-pod.workload_class.rank, -pod.priority, self._began(pod), pod.key)
+
+    def _began(self, pod: Pod) -> float:
+        return self._now if pod.started_seconds is None else pod.started_seconds
+
+    def _suffices(self, row: int, spare: Sequence[float], gone: Sequence[Pod]) -> bool:
+        return min(spare) >= ENOUGH_ROOM and (self._passes is None or self._passes(row, gone))
+
+    def _put_back(self, row: int, group: list[PodRecord], leaving: _Leaving) -> None:
+        """Put back as many pods of one importance as possible."""
+        if group[0].pod.workload_class is not WorkloadClass.ONLINE and self._passes is None:
+            self._keep_dearest(group, leaving)
+            return
+        if group[0].pod.workload_class is not WorkloadClass.ONLINE:
+            group.sort(key=self._lost, reverse=True)
+        for record in group:
+            spare = [left - free for left, free in zip(leaving.spare, self.frees(record), strict=True)]
+            gone = leaving.gone if self._passes is None else [pod for pod in leaving.gone if pod is not record.pod]
+            if self._suffices(row, spare, gone):
+                leaving.spare, leaving.gone = spare, gone
+            else:
+                leaving.victims.append(Candidate(record, np.array(self.frees(record)), self._lost_with(record)))
+
+    def _keep_dearest(self, group: list[PodRecord], leaving: _Leaving) -> None:
+        """Put back all batch or gratis pods of one importance but few whose loss costs least."""
+        among = [Candidate(one, np.array(self.frees(one), np.float64), self._lost_with(one)) for one in group]
+        total = np.sum([one.frees for one in among], axis=0)
+        lacking = total - np.array(leaving.spare, np.float64) + ENOUGH_ROOM
+        chosen = fewest(among, lacking) or []
+        leaving.victims += chosen
+        leaving.spare = (np.array(leaving.spare) - total + sum((one.frees for one in chosen), 0.0 * total)).tolist()
+
+    def _lost_with(self, record: PodRecord) -> float:
+        """Return the core seconds lost with a pod; a service has no work that it would do again."""
+        return 0.0 if record.pod.workload_class is WorkloadClass.ONLINE else self._lost(record)
+
+    def _cost(self, row: int, leaving: _Leaving, broken: int) -> Cost:
+        pods = [one.record.pod for one in leaving.victims]
+        jobs = [pod for pod in pods if pod.workload_class is not WorkloadClass.ONLINE]
+        highest = max((pod.importance for pod in pods), default=(-1, 0))
+        sums = [0, 0, 0]
+        for pod in pods:
+            sums[ONLINE_RANK - pod.workload_class.rank] += pod.priority + PRIORITY_OFFSET
+        began = min((self._began(pod) for pod in pods if pod.importance == highest), default=self._now)
+        return (
+            broken,
+            highest,
+            sum(pod.prefer_no_eviction for pod in jobs),
+            tuple(sums),
+            len(pods),
+            sum(pod.deletion_cost for pod in jobs),
+            sum(one.lost for one in leaving.victims),
+            -began,
+            row,
+        )
