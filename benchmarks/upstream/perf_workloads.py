@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from binaries import NotToBeHad, last_line
 
 FOLDERS: Final = ("affinity", "event_handling", "misc", "topology_spreading", "volumes")
 DEFAULT_POD: Final = "../templates/pod-default.yaml"
@@ -146,10 +147,13 @@ def _tests(perf: Path) -> Iterator[tuple[str, _Test]]:
 
 
 def scheduler_perf(go: str, kubernetes: str) -> Path:
-    """Return the folder of scheduler_perf in Go's module cache, which the build of the control plane filled."""
-    command = [go, "mod", "download", "-json", f"k8s.io/kubernetes@v{kubernetes}"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return Path(json.loads(said)["Dir"]) / "test" / "integration" / "scheduler_perf"
+    """Return the folder of scheduler_perf in Go's module cache, which the build of the control plane filled; raises
+    `NotToBeHad` where the module can't be downloaded either."""
+    module = f"k8s.io/kubernetes@v{kubernetes}"
+    done = subprocess.run([go, "mod", "download", "-json", module], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise NotToBeHad(f"{module} can't be downloaded: {last_line(done.stderr or done.stdout)}")
+    return Path(json.loads(done.stdout)["Dir"]) / "test" / "integration" / "scheduler_perf"
 
 
 def render(text: str, index: int, count: int) -> Json:
