@@ -436,26 +436,37 @@ class Reflector(Generic[T]):
         self._fruitless += 1
         self._resumes = True
         opened = time.monotonic()
-        async for lines in self._client.watch(self._path, query, self._silence_seconds):
-            self._alive()
-            self._note_age(opened)
-            batch: list[Change[T]] = []
-            turn = Turn()
-            for line in lines:
-                await turn.give_way()
-                failed = self._take(line, batch)
+        try:
+            async for lines in self._client.watch(self._path, query, self._silence_seconds):
+                self._alive()
+                self._note_age(opened)
+                batch: list[Change[T]] = []
+                failed = await self._take_all(lines, batch)
+                if batch:
+                    yield batch
+                if failed is not None and failed.code == 410:
+                    raise ApiError(410, "Expired", failed.message, f"watch {self._path}")
                 if failed is not None:
-                    if batch:
-                        yield batch
-                    if failed.code == 410:
-                        raise ApiError(410, "Expired", failed.message, f"watch {self._path}")
                     raise ClusterError(f"watch {self._path}: {failed.code} {failed.message}")
-            if batch:
-                yield batch
+        except ApiError:
+            raise
+        except ClusterError:  # it broke off
+            self._note_age(opened)
+            raise
         self._note_age(opened)
         if time.monotonic() - opened < STEADY_SECONDS:
             # A server that closes every watch at once must not be asked in a tight loop.
             await self._pause(ClusterError(f"watch {self._path}: closed by the server at once"))
+
+    async def _take_all(self, lines: list[bytes], batch: list[Change[T]]) -> WatchFailed | None:
+        """Add the changes of some lines; return what ended the watch, if one of them says so."""
+        turn = Turn()
+        for line in lines:
+            await turn.give_way()
+            failed = self._take(line, batch)
+            if failed is not None:
+                return failed
+        return None
 
     def _note_age(self, opened: float) -> None:
         """End the back-off when the watch that was opened at this monotonic time has lasted."""
