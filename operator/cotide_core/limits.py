@@ -112,8 +112,8 @@ CONTAINERS_MOST: Final = 512
 """Containers of one pod that nobody stored yet (a review, a question of kube-scheduler). Chosen: each is translated,
 some 0.1 ms, and a kubelet starts a few dozen."""
 REVIEW_VALUES_MOST: Final = 50_000
-"""Values of one review, counted by its commas and brackets. Chosen: below 0.1 s to read; a pod of 5 KB has some 300, and
-the 256 KiB of annotations that an object may have hold some 10,000."""
+"""Values of one review, counted by its commas and brackets. Chosen: below 0.1 s to read; a pod of 5 KB has some 300,
+and the 256 KiB of annotations that an object may have hold some 10,000."""
 GATES_MOST: Final = 64
 """Scheduling gates of one pod. Chosen."""
 NODE_RESOURCES_MOST: Final = 256

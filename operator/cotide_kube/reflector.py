@@ -59,9 +59,10 @@ SILENCE_SECONDS: Final = 95.0
 """API servers send a bookmark about once a minute; half as much again means that the connection is dead. Chosen."""
 WATCH_SECONDS: Final = (300.0, 600.0)
 """How long a watch is asked to last, drawn anew each time: the official reflector's 5-10 minutes."""
-RECONNECT: Final = Backoff(initial_seconds=0.4, cap_seconds=30.0, factor=1.25)
-"""Between two attempts. With this factor a wait is at most 4.4 s in the first 10 s of a fault, and reaches its cap
-after 90 s: a short fault costs little time, and a long one few requests. Chosen; client-go caps at 30 s, too."""
+RECONNECT: Final = Backoff(initial_seconds=0.4, cap_seconds=30.0, factor=1.2)
+"""Between two attempts. With this factor a wait is about a fifth of the time that the fault has lasted, at most 3.1 s
+after 10 s, and reaches its cap after two minutes: a short fault costs little time, and a long one few requests. Chosen;
+client-go caps at 30 s, too."""
 STEADY_SECONDS: Final = 2.0
 """A watch that lasts so long ends the back-off. Chosen: client-go's reflector calls one below 1 s very short."""
 FRUITLESS_WATCHES: Final = 2

@@ -78,9 +78,7 @@ AILMENTS: dict[str, Step] = {
 
 
 @pytest.mark.parametrize("ailment", AILMENTS)
-async def test_however_watches_end_the_waits_between_them_grow(
-    ailment: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_however_watches_end_the_waits_between_them_grow(ailment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
     sleep = asyncio.sleep
 

@@ -57,9 +57,7 @@ class Scene:
         for one in pods:
             self.see(one)
         view = TenantView(self.mirror)
-        self.verbs = Verbs(
-            follower, [ASSISTED], view, self.decided.append, self._bind, knows_clients=knows_clients
-        )
+        self.verbs = Verbs(follower, [ASSISTED], view, self.decided.append, self._bind, knows_clients=knows_clients)
 
     def see(self, body: dict[str, Any]) -> None:
         self.mirror.apply("pods", "ADDED", msgspec.convert(body, PodObject))
