@@ -24,6 +24,7 @@ Step = Callable[[web.Request], Any]
 
 
 def pod(name: str, version: str) -> dict[str, Any]:
+    """A pod of a version."""
     return pod_manifest(name, namespace="d", uid=f"u-{name}", resourceVersion=version)
 
 
