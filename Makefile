@@ -105,7 +105,7 @@ CHAOS_REAL_RUNS ?= 50
 CHAOS_SEED      ?= 0
 test-chaos: setup ## Hurt the operator and its API server, seeded (CHAOS_RUNS=N CHAOS_REAL_RUNS=N CHAOS_SEED=S for others)
 	$(BIN)/python -m pytest -n 2 --dist worksteal tests/chaos --chaos-runs $(CHAOS_RUNS) --chaos-seed $(CHAOS_SEED) \
-	  --chaos-every 1 --chaos-burst 10000 $(ARGS)
+	  --chaos-every 1 --chaos-matrix 1 --chaos-burst 10000 $(ARGS)
 	@$(BIN)/python tests/controlplane/binaries.py >/dev/null; code=$$?; \
 	  if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; \
 	  $(BIN)/python -m pytest tests/chaos --chaos-server real --chaos-runs $(CHAOS_REAL_RUNS) \

@@ -18,7 +18,7 @@ ANSWER_BYTES: Final = 512 << 20
 """Of one answer, as it comes and unpacked. Chosen: a page of 500 objects of a MiB each, or 100,000 pods of 5 kB in one
 piece."""
 
-RETRY_AFTER_SECONDS: Final = 4.0
+RETRY_AFTER_SECONDS: Final = 2.0
 """Longest wait that a ``Retry-After`` brings about. API servers ask for 1 s (priority and fairness, and requests in
 flight). Whatever stands between may ask for an hour, in which the operator would do nothing. Chosen: after a throttle
 a pod is bound within 5 s."""

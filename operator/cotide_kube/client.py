@@ -244,6 +244,8 @@ class KubeClient:
         except ClusterError as error:
             return Answer(0, "Unreachable", str(error), uncertain=True)
         if outcome.code < 300:
+            if outcome.body[:1] != b"{":  # a proxy's page: whether the server did it, its objects say
+                return Answer(0, "Unreadable", "the answer is no object of Kubernetes", uncertain=True)
             return Answer(outcome.code, uncertain=outcome.uncertain)
         reason, message = read_status(outcome.code, outcome.body)
         return Answer(outcome.code, reason, message, outcome.retry_after_seconds, outcome.uncertain)

@@ -33,6 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--chaos-seed", type=int, default=0, help="the first seed (default 0)")
     group.addoption("--chaos-server", choices=["emulated", "real"], default="emulated", help="what is hurt")
     group.addoption("--chaos-every", type=int, default=0, help="kill at every n-th await point (default 0: at one)")
+    group.addoption("--chaos-matrix", type=int, default=0, help="1: each verb gets each wrong answer (default 0)")
     group.addoption("--chaos-burst", type=int, default=0, help="pods of the burst (default 0: none)")
 
 

@@ -379,11 +379,7 @@ class ClusterState:
             self._leave_workload(record)
             if pod.workload is not None:
                 self._of_workload.setdefault(pod.workload, {})[pod.key] = record
-        if before.requests != pod.requests:
-            self._ask_no_more(record)
-        record.pod = pod
-        if before.requests != pod.requests:
-            self._ask(record)
+        self._exchange(record, pod)
         record.node = node
         if node is not None and not ended:
             self._hold(record)
@@ -448,6 +444,15 @@ class ClusterState:
             if amount > 0 and name not in ALWAYS:
                 self._askers.setdefault(name, {})[record.pod.key] = record
         self.make_columns(record.pod.requests)
+
+    def _exchange(self, record: PodRecord, pod: Pod) -> None:
+        """Put another state of a pod in place, which may ask for other resources."""
+        asks_for_others = record.pod.requests != pod.requests
+        if asks_for_others:
+            self._ask_no_more(record)
+        record.pod = pod
+        if asks_for_others:
+            self._ask(record)
 
     def _ask_no_more(self, record: PodRecord) -> None:
         for name, amount in record.pod.requests:

@@ -44,8 +44,6 @@ log tells of an outage. Chosen."""
 
 AGAIN_SECONDS: Final = 60.0
 """Before a kind that a server need not serve is asked for again; chosen: a definition is installed once."""
-NOT_SERVED: Final = frozenset({403, 404})
-"""No definition, or no right to read it."""
 
 
 class Informers:
@@ -125,8 +123,7 @@ class Informers:
                 try:
                     await self._follow(kind, path)
                 except ApiError as error:
-                    if error.status not in NOT_SERVED:
-                        raise
+                    # No definition, no right to read it, or a server that ails: the operator does without this kind.
                     _LOG.debug("%s are not followed: %s", path, error)
             await asyncio.sleep(AGAIN_SECONDS)
 

@@ -108,6 +108,12 @@ class _ShallowStream:
 class _ShallowResponse(aiohttp.ClientResponse):
     """A response of which kopf reads JSON."""
 
+    @property
+    def headers(self) -> CIMultiDictProxy[str]:  # type: ignore[override]  # a property as well, which is kept there
+        """The headers, with a ``Retry-After`` within our bound."""
+        found: CIMultiDictProxy[str] = super().headers
+        return _soon(found) if self.status == HTTPStatus.TOO_MANY_REQUESTS else found
+
     async def json(self, *, encoding: str | None = None, loads: Callable[[str], Any] | None = None, **_: Any) -> Any:
         """Return the body, cut by depth."""
         del encoding
@@ -118,8 +124,6 @@ class _ShallowResponse(aiohttp.ClientResponse):
         """Begin to read, and cut what is streamed."""
         await super().start(connection)
         self.content = _ShallowStream(self.content, f"{self.method} {self.url}")  # type: ignore[assignment]  # behaves as one
-        if self.status == HTTPStatus.TOO_MANY_REQUESTS:
-            self._headers = _soon(self._headers)
         return self
 
 

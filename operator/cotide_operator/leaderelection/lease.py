@@ -105,6 +105,8 @@ class LeaderElector:
         self._sleep = sleep
         self._may_renew = may_renew
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{settings.namespace}/leases"
+        self._ours: _Stored | None = None
+        """The lease as our last write left it, while no write of another is known."""
         self._seen: tuple[str, str | None] | None = None
         self._seen_at = float("-inf")
         self._trouble = ""
@@ -222,9 +224,14 @@ class LeaderElector:
         return held
 
     async def _try(self) -> bool:
-        """Read the lease and take or renew it; False when that is not possible now."""
+        """Take or renew the lease; False when that is not possible now.
+
+        A leader renews in one request, on top of what it wrote last: half the time where the server is slow. Where
+        another wrote meanwhile the answer is 409, and the next try reads first (as client-go's leaderelection does).
+        """
+        ours, self._ours = self._ours, None
         try:
-            stored = await self._read()
+            stored = ours if ours is not None and self.leading else await self._read()
             if stored is None:
                 await self._client.create(self._collection, self._body(None, self.identity))
             elif stored.lease.spec.holder_identity == self.identity:
@@ -276,8 +283,14 @@ class LeaderElector:
     ) -> None:
         path = f"{self._collection}/{self._settings.lease_name}"
         # With the version that was read: a stale one is refused with 409, so that two candidates never both win.
-        await self._client.replace(path, self._body(stored, holder, duration_seconds, bound_up_to))
+        whole = await self._client.replace(path, self._body(stored, holder, duration_seconds, bound_up_to))
         self._seen = (holder, None)
+        try:
+            written = msgspec.convert(whole, LeaseObject)
+        except msgspec.ValidationError:
+            return  # the next try reads it
+        if holder and written.spec.holder_identity == holder and written.metadata.resource_version:
+            self._ours = _Stored(written, whole)
 
     def _duration(self) -> int:
         return max(1, round(self._settings.lease_duration_seconds))

@@ -49,8 +49,9 @@ CALM_SECONDS: Final = 0.5
 """Wall seconds without a decision to carry out after which a rush is over; chosen: pods that come twice a second or
 more often are one."""
 
-_BETWEEN: Final = Backoff(initial_seconds=0.1, cap_seconds=1.0)
-"""Pauses before a binding of unknown fate is posted once more; the client tried for seconds before. Chosen."""
+_BETWEEN: Final = Backoff(initial_seconds=0.2, cap_seconds=3.0)
+"""Pauses before a binding of unknown fate is posted once more, each time with a look at the pod. Chosen: two requests a
+second at first, one in a while later, and an outcome within 3 s of the end of a fault."""
 _STOPPED: Final = Answer(0, "Stopped", "the operator is stopping")
 _TRIPPED: Final = Answer(0, "InternalError", "the instruction could not be carried out; see the log")
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from operator_world import ALONE, World
+from scripted_server import refuses, scripted_server
 from servers import emulated
 
 from cotide_kube.client import KubeClient
+from cotide_kube.credentials import Credentials
+from cotide_operator.cache import reflectors
+from cotide_operator.cache.reflectors import Informers
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 SIZE = 3
@@ -71,3 +76,19 @@ async def test_pods_of_a_group_of_the_servers_own_start_together_whichever_versi
     found = {key: condition[key] for key in ("type", "status", "reason", "message")}
     message = "3 pods that must run together have a node"
     assert found == {"type": kind, "status": "True", "reason": "Scheduled", "message": message}
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 409, 410, 422])
+async def test_a_kind_that_need_not_be_served_ends_nothing_however_it_is_refused(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reflectors, "AGAIN_SECONDS", 0.01)
+    async with scripted_server() as server:
+        server.then(*[refuses(status)] * 3)
+        informers = Informers(Credentials(server.url))
+        async with informers._client, asyncio.timeout(10.0):
+            following = asyncio.create_task(informers._follow_if_served("podgroups"))
+            while len(server.requests) < 5:
+                await asyncio.sleep(0.01)
+            assert not following.done()
+            following.cancel()

@@ -330,3 +330,28 @@ async def test_who_withdraws_leaves_the_lease_of_another_alone(scene: Scene) -> 
     await standby.withdraw()
     await acquiring
     assert (standby.leading, (await scene.lease())["holderIdentity"]) == (False, "leader")
+
+
+async def test_a_leader_renews_in_one_request_until_another_writes(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, _ = scene.candidate("one")
+    await one.acquire()
+    await one._renew()
+    asked: list[str] = []
+    request = scene.client.request
+
+    async def noted(method: str, *rest: Any, **how: Any) -> bytes:
+        asked.append(method)
+        return await request(method, *rest, **how)
+
+    monkeypatch.setattr(scene.client, "request", noted)
+    assert await one._renew()
+    assert asked == ["PUT"]
+    await scene.client.patch(f"{LEASES}/cotide-operator", {"metadata": {"annotations": {"a.b/c": "theirs"}}})
+    asked.clear()
+    assert not await one._renew()
+    assert await one._renew()
+    assert asked == ["PUT", "GET", "PUT"]
+    stored = await scene.client.get(f"{LEASES}/cotide-operator")
+    assert stored["metadata"]["annotations"] == {"a.b/c": "theirs"}

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from scripted_server import answers, refuses, scripted_server
 
 from cotide_kube.credentials import Credentials
 from cotide_operator import assembly
@@ -155,3 +156,23 @@ async def test_an_operator_that_is_told_to_stop_while_it_stands_by_gives_back_wh
     async with TaskSupervisor() as supervisor:
         await Operator._elect(operator, supervisor, stop)
     assert said == ["namespace", "start", "withdraw"]
+
+
+async def test_a_server_that_asks_to_stay_away_for_an_hour_is_asked_again_within_the_deadline() -> None:
+    async with scripted_server() as server:
+        away = {"Retry-After": "3600"}
+        server.then(refuses(404), answers(201, {}), *[refuses(429, "TooManyRequests", headers=away)] * 3)
+        server.then(*[answers(200, {"metadata": {}, "spec": {"holderIdentity": "me"}})] * 1000)
+        settings = SETTINGS.model_copy(update={"lease_duration_seconds": 30.0, "renew_deadline_seconds": 20.0})
+        lease = LeaseThread(Credentials(server.url), settings, "me", timeout_seconds=5.0)
+        await lease.start()
+        try:
+            async with asyncio.timeout(15.0):
+                await lease.acquire()
+                holding = asyncio.create_task(lease.hold())
+                while len(server.requests) < 8:
+                    await asyncio.sleep(0.01)
+            assert lease.leading
+            holding.cancel()
+        finally:
+            await lease.stop()
