@@ -177,8 +177,8 @@ def _openb(data: Path, rng: np.random.Generator) -> TaskStream:
     table = table[table[:, 0] >= 115 * DAY]  # the months before hold a pod in a few days
     copies = np.repeat(np.arange(len(table)), OPENB_COPIES)
     times = table[copies, 0] + rng.uniform(0.0, 1800.0, len(copies))
-    columns = (times, table[copies, 1], table[copies, 2:5], table[copies, 7])
-    return _stream("openb", ("cpu", "memory", "gpu"), *columns, devices=table[copies, 5:7])
+    tasks = (times, table[copies, 1], table[copies, 2:5], table[copies, 7])
+    return _stream("openb", ("cpu", "memory", "gpu"), *tasks, devices=table[copies, 5:7])
 
 
 def _generated(rng: np.random.Generator) -> TaskStream:
