@@ -395,7 +395,7 @@ def _gang(spec: Object) -> Facts:
         return []
     least = gang.get("minMember") or min(int(spec.get("parallelism", 1)), int(spec.get("completions", 1)))
     seconds = format_seconds(float(gang.get("timeoutSeconds", DEFAULT_TIMEOUT_SECONDS)))
-    return [("Gang", f"{_counted(least, 'pod')} at once or none; where fewer hold nodes for {seconds}, they leave")]
+    return [("Gang", f"{_counted(least, 'pod')} at once or none; where fewer start within {seconds}, they leave")]
 
 
 def _foremost(pods: Sequence[Object], notes: Mapping[str, Note]) -> Note | None:

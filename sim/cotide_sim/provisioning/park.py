@@ -33,6 +33,7 @@ class MachinePark:
         boot_seconds: Sequence[float],
         sizes: Floats,
         shares: Floats,
+        devices: Sequence[int] = (),
     ) -> None:
         """Take machines and tasks.
 
@@ -40,6 +41,7 @@ class MachinePark:
         ----------
         label : (n,) size class of each task.
         boot_seconds : of each type.
+        devices : of a machine of each type, such as GPUs; none where left out.
         sizes, shares : (S, R) mean tasks of the classes and (S,) how common each is, for the rule by fragmentation.
         """
         self.types, self.now = tuple(types), 0
@@ -51,11 +53,17 @@ class MachinePark:
         none = np.full(count, -1, dtype=np.int64)
         arrival = np.round(tasks.arrival * MILLISECONDS).astype(np.int64)
         run = np.maximum(np.round(tasks.seconds * MILLISECONDS), 1).astype(np.int64)
-        self.tasks = kernel.Tasks(arrival, run, np.ascontiguousarray(tasks.need), label, none, none.copy())
+        asked = np.zeros((count, 2)) if tasks.devices is None else np.ascontiguousarray(tasks.devices)
+        self.tasks = kernel.Tasks(
+            arrival, run, np.ascontiguousarray(tasks.need), label, none, none.copy(), asked, np.zeros(count, np.int64)
+        )
         zeros = np.zeros(total, dtype=np.int64)
+        numbers_of_devices = np.array(devices or (0,) * len(types), dtype=np.int64)[kinds]
+        columns = np.arange(int(numbers_of_devices.max(initial=0)))
+        whole = (columns < numbers_of_devices[:, None]).astype(np.float64)
         self.machines = kernel.Machines(
             kinds, capacity, capacity.copy(), zeros, zeros.copy(), np.zeros(total), zeros.copy(),
-            np.concatenate(([0], np.cumsum(counts))), _curves(types),
+            np.concatenate(([0], np.cumsum(counts))), _curves(types), whole, whole.copy(),
         )  # fmt: skip
         empty = np.full(classes, -1, dtype=np.int64)
         numbers = np.zeros(classes, dtype=np.int64)

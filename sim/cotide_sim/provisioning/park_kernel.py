@@ -1,8 +1,8 @@
 """The park's events between two decisions: tasks arrive, start, end; machines come up and go down.
 
 Called by `park.MachinePark.run_until`. One loop over the next arrival and a heap of ends and boots, in milliseconds.
-Invariants: no machine ever holds more than its capacity; a task runs on one machine, from its start to its end; a
-task that fits starts, whoever waits for more room.
+Invariants: no machine ever holds more than its capacity, and no device, such as a GPU, more than itself; a task runs on
+one machine and the same devices of it, from its start to its end; a task that fits starts, whoever waits for more room.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ MOST_TRIED = 32
 
 
 class Tasks(NamedTuple):
-    """Tasks: arrival and run in milliseconds, need (n, R), size class; started and machine are written, -1 at first."""
+    """Tasks: arrival and run in milliseconds, need (n, R), size class; started and machine are written, -1 at first.
+
+    ``devices``: (n, 2) how many devices a task takes, and how much of each. ``held``: (n,) is written, bit d for device
+    d.
+    """
 
     arrival: Integers
     run: Integers
@@ -37,12 +41,15 @@ class Tasks(NamedTuple):
     label: Integers
     started: Integers
     machine: Integers
+    devices: Floats
+    held: Integers
 
 
 class Machines(NamedTuple):
     """N machines by rising type: capacity and free (N, R), state, tasks on it, energy in joules so far, its last time.
 
-    ``first``: (M + 1,) where each type begins. ``curve``: (M, P) watts at even loads.
+    ``first``: (M + 1,) where each type begins. ``curve``: (M, P) watts at even loads. ``devices`` and
+    ``device_capacity``: (N, D) what is free of each device, and what it has.
     """
 
     kind: Integers
@@ -54,6 +61,8 @@ class Machines(NamedTuple):
     since: Integers
     first: Integers
     curve: Floats
+    devices: Floats
+    device_capacity: Floats
 
 
 class Queues(NamedTuple):
@@ -108,21 +117,32 @@ def settle(machines: Machines, machine: int, now: int) -> None:
 
 
 @compiled
-def fits(machines: Machines, machine: int, need: Floats) -> bool:
-    """Whether a machine is up and has room for a task."""
-    if machines.state[machine] != UP:
-        return False
-    for resource in range(len(need)):  # noqa: SIM110 - numba compiles no generator here
-        if need[resource] > machines.free[machine, resource] + SLACK:
-            return False
-    return True
+def open_devices(free: Floats, devices: Floats) -> int:
+    """Return the first so many devices of a machine that have so much free, bit d for device d; -1 for too few."""
+    found, left = 0, devices[0]
+    for device in range(len(free)):
+        if left > 0 and free[device] + SLACK >= devices[1]:
+            found |= 1 << device
+            left -= 1
+    return found if left <= 0 else -1
 
 
 @compiled
-def first_of_type(machines: Machines, kind: int, need: Floats) -> int:
+def fits(machines: Machines, machine: int, need: Floats, devices: Floats) -> bool:
+    """Whether a machine is up and has room for a task, whose devices are whole or shares of one each."""
+    if machines.state[machine] != UP:
+        return False
+    for resource in range(len(need)):
+        if need[resource] > machines.free[machine, resource] + SLACK:
+            return False
+    return devices[0] <= 0 or open_devices(machines.devices[machine], devices) >= 0
+
+
+@compiled
+def first_of_type(machines: Machines, kind: int, need: Floats, devices: Floats) -> int:
     """Return the first machine of a type with room, or -1: tasks gather on the first ones, the last ones get empty."""
     for machine in range(machines.first[kind], machines.first[kind + 1]):
-        if fits(machines, machine, need):
+        if fits(machines, machine, need, devices):
             return machine
     return -1
 
@@ -140,12 +160,12 @@ def fragments(free: Floats, rule: Rule) -> float:
 
 
 @compiled
-def by_power_and_fragments(machines: Machines, need: Floats, rule: Rule) -> int:
+def by_power_and_fragments(machines: Machines, need: Floats, devices: Floats, rule: Rule) -> int:
     """Return the machine whose power and fragmentation rise least, or -1."""
     best, found = 0.0, -1
     after = np.empty(len(need))
     for machine in range(len(machines.kind)):
-        if not fits(machines, machine, need):
+        if not fits(machines, machine, need, devices):
             continue
         curve = machines.curve[machines.kind[machine]]
         peak, capacity = curve[len(curve) - 1], machines.capacity[machine, 0]
@@ -165,22 +185,30 @@ def by_power_and_fragments(machines: Machines, need: Floats, rule: Rule) -> int:
 
 
 @compiled
-def machine_for(machines: Machines, label: int, need: Floats, rule: Rule) -> int:
+def machine_for(machines: Machines, label: int, need: Floats, devices: Floats, rule: Rule) -> int:
     """Return the machine that takes a task, or -1."""
     if rule.name == POWER_AND_FRAGMENTS:
-        return by_power_and_fragments(machines, need, rule)
+        return by_power_and_fragments(machines, need, devices, rule)
     if rule.name == ROUND_ROBIN:
         kind = next_type(rule.weights[label], rule.credit[label])
         if kind >= 0:
-            machine = first_of_type(machines, kind, need)
+            machine = first_of_type(machines, kind, need, devices)
             if machine >= 0:
                 return machine
             rule.credit[label, kind] += 1.0  # it could not take its turn
     for index in range(len(rule.order)):
-        machine = first_of_type(machines, rule.order[index], need)
+        machine = first_of_type(machines, rule.order[index], need, devices)
         if machine >= 0:
             return machine
     return -1
+
+
+@compiled
+def move_devices(tasks: Tasks, machines: Machines, task: int, machine: int, sign: int) -> None:
+    """Take what a task holds of the devices of its machine (``sign`` -1), or give it back (1)."""
+    for device in range(machines.devices.shape[1]):
+        if (tasks.held[task] >> device) & 1:
+            machines.devices[machine, device] += sign * tasks.devices[task, 1]
 
 
 @compiled
@@ -189,6 +217,9 @@ def start(tasks: Tasks, machines: Machines, queues: Queues, task: int, machine: 
     settle(machines, machine, now)
     for resource in range(tasks.need.shape[1]):
         machines.free[machine, resource] -= tasks.need[task, resource]
+    if tasks.devices[task, 0] > 0:
+        tasks.held[task] = open_devices(machines.devices[machine], tasks.devices[task])
+    move_devices(tasks, machines, task, machine, -1)
     machines.held[machine] += 1
     tasks.started[task] = now
     tasks.machine[task] = machine
@@ -207,10 +238,10 @@ def start_waiting(tasks: Tasks, machines: Machines, queues: Queues, rule: Rule, 
             after = queues.follower[task]
             machine = -1
             if only >= 0:
-                if fits(machines, only, tasks.need[task]):
+                if fits(machines, only, tasks.need[task], tasks.devices[task]):
                     machine = only
             else:
-                machine = machine_for(machines, label, tasks.need[task], rule)
+                machine = machine_for(machines, label, tasks.need[task], tasks.devices[task], rule)
             tried += 1
             if machine < 0:
                 before, task = task, after
@@ -243,12 +274,15 @@ def take_event(tasks: Tasks, machines: Machines, queues: Queues, rule: Rule) -> 
         settle(machines, machine, now)
         for resource in range(tasks.need.shape[1]):
             machines.free[machine, resource] += tasks.need[event, resource]
+        move_devices(tasks, machines, event, machine, 1)
         machines.held[machine] -= 1
         queues.there[tasks.label[event]] -= 1
         queues.scalar[2] += 1
         if machines.held[machine] == 0:
             for resource in range(tasks.need.shape[1]):  # what additions left over does not gather
                 machines.free[machine, resource] = machines.capacity[machine, resource]
+            for device in range(machines.devices.shape[1]):
+                machines.devices[machine, device] = machines.device_capacity[machine, device]
             if machines.state[machine] == DRAINING:
                 machines.state[machine] = OFF
     start_waiting(tasks, machines, queues, rule, machine, now)
@@ -271,7 +305,7 @@ def advance(tasks: Tasks, machines: Machines, queues: Queues, rule: Rule, until:
         label = tasks.label[task]
         queues.there[label] += 1
         queues.most[label] = max(queues.most[label], queues.there[label])
-        machine = machine_for(machines, label, tasks.need[task], rule)
+        machine = machine_for(machines, label, tasks.need[task], tasks.devices[task], rule)
         if machine >= 0:
             start(tasks, machines, queues, task, machine, arrives)
             continue

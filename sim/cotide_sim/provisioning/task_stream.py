@@ -28,6 +28,8 @@ class TaskStream:
     seconds : (n,) run times, > 0.
     need : (n, R) in the unit of the machines.
     priority : (n,) the trace's own.
+    devices : (n, 2) how many devices of its machine a task takes, such as GPUs, and how much of each, from 0 to 1; None
+        where no task takes any.
     """
 
     name: str
@@ -36,6 +38,7 @@ class TaskStream:
     seconds: Floats
     need: Floats
     priority: Floats
+    devices: Floats | None = None
 
     def __post_init__(self) -> None:
         for name, column in (("arrival", self.arrival), ("seconds", self.seconds), ("need", self.need)):
@@ -57,6 +60,7 @@ class TaskStream:
             self.seconds[rows],
             self.need[rows],
             self.priority[rows],
+            None if self.devices is None else self.devices[rows],
         )
 
     def those(self, kept: NDArray[np.bool_]) -> TaskStream:
@@ -68,4 +72,5 @@ class TaskStream:
             self.seconds[kept],
             self.need[kept],
             self.priority[kept],
+            None if self.devices is None else self.devices[kept],
         )

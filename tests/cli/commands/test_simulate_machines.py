@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from cotide_cli.commands.simulate_command import command
 from cotide_core.errors import InputError
+from cotide_core.policies.catalogue import Runner
 from cotide_sim.trace_replay.machine_jobs import machine_jobs_of
 from cotide_sim.trace_replay.machine_runner import machine_faults_of, run_on_machines, use_of_resources
 from cotide_sim.trace_replay.policies import policy_of
@@ -134,6 +135,60 @@ def test_the_check_finds_spoiled_places(trace):
     assert any("a machine that it may not use" in fault for fault in machine_faults_of(given, elsewhere))
     lost = replace(placement, used=np.where(np.arange(40) == 5, 0, placement.used))
     assert any("job 6 has not all its pieces placed" in fault for fault in machine_faults_of(given, lost))
+
+
+def shared(directory: Path, gpus: str, nodes: str = "n,8000,8192,2,T4\n") -> Path:
+    """Return a trace of pods that are there from 0 to 100 s, each with so many GPUs of so many thousandths."""
+    (directory / "openb_node_list_all_node.csv").write_text(f"sn,cpu_milli,memory_mib,gpu,model\n{nodes}")
+    path = directory / "pods.csv"
+    rows = (f"pod-{at},1000,100,{gpu},,BE,Succeeded,0,100,0\n" for at, gpu in enumerate(gpus.split()))
+    path.write_text(PODS + "".join(rows))
+    return path
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "easy", "conservative", "slack", "svf", "svf-lw", "svf-random", "hybrid"])
+def test_no_pod_is_given_halves_of_two_gpus(tmp_path, policy):
+    """Two GPUs: the shares of 0.6 of the first two leave 0.8 in all, of which no 0.6 is on one GPU."""
+    found = read_any_log(shared(tmp_path, "1,600 1,600 1,600"))
+    given = machine_jobs_of(found, clean(found.log, Cleaning())[0], beside(found.format, Path(found.log.file)))
+    placement = run_on_machines(given, policy_of(policy, Runner.MACHINES), "clairvoyant")
+    assert sorted(placement.schedule.start.tolist()) == [0, 0, 100]
+    assert sorted(placement.devices.tolist()) == [1, 1, 2]
+    assert machine_faults_of(given, placement) == []
+    crowded = replace(placement, devices=np.ones(3, np.int64))
+    assert any("machine 0 holds too much of device 0 at 0 s" in fault for fault in machine_faults_of(given, crowded))
+    elsewhere = replace(placement, devices=np.array([1, 2, 4]))
+    assert any("has not the devices that it asks for" in fault for fault in machine_faults_of(given, elsewhere))
+
+
+def test_a_pod_with_several_gpus_takes_whole_ones(tmp_path):
+    """Two GPUs of half each are two whole ones, beside which the share waits."""
+    found = read_any_log(shared(tmp_path, "2,500 1,100"))
+    assert [one.devices for one in found.asked] == [(2, 1000), (1, 100)]
+    given = machine_jobs_of(found, clean(found.log, Cleaning())[0], beside(found.format, Path(found.log.file)))
+    placement = run_on_machines(given, policy_of("easy"), "clairvoyant")
+    assert (placement.schedule.start.tolist(), placement.devices.tolist()) == ([0, 100], [3, 1])
+
+
+def test_as_many_thousandths_of_gpus_as_a_machine_has_are_no_room_for_more_devices_than_it_has(tmp_path):
+    found = read_any_log(shared(tmp_path, "1,1000 3,1000"))
+    with pytest.raises(InputError, match=r"pods.csv:3: asks for 1 x \(1 cores, 0.0976562 GiB, 3 GPUs\)"):
+        machine_jobs_of(found, clean(found.log, Cleaning())[0], beside(found.format, Path(found.log.file)))
+
+
+@pytest.mark.parametrize(("number", "words"), [("0.5", "0.5 is not a whole number"), ("63", "63 is above 62")])
+def test_a_machine_has_a_whole_number_of_gpus_that_can_be_numbered(tmp_path, number, words):
+    path = tmp_path / "nodes.csv"
+    path.write_text(f"sn,cpu_milli,memory_mib,gpu,model\nn,8000,8192,{number},T4\n")
+    with pytest.raises(InputError, match=f"nodes.csv:2: gpu: {words}"):
+        read_machines("openb", path)
+    with pytest.raises(InputError, match=f"--machine-capacity: gpu {words}"):
+        alike("openb", 2, {"cpu": 8, "gpu": float(number)})
+
+
+def test_half_a_number_of_gpus_is_a_broken_row(tmp_path):
+    with pytest.raises(InputError, match=r"pods.csv:2: .*'0.5' is no whole number"):
+        read_any_log(shared(tmp_path, "0.5,1000 1,1000"))
 
 
 def test_machines_are_taken_evenly_and_a_broken_file_is_told(tmp_path):

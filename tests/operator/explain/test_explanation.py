@@ -171,8 +171,11 @@ def test_a_pod_of_phases_says_which_one_it_is_in_and_which_it_waits_for() -> Non
     ("gang", "said"),
     [
         (None, None),
-        ({}, "1 pod at once or none; where fewer hold nodes for 5m, they leave"),
-        ({"minMember": 2, "timeoutSeconds": 30}, "2 pods at once or none; where fewer hold nodes for 30s, they leave"),
+        ({}, "1 pod at once or none; where fewer start within 5m, they leave"),
+        (
+            {"minMember": 2, "timeoutSeconds": 30},
+            "2 pods at once or none; where fewer start within 30s, they leave",
+        ),
         ("odd", None),
     ],
 )

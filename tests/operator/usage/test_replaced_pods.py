@@ -1,4 +1,4 @@
-"""A pod that comes under the name of another, or before a new engine, is told of anew; what is over is not shown."""
+"""What is over is not shown: a pod that was replaced is told of again, and a stale value takes no fresh one with it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Scene:
         self.measured = Measured()
         self.settling_seconds = 0.0
         self.refused: dict[str, str] = {}
-        telemetry = Metrics()
+        self.telemetry = telemetry = Metrics()
         self.feed = UsageFeed(
             self,
             MetricsSourceSettings(scrape=UrlSource(url="http://x"), stale_after_seconds=60.0),
@@ -41,9 +41,12 @@ class Scene:
     async def read(self) -> Measured:
         return self.measured
 
-    async def told(self, rate: float | None, latency: float | None) -> list[Event]:
+    async def told(
+        self, rate: float | None, latency: float | None, *, rate_age: float = 0.0, latency_age: float = 0.0
+    ) -> list[Event]:
         self.events.clear()
-        self.measured = Measured([Reading("ns/a", rate, latency, time.time(), time.time())])
+        now = time.time()
+        self.measured = Measured([Reading("ns/a", rate, latency, now - rate_age, now - latency_age)])
         await self.feed.read_once()
         return list(self.events)
 
@@ -83,3 +86,15 @@ async def test_a_rate_that_stopped_coming_is_not_shown_for_as_long_as_latencies_
     found = scene.feed.get("ns/web")
     assert found is not None
     assert (found.requests_per_second, found.latency_p95_milliseconds) == (None, 5.0)
+
+
+async def test_a_stale_rate_takes_no_fresh_latency_with_it_nor_the_other_way_round() -> None:
+    scene = Scene()
+    assert await scene.told(1000.0, 4.0, latency_age=1000.0) == [ServiceSampled("ns/a", 1000.0, None)]
+    assert await scene.told(7.0, 5.0, rate_age=1000.0) == [ServiceSampled("ns/a", 1000.0, 5.0)]
+    stale = scene.telemetry.registry.get_sample_value("cotide_service_samples_total", {"outcome": "stale"})
+    assert stale == 2
+    assert await scene.told(7.0, 6.0, rate_age=1000.0, latency_age=1000.0) == []
+    found = scene.feed.get("ns/web")
+    assert found is not None
+    assert (found.requests_per_second, found.latency_p95_milliseconds) == (1000.0, 5.0)

@@ -92,13 +92,8 @@ def service_pod(name: str) -> Pod:
     return Pod(f"ns/{name}", name, WorkloadClass.ONLINE, (), 0.0, node="n", workload="ns/web")
 
 
-def reading(
-    pod: str, rate: float | None, latency: float | None, age_seconds: float = 0.0, latency_age: float | None = None
-) -> Reading:
-    now = time.time()
-    return Reading(
-        f"ns/{pod}", rate, latency, now - age_seconds, now - (age_seconds if latency_age is None else latency_age)
-    )
+def reading(pod: str, rate: float | None, latency: float | None, age_seconds: float = 0.0) -> Reading:
+    return Reading(f"ns/{pod}", rate, latency, *2 * (time.time() - age_seconds,))
 
 
 async def test_a_fresh_reading_is_a_sample_and_an_unchanged_one_is_not_repeated() -> None:
@@ -106,19 +101,6 @@ async def test_a_fresh_reading_is_a_sample_and_an_unchanged_one_is_not_repeated(
     assert await scene.read(reading("a", 1000.0, 4.0)) == [ServiceSampled("ns/a", 1000.0, 4.0)]
     assert await scene.read(reading("a", 1000.0, 4.0)) == []
     assert await scene.read(reading("a", 1000.0, 5.0)) == [ServiceSampled("ns/a", 1000.0, 5.0)]
-
-
-async def test_a_stale_rate_takes_no_fresh_latency_with_it_nor_the_other_way_round() -> None:
-    scene = Scene()
-    assert await scene.read(reading("a", 1000.0, 4.0, latency_age=1000.0)) == [ServiceSampled("ns/a", 1000.0, None)]
-    assert await scene.read(reading("a", 7.0, 5.0, age_seconds=1000.0, latency_age=0.0)) == [
-        ServiceSampled("ns/a", 1000.0, 5.0)
-    ]
-    assert scene.metric("cotide_service_samples_total", outcome="stale") == 2
-    assert await scene.read(reading("a", 7.0, 6.0, age_seconds=1000.0)) == []
-    found = scene.feed.get("ns/web")
-    assert found is not None
-    assert (found.requests_per_second, found.latency_p95_milliseconds) == (1000.0, 5.0)
 
 
 async def test_what_one_workloads_query_gave_counts_for_its_own_pods_only() -> None:

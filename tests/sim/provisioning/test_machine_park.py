@@ -18,18 +18,19 @@ from cotide_sim.provisioning.task_stream import TaskStream
 CURVE = PowerCurve((100.0, 200.0))
 
 
-def stream(rows):
+def stream(rows, devices=None):
     """Tasks of (arrival, seconds, cpu, memory)."""
     table = np.array(rows, dtype=float).reshape(-1, 4)
-    return TaskStream("test", ("cpu", "memory"), table[:, 0], table[:, 1], table[:, 2:], np.zeros(len(table)))
+    columns = table[:, 0], table[:, 1], table[:, 2:], np.zeros(len(table))
+    return TaskStream("test", ("cpu", "memory"), *columns, None if devices is None else np.array(devices, dtype=float))
 
 
-def park(rows, *, counts=(2,), capacity=((1.0, 1.0),), boot=60.0, labels=None):
+def park(rows, *, counts=(2,), capacity=((1.0, 1.0),), boot=60.0, labels=None, asked=None, devices=()):
     types = tuple(
         MachineType(f"type-{number}", tuple(size), count, CURVE)
         for number, (size, count) in enumerate(zip(capacity, counts, strict=True))
     )
-    tasks = stream(rows)
+    tasks = stream(rows, asked)
     label = np.zeros(len(tasks), dtype=np.int64) if labels is None else np.array(labels)
     classes = int(label.max(initial=0)) + 1
     return MachinePark(
@@ -39,7 +40,24 @@ def park(rows, *, counts=(2,), capacity=((1.0, 1.0),), boot=60.0, labels=None):
         boot_seconds=[boot] * len(types),
         sizes=np.full((classes, 2), 0.5),
         shares=np.full(classes, 1.0 / classes),
+        devices=devices,
     )
+
+
+@pytest.mark.parametrize("rule", [kernel.FIRST_FIT, kernel.ROUND_ROBIN, kernel.POWER_AND_FRAGMENTS])
+def test_a_share_of_a_device_lies_on_one_device_and_several_are_whole_ones(rule):
+    """One machine of two devices, up at 60 s. Two tasks hold 0.6 of one each until 160 and 260 s.
+
+    The third's 0.6 is free on no single device before 160 s. The fourth waits for two whole ones, free at 260 s.
+    """
+    rows = [(0.0, 100.0, 0.1, 0.1), (0.0, 200.0, 0.1, 0.1), (1.0, 50.0, 0.1, 0.1), (2.0, 10.0, 0.1, 0.1)]
+    one = park(rows, counts=(1,), asked=[(1, 0.6), (1, 0.6), (1, 0.6), (2, 1.0)], devices=(2,))
+    one.use_rule(rule, np.ones((1, 1)))
+    one.set_targets(np.array([1.0]))
+    one.run_until(1000.0)
+    assert (one.tasks.started / 1000.0).tolist() == [60.0, 60.0, 160.0, 260.0]
+    assert one.tasks.held.tolist() == [1, 2, 1, 3]
+    assert one.machines.devices.tolist() == [[1.0, 1.0]]
 
 
 def test_a_task_waits_for_the_boot_and_energy_is_that_of_the_curve():

@@ -73,6 +73,7 @@ def run_controller(scene: Scenario, learned: Learned, controller: Controller, po
         boot_seconds=scene.boot_seconds,
         sizes=learned.sizes,
         shares=learned.shares,
+        devices=scene.devices,
     )
     park.use_rule(controller.rule)
     step_seconds = scene.step_seconds

@@ -21,6 +21,8 @@ from cotide_sim.traces.economy.hourly import read_prices
 from cotide_sim.traces.economy.specpower import SERVERS, sized
 from cotide_sim.traces.jobs.alibaba2017 import read_batch_tasks
 from cotide_sim.traces.jobs.google2011 import read_google_jobs
+from cotide_sim.traces.jobs.machines import DEVICE
+from cotide_sim.traces.jobs.openb_log import openb_devices
 from cotide_sim.traces.rows import stream_rows
 
 Floats = NDArray[np.float64]
@@ -37,6 +39,8 @@ ALIBABA_SHARE: Final = 40
 """One of so many instances of an Alibaba task is kept (chosen: what fits a park of a hundred machines)."""
 OPENB_COPIES: Final = 8
 """Pods that stand for a pod of the OpenB list, which is a sample (chosen)."""
+GPUS_OF_LARGEST: Final = 8
+"""Of a node of that trace: the unit in which GPUs count as a resource."""
 HEADROOM: Final = 2.5
 """Capacity of the park over the highest demand of the training part, by its scarcest resource (chosen)."""
 ON_COST_HOURS: Final = 1.0 / 6.0
@@ -57,6 +61,7 @@ class Scenario:
     price : (hours,) money per kWh, from the run's start on.
     day_seconds : after which the time of day is the same again.
     reading : how the table was read, in words.
+    devices : GPUs of a machine of each type; empty for none.
     """
 
     name: str
@@ -69,6 +74,7 @@ class Scenario:
     score_seconds: float
     price: Floats
     reading: str
+    devices: tuple[int, ...] = ()
 
     def price_at(self, seconds: Floats) -> Floats:
         """Return the price at times of the run."""
@@ -98,7 +104,7 @@ def scenario(trace: str, data: Path | None, seed: int, *, score_hours: float | N
         )
     else:
         stream, plan = _openb(data, rng), (5.0, 0.5, 1.0)
-        reading = f"each pod {OPENB_COPIES} times within half an hour; GPUs counted as a resource, not in power"
+        reading = f"each pod {OPENB_COPIES} times within half an hour; GPUs are devices, and not in power"
     train_days, warm_days, score_days = plan
     if score_hours is not None:
         score_days = min(score_days, score_hours / 24.0)
@@ -108,10 +114,11 @@ def scenario(trace: str, data: Path | None, seed: int, *, score_hours: float | N
     middle = first + train_days * DAY
     train, run = stream.between(first, middle), stream.between(middle, first + span * DAY)
     machines, boots = _machines(trace, train, data, rng)
-    train, run = _hosted(train, machines), _hosted(run, machines)
+    gpus = tuple(round(kind.capacity[2] * GPUS_OF_LARGEST) if len(kind.capacity) > 2 else 0 for kind in machines)
+    train, run = _hosted(train, machines, gpus), _hosted(run, machines, gpus)
     return Scenario(
         trace if data is not None else "generated", train, run, machines, boots, 300.0, warm_days * DAY,
-        score_days * DAY, _prices(data, rng, span), reading,
+        score_days * DAY, _prices(data, rng, span), reading, gpus,
     )  # fmt: skip
 
 
@@ -162,14 +169,16 @@ def _openb(data: Path, rng: np.random.Generator) -> TaskStream:
         started, ended = row.optional_number("scheduled_time"), row.optional_number("deletion_time")
         if started is None or ended is None or ended <= started:
             continue
-        gpus = row.number("num_gpu") * row.number("gpu_milli") / 8000.0
-        need = (row.number("cpu_milli") / 128_000.0, row.number("memory_mib") / 1_048_576.0, gpus)
-        rows.append((row.number("creation_time"), ended - started, *need, float(row.text("qos") == "LS")))
+        many, each = openb_devices(row)
+        need = (row.number("cpu_milli") / 128_000.0, row.number("memory_mib") / 1_048_576.0)
+        gpus = (many * each / DEVICE / GPUS_OF_LARGEST, many, each / DEVICE)
+        rows.append((row.number("creation_time"), ended - started, *need, *gpus, float(row.text("qos") == "LS")))
     table = np.array(rows)
     table = table[table[:, 0] >= 115 * DAY]  # the months before hold a pod in a few days
     copies = np.repeat(np.arange(len(table)), OPENB_COPIES)
     times = table[copies, 0] + rng.uniform(0.0, 1800.0, len(copies))
-    return _stream("openb", ("cpu", "memory", "gpu"), times, table[copies, 1], table[copies, 2:5], table[copies, 5])
+    tasks = (times, table[copies, 1], table[copies, 2:5], table[copies, 7])
+    return _stream("openb", ("cpu", "memory", "gpu"), *tasks, devices=table[copies, 5:7])
 
 
 def _generated(rng: np.random.Generator) -> TaskStream:
@@ -190,11 +199,18 @@ def _generated(rng: np.random.Generator) -> TaskStream:
 
 
 def _stream(
-    name: str, resources: tuple[str, ...], arrival: Floats, seconds: Floats, need: Floats, priority: Floats
+    name: str,
+    resources: tuple[str, ...],
+    arrival: Floats,
+    seconds: Floats,
+    need: Floats,
+    priority: Floats,
+    devices: Floats | None = None,
 ) -> TaskStream:
     order = np.argsort(arrival, kind="stable")
     start = arrival[order[0]] if len(order) else 0.0
-    return TaskStream(name, resources, arrival[order] - start, seconds[order], need[order], priority[order])
+    devices = None if devices is None else devices[order]
+    return TaskStream(name, resources, arrival[order] - start, seconds[order], need[order], priority[order], devices)
 
 
 def _machines(
@@ -221,10 +237,12 @@ def _machines(
     return tuple(types), tuple(float(boot) for boot in boots)
 
 
-def _hosted(stream: TaskStream, machines: Sequence[MachineType]) -> TaskStream:
+def _hosted(stream: TaskStream, machines: Sequence[MachineType], gpus: Sequence[int]) -> TaskStream:
     """Return the tasks that some type holds: the others would wait under any controller."""
     capacity = np.array([kind.capacity for kind in machines])
     fits = np.all(stream.need[:, None, :] <= capacity[None] + 1e-9, axis=2)
+    if stream.devices is not None:
+        fits &= stream.devices[:, :1] <= np.array(gpus)[None, :]
     return stream.those(np.asarray(np.any(fits, axis=1)))
 
 
@@ -234,7 +252,7 @@ def _openb_shapes(data: Path) -> Sequence[tuple[float, ...]]:
     found: dict[tuple[float, ...], int] = {}
     for row in stream_rows(path, ("cpu_milli", "memory_mib", "gpu"), what="OpenB nodes"):
         amounts = (row.number("cpu_milli"), row.number("memory_mib"), row.optional_number("gpu") or 0.0)
-        shape = (amounts[0] / 128_000.0, amounts[1] / 1_048_576.0, amounts[2] / 8.0)
+        shape = (amounts[0] / 128_000.0, amounts[1] / 1_048_576.0, amounts[2] / GPUS_OF_LARGEST)
         found[shape] = found.get(shape, 0) + 1
     commonest = sorted(found.items(), key=lambda item: (-item[1], item[0]))[:8]
     return [(*shape, float(count)) for shape, count in commonest]

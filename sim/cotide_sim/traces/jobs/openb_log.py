@@ -50,7 +50,7 @@ def read_openb_log(path: Path, on_bad: OnBad, demand: Demand) -> tuple[SwfLog, s
     def job_of(row: Row) -> Mapping[Field, float]:
         created, scheduled = row.number("creation_time"), row.optional_number("scheduled_time")
         deleted = row.optional_number("deletion_time")
-        devices = _devices_of(row)
+        devices = openb_devices(row)
         gpus = devices[0] * devices[1]
         asked = {"cpu": row.number("cpu_milli"), "memory": row.number("memory_mib"), "GPUs": gpus}
         if gpus > EXACT:
@@ -72,7 +72,7 @@ def read_openb_log(path: Path, on_bad: OnBad, demand: Demand) -> tuple[SwfLog, s
     return trace.read(path, on_bad, header), pool.sentence(), vectors
 
 
-def _devices_of(row: Row) -> tuple[int, int]:
+def openb_devices(row: Row) -> tuple[int, int]:
     """Return how many GPUs a pod takes, and how many thousandths of each: whole ones where it takes several."""
     many, each = row.number("num_gpu"), row.number("gpu_milli")
     if many != int(many):

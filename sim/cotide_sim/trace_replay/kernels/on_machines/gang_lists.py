@@ -71,8 +71,8 @@ def held_of(gangs: Gangs) -> Held:
     first, used, devices = np.zeros((3, len(gangs.pieces)), np.int64)
     machines = len(gangs.kind)
     size = int(np.minimum(gangs.pieces, machines).sum()) + machines
-    placed, counts = np.empty((2, size), np.int64)
-    return Held(first, used, devices, placed, counts, np.empty((2, size), np.int64))
+    moved = np.empty((2, size), np.int64)
+    return Held(first, used, devices, np.empty(size, np.int64), np.empty(size, np.int64), moved)
 
 
 class Storage(NamedTuple):
