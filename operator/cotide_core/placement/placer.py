@@ -244,12 +244,17 @@ class Placer:
         likely : tells what a call of the forecaster, where one is needed, asks about as well; None for nothing.
         """
         guard = self.policy.guard
-        drawn = self._ties.best(among.scores, among.rows)
-        if guard is None or drawn < 0:
-            return Placement(drawn, None, among.refused)
-        if not guard.concerns(snapshot, shape, drawn):
-            return Placement(drawn, None, among.refused, guarded=True)
+        if guard is None:
+            return Placement(self._ties.best(among.scores, among.rows), None, among.refused)
         first = best_rows(among.scores, among.rows, self._ties.order(snapshot.size), WIDTH)
+        if not len(first):
+            return Placement(-1, None, among.refused)
+        row = first.item(0)
+        if not guard.concerns(snapshot, shape, row):
+            if len(first) > 1 and among.scores.item(first.item(1)) == among.scores.item(row):
+                drawn = self._ties.best(among.scores, among.rows)
+                row = row if guard.concerns(snapshot, shape, drawn) else drawn
+            return Placement(row, None, among.refused, guarded=True)
         if likely is None or shape.online:
             probabilities = guard.probabilities(snapshot, shape, first, forecaster)
         else:

@@ -14,9 +14,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from repository import ROOT
 
-from cotide_core.config import HierarchicalConfig, PlansConfig, SchedulerConfig
+from cotide_core.config import SYSTEM_SPREADS, HierarchicalConfig, PlansConfig, SchedulerConfig
 from cotide_core.consolidation.removal.stays import MoveRules
 from cotide_core.errors import InputError
+from cotide_core.events import Spread
 from cotide_operator.config.section import Section
 from cotide_operator.config.settings import Settings, engine_config, parse_settings, read_settings, with_changes
 from cotide_operator.provisioning.placing import PlaceSettings
@@ -340,3 +341,52 @@ def test_every_whole_number_has_a_largest_value(section: type[Section]) -> None:
         path for path, field in whole_numbers(section) if not any(isinstance(one, Le | Lt) for one in field.metadata)
     ]
     assert unbounded == []
+
+
+HEAD = "apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\npodTopologySpread:\n"
+
+
+def test_default_spreads_are_kube_schedulers_unless_a_list_says_otherwise() -> None:
+    assert engine_config(Settings()).default_spreads == SYSTEM_SPREADS
+    text = (
+        f"{HEAD}  defaultingType: List\n  defaultConstraints:\n"
+        "    - {maxSkew: 2, topologyKey: rack, whenUnsatisfiable: DoNotSchedule}\n"
+    )
+    assert engine_config(parse_settings(text)).default_spreads == (Spread("rack", 2, required=True),)
+    assert engine_config(parse_settings(f"{HEAD}  defaultingType: List\n")).default_spreads == ()
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        (
+            "  defaultConstraints:\n    - {maxSkew: 1, topologyKey: a, whenUnsatisfiable: ScheduleAnyway}\n",
+            "configuration:4: podTopologySpread.defaultingType: must be List where there are defaultConstraints",
+        ),
+        (
+            "  defaultingType: List\n  defaultConstraints:\n"
+            "    - {maxSkew: 1, topologyKey: a, whenUnsatisfiable: ScheduleAnyway}\n"
+            "    - {maxSkew: 2, topologyKey: a, whenUnsatisfiable: ScheduleAnyway}\n",
+            "configuration:7: podTopologySpread.defaultConstraints[1]: repeats the constraint of a with ScheduleAnyway",
+        ),
+        (
+            "  defaultingType: List\n  defaultConstraints:\n    - maxSkew: 0\n      topologyKey: a\n"
+            "      whenUnsatisfiable: ScheduleAnyway\n",
+            "configuration:6: podTopologySpread.defaultConstraints[0].maxSkew: input should be greater than or equal",
+        ),
+        (
+            "  defaultingType: List\n  defaultConstraints:\n    - maxSkew: 1\n      topologyKey: a b\n"
+            "      whenUnsatisfiable: ScheduleAnyway\n",
+            "configuration:7: podTopologySpread.defaultConstraints[0].topologyKey: 'a b' is not the key of a label",
+        ),
+        (
+            "  defaultingType: List\n  defaultConstraints:\n    - maxSkew: 1\n      topologyKey: a\n"
+            "      whenUnsatisfiable: ScheduleAnyway\n      labelSelector: {}\n",
+            "configuration:9: podTopologySpread.defaultConstraints[0].labelSelector: must be left out",
+        ),
+    ],
+)
+def test_default_constraints_are_checked_as_kube_scheduler_checks_them(lines: str, fault: str) -> None:
+    with pytest.raises(InputError) as error:
+        parse_settings(HEAD + lines)
+    assert str(error.value).startswith(fault)

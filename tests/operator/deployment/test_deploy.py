@@ -16,6 +16,7 @@ from repository import ROOT
 
 from cotide_core.classes import SHIPPED_PRIORITY_CLASSES
 from cotide_operator.apis.types import read_job, read_workload
+from cotide_operator.cache.object_cache import PATHS
 from cotide_operator.cache.preflight import PRIORITIES
 from cotide_operator.config.host_load_settings import AdmissionSettings
 from cotide_operator.config.settings import read_settings
@@ -197,6 +198,21 @@ def test_rights_are_named_one_by_one_and_touch_no_secrets() -> None:
         assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]], rule
         assert not {"secrets", "configmaps", "roles", "clusterroles"} & set(rule["resources"]), rule
         assert not {"escalate", "impersonate", "bind", "deletecollection"} & set(rule["verbs"]), rule
+
+
+@pytest.mark.parametrize("role", ["cotide-operator", "cotide-shadow"])
+def test_whoever_follows_a_kind_may_list_and_watch_it(role: str) -> None:
+    granted = {
+        (group, resource)
+        for rule in found("ClusterRole", role)["rules"]
+        if {"list", "watch"} <= set(rule["verbs"])
+        for group in rule.get("apiGroups", ())
+        for resource in rule["resources"]
+    }
+    for path in PATHS.values():
+        *parts, resource = path.split("/")[2:]
+        group = parts[0] if path.startswith("/apis/") else ""
+        assert (group, resource) in granted, path
 
 
 def test_the_webhook_is_shown_only_what_namespaces_ask_for_and_never_blocks() -> None:
