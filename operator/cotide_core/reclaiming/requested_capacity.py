@@ -21,7 +21,7 @@ from cotide_core.placement.placer import OpenNodes, Placement, Placer, Upcoming
 from cotide_core.placement.wait_instructions import Room
 from cotide_core.queueing.queued_pod import QueuedPod
 from cotide_core.reclaiming.evictions_in_flight import Evictions
-from cotide_core.reclaiming.latency_relief import LatencyRelief
+from cotide_core.reclaiming.latency_relief import ArrivalRelief, LatencyRelief
 from cotide_core.reclaiming.latency_trend import TrendRelief
 from cotide_core.reclaiming.overload_monitor import Alarms, NoMonitor, OverloadMonitor
 from cotide_core.reclaiming.rising_relief import RisingRelief
@@ -61,6 +61,7 @@ class RequestedCapacity:
         watched = self._latencies is not None
         self._rising = RisingRelief(self._config) if watched and self._config.relieves_rising else None
         self._trend = TrendRelief(self._config) if watched and self._config.relieves_trend else None
+        self._arrivals = ArrivalRelief()
         self._now = 0.0
         self._eased = False
         self._mates = mates
@@ -90,6 +91,16 @@ class RequestedCapacity:
             self._rising.sampled(event, self._state, now)
         if self._trend is not None:
             self._trend.sampled(event, self._state, now)
+
+    def arrived(self, at_risk: Mapping[str, str], forecaster: QosForecaster, now: float) -> list[Evict]:
+        """Return the evictions on nodes to which online pods are bound although a latency limit is predicted to break.
+
+        Parameters
+        ----------
+        at_risk : keys of the pods that this cycle binds so, by node.
+        """
+        accepted = self._placer.accepted
+        return self._arrivals.relieve(at_risk, self._state, self._evictions, self._lost, forecaster, accepted, now)
 
     def _relieve_nodes(self, now: float, forecaster: QosForecaster) -> list[Evict]:
         """Return whom monitor and latencies send away; nobody twice, since each notes whom it asks to go."""
