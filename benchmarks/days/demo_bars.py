@@ -33,7 +33,8 @@ def run(seed: int, arguments: argparse.Namespace) -> int:
         late = figures["late_seconds"] / max(1.0, figures["waiting_seconds_total"])
         print(
             f"seed {seed:3}  {name:15} waiting {figures['waiting_seconds_total']:9,.0f} s  over limit "
-            f"{figures['qos_violation_ratio']:6.2%}  jobs {figures['jobs_finished']:4}  late {late:5.1%}"
+            f"{figures['qos_violation_ratio']:6.2%}  jobs {figures['jobs_finished']:4}  late {late:5.1%}  never ran"
+            f" {len(figures['services_never_ran'])}  online pods waiting {figures['online_pods_waiting']}"
         )
     missed = printed["verdict"]["missed"]
     print(f"seed {seed:3}  {printed['verdict']['sentence']}")

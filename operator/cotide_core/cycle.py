@@ -40,7 +40,7 @@ from cotide_core.forecasting.start_estimates import start_steps
 from cotide_core.forecasts import CompletionForecaster, ModelCatalogue, QosForecaster
 from cotide_core.instructions import Evict, EvictCause, Instruction, Wait, WaitReason
 from cotide_core.placement.assumptions import Assumptions
-from cotide_core.placement.bind_instructions import DecidedBind, bind_instructions
+from cotide_core.placement.bind_instructions import DecidedBind, bind_instructions, is_at_risk
 from cotide_core.placement.capacity import Capacity
 from cotide_core.placement.exploration import Exploration
 from cotide_core.placement.placer import LOOKAHEAD, Placement, Placer
@@ -178,6 +178,7 @@ class Scheduler:
             self._handling = event
             self._apply(event, now)
         self._handling = None
+        self.state.estimate_rates()
         if usage is not None:  # nodes may have come
             usage.advance(now, self.state.columns.offered())
         if self.state.columns.resource_generation != self._resources_seen:
@@ -210,6 +211,8 @@ class Scheduler:
         binds = self._decide(snapshot, now)
         policy = self._placer.policy
         threshold = self.config.qos_risk_threshold
+        at_risk = {bind.node: bind.entry.pod.key for bind in binds if is_at_risk(bind, threshold)}
+        self._out.extend(self._capacity.arrived(at_risk, self._qos, now))
         made = bind_instructions(binds, self._run_times.forecaster, self._qos.model_id, policy.name, threshold)
         for bind in made:
             if bind.forecast.seconds_p50 is not None:

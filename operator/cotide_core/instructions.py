@@ -82,6 +82,8 @@ class Bind(NamedTuple):
     """Why the other nodes were not chosen."""
     attempts: int = 1
     queued_seconds: float = 0.0
+    at_risk: bool = False
+    """Whether the forecast refuses every node that fits: an online pod goes to the least risky one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,8 @@ class EvictCause(StrEnum):
     """A service on the node was measured over its latency limit."""
     LATENCY_RISES = "LatencyRises"
     """A service on the node holds its limit, and is forecast to break it soon."""
+    LATENCY_AT_RISK = "LatencyAtRisk"
+    """An online pod comes to the node, where a latency limit is predicted to break."""
     GANG = "GangIncomplete"
     """Its gang held fewer nodes than it needs for longer than its time-out, or would without one that leaves."""
 

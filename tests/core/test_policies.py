@@ -18,7 +18,6 @@ from cotide_core.events import (
     Event,
     ModelsChanged,
     Pod,
-    PodDeleted,
     PodPhase,
     PodUpserted,
     ServiceSampled,
@@ -27,7 +26,7 @@ from cotide_core.events import (
 )
 from cotide_core.forecasting.heuristics import HeuristicCompletion, HeuristicQos
 from cotide_core.forecasts import CompletionForecaster, MixBatch, QosAnswers, QosForecaster
-from cotide_core.instructions import Bind, Wait, WaitReason
+from cotide_core.instructions import Bind, Evict, Wait, WaitReason
 from cotide_core.kernels.array_types import Floats
 from cotide_core.policies import POLICIES
 
@@ -160,7 +159,7 @@ def test_an_online_pod_goes_to_an_idle_node_first() -> None:
 
 
 def test_an_online_pod_is_checked_with_the_rate_of_its_busiest_sibling() -> None:
-    # Every node has two jobs; a replica that brings 200 requests/s: p = 200 x 2 / 1000 = .4 > .3
+    # a and b have two jobs each; a replica that brings 200 requests/s: p = 200 x 2 / 1000 = .4 > .3
     jobs = [PodUpserted(pod(f"{at}{n}", node=at, phase=PodPhase.RUNNING)) for at in "ab" for n in range(2)]
     scheduler, model = engine(
         "qpsm",
@@ -171,12 +170,13 @@ def test_an_online_pod_is_checked_with_the_rate_of_its_busiest_sibling() -> None
         *jobs,
     )
     scheduler.handle([PodUpserted(pod("full", cpu=7000, node="c", phase=PodPhase.RUNNING))], 0.5)
-    (wait,) = scheduler.handle(service("new", None, 0)[:1], 1.0)
-    assert isinstance(wait, Wait)
-    assert wait.reason is WaitReason.QOS_AT_RISK
-    assert model.asked[-1].requests_per_second.tolist() == [200.0, 200.0]
-    scheduler.handle([PodDeleted("d/a0", "u-a0"), PodDeleted("d/a1", "u-a1")], 2.0)
-    assert scheduler.state.record("d/new").node == "a"  # type: ignore[union-attr]  # it is there
+    asked = len(model.asked)
+    evict, bind = scheduler.handle(service("new", None, 0)[:1], 1.0)
+    assert isinstance(bind, Bind)
+    assert (bind.node, bind.at_risk, bind.forecast.qos_violation_probability) == ("a", True, 0.4)
+    assert model.asked[asked].requests_per_second.tolist() == [200.0, 200.0]
+    assert isinstance(evict, Evict)
+    assert (evict.key, evict.node) == ("d/a0", "a"), "with one job p is .2"
 
 
 def test_an_exclusive_service_waits_rather_than_share() -> None:

@@ -113,6 +113,8 @@ def _print(answer: ScenarioAnswer) -> None:
         print_lines(lines + [[one.pod, one.reason, one.why] for one in answer.waits])
     for one in answer.evicted:
         click.echo(f"evicted: {one.pod} on {one.node}: {one.why}")
+    for one in answer.at_risk:
+        click.echo(f"at risk: {one.pod} on {one.node}: {one.why}")
     if answer.removed:
         click.echo(f"given up: {', '.join(answer.removed)}")
 

@@ -70,6 +70,7 @@ async def play(stage: Stage, plan: Plan, policy: str, ledger: Path, view: LiveVi
         )
         for service in plan.services:
             await stage.client.create(_COLLECTIONS["Workload"], service_manifest(service, start))
+            scorecard.observe_service_arrival(f"{NAMESPACE}/{service.name}", service.replicas, stage.clock.now())
         async with aiohttp.ClientSession() as session:
             running = [
                 asyncio.create_task(observer.watch_pods()),
@@ -88,7 +89,7 @@ async def play(stage: Stage, plan: Plan, policy: str, ledger: Path, view: LiveVi
         await _clean(stage, operator)
         return PolicyOutcome(
             summary,
-            scorecard.violation_ratio_by_service(),
+            {name.removeprefix(f"{NAMESPACE}/"): over for name, over in scorecard.violation_ratio_by_service().items()},
             str(ledger) if stage.options.ledger is not None else None,
             facts.late_seconds,
             tuple(facts.history),

@@ -144,7 +144,7 @@ class Observer:
         for fact in self._facts.services.values():
             self._scorecard.observe_service(
                 f"{NAMESPACE}/{fact.name}",
-                self._service_of[fact.name],
+                f"{NAMESPACE}/{self._service_of[fact.name]}",
                 over_limit=fact.over_limit,
                 now_seconds=now_seconds,
             )
@@ -178,6 +178,7 @@ class Observer:
             if fact is not None and fact.stage in (Stage.QUEUED, Stage.PLACED, Stage.RUNNING):
                 self._facts.pods.pop(metadata.uid)
                 self._scorecard.observe_gone(metadata.uid, now)
+            self._follow_readiness(pod, now, ready=False)
             return
         workload_class = _class_of(pod)
         service = metadata.labels.get(WORKLOAD_LABEL)
@@ -201,7 +202,14 @@ class Observer:
                 memory_bytes=wanted.get(MEMORY, 0) + wanted.get(RECLAIMED_MEMORY, 0),
             )
         self._move(known, pod, now)
+        self._follow_readiness(pod, now, ready=_is_ready(pod))
         self._explain(pod, now)
+
+    def _follow_readiness(self, pod: PodObject, now: float, *, ready: bool) -> None:
+        service = pod.metadata.labels.get(WORKLOAD_LABEL)
+        if service is not None:
+            observe = self._scorecard.observe_ready if ready else self._scorecard.observe_unready
+            observe(pod.metadata.uid, f"{NAMESPACE}/{service}", now)
 
     def _move(self, fact: PodFact, pod: PodObject, now: float) -> None:
         uid = pod.metadata.uid
@@ -235,6 +243,11 @@ class Observer:
             return
         prefix = f"{decision.node}: " if decision.node else ""
         self._facts.decisions.append(DecisionFact(now, pod.metadata.name, decision.node, f"{prefix}{decision.message}"))
+
+
+def _is_ready(pod: PodObject) -> bool:
+    conditions = pod.status.conditions
+    return pod.status.phase == "Running" and any(one.type == "Ready" and one.status == "True" for one in conditions)
 
 
 def _class_of(pod: PodObject) -> WorkloadClass:

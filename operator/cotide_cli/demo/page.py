@@ -26,7 +26,7 @@ from cotide_sim.pages.page import Made, chart, charts, page, table
 TITLE: Final = "Cotide's demo: one cluster, the same arrivals, policy by policy"
 _HEADS: Final = (
     "policy", "pods bound", "jobs done", "waiting in all", "waiting, mean", "over limit", "cpu in use",
-    "overload slots", "evicted", "late",
+    "overload slots", "evicted", "services that never ran", "online pods waiting", "late",
 )  # fmt: skip
 
 
@@ -70,7 +70,7 @@ def _sections(outcomes: Mapping[str, PolicyOutcome], verdict: Verdict, described
             ),
             chart(
                 "Over the limit",
-                "Share of time that services spent over their latency limit.",
+                "Share of time that services spent over their latency limit, or without a ready pod.",
                 _bars(
                     outcomes,
                     lambda one: one.figures["qos_violation_ratio"],
@@ -116,6 +116,8 @@ def _row(name: str, outcome: PolicyOutcome, winner: str | None) -> list[str]:
         f"{figures['cpu_utilisation']:.1%}",
         f"{figures['overload_slots']:,}",
         f"{figures['evictions']:,}",
+        escape(", ".join(figures["services_never_ran"])) or "none",
+        f"{figures['online_pods_waiting']:,}",
         f"{late_share(outcome.late_seconds, figures['waiting_seconds_total']):.1%}",
     ]
 

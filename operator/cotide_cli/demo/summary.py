@@ -67,9 +67,11 @@ def print_tables(console: Console, outcomes: Mapping[str, PolicyOutcome]) -> Non
         ["cpu in", "use", *(f"{one['cpu_utilisation']:.1%}" for one in figures)],
         ["overload", "slots", *(f"{one['overload_slots']}" for one in figures)],
         ["evicted", "(online)", *(f"{one['evictions']} ({one['online_evictions']})" for one in figures)],
+        ["absent", "(pods)", *(f"{len(one['services_never_ran'])} ({one['online_pods_waiting']})" for one in figures)],
     ]
     console.print("same arrivals, policy by policy (times are simulated)", style="italic")
     _print_columns(console, policies, columns, headings=2)
+    console.print("absent: services that never ran a pod (pods: online pods that wait at the end)", style="italic")
     services = sorted({name for outcome in outcomes.values() for name in outcome.violation_ratio_by_service})
     if not services:
         return

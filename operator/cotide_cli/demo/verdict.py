@@ -3,6 +3,8 @@
 Called by `demo_command` after the last policy. Pure: figures to words. Invariant: what is said follows from the printed
 figures by the rules below; a tie or a loss of our own policies is said like any other result.
 
+- A service without a ready pod counts as over its limit. A policy under which a service never runs can't win where
+  every service runs under another.
 - A policy *keeps the limits* when its services were over their limit for at most a quarter of the share of time of the
   worst policy (`comparison.VIOLATIONS_SHARE`). Where some do, only they can win.
 - Scenario ``latency``: the one whose batch and gratis pods waited least wins.
@@ -71,9 +73,11 @@ def verdict_of(figures: Mapping[str, Summary], late: Mapping[str, float], scenar
     faults = tuple(missed(dict(figures), scenario))
     if len(figures) == 1:
         return Verdict("alone", None, f"Only {busiest} ran: there is nothing to compare it with.", faults)
-    among = _keeping(figures) or figures
+    keeping, running = _keeping(figures), _running(figures)
+    among = keeping or running or figures
     if len(among) == 1:
-        return _alone_in_keeping(next(iter(among)), figures, faults)
+        only = next(iter(among))
+        return _alone_in_keeping(only, figures, faults) if keeping else _alone_in_running(only, figures, faults)
     return _by_slots(among, figures, faults) if scenario == "slack" else _by_waiting(among, figures, late, faults)
 
 
@@ -83,9 +87,14 @@ def late_share(late_seconds: float, waiting_seconds: float) -> float:
 
 
 def _keeping(figures: Mapping[str, Summary]) -> dict[str, Summary]:
-    """Return the policies that kept the services' limits; empty where none did, all where none was broken."""
+    """Return the policies under which every service ran that kept the services' limits; empty where none did."""
     most = VIOLATIONS_SHARE * max(one["qos_violation_ratio"] for one in figures.values())
-    return {name: one for name, one in figures.items() if one["qos_violation_ratio"] <= most}
+    return {name: one for name, one in _running(figures).items() if one["qos_violation_ratio"] <= most}
+
+
+def _running(figures: Mapping[str, Summary]) -> dict[str, Summary]:
+    """Return the policies under which every service ran."""
+    return {name: one for name, one in figures.items() if not one["services_never_ran"]}
 
 
 def _worst(figures: Mapping[str, Summary]) -> tuple[str, str]:
@@ -99,6 +108,14 @@ def _alone_in_keeping(only: str, figures: Mapping[str, Summary], faults: tuple[s
     sentence = (
         f"{only} won: the only policy that kept the services' limits, over them for "
         f"{figures[only]['qos_violation_ratio']:.1%} of the time where {worst} was for {most}."
+    )
+    return Verdict("won", only, sentence, faults)
+
+
+def _alone_in_running(only: str, figures: Mapping[str, Summary], faults: tuple[str, ...]) -> Verdict:
+    sentence = (
+        f"{only} won: the only policy under which every service ran; services were over their limits for "
+        f"{figures[only]['qos_violation_ratio']:.1%} of the time."
     )
     return Verdict("won", only, sentence, faults)
 

@@ -45,11 +45,11 @@ def mixes_of(
     ----------
     indices, rows : (P,) of each pair: the index of its shape, and the row.
     shapes : (S, 6) see `guard_answers`.
-    arriving : (S, 2) requests/s and limit in milliseconds of an arriving pod with a promise; a rate below 0 is one that
-        nobody measured.
+    arriving : (S, 2) requests/s and limit in milliseconds of an arriving pod with a promise; a rate below 0 is
+        estimated (`node_columns.unmeasured`).
     services : (N,) online pods with a promise on each row.
     summed : (1 + H, N) their requests/s, now and at their highest up to the end of each horizon.
-    service_rates : (1 + H, K, N) those of each of them; a rate below 0 was not measured, and is not in the sum.
+    service_rates : (1 + H, K, N) those of each of them; a rate below 0 is estimated. The sum has it as well.
     service_limits, service_numbers : (K, N). type_counts, type_bytes : (T, N).
     batch_millicores, allocatable : (N,) cpu asked for by jobs, and what there is.
 
@@ -74,12 +74,12 @@ def mixes_of(
         promise = shapes[index, PROMISE]
         there = services[row]
         horizon = shapes[index, HORIZON]
-        present, rate = summed[horizon, row], max(0.0, arriving[index, 0]) if promise >= 0 else 0.0
+        present, rate = summed[horizon, row], assumed_rate(arriving[index, 0]) if promise >= 0 else 0.0
         joint = present + rate
         first = starts[pair]
         mark_unmeasured(unmeasured[first:], service_rates[0, :there, row], promise >= 0, arriving[index, 0])
         for one in range(there):
-            own = max(0.0, service_rates[horizon, one, row])
+            own = assumed_rate(service_rates[horizon, one, row])
             single[0, first + one] = own
             single[1, first + one] = max(0.0, joint - own)
             single[2, first + one] = service_limits[one, row]
@@ -101,6 +101,12 @@ def mixes_of(
                 counts[mix, shapes[index, TYPE]] += 1.0
                 input_bytes[mix, shapes[index, TYPE]] += shapes[index, SIZE]
     return starts, numbers, unmeasured, single, counts, input_bytes
+
+
+@compiled
+def assumed_rate(rate: float) -> float:
+    """Return the requests/s of a rate as the columns have it: below 0 stands an estimate."""
+    return rate if rate >= 0.0 else -1.0 - rate
 
 
 @compiled
@@ -128,7 +134,7 @@ def copy_row(mixes: Floats, table: Integers, row: int) -> None:
 def mark_unmeasured(unmeasured: Integers, rates: Floats, arrives: bool, arriving_rate: float) -> None:
     """Write the bits of one pair's mixes: of the (k,) rates on the row and, where a pod arrives, of its own.
 
-    A rate below 0 is one that nobody measured.
+    A rate below 0 is estimated.
     """
     there = rates.shape[0]
     unknown = 1 if arrives and arriving_rate < 0.0 else 0

@@ -15,6 +15,7 @@ from cotide_core.forecasts import HABITS, CompletionForecaster
 from cotide_core.instructions import NO_FORECAST, Bind, Forecast
 from cotide_core.placement.placer import Placement
 from cotide_core.placement.wait_instructions import risk_of
+from cotide_core.qos.applicability import UNMEASURED, outside_of
 from cotide_core.queueing.queued_pod import QueuedPod
 
 
@@ -55,20 +56,28 @@ def bind_instructions(
             p50, p90 = entry.seconds_p50 * factor, entry.seconds_p90 * factor
             forecast = Forecast(risk, p50, p90, asked, model, outside, evidence)
         pod, reason = entry.pod, reason_of(placement, policy, threshold)
+        waited, at_risk = bind.queued_seconds, is_at_risk(bind, threshold)
         out.append(
-            Bind(pod.key, pod.uid, bind.node, reason, forecast, placement.refused, entry.attempts, bind.queued_seconds)
+            Bind(pod.key, pod.uid, bind.node, reason, forecast, placement.refused, entry.attempts, waited, at_risk)
         )
     return out
+
+
+def is_at_risk(bind: DecidedBind, threshold: float) -> bool:
+    """Whether an online pod goes where a latency limit is predicted to break, since no other node is better."""
+    probability = bind.placement.probability
+    return bind.entry.shape.online and probability is not None and probability > threshold
 
 
 def reason_of(placement: Placement, policy: str, threshold: float) -> str:
     """Return why a node was chosen, in one sentence."""
     probability = placement.probability
+    estimated = " (rate estimated)" if outside_of(placement.basis) & UNMEASURED else ""
     if placement.why:
-        return f"{policy}: {placement.why}"
+        return f"{policy}: {placement.why}{estimated}"
     if probability is not None:
         risk = f"a latency limit breaks there with p={probability:.2f}, at most {threshold:.2f} is accepted"
-        return f"{policy}: {risk}"
+        return f"{policy}: {risk}{estimated}"
     if placement.guarded:
         return f"{policy}: no online service is put at risk there"
     return f"{policy}: best-ranked node that fits; latency limits are not looked at"

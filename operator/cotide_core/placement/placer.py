@@ -3,7 +3,8 @@
 Called by the capacity of a policy (`reclaiming`) for the pod at the head of the queue, with a `Policy`: an order of
 the queue, a rank of the nodes and perhaps a guard. A plain policy takes the best-ranked feasible node. A guarded one
 asks the forecaster about the best `WIDTH` nodes in one call and widens until one passes or none is left: only a full
-scan decides that no node fits. Invariant: same state, same shape, same policy (and generator) -> same placement."""
+scan decides that no node fits. A latency forecast never keeps an online pod waiting: where the guard refuses every
+node, it takes the least risky one. Invariant: same state, same shape, same policy (and generator) -> same placement."""
 
 from __future__ import annotations
 
@@ -323,6 +324,8 @@ class Placer:
             chosen = self._choose(snapshot, shape, guard, among.refused, rows, probabilities)
             if chosen is not None:
                 return chosen
+        if shape.online:
+            return self._least_risky(among, snapshot, shape, forecaster, guard)
         groups = guard.by_service(shape, np.flatnonzero(among.rows))
         verdicts = (*risk_verdicts(snapshot, groups), *among.refused)
         nearest, row = min([group[2:] for group in groups])
@@ -330,6 +333,28 @@ class Placer:
         if tried is not None:
             return tried
         return Placement(-1, nearest, verdicts, guarded=True, basis=guard.basis(shape, row))
+
+    def _least_risky(
+        self, among: OpenNodes, snapshot: Snapshot, shape: Shape, forecaster: QosForecaster, guard: QosGuard
+    ) -> Placement:
+        """Return the placement of an online pod on the node with the lowest risk in steps of `RISK_STEP`, the
+        best-ranked of equals, where the guard refuses every node."""
+        rows = np.flatnonzero(among.rows)
+        rows = rows[np.argsort(-among.scores[rows], kind="stable")]
+        probabilities = guard.present_probabilities(snapshot, shape, rows, forecaster)
+        chosen = least_risky(probabilities, 1.0, RISK_STEP)
+        row, probability = rows.item(chosen), probabilities.item(chosen)
+        others = np.delete(rows, chosen)
+        risky = others[np.delete(probabilities, chosen) > guard.threshold]
+        verdicts = (*risk_verdicts(snapshot, guard.by_service(shape, risky)), *among.refused)
+        basis = guard.basis(shape, row)
+        if probability <= guard.threshold:
+            return Placement(row, probability, verdicts, guarded=True, basis=basis)
+        why = (
+            f"every node that fits is predicted to break a latency limit; the least risky one has p={probability:.2f},"
+            f" above the accepted {guard.threshold:.2f}"
+        )
+        return Placement(row, probability, verdicts, guarded=True, why=why, basis=basis)
 
     def _explored(
         self,

@@ -104,7 +104,7 @@ def mixes_without(state: ClusterState, departures: Sequence[Departure]) -> MixBa
         there = columns.services[row]
         own = next(one for one in there if one.key == departure.key)
         horizon = departure.horizon
-        rate = max(0.0, own.rate_within(horizon))
+        rate = own.rate_within(horizon)
         others_unknown = any(one.requests_per_second is None for one in there if one is not own)
         unmeasured[index] = RATE_UNKNOWN * (own.requests_per_second is None) + OTHER_RATE_UNKNOWN * others_unknown
         numbers[index] = columns.workload_number(own.workload)

@@ -28,7 +28,7 @@ from cotide_core.kernels.guard_answers import (
     UNPROMISED,
 )
 from cotide_core.kernels.sparse_zeros import sparse_zeros
-from cotide_core.state.node_columns import UNMEASURED_RATE
+from cotide_core.state.node_columns import UNMEASURED_RATE, unmeasured
 from cotide_core.state.shapes import Shape
 from cotide_core.state.snapshot import Snapshot
 
@@ -133,9 +133,10 @@ class AnswerTables:
         """Write down what questions need of a shape; returns whether what its pods bring changed."""
         fit = shape.fit
         promise = snapshot.state.workload(fit.service)
-        number, limit, expected = NONE, 0.0, snapshot.state.expected_rate(fit.service)
-        rate = UNMEASURED_RATE if expected is None else expected
+        number, limit, rate = NONE, 0.0, UNMEASURED_RATE
         if promise is not None:
+            expected = snapshot.state.expected_rate(fit.service)
+            rate = unmeasured(snapshot.state.estimates.of(fit.millicores)) if expected is None else expected
             number, limit = snapshot.columns.workload_number(promise.key), promise.latency_p95_milliseconds
         kind = JOB if not shape.online else UNPROMISED if fit.service is None else PROMISED
         changed = (self.arriving.item(index, 0), self.arriving.item(index, 1)) != (rate, limit)

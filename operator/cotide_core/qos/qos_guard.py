@@ -30,6 +30,7 @@ from cotide_core.kernels.guard_answers import (
     MARKS,
     REFUSED,
     SHAPE_COLUMNS,
+    VERSION,
     WORST,
     by_service,
     cache_misses,
@@ -151,6 +152,19 @@ class QosGuard:
         """
         self.prefetch(snapshot, [(shape, rows)], forecaster)
         return np.asarray(self._tables.probabilities[self._tables.known_index(shape), rows])
+
+    def present_probabilities(
+        self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp], forecaster: QosForecaster
+    ) -> Floats:
+        """Return the same of the nodes as they are now, refused ones included."""
+        self.prefetch(snapshot, [(shape, rows)], forecaster)
+        tables = self._tables
+        index = tables.known_index(shape)
+        stale = rows[tables.marks[index, rows, VERSION] != snapshot.versions[rows]]
+        for start in range(0, len(stale), CALL_ROWS):
+            part = np.asarray(stale[start : start + CALL_ROWS], np.int64)
+            self._ask(snapshot, np.full(len(part), index, np.int64), part, forecaster)
+        return np.asarray(tables.probabilities[index, rows])
 
     def known(self, snapshot: Snapshot, shape: Shape, rows: NDArray[np.intp]) -> Floats | None:
         """Return the same; None where it would need a call."""

@@ -9,7 +9,8 @@ Called by the operator's extender with a state of its own, fed with the same eve
 kube-scheduler has looked at everything that a pod demands of a node itself (taints, affinity, volumes, spread), so that
 this is not looked at again; requests, ports, exclusive services, refusals of kubelets, cordons, limits of namespaces,
 slack and latency risks are. Batch and gratis pods get *one* node, the engine's choice: then it is known at once where
-the pod goes, and a burst can't overfill it. Online pods get every node that passes, and kube-scheduler chooses.
+the pod goes, and a burst can't overfill it. Online pods get every node that has room, and kube-scheduler chooses: a
+latency risk lowers the score of a node, and never keeps an online pod waiting.
 
 Plans over time and claims on freed space are the engine's own; here only the present is looked at. Invariants: an
 answer names only nodes that were asked about; nobody but `expire`, `take` and a new answer ends an assumption; same
@@ -189,7 +190,7 @@ class ExtenderAdvisor:
         rows, unknown = self._rows(names)
         among = self._among(snapshot, entry, rows, now)
         if entry.shape.online:
-            return self._all_that_pass(snapshot, entry, names, among, unknown, now)
+            return self._all_with_room(snapshot, entry, names, among, unknown, now)
         found = self._placer.place_among(among, snapshot, entry.shape, self._qos)
         if found.row < 0:
             why = self._why_not(snapshot, entry, rows, among, now)
@@ -198,23 +199,30 @@ class ExtenderAdvisor:
         return NodeAnswer((snapshot.name(found.row),), {}, reason, found.refused, self._forecast(found))
 
     def scores(self, pod: Pod, names: Sequence[str], now: float) -> list[int]:
-        """Return 0 (worst) to `SCORE_MOST` for each node: by risk where the policy goes by it, else by its rank."""
+        """Return 0 (worst) to `SCORE_MOST` for each node: by risk where the policy goes by it, else by its rank.
+
+        For an online pod under a guard, nodes that pass are in the upper half; below them the least risky is best.
+        """
         snapshot, entry = self._prepare(pod, now)
         row_of = self.state.columns.row_of
         rows = np.array([row_of.get(name, -1) for name in names], np.intp)
         known = rows >= 0
         worth = np.zeros(len(rows))
         if known.any():
-            at = rows[known]
-            if self._placer.policy.lowest_risk:
-                risk = self._placer.probabilities(snapshot, entry.shape, at, self._qos)
-                worth[known] = 1.0 - np.minimum(1.0, risk / max(self._placer.accepted, 1e-9))
-                rank = self._shares(self._capacity.open_nodes(snapshot, entry).scores[at])
-                worth[known] = 0.5 * worth[known] + 0.5 * rank
-            else:
-                worth[known] = self._shares(self._capacity.open_nodes(snapshot, entry).scores[at])
+            worth[known] = self._worth(snapshot, entry, rows[known])
         scored: list[int] = np.rint(worth * SCORE_MOST).astype(np.int64).tolist()
         return scored
+
+    def _worth(self, snapshot: Snapshot, entry: QueuedPod, rows: NDArray[np.intp]) -> Floats:
+        """Return (K,) how good each row is for a pod, 0 to 1."""
+        policy, accepted = self._placer.policy, self._placer.accepted
+        worth = self._shares(self._capacity.open_nodes(snapshot, entry).scores[rows])
+        risk = self._placer.probabilities(snapshot, entry.shape, rows, self._qos)
+        if policy.lowest_risk:
+            worth = 0.5 * (1.0 - np.minimum(1.0, risk / max(accepted, 1e-9))) + 0.5 * worth
+        if policy.guard is None or not entry.shape.online:
+            return worth
+        return np.where(risk <= accepted, 0.5 + 0.5 * worth, 0.5 * (1.0 - risk))
 
     def preempt(self, pod: Pod, victims: Mapping[str, Sequence[str]], now: float) -> list[str]:
         """Return the nodes where kube-scheduler may evict the pods that it wants to for a pod.
@@ -226,14 +234,14 @@ class ExtenderAdvisor:
         Notes
         -----
         A batch or gratis pod makes no online pod leave, nobody makes a pod leave whose owner said no, and a node whose
-        latency limit would break with the pod is not freed for it: a smaller mix is no riskier, so that who passes now
-        passes then.
+        latency limit would break with the pod is not freed for it, unless it is online: a smaller mix is no riskier, so
+        that a pod that passes now passes then.
         """
         snapshot, entry = self._prepare(pod, now)
         row_of = self.state.columns.row_of
         open_to = [name for name in victims if name in row_of and self._may_leave(entry, row_of[name], victims[name])]
-        if not open_to:
-            return []
+        if not open_to or entry.shape.online:
+            return open_to
         rows = np.array([row_of[name] for name in open_to], np.intp)
         passes = self._placer.probabilities(snapshot, entry.shape, rows, self._qos) <= self._placer.accepted
         return [name for name, good in zip(open_to, passes.tolist(), strict=True) if good]
@@ -296,7 +304,7 @@ class ExtenderAdvisor:
         until = None if node is None else node.cordoned_until_seconds
         return until is not None and until > now
 
-    def _all_that_pass(
+    def _all_with_room(
         self,
         snapshot: Snapshot,
         entry: QueuedPod,
@@ -305,11 +313,8 @@ class ExtenderAdvisor:
         unknown: dict[str, _Refusal],
         now: float,
     ) -> NodeAnswer:
-        """Return every node that has room for a pod and passes the guard."""
-        rows = np.flatnonzero(among.rows)
-        risks = self._placer.probabilities(snapshot, entry.shape, rows, self._qos)
-        good = rows[risks <= self._placer.accepted]
-        taken = {snapshot.name(row) for row in good.tolist()}
+        """Return every node that has room for an online pod; what the guard says of them is in `scores`."""
+        taken = {snapshot.name(row) for row in np.flatnonzero(among.rows).tolist()}
         rest = np.array([self.state.columns.row_of[n] for n in names if n not in taken and n not in unknown], np.intp)
         why = self._why_not(snapshot, entry, rest, among, now) | unknown
         return replace(_none_of(why, NO_FORECAST), nodes=tuple(name for name in names if name in taken))

@@ -12,6 +12,9 @@ They would last until the longest of those pods has ended, R seconds by its pred
 (`WORTH`), with the pods that gain most: some gratis pods where these gain anything, else batch pods too, and always
 the least work lost first. A node whose service breaks by itself, and a job that is about to end, are left alone.
 
+`ArrivalRelief` acts where no measurement exists yet: on a node to which an online pod was bound although a limit is
+predicted to break there.
+
 Invariants: online pods are never touched; a node without batch or gratis pods is left alone, and so is a service that
 nobody measured since; same state, samples, forecasts and time give the same evictions.
 """
@@ -19,7 +22,7 @@ nobody measured since; same state, samples, forecasts and time give the same evi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,6 +34,7 @@ from cotide_core.events import ServiceSampled
 from cotide_core.forecasts import QosForecaster
 from cotide_core.instructions import Evict, EvictCause
 from cotide_core.kernels.array_types import Floats
+from cotide_core.placement.placer import RISK_STEP
 from cotide_core.qos.mix_batch import Departure, mixes_without
 from cotide_core.reclaiming.evictions_in_flight import Evictions
 from cotide_core.reclaiming.victim_selection import Candidate, Lost, may_go
@@ -165,6 +169,100 @@ class LatencyRelief:
             )
 
         return evictions_of(chosen.victims, EvictCause.LATENCY, service, why, evictions, now)
+
+
+class ArrivalRelief:
+    """Makes room on the nodes to which online pods were bound at risk, under every policy with a guard.
+
+    A node is due until the predicted probability passes, or until no batch or gratis pod is left that lowers it. Pods
+    leave in the order of `candidates_on`, as few as suffice. Where all of them together lower the probability by less
+    than `RISK_STEP`, they stay: their work would be lost for nothing.
+    """
+
+    def __init__(self) -> None:
+        self._due: dict[str, str] = {}
+        """The key of the pod that came, by node."""
+
+    def relieve(
+        self,
+        arrived: Mapping[str, str],
+        state: ClusterState,
+        evictions: Evictions,
+        lost: Lost,
+        forecaster: QosForecaster,
+        accepted: float,
+        now: float,
+    ) -> list[Evict]:
+        """Return the evictions for pods that came at risk; each is noted in `evictions`.
+
+        Parameters
+        ----------
+        arrived : keys of the pods that were bound at risk in this cycle, by node.
+        accepted : the highest accepted probability.
+        """
+        self._due |= arrived
+        out: list[Evict] = []
+        asked = 0
+        for node, key in list(self._due.items()):
+            record = promised(key, state)
+            if record is None or record.node != node:
+                del self._due[node]
+                continue
+            if asked >= ROUND_OPTIONS:
+                break
+            if _is_settling(state, evictions, record.row):
+                continue
+            ordered = candidates_on(state, evictions, lost, record.row, now)
+            asked += (1 + len(ordered)) * len(state.columns.services[record.row])
+            risks = _risks_without(state, ordered, record.row, forecaster)
+            count = _least_enough(risks, accepted)
+            if not count:
+                del self._due[node]
+                continue
+            why = _why_arrived(record.pod.workload or "", risks[0], risks[count])
+            service = record.pod.workload or ""
+            out += evictions_of(ordered[:count], EvictCause.LATENCY_AT_RISK, service, why, evictions, now)
+        return out
+
+
+def _is_settling(state: ClusterState, evictions: Evictions, row: int) -> bool:
+    """Whether batch or gratis pods of a row are on their way in or out."""
+    asked = evictions.asked()
+    return any(
+        one.pod.terminating or one.assumed_seconds is not None or one.pod.key in asked
+        for one in state.records_on(row)
+        if one.pod.workload_class is not WorkloadClass.ONLINE
+    )
+
+
+def _risks_without(
+    state: ClusterState, ordered: Sequence[Candidate], row: int, forecaster: QosForecaster
+) -> list[float]:
+    """Return the probability that a limit on a row breaks, as it is and without the first one, two, ... pods."""
+    services = [one.key for one in state.columns.services[row]]
+    leaving = tuple(one.record for one in ordered)
+    departures = [Departure(key, leaving[:count]) for count in range(len(leaving) + 1) for key in services]
+    answers: Floats = forecaster.answer(mixes_without(state, departures)).probability
+    risks: list[float] = answers.reshape(-1, len(services)).max(axis=1).tolist()
+    return risks
+
+
+def _least_enough(risks: Sequence[float], accepted: float) -> int:
+    """Return how many pods leave: until the risk is accepted, else until it is about as low as it gets."""
+    enough = accepted
+    if risks[-1] > accepted:
+        enough = math.nextafter(risks[-1] + RISK_STEP, -math.inf)
+    return next(count for count, risk in enumerate(risks) if risk <= enough or count == len(risks) - 1)
+
+
+def _why_arrived(service: str, before: float, after: float) -> Callable[[str, str], str]:
+    def why(node: str, without: str) -> str:
+        return (
+            f"{service} comes to {node}, where a latency limit is predicted to break (p={before:.2f}); {without}"
+            f" p={after:.2f}"
+        )
+
+    return why
 
 
 def evictions_of(

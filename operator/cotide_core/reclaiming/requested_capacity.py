@@ -20,7 +20,7 @@ from cotide_core.instructions import Evict, NodeVerdict, WaitReason
 from cotide_core.kernels.array_types import Booleans, Floats, Integers
 from cotide_core.placement.placer import OpenNodes, Placement, Placer, Upcoming
 from cotide_core.queueing.queued_pod import QueuedPod
-from cotide_core.reclaiming.latency_relief import LatencyRelief
+from cotide_core.reclaiming.latency_relief import ArrivalRelief, LatencyRelief
 from cotide_core.reclaiming.latency_trend import TrendRelief
 from cotide_core.reclaiming.overload_monitor import Alarms, NoMonitor, OverloadMonitor
 from cotide_core.reclaiming.preemption.room_making import RoomMaking
@@ -57,6 +57,7 @@ class RequestedCapacity(RoomMaking):
         watched = self._latencies is not None
         self._rising = RisingRelief(self._config) if watched and self._config.relieves_rising else None
         self._trend = TrendRelief(self._config) if watched and self._config.relieves_trend else None
+        self._arrivals = ArrivalRelief()
         self._mates = mates
         self._lost_of_gang: dict[str, float] = {}
         """What an eviction of a pod of a gang throws away, since `begin`: the same for each of its pods."""
@@ -83,6 +84,16 @@ class RequestedCapacity(RoomMaking):
             self._rising.sampled(event, self._state, now)
         if self._trend is not None:
             self._trend.sampled(event, self._state, now)
+
+    def arrived(self, at_risk: Mapping[str, str], forecaster: QosForecaster, now: float) -> list[Evict]:
+        """Return the evictions on nodes to which online pods are bound although a latency limit is predicted to break.
+
+        Parameters
+        ----------
+        at_risk : keys of the pods that this cycle binds so, by node.
+        """
+        accepted = self._placer.accepted
+        return self._arrivals.relieve(at_risk, self._state, self._evictions, self._lost, forecaster, accepted, now)
 
     def _relieve_nodes(self, now: float, forecaster: QosForecaster) -> list[Evict]:
         """Return whom monitor and latencies send away; nobody twice, since each notes whom it asks to go."""

@@ -56,7 +56,7 @@ from cotide_core.state.node_columns import ALWAYS, RESOURCES_KEPT, NodeColumns, 
 from cotide_core.state.node_images import NodeImages
 from cotide_core.state.node_refusals import Amounts, Asked, NodeRefusals, asked_by
 from cotide_core.state.pod_matches import PodMatches
-from cotide_core.state.rate_forecasts import RateForecasts
+from cotide_core.state.rate_forecasts import RateEstimates, RateForecasts
 from cotide_core.state.remembered import Remembered
 from cotide_core.units import CPU, MEMORY, PODS, RECLAIMED_CPU, RECLAIMED_MEMORY
 
@@ -97,6 +97,7 @@ class ClusterState:
     host_load : measured and predicted load of each row.
     contention : how the cpu of each row is fought for.
     rate_forecasts : predicted request rates of online pods.
+    estimates : request rates of online pods that are not measured yet.
     namespaces : limits of namespaces, and what their batch and gratis pods hold of them.
     refusals : nodes that refused a pod lately.
     matches : how many pods of which node selectors match, and whom placed pods keep off.
@@ -115,6 +116,12 @@ class ClusterState:
         self.host_load = HostLoad(self.columns)
         self.contention = Contention(self.columns)
         self.rate_forecasts = RateForecasts()
+        self.estimates = RateEstimates()
+        self._unmeasured: dict[str, PodRecord] = {}
+        """Promised online pods on rows whose rate is estimated."""
+        self._measured_millicores = 0
+        """What those ask for whose rate is measured."""
+        self._has_new_rates = False
         self.namespaces = NamespaceUse()
         self.refusals = NodeRefusals()
         self.matches = PodMatches(self._held)
@@ -517,6 +524,9 @@ class ClusterState:
         record.requests_per_second = rate
         if record.row < 0:
             return
+        self._has_new_rates = True
+        if self._unmeasured.pop(key, None) is not None:
+            self._measured_millicores += self.demand(record.pod.requests).millicores
         for index, service in enumerate(self.columns.services[record.row]):
             if service.key == key:
                 service.requests_per_second = rate
@@ -525,6 +535,26 @@ class ClusterState:
                 self.columns.touch(record.row, relief=fell)
                 if fell:
                     self.eased.add(record.row)
+
+    def estimate_rates(self) -> None:
+        """Estimate the rates of unmeasured pods by those that are measured, where these changed enough."""
+        if not self._has_new_rates:
+            return
+        self._has_new_rates = False
+        measured = float(self.columns.service_rates[: self.columns.size].sum())
+        if not self.estimates.follow(measured, self._measured_millicores):
+            return
+        for key, record in self._unmeasured.items():
+            estimated = self.estimates.of(self.demand(record.pod.requests).millicores)
+            for index, service in enumerate(self.columns.services[record.row]):
+                if service.key == key and service.estimated != estimated:
+                    fell = estimated < service.estimated
+                    service.estimated = estimated
+                    self.columns.list_rates(index, service, record.row)
+                    self.columns.sum_rates(record.row)
+                    self.columns.touch(record.row, relief=fell)
+                    if fell:
+                        self.eased.add(record.row)
 
     def expire_rates(self, now: float) -> None:
         """Forget the rates that were forecast up to an earlier moment."""
@@ -685,10 +715,17 @@ class ClusterState:
         services = columns.services[row]
         if sign > 0:
             limit, rate = workload.latency_p95_milliseconds, record.requests_per_second
-            services.append(ServicePod(pod.key, workload.key, limit, rate, self.rate_forecasts.of(pod.key)))
+            estimated = self.estimates.of(self.demand(pod.requests).millicores) if rate is None else 0.0
+            services.append(ServicePod(pod.key, workload.key, limit, rate, self.rate_forecasts.of(pod.key), estimated))
             services.sort(key=lambda service: service.key)
         else:
             services[:] = [service for service in services if service.key != pod.key]
+        if record.requests_per_second is not None:
+            self._measured_millicores += sign * self.demand(pod.requests).millicores
+        elif sign > 0:
+            self._unmeasured[pod.key] = record
+        else:
+            self._unmeasured.pop(pod.key, None)
         columns.service_counts[row] += sign
         columns.exclusive_counts[row] += sign * workload.exclusive
         columns.list_services(row)

@@ -44,7 +44,12 @@ PODS_COLUMN: Final = 2
 RATE_HORIZONS: Final = 5
 """Horizons of forecast rates that are kept (chosen: each doubles or more, up to hours)."""
 UNMEASURED_RATE: Final = -1.0
-"""Stands in ``promised_ahead`` for a rate that nobody measured: it is no rate of 0."""
+"""Stands in ``promised_ahead`` for a rate that is not measured, less what is assumed of it (see `unmeasured`)."""
+
+
+def unmeasured(estimated: float) -> float:
+    """Return what stands in the columns for a rate that is estimated: a number below 0."""
+    return UNMEASURED_RATE - estimated
 
 
 @dataclass(slots=True)
@@ -58,13 +63,15 @@ class ServicePod:
     """None while nobody measured it."""
     ahead: tuple[float, ...] = ()
     """Highest rates forecast up to the end of each horizon; empty where nothing is forecast."""
+    estimated: float = 0.0
+    """Requests/s that it is taken to receive while it is not measured (`rate_forecasts.RateEstimates`)."""
 
     def rate_within(self, horizon: int) -> float:
         """Return the highest rate up to the end of a horizon, counted from 1, never below the present one, which is
-        that of 0; `UNMEASURED_RATE` where nobody measured it."""
+        that of 0; the estimate where it is not measured."""
         rate = self.requests_per_second
         if rate is None:
-            return UNMEASURED_RATE
+            return self.estimated
         return max(rate, self.ahead[horizon - 1]) if horizon and self.ahead else rate
 
 
@@ -85,12 +92,12 @@ class NodeColumns:
         2 online).
     online_counts : (capacity,) online pods, those that ask for nothing included.
     service_counts, exclusive_counts : (capacity,) online pods with a promise, and those of exclusive Workloads.
-    service_rates : (capacity,) their summed requests per second.
+    service_rates : (capacity,) their summed requests per second, as far as they are measured.
     promised_limits, promised_numbers : (K, capacity) of each of them, in order of their keys: limit in milliseconds,
         and number of the Workload; what ``services`` says, for machine code.
     promised_ahead, rates_ahead : (1 + RATE_HORIZONS, K, capacity) and (1 + RATE_HORIZONS, capacity) requests per second
-        of each of them (`UNMEASURED_RATE` where unknown) and their sum: now, and up to the end of each horizon as far
-        as forecast. What is behind the first is kept from `keep_horizons` on.
+        of each of them (`unmeasured` where estimated) and their sum, estimates included: now, and up to the end of
+        each horizon as far as forecast. What is behind the first is kept from `keep_horizons` on.
     keeps_horizons : whether anything was forecast of rates yet.
     type_names : of the job types by column; empty where a column is spare.
     types_refused : whether a type got no column of its own since the last `release_types`.
@@ -304,19 +311,23 @@ class NodeColumns:
 
     def list_rates(self, index: int, service: ServicePod, row: int) -> None:
         """Write down anew what a row's service has of rates."""
-        if service.ahead:
+        rate = service.requests_per_second
+        if rate is None:
+            rate = unmeasured(service.estimated)
+        elif service.ahead:
             self.promised_ahead[:, index, row] = [service.rate_within(horizon) for horizon in range(1 + RATE_HORIZONS)]
-        elif self.keeps_horizons:  # the present one for all horizons
-            self.promised_ahead[:, index, row] = service.rate_within(0)
+            return
+        if self.keeps_horizons:  # the present one for all horizons
+            self.promised_ahead[:, index, row] = rate
         else:
-            rate = service.requests_per_second
-            self.promised_ahead[0, index, row] = UNMEASURED_RATE if rate is None else rate
+            self.promised_ahead[0, index, row] = rate
 
     def sum_rates(self, row: int) -> None:
         """Add a row's rates up, anew each time: adding and subtracting floats would drift."""
         services = self.services[row]
         now = sum([max(0.0, one.requests_per_second or 0.0) for one in services])
         (self._cells or self.cells()).service_rates[row] = now
+        now = sum([max(0.0, one.rate_within(0)) for one in services])
         if not self.keeps_horizons:
             self.rates_ahead[0, row] = now
         elif not any(one.ahead for one in services):

@@ -4,6 +4,8 @@ Written by `state.ClusterState` from `RatesForecasted`; what it says is kept bes
 where the latency guard reads it. A horizon is asked for by a run time: the shortest that reaches so far, else the
 longest. Invariants: a rate never falls from a horizon to a longer one; one that can't be is as good as never told; what
 is out of date is forgotten.
+
+`RateEstimates` has the rates that stand in for those of online pods that are not measured yet.
 """
 
 from __future__ import annotations
@@ -12,12 +14,19 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import accumulate
+from typing import Final
 
 from cotide_core.events import RatesForecasted
 from cotide_core.state.node_columns import RATE_HORIZONS
 
 NOW = 0
 """Stands for no horizon: the present rate."""
+UNMEASURED_PER_CORE: Final = 10_000.0
+"""Requests/s that a requested core stands for while no online pod is measured (chosen: a fifth of the rate at which
+`heuristics` counts a service as busy)."""
+RESCALE: Final = 1.25
+"""Estimates change once measured pods receive so many times more or fewer requests for each core (chosen: each change
+makes answers about all unmeasured pods out of date)."""
 
 
 class RateForecasts:
@@ -73,3 +82,29 @@ class RateForecasts:
     def drop(self, pod: str) -> None:
         """Forget a pod that is gone."""
         self._by_pod.pop(pod, None)
+
+
+class RateEstimates:
+    """The requests per second that an unmeasured online pod is taken to receive: proportional to the cpu it asks for.
+
+    Attributes
+    ----------
+    per_core : requests/s for each requested core: those of all measured online pods together, to two digits.
+    """
+
+    def __init__(self) -> None:
+        self.per_core = UNMEASURED_PER_CORE
+
+    def of(self, millicores: int) -> float:
+        """Return the requests/s of a pod that asks for so much cpu."""
+        return self.per_core * millicores / 1000.0
+
+    def follow(self, requests_per_second: float, millicores: int) -> bool:
+        """Take in what all measured pods receive and ask for together; returns whether estimates change."""
+        if millicores <= 0:
+            return False
+        found = float(f"{1000.0 * requests_per_second / millicores:.2g}")
+        if self.per_core <= RESCALE * found and found <= RESCALE * self.per_core:
+            return False
+        self.per_core = found
+        return True

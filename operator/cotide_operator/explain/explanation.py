@@ -328,9 +328,10 @@ def _basis(forecast: Forecast) -> tuple[str, str] | None:
     if not condition:
         return ("QoS evidence", f"inside what was learned, from {seen}") if seen else None
     words = f"outside what was learned by {', '.join(forecast.qos_outside)}"
+    estimated = "; rates are estimated from requests" if condition == CONDITION_RATE_UNKNOWN else ""
     if not seen:
-        return condition, f"{', '.join(forecast.qos_outside)}; the heuristic knows requests only"
-    return condition, f"{words} (from {seen}): the larger of model and heuristic counts"
+        return condition, f"{', '.join(forecast.qos_outside)}; the heuristic knows requests only{estimated}"
+    return condition, f"{words} (from {seen}): the larger of model and heuristic counts{estimated}"
 
 
 def _nomination(decision: Decision) -> str:

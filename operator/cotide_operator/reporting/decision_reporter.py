@@ -259,6 +259,8 @@ class DecisionReporter:
         self._board.publish(note.decision if note is not None else _of_bind(bind, now))
         self._calibration.bound(bind)
         self._recorder.scheduled(bind.key, bind.uid, bind.node)
+        if bind.at_risk:
+            self._recorder.at_risk(bind.key, bind.uid, f"on {bind.node}: {bind.reason.partition(': ')[2]}")
         self._annotator.bound(bind.key)
 
     def _attempted(self, result: str, key: str, workload_class: str, wall_seconds: float) -> None:

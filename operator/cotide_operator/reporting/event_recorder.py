@@ -117,6 +117,10 @@ class EventRecorder:
         self._lane.take_back(("event", uid, FAILED, ""))
         self._record(key, uid, "Normal", "Scheduled", f"Successfully assigned {key} to {node}")
 
+    def at_risk(self, key: str, uid: str, message: str) -> None:
+        """Report that an online pod was bound although a latency limit is predicted to break."""
+        self._record(key, uid, "Warning", "LatencyLimitAtRisk", message)
+
     def failed(self, key: str, uid: str, message: str) -> None:
         """Say why a pod waits."""
         self._record(key, uid, "Warning", FAILED, message)

@@ -64,7 +64,7 @@ class TenantView:
     def eviction(self, evict: Evict) -> tuple[str, str]:
         """Return the reason and the sentence of the event about an eviction; the former as kube-scheduler has it."""
         namespace = evict.key.partition("/")[0]
-        if evict.cause in (EvictCause.LATENCY, EvictCause.LATENCY_RISES):
+        if evict.cause in (EvictCause.LATENCY, EvictCause.LATENCY_RISES, EvictCause.LATENCY_AT_RISK):
             reason, service = evict.reason, evict.service
             if service and service.partition("/")[0] != namespace:
                 reason = reason.replace(service, self._service(service))

@@ -20,6 +20,7 @@ from cotide_core.config import RUN_TIME_POLICIES, SchedulerConfig, slack_knobs
 from cotide_core.events import ModelsChanged
 from cotide_core.forecasts import CompletionForecaster, QosForecaster
 from cotide_core.policies.catalogue import by_slack
+from cotide_core.units import counted
 from cotide_predictors.completion.completion_model import train_completion
 from cotide_predictors.qos.qos_model import train_qos
 from cotide_sim.cluster import profiling
@@ -111,7 +112,8 @@ def missed(figures: dict[str, Summary], scenario: Scenario) -> list[str]:
 
     In the scenario ``latency`` `qpsm`, and in both `predictive`: time over the limit at most a quarter of that of each
     plain policy. In ``latency`` `qpsm`: less waiting than under either guarded policy. Of `predictive` and
-    `hierarchical`: fewer overload slots than `fifo`, and no online pod evicted. Whoever did not run is not judged.
+    `hierarchical`: fewer overload slots than `fifo`, and no online pod evicted. Of every policy: each service runs. A
+    policy that did not run is not judged.
     """
     guarding = ("predictive", "qpsm") if scenario == "latency" else ("predictive",)
     faults = [
@@ -127,6 +129,9 @@ def missed(figures: dict[str, Summary], scenario: Scenario) -> list[str]:
         and {"qpsm", name} <= figures.keys()
         and figures["qpsm"]["waiting_seconds_total"] >= figures[name]["waiting_seconds_total"]
     ]
+    for name, figure in figures.items():
+        if never := len(figure["services_never_ran"]):
+            faults.append(f"{counted(never, 'service')} never ran under {name}")
     for ours in ("predictive", "hierarchical"):
         if ours not in figures:
             continue
@@ -161,8 +166,11 @@ def command(
 
     ``--quantile`` is the forecast peak that the policies hierarchical and predictive plan with.
     """
-    click.echo("| seed | policy | waiting s | mean s | violations | cpu | jobs | pods | overloads | evicted (online) |")
-    click.echo("|---|---|---|---|---|---|---|---|---|---|")
+    click.echo(
+        "| seed | policy | waiting s | mean s | violations | cpu | jobs | pods | overloads | evicted (online) |"
+        " absent |"
+    )
+    click.echo("|---|---|---|---|---|---|---|---|---|---|---|")
     misses = 0
     for seed in (int(part) for part in seeds.split(",")):
         interference, models = prepare(data, seed)
@@ -178,7 +186,8 @@ def command(
                 f"| {seed} | {policy} | {summary['waiting_seconds_total']:,.0f} "
                 f"| {summary['waiting_seconds_mean']:.1f} | {summary['qos_violation_ratio']:.4f} "
                 f"| {summary['cpu_utilisation']:.3f} | {summary['jobs_finished']} | {summary['pods_bound']} "
-                f"| {summary['overload_slots']} | {summary['evictions']} ({summary['online_evictions']}) |"
+                f"| {summary['overload_slots']} | {summary['evictions']} ({summary['online_evictions']}) "
+                f"| {len(summary['services_never_ran'])} |"
             )
         faults = missed(figures, scenario)
         misses += len(faults)

@@ -8,6 +8,8 @@ again changes nothing. A pod is named by any key that is never used for another 
   deletion) if it never started.
 - An online pod's latest sample stands until its next one, at most `HOLD_SECONDS`; the violation ratio is the time over
   the limit as a share of the time for which there was a sample, over all online pods.
+- A service without a ready pod is over its limit: from its arrival on, that time counts once for each of its replicas,
+  in both sums.
 - Cpu in use is the mean over time of the cluster's share, each observation standing until the next.
 - An overload slot is a slot of a node in which it was seen overloaded at least once: its online pods used, and its
   batch and gratis pods were allocated, more together than the node physically has of cpu or of memory (Jiang et al.,
@@ -17,7 +19,7 @@ again changes nothing. A pod is named by any key that is never used for another 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypedDict
 
 import numpy as np
@@ -45,6 +47,10 @@ class Summary(TypedDict):
     evictions: int
     overload_slots: int
     online_evictions: int
+    services_never_ran: list[str]
+    """Services that arrived and of which no pod was ever ready, sorted."""
+    online_pods_waiting: int
+    """Online pods without a node at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +95,28 @@ class _Service:
             self.since = None
 
 
+@dataclass(slots=True)
+class _Presence:
+    """Whether a service that arrived has a ready pod."""
+
+    replicas: int
+    absent_since: float | None
+    ready: set[str] = field(default_factory=set)
+    absent_seconds: float = 0.0
+    ran: bool = False
+
+    def book(self, now: float) -> None:
+        """Count the absence up to now."""
+        if self.absent_since is not None:
+            self.absent_seconds += max(0.0, now - self.absent_since)
+            self.absent_since = max(self.absent_since, now)
+
+    @property
+    def pod_seconds(self) -> float:
+        """Time without a ready pod, once for each replica."""
+        return self.replicas * self.absent_seconds
+
+
 class Scorecard:
     """Collects what happened in one run that began at ``start_seconds``; what is earlier does not count.
 
@@ -107,6 +135,8 @@ class Scorecard:
         self._job_pods: dict[str, int] = {}
         self._succeeded: dict[str, set[str]] = {}
         self._services: dict[str, _Service] = {}
+        self._presence: dict[str, _Presence] = {}
+        self._gone: set[str] = set()
         self._cpu: tuple[float, float] | None = None
         self._cpu_area = self._cpu_seconds = 0.0
 
@@ -119,6 +149,26 @@ class Scorecard:
         self._classes.setdefault(pod, workload_class)
         if workload_class is not WorkloadClass.ONLINE:
             self._waiting_since.setdefault(pod, now_seconds)
+
+    def observe_service_arrival(self, service: str, replicas: int, now_seconds: float) -> None:
+        """A service exists that wants so many replicas; until one is ready it is over its limit."""
+        self._presence.setdefault(service, _Presence(replicas, max(self._start, now_seconds)))
+
+    def observe_ready(self, pod: str, service: str, now_seconds: float) -> None:
+        """A pod of a service that arrived is ready to serve."""
+        known = self._presence.get(service)
+        if known is not None:
+            known.book(now_seconds)
+            known.absent_since, known.ran = None, True
+            known.ready.add(pod)
+
+    def observe_unready(self, pod: str, service: str, now_seconds: float) -> None:
+        """A pod of a service does not serve any more."""
+        known = self._presence.get(service)
+        if known is not None and pod in known.ready:
+            known.ready.remove(pod)
+            if not known.ready:
+                known.absent_since = max(self._start, now_seconds)
 
     def observe_bound(self, pod: str, now_seconds: float) -> None:
         """A pod of any class was bound to a node."""
@@ -141,6 +191,7 @@ class Scorecard:
     def observe_gone(self, pod: str, now_seconds: float) -> None:
         """A pod was deleted: it neither waits nor serves any more."""
         self._waited_until.setdefault(pod, now_seconds)
+        self._gone.add(pod)
         if pod in self._services:
             self._services[pod].book(now_seconds)
 
@@ -167,8 +218,8 @@ class Scorecard:
         return len(self._overloads)
 
     def violation_ratio_by_service(self) -> dict[str, float]:
-        """Return the share of measured time over the limit of each service, by name; 0 when it was never measured."""
-        totals: dict[str, tuple[float, float]] = {}
+        """Return the share of time over the limit of each service, by name, as of the last `summary`."""
+        totals = {name: (one.pod_seconds, one.pod_seconds) for name, one in self._presence.items()}
         for pod in self._services.values():
             over, measured = totals.get(pod.name, (0.0, 0.0))
             totals[pod.name] = (over + pod.over_seconds, measured + pod.measured_seconds)
@@ -178,13 +229,17 @@ class Scorecard:
         """Return the figures up to ``end_seconds``, the end of the run; what is still open is counted up to there."""
         for service in self._services.values():
             service.book(end_seconds)
+        for presence in self._presence.values():
+            presence.book(end_seconds)
+        absent = sum(presence.pod_seconds for presence in self._presence.values())
         self._book_cpu(end_seconds)
         waiting = sum(
             max(0.0, min(self._waited_until.get(pod, end_seconds), end_seconds) - since)
             for pod, since in self._waiting_since.items()
         )
-        measured = sum(service.measured_seconds for service in self._services.values())
-        over = sum(service.over_seconds for service in self._services.values())
+        measured = absent + sum(service.measured_seconds for service in self._services.values())
+        over = absent + sum(service.over_seconds for service in self._services.values())
+        unbound = self._classes.keys() - self._bound - self._gone
         return Summary(
             pods_bound=len(self._bound),
             jobs_finished=sum(len(self._succeeded.get(job, ())) >= pods for job, pods in self._job_pods.items()),
@@ -195,6 +250,8 @@ class Scorecard:
             evictions=len(self._evicted),
             overload_slots=len(self._overloads),
             online_evictions=sum(self._classes.get(pod) is WorkloadClass.ONLINE for pod in self._evicted),
+            services_never_ran=sorted(name for name, presence in self._presence.items() if not presence.ran),
+            online_pods_waiting=sum(self._classes[pod] is WorkloadClass.ONLINE for pod in unbound),
         )
 
     def _book_cpu(self, now: float) -> None:

@@ -183,6 +183,7 @@ class World:
     def _start_service(self, service: PlannedService) -> None:
         key = f"{NAMESPACE}/{service.name}"
         self._events.append(WorkloadUpserted(Workload(key, service.limit_milliseconds, service.exclusive)))
+        self._score.observe_service_arrival(key, service.replicas, self._now)
         for planned in pods_of_service(service, self._now):
             self._appear(planned)
 
@@ -235,6 +236,8 @@ class World:
         self._park.start_pod(bind.node, load, self._now)
         self._score.observe_bound(pod.key, self._now)
         self._score.observe_started(pod.key, self._now)
+        if pod.workload is not None:
+            self._score.observe_ready(pod.key, pod.workload, self._now)
         self._tell(pod._replace(node=bind.node, phase=PodPhase.RUNNING, started_seconds=self._now))
 
     def _check_capacity(self, node: str, arriving: Pod) -> None:
@@ -256,6 +259,9 @@ class World:
         if pod.phase is not PodPhase.RUNNING:
             return  # it ended by itself within its grace period
         del self._pods[key]
+        self._score.observe_gone(pod.key, self._now)
+        if pod.workload is not None:
+            self._score.observe_unready(pod.key, pod.workload, self._now)
         self._leave(pod)
         self._park.stop_pod(key, self._now)
         self._events.append(PodDeleted(key, pod.uid))

@@ -57,6 +57,8 @@ def some_figures() -> Summary:
         evictions=0,
         overload_slots=0,
         online_evictions=0,
+        services_never_ran=["demo/db"],
+        online_pods_waiting=2,
     )
 
 
@@ -178,6 +180,8 @@ def test_the_json_has_the_promised_keys_in_order() -> None:
     document = as_data(7, 40, outcomes, scenario="latency", slot_seconds=25.0)
     assert (document["seed"], document["nodes"]) == (7, 40)
     assert (document["scenario"], document["overload_slot_seconds"]) == ("latency", 25.0)
+    assert document["policies"]["qpsm"]["services_never_ran"] == ["demo/db"]
+    assert document["policies"]["qpsm"]["online_pods_waiting"] == 2
     assert list(document["policies"]["qpsm"])[:9] == [
         "pods_bound",
         "jobs_finished",
@@ -211,11 +215,11 @@ def test_the_tables_cut_no_figure_and_no_heading_however_narrow_the_screen_is(wi
     assert "…" not in shown
     lines = shown.splitlines()
     rows = [line for line in lines if line.startswith("hierarchical  ")]
-    assert " ".join(" ".join(row.split()[1:]) for row in rows).endswith("4321 1234 (0)")
+    assert " ".join(" ".join(row.split()[1:]) for row in rows).endswith("4321 1234 (0) 1 (2)")
     assert shown.split().count("12.5%") == len(names)
     for word in ("overload", "evicted", "(online)", "conservative"):
         assert word in shown
     if width >= 60:
         assert max(map(len, lines)) <= width
-    if width >= 80:
+    if width >= 100:
         assert len(rows) == 1

@@ -11,8 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from cotide_core.config import SchedulerConfig
+from cotide_core.forecasting.heuristics import HeuristicCatalogue
+from cotide_sim.cluster.comparison import config_of
+from cotide_sim.cluster.world import World
+from cotide_sim.interference.model import GeneratedInterference
+from cotide_sim.workloads.scenarios import plan_of
+
 SECONDS = 12
 """Wall-clock seconds of each policy: 240 simulated ones, in which tens of pods run."""
+SPEED = 20
+NODES, SEED = 6, 3
+POLICIES = ("qpsm", "fifo", "hierarchical", "predictive")
 
 
 def cotide(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -25,18 +35,18 @@ def cotide(*arguments: str) -> subprocess.CompletedProcess[str]:
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, dict[str, object]], Path]:
     ledger = tmp_path_factory.mktemp("demo") / "ledger"
     done = cotide(
-        "demo", "--seconds", str(SECONDS), "--nodes", "6", "--policies", "qpsm,fifo,hierarchical",
-        "--seed", "3", "--ledger", str(ledger), "-o", "json", "--page", str(ledger.parent / "demo.html"),
+        "demo", "--seconds", str(SECONDS), "--nodes", str(NODES), "--policies", ",".join(POLICIES),
+        "--seed", str(SEED), "--ledger", str(ledger), "-o", "json", "--page", str(ledger.parent / "demo.html"),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert (document["seed"], document["nodes"], document["scenario"]) == (3, 6, "slack")
+    assert (document["seed"], document["nodes"], document["scenario"]) == (SEED, NODES, "slack")
     return document["policies"], ledger
 
 
 def test_each_policy_places_and_finishes_work(demo: tuple[dict[str, dict[str, object]], Path]) -> None:
     policies, ledger = demo
-    assert list(policies) == ["qpsm", "fifo", "hierarchical"]
+    assert tuple(policies) == POLICIES
     for name, figures in policies.items():
         assert int(str(figures["pods_bound"])) > 5, name
         assert int(str(figures["jobs_finished"])) >= 1, name
@@ -45,6 +55,24 @@ def test_each_policy_places_and_finishes_work(demo: tuple[dict[str, dict[str, ob
         assert figures["ledger"] == str(ledger / name)
         assert int(str(figures["overload_slots"])) >= 0, name
         assert figures["online_evictions"] == 0, name
+
+
+def test_the_services_that_run_are_the_same_live_and_in_virtual_time(
+    demo: tuple[dict[str, dict[str, object]], Path],
+) -> None:
+    """The same arrivals: twelve pods of services that ask for two fifths of six nodes, and jobs."""
+    live, _ = demo
+    plan = plan_of("slack", SEED, NODES, float(SECONDS * SPEED), data=None)
+    every = {f"demo/{service.name}" for service in plan.services}
+    for policy in POLICIES:
+        config = config_of(policy, SchedulerConfig(seed=SEED))
+        world = World(plan, GeneratedInterference(), config, HeuristicCatalogue(), nodes=NODES)
+        virtual = world.run().summary
+        for figures in (virtual, live[policy]):
+            assert (figures["services_never_ran"], figures["online_pods_waiting"]) == ([], 0), policy
+        by_service = live[policy]["qos_violation_ratio_by_service"]
+        assert isinstance(by_service, dict)
+        assert {f"demo/{name}" for name in by_service} == every, policy
 
 
 def test_the_page_says_what_the_terminal_said(demo: tuple[dict[str, dict[str, object]], Path]) -> None:

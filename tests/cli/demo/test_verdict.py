@@ -9,7 +9,7 @@ from cotide_sim.cluster.scorecard import Summary
 from cotide_sim.workloads.scenarios import Scenario
 
 
-def figures(waiting: float, over: float, slots: int = 0) -> Summary:
+def figures(waiting: float, over: float, slots: int = 0, never_ran: tuple[str, ...] = ()) -> Summary:
     return Summary(
         pods_bound=100,
         jobs_finished=50,
@@ -20,6 +20,8 @@ def figures(waiting: float, over: float, slots: int = 0) -> Summary:
         evictions=0,
         overload_slots=slots,
         online_evictions=0,
+        services_never_ran=list(never_ran),
+        online_pods_waiting=len(never_ran),
     )
 
 
@@ -114,3 +116,13 @@ def test_a_lead_no_larger_than_what_the_machine_added_to_the_second_is_not_judge
     assert (found.kind, found.missed) == ("too busy", None)
     assert "fifo-guarded made jobs wait 5% less than qpsm; 9m 50s of qpsm's waiting" in found.sentence
     assert verdict_of(given, {"qpsm": 290.0, "fifo-guarded": 140.0, "fifo": 90.0}, "latency", 6.0).kind == "won"
+
+
+def test_a_policy_whose_services_do_not_run_does_not_win() -> None:
+    """It breaks no measured limit and lets nothing wait."""
+    given = {"predictive": figures(1.0, 0.0, never_ran=("demo/web",)), "fifo": figures(900.0, 0.4, slots=9)}
+    found = said(given, scenario="slack")
+    assert (found.kind, found.winner) == ("won", "fifo")
+    assert "the only policy under which every service ran" in found.sentence
+    assert found.missed is not None
+    assert "1 service never ran under predictive" in found.missed

@@ -134,7 +134,7 @@ def test_questions_name_the_service_and_what_nobody_measured() -> None:
             mixes.service.tolist(), mixes.unmeasured.tolist(), mixes.requests_per_second.tolist(), strict=True
         )
     }
-    assert seen == {"d/web": (OTHER_RATE_UNKNOWN, 100.0), "d/db": (RATE_UNKNOWN, 0.0)}
+    assert seen == {"d/web": (OTHER_RATE_UNKNOWN, 100.0), "d/db": (RATE_UNKNOWN, 100.0)}, "both ask for as much cpu"
 
 
 def test_a_measured_zero_is_measured() -> None:

@@ -63,12 +63,16 @@ def by_hand(state: ClusterState, shape: Shape, row: int) -> float:
     for record in sorted((one for one in on if one.pod.workload_class is ONLINE), key=lambda one: one.pod.key):
         promise = state.workload(record.pod.workload)
         if promise is not None:
-            services.append((record.requests_per_second or 0.0, promise.latency_p95_milliseconds))
+            rate = record.requests_per_second
+            rate = state.estimates.of(dict(record.pod.requests)["cpu"]) if rate is None else rate
+            services.append((rate, promise.latency_p95_milliseconds))
     if shape.online:
         promise = state.workload(shape.fit.service)
         if promise is None or not (jobs or services):
             return 0.0
-        services.append((state.expected_rate(shape.fit.service) or 0.0, promise.latency_p95_milliseconds))
+        expected = state.expected_rate(shape.fit.service)
+        expected = state.estimates.of(shape.fit.millicores) if expected is None else expected
+        services.append((expected, promise.latency_p95_milliseconds))
     elif not services:
         return 0.0
     else:
@@ -92,6 +96,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.state = ClusterState()
+        self.state.estimates.per_core = 100.0  # a replica asks for a tenth of a core: 10/s, one of `RATES`
         self.guard = QosGuard(THRESHOLD)
         self.table = ShapeTable()
         self.count = 0

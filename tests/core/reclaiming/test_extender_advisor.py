@@ -120,12 +120,29 @@ def test_a_node_that_is_not_known_yet_or_is_too_small_or_cordoned_is_refused_wit
     assert asked.filter(pod("job"), ["cordoned"], 101.0).nodes == ("cordoned",)
 
 
-def test_an_online_pod_gets_every_node_that_passes_and_kube_scheduler_chooses() -> None:
+def test_an_online_pod_gets_every_node_that_has_room_and_kube_scheduler_chooses() -> None:
     asked = advisor(node_upserted("a", 4000), node_upserted("b", 4000), node_upserted("small", 500))
     answer = asked.filter(pod("web", ONLINE), ["b", "small", "a"], 1.0)
     assert answer.nodes == ("b", "a")
     assert answer.refused == {"small": "Insufficient cpu"}
     assert answer.reason == ""
+
+
+def test_a_latency_risk_lowers_the_score_of_a_node_for_an_online_pod_and_refuses_none() -> None:
+    """One job on b is p = .3, two on c .6, three on d .9; .5 is accepted."""
+    there = [
+        PodUpserted(pod(f"{name}{n}", BATCH, 100, node=name, phase=PodPhase.RUNNING))
+        for name, count in (("b", 1), ("c", 2), ("d", 3))
+        for n in range(count)
+    ]
+    web, names = pod("web", ONLINE, 100, workload="d/web"), ["a", "b", "c", "d"]
+    for policy in ("qpsm", "random-guarded"):
+        nodes = [node_upserted(name, 4000) for name in names]
+        asked = advisor(*nodes, WorkloadUpserted(Workload("d/web")), *there, PodUpserted(web), policy=policy)
+        assert asked.filter(web, names, 1.0).nodes == ("a", "b", "c", "d")
+        free, passing, risky, riskier = asked.scores(web, names, 1.0)
+        assert min(free, passing) >= 5 > risky > riskier
+        assert asked.preempt(web, {"d": ["u-d0"]}, 1.0) == ["d"]
 
 
 def test_one_request_is_one_call_of_the_model_however_many_nodes_it_names() -> None:
@@ -140,6 +157,8 @@ def test_one_request_is_one_call_of_the_model_however_many_nodes_it_names() -> N
     web = pod("more", ONLINE, 100, workload="d/web")
     asked.take([PodUpserted(web)])
     assert asked.filter(web, names, 1.0).nodes
+    assert model.calls == 1, "no risk refuses an online pod"
+    assert asked.scores(web, names, 1.0)
     assert model.calls == 2
 
 

@@ -23,7 +23,7 @@ from cotide_core.events import (
     WorkloadUpserted,
 )
 from cotide_core.state.cluster_state import ClusterState
-from cotide_core.state.node_columns import UNMEASURED_RATE
+from cotide_core.state.node_columns import unmeasured
 
 BATCH, ONLINE = WorkloadClass.BATCH, WorkloadClass.ONLINE
 
@@ -170,7 +170,7 @@ def test_an_online_pod_is_a_service_only_while_its_workload_promises_something()
 def test_a_rate_that_nobody_measured_is_no_rate_of_zero() -> None:
     web = pod(node="a", workload_class=ONLINE, workload="d/web")
     state = having(NodeUpserted(node(cpu=8000)), WorkloadUpserted(Workload("d/web")), PodUpserted(web))
-    assert state.columns.promised_ahead[0, 0, 0] == UNMEASURED_RATE
+    assert state.columns.promised_ahead[0, 0, 0] < 0.0
     assert state.expected_rate("d/web") is None
     state.apply(ServiceSampled("d/p", 0.0))
     assert state.columns.promised_ahead[0, 0, 0] == 0.0
@@ -289,7 +289,8 @@ def recount(state: ClusterState) -> None:
         for slot, service in enumerate(columns.services[row]):
             found = columns.promised_ahead[0, slot, row], columns.promised_limits[slot, row]
             rate = rates[service.key]
-            assert found == (UNMEASURED_RATE if rate is None else rate, limits[service.key])
+            estimate = state.estimates.of(next(dict(r.pod.requests)["cpu"] for r in on if r.pod.key == service.key))
+            assert found == (unmeasured(estimate) if rate is None else rate, limits[service.key])
             assert columns.workload_names[columns.promised_numbers[slot, row]] == service.workload
         ports = [port for r in on for port in r.pod.host_ports]
         assert columns.ports[row] == {port: ports.count(port) for port in ports}

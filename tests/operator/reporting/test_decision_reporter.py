@@ -23,9 +23,10 @@ class Sink:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
+        self.given: list[tuple[Any, ...]] = []
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *_: self.calls.append(name)
+        return lambda *given: self.calls.append(name) or self.given.append(given)
 
 
 class Scene:
@@ -45,8 +46,8 @@ class Scene:
         del self.pods[one.key]
         self.reporter.events([PodDeleted(one.key, one.uid)], [])
 
-    def bound(self, one: Pod) -> None:
-        bind = Bind(one.key, one.uid, "n0", "the only one")
+    def bound(self, one: Pod, reason: str = "the only one", *, at_risk: bool = False) -> None:
+        bind = Bind(one.key, one.uid, "n0", reason, at_risk=at_risk)
         self.reporter.reported(BindReport(bind, Answer(201), bound=True, retry=False, wall_seconds=0.1))
 
 
@@ -57,6 +58,19 @@ def test_a_pod_that_was_bound_is_on_the_board_until_it_is_gone() -> None:
     assert [(each.key, each.node) for each in scene.board] == [(one.key, "n0")]
     scene.gone(one)
     assert list(scene.board) == []
+
+
+def test_a_binding_at_risk_is_an_event_of_its_own_beside_the_binding() -> None:
+    scene, safe, risky = Scene(), pod("safe"), pod("risky")
+    for one in (safe, risky):
+        scene.made(one)
+    scene.bound(safe)
+    assert "at_risk" not in scene.sink.calls
+    scene.bound(risky, "qpsm: every node that fits is predicted to break a latency limit", at_risk=True)
+    at = scene.sink.calls.index("at_risk")
+    assert scene.sink.calls[at - 1] == "scheduled"
+    words = "on n0: every node that fits is predicted to break a latency limit"
+    assert scene.sink.given[at] == (risky.key, risky.uid, words)
 
 
 def test_a_pod_that_is_gone_before_its_binding_is_answered_is_not_kept() -> None:

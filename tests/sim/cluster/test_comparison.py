@@ -17,6 +17,7 @@ def figures(violations: dict[str, float], waiting: dict[str, float], slots: dict
             "waiting_seconds_total": waiting.get(name, 100.0),
             "overload_slots": (slots or {}).get(name, 0),
             "online_evictions": 0,
+            "services_never_ran": [],
         }
         for name in POLICIES
     }
@@ -50,7 +51,7 @@ def test_the_command_prints_every_policy_and_says_what_was_missed_by_its_exit_co
 def test_hierarchical_must_overload_fewer_slots_than_fifo_and_evict_no_online_pod():
     def slots(hierarchical: int, fifo: int, online: int = 0):
         return {
-            name: {"overload_slots": count, "online_evictions": online}
+            name: {"overload_slots": count, "online_evictions": online, "services_never_ran": []}
             for name, count in (("hierarchical", hierarchical), ("fifo", fifo))
         }
 
@@ -66,4 +67,10 @@ def test_policies_can_be_named_in_either_scenario(monkeypatch):
     result = CliRunner().invoke(command, ["--scenario", "slack", "--policies", "fifo,hierarchical", *TINY])
     rows = [line for line in result.stdout.splitlines() if line.startswith("| 1 |")]
     assert [row.split("|")[2].strip() for row in rows] == ["fifo", "hierarchical"]
-    assert all(row.rstrip().endswith("(0) |") for row in rows)
+    assert all(row.rstrip().endswith("(0) | 0 |") for row in rows)
+
+
+def test_a_service_that_never_ran_is_a_missed_objective():
+    absent = figures({}, {"qpsm": 99.0})
+    absent["predictive"]["services_never_ran"] = ["demo/web", "demo/db"]
+    assert missed(absent, "slack") == ["2 services never ran under predictive"]

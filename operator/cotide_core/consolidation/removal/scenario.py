@@ -81,6 +81,7 @@ class ScenarioAnswer:
     ----------
     moves : pods of nodes that go, and where to. placed : waiting and new pods that would run, by their node.
     waits : pods that would not; reasons `QosAtRisk` are latency limits that a placement would break.
+    at_risk : online pods among the first two whose node is predicted to break a latency limit.
     evicted : pods that the policy would evict to make room, and those of gangs that would be released.
     removed : pods that a workload scaled down gives up.
     """
@@ -90,6 +91,7 @@ class ScenarioAnswer:
     waits: tuple[Waiting, ...]
     evicted: tuple[Left, ...]
     removed: tuple[str, ...]
+    at_risk: tuple[Left, ...] = ()
 
 
 def clones(state: ClusterState, model: str, count: int) -> tuple[Node, ...]:
@@ -175,6 +177,7 @@ def _decided(
     placed: list[Move] = []
     waits: dict[str, Waiting] = {}
     evicted: list[Left] = []
+    at_risk: list[Left] = []
     bound: set[str] = set()
     for _ in range(MOST_CYCLES):
         made = engine.handle(events, now)
@@ -184,6 +187,8 @@ def _decided(
                 source = waiting[one.key][0]
                 (moves if source else placed).append(Move(one.key, source, one.node))
                 bound.add(one.key)
+                if one.at_risk:
+                    at_risk.append(Left(one.key, one.node, one.reason))
                 decided += 1
             elif isinstance(one, Wait) and one.key in waiting:
                 waits[one.key] = Waiting(one.key, one.message, str(one.reason), waiting[one.key][1])
@@ -197,7 +202,7 @@ def _decided(
             waits[key] = Waiting(key, "the policy did not come to it, or holds it back", "WaitingForTurn", already)
     left = tuple(one for key, one in waits.items() if key not in bound)
     evicted += _released(engine, {one.pod for one in evicted})
-    return ScenarioAnswer(tuple(moves), tuple(placed), left, tuple(evicted), tuple(sorted(removed)))
+    return ScenarioAnswer(tuple(moves), tuple(placed), left, tuple(evicted), tuple(sorted(removed)), tuple(at_risk))
 
 
 def _released(engine: Scheduler, evicted: set[str]) -> list[Left]:
