@@ -17,6 +17,9 @@ from cotide_core.errors import LedgerError
 from cotide_core.events import (
     EVENT_TYPES,
     BindRefused,
+    Budget,
+    BudgetDeleted,
+    BudgetUpserted,
     Event,
     EvictRefused,
     ForecastScored,
@@ -107,6 +110,8 @@ VALUES: tuple[Event | Instruction, ...] = (
     NodeBackoffRestored("a", "OutOfcpu", 1 / 3, 2, (("cpu", 7), ("pods", 1)), "d/p"),
     RunTimesForecasted((RunTimeForecast("d/p", "u", 1 / 3, 2.0), RunTimeForecast("d/q", "v", 5.0, 5.0))),
     MoreToCome(),
+    BudgetUpserted(Budget("d/b", (Requirement("app", "In", ("web",)),), 2, ("p",))),
+    BudgetDeleted("d/b"),
     RatesForecasted((60.0, 1 / 3), 900.0, (RateForecast("d/p", (1e22, 0.1)), RateForecast("d/q", ()))),
     Bind(
         "d/p",

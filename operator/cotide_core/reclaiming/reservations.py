@@ -68,12 +68,14 @@ class Reservations:
             else:
                 self._settled.pop(name, None)
 
-    def moved(self) -> list[Nomination]:
-        """Settle the nodes that changed since they were; returns the claims whose pods should look at them.
+    def moved(self) -> tuple[list[Nomination], set[str]]:
+        """Settle the nodes that changed since they were; returns the claims whose pods should look at them, and these
+        nodes.
 
-        Those are: of pods that fit now, of pods whose victims are all gone, and of a node whose own fields changed.
+        The claims are those of pods that fit now, of pods whose victims are all gone or will not suffice, and of a node
+        whose own fields changed.
         """
-        columns, awaited = self._state.columns, list[Nomination]()
+        columns, awaited, changed = self._state.columns, list[Nomination](), set[str]()
         for name in self._nominations.nodes():
             row = columns.row_of.get(name)
             if row is None:
@@ -83,12 +85,18 @@ class Reservations:
                 continue
             respecified = before[1] != columns.spec_versions.item(row)
             self.settle([name])
+            changed.add(name)
             awaited += [
                 one
                 for one in self._nominations.on(name)
-                if respecified or self._fits(row, one) or not self._victims_on(row, [one])
+                if respecified or self._fits(row, one) or self._is_vain(row, one)
             ]
-        return awaited
+        return awaited, changed
+
+    def _is_vain(self, row: int, claim: Nomination) -> bool:
+        """Whether no victim of a claim is there any more, or those that are will not make enough room."""
+        pod = self._state.pod(claim.pod)
+        return not self._victims_on(row, [claim]) or (pod is not None and not self.covers(None, row, pod))
 
     @contextmanager
     def lift(self, claims: Sequence[Nomination]) -> Iterator[None]:

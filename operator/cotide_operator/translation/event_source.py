@@ -18,6 +18,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from cotide_core.events import (
+    Budget,
+    BudgetDeleted,
+    BudgetUpserted,
     Event,
     Namespace,
     NamespaceDeleted,
@@ -39,7 +42,7 @@ from cotide_kube.objects import NamespaceObject, PodObject
 from cotide_kube.turns import Turn
 from cotide_operator.cache.object_cache import KINDS, OPTIONAL_KINDS, Kind, ObjectCache, key_of
 from cotide_operator.clock import Clock
-from cotide_operator.translation.eviction_annotations import faults
+from cotide_operator.translation.eviction_annotations import faults, translate_budget
 from cotide_operator.translation.kubelet_refusals import refusal_of
 from cotide_operator.translation.namespace_limits import limit_faults, max_priorities, translate_namespace
 from cotide_operator.translation.pod_groups import PodGroupIndex, said_by
@@ -68,6 +71,8 @@ fifth of what one piece of work may take each. Some 500 pods, or one of the larg
 _ENDED: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 ENGINE: Final = "engine"
 """Part of what is set aside because the engine fails over it."""
+_TOLD: Final[tuple[Kind, ...]] = ("nodes", "workloads", "namespaces", "poddisruptionbudgets", "pods")
+"""What the engine is told of, in this order."""
 _AROUND_PODS: Final[frozenset[Kind]] = frozenset({"priorityclasses", "namespaces", "workloads", "jobs"})
 """What a pod's translation depends on beside the pod."""
 
@@ -107,7 +112,7 @@ class EventSource:
         self._clock = clock
         self._observations = PodObservations(clock)
         self._scheduler_name = scheduler_name
-        self._changed: dict[Kind, dict[str, None]] = {"nodes": {}, "workloads": {}, "namespaces": {}, "pods": {}}
+        self._changed: dict[Kind, dict[str, None]] = {kind: {} for kind in _TOLD}
         self._uncollected: dict[Kind, int] | None = None
         """How much is left of what was there when an engine that knew nothing was first told; None before that."""
         self._dependencies: dict[tuple[Kind, str], Any] = {}
@@ -120,6 +125,7 @@ class EventSource:
         self._nodes: dict[str, Node] = {}
         self._workloads: dict[str, Workload] = {}
         self._namespaces: dict[str, Namespace] = {}
+        self._budgets: dict[str, Budget] = {}
         self._arrivals: list[Pod] = []
         self._rules_seen = False
         """Whether a pod selects others by label: from then on changed labels are told."""
@@ -165,7 +171,7 @@ class EventSource:
         return self._ahead.work(most)
 
     def collect(self) -> list[Event]:
-        """Return the events of changes since the last call: nodes, Workloads, limits of namespaces, then pods.
+        """Return the events of changes since the last call: nodes, Workloads, limits of namespaces, budgets, then pods.
 
         The first call takes all, since nothing may be decided on a part of what there is; later ones a part.
         """
@@ -190,6 +196,7 @@ class EventSource:
         self._collect("nodes", self._tell_node, events, turn)
         self._collect("workloads", self._tell_workload, events, turn)
         self._collect("namespaces", self._tell_namespace, events, turn)
+        self._collect("poddisruptionbudgets", self._tell_budget, events, turn)
         if any(left for kind, left in self._uncollected.items() if kind != "pods"):
             return events
         knew = self._selects_namespaces
@@ -271,7 +278,8 @@ class EventSource:
         self._workloads.clear()
         self._arrivals.clear()
         self._namespaces.clear()
-        for kind in ("nodes", "workloads", "namespaces", "pods"):
+        self._budgets.clear()
+        for kind in _TOLD:
             self._changed[kind].update(dict.fromkeys(self._mirror.objects(kind)))
         self._uncollected = None
 
@@ -303,13 +311,13 @@ class EventSource:
             self._changed["pods"][key] = None
             if self._ahead is not None:
                 self._ahead.repeat(key)
-        elif kind in ("nodes", "workloads"):
+        elif kind in ("nodes", "workloads", "poddisruptionbudgets"):
             self._changed[kind][key] = None
         elif kind in VOLUME_KINDS:
             self._mark_volumes(kind, key)
         elif kind in OPTIONAL_KINDS:
             self._mark_group(kind, key)
-        elif kind != "poddisruptionbudgets":
+        else:
             self._mark_surrounded(kind, key)
 
     def _mark_volumes(self, kind: Kind, key: str) -> None:
@@ -446,6 +454,18 @@ class EventSource:
         if self._workloads.get(key) != translated:
             self._workloads[key] = translated
             events.append(WorkloadUpserted(translated))
+
+    def _tell_budget(self, key: str, events: list[Event]) -> None:
+        budget = self._mirror.poddisruptionbudgets.get(key)
+        if budget is None:
+            if self._budgets.pop(key, None) is not None:
+                events.append(BudgetDeleted(key))
+            return
+        translated = translate_budget(budget)
+        if self._budgets.get(key) != translated:
+            self._budgets[key] = translated
+            self._rules_seen = True  # it selects pods by label
+            events.append(BudgetUpserted(translated))
 
     def _tell_pod(self, key: str, events: list[Event]) -> None:
         pod, before = self._mirror.pods.get(key), self._pods.get(key)
