@@ -334,6 +334,7 @@ class RoomMaking:
             victim, reason = one.record.pod, self._reason(entry, one)
             evict = Evict(victim.key, victim.uid, name, reason, EvictCause.PREEMPTED, pod.key, pod.uid)
             out.append(replace(evict, by_priority=victim.workload_class is pod.workload_class))
+        self._preemption.carried_out(plan.row)
         return room_of(claim, tuple(out))
 
     @staticmethod
@@ -376,6 +377,7 @@ class RoomMaking:
         """End what the time ends, and find the pods whose nodes changed."""
         self._now = now
         self._gives_way = False
+        self._preemption.begin()
         for key in self._evictions.expire(now):
             record = self._state.record(key)
             if record is None or not record.pod.terminating:  # one that goes may take its time
