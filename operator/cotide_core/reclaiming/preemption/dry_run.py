@@ -57,10 +57,17 @@ Cost = tuple[int, tuple[int, int], int, tuple[int, ...], int, int, float, float,
 work lost, how long ago the most important began, row: the smallest is chosen."""
 
 
+class Victim(NamedTuple):
+    """A pod that would go, and the core seconds of work that are lost with it."""
+
+    record: PodRecord
+    lost: float
+
+
 class Found(NamedTuple):
     """What one node would cost."""
 
-    victims: tuple[Candidate, ...]
+    victims: tuple[Victim, ...]
     coming: tuple[str, ...]
     """Keys of the pods on their way out that are counted on."""
     cost: Cost
@@ -132,7 +139,7 @@ class _Leaving:
 
     spare: list[float]
     """(K,) what would be free beyond what is asked for."""
-    victims: list[Candidate]
+    victims: list[Victim]
     gone: list[Pod]
 
 
@@ -207,9 +214,8 @@ class DryRun:
         if not (leaving.victims or coming):
             return None
         broken = violates and sum(one.record.pod.key in violates for one in leaving.victims)
-        return Found(
-            tuple(leaving.victims), tuple(one.pod.key for one in coming), self._cost(row, leaving, broken or 0)
-        )
+        keys = tuple(one.pod.key for one in coming)
+        return Found(tuple(leaving.victims), keys, self._cost(row, leaving, broken or 0))
 
     def frees(self, record: PodRecord) -> Amounts:
         """Return (K,) what a pod frees when it goes."""
@@ -254,7 +260,7 @@ class DryRun:
             if self._suffices(row, spare, gone):
                 leaving.spare, leaving.gone = spare, gone
             else:
-                leaving.victims.append(Candidate(record, np.array(self.frees(record)), self._lost_with(record)))
+                leaving.victims.append(Victim(record, self._lost_with(record)))
 
     def _keep_dearest(self, group: list[PodRecord], leaving: _Leaving) -> None:
         """Put back all batch or gratis pods of one importance but few whose loss costs least."""
@@ -262,7 +268,7 @@ class DryRun:
         total = np.sum([one.frees for one in among], axis=0)
         lacking = total - np.array(leaving.spare, np.float64) + ENOUGH_ROOM
         chosen = fewest(among, lacking) or []
-        leaving.victims += chosen
+        leaving.victims += [Victim(one.record, one.lost) for one in chosen]
         leaving.spare = (np.array(leaving.spare) - total + sum((one.frees for one in chosen), 0.0 * total)).tolist()
 
     def _lost_with(self, record: PodRecord) -> float:
@@ -272,7 +278,7 @@ class DryRun:
     def _cost(self, row: int, leaving: _Leaving, broken: int) -> Cost:
         pods = [one.record.pod for one in leaving.victims]
         jobs = [pod for pod in pods if pod.workload_class is not WorkloadClass.ONLINE]
-        highest = max((pod.importance for pod in pods), default=(-1, 0))
+        highest = max([pod.importance for pod in pods], default=(-1, 0))
         sums = [0, 0, 0]
         for pod in pods:
             sums[ONLINE_RANK - pod.workload_class.rank] += pod.priority + PRIORITY_OFFSET

@@ -27,7 +27,7 @@ from cotide_core.placement.placer import Placer
 from cotide_core.queueing.queued_pod import QueuedPod
 from cotide_core.reclaiming.evictions_in_flight import Evictions
 from cotide_core.reclaiming.forecast_slack import ENOUGH_ROOM
-from cotide_core.reclaiming.preemption.dry_run import Amounts, DryRun, Found, Passes, PodsByRow, Rule
+from cotide_core.reclaiming.preemption.dry_run import Amounts, DryRun, Found, Passes, PodsByRow, Rule, Victim
 from cotide_core.reclaiming.preemption.held_by_importance import SLACK, HeldByImportance, Level
 from cotide_core.reclaiming.reservations import Reservations
 from cotide_core.reclaiming.victim_selection import Candidate, Lost, drawn, may_go
@@ -44,6 +44,8 @@ NODES_TRIED_SHARE: Final = 10
 minCandidateNodesPercentage)."""
 RULES_TRIED: Final = 4
 """Times as many may be tried in vain where rules about other pods decide (chosen: some 50 ms)."""
+SHAPES_KNOWN: Final = 32
+"""Shapes of which it is remembered within a cycle what nodes cost (chosen: 100 nodes of each)."""
 Admits = Callable[[NDArray[np.intp]], Booleans]
 
 
@@ -52,7 +54,7 @@ class Plan:
     """Which pods leave which row for a pod, and which leave it already."""
 
     row: int
-    victims: tuple[Candidate, ...]
+    victims: tuple[Victim, ...]
     coming: tuple[str, ...]
     """Keys of the pods on their way out that are counted on."""
 
@@ -153,6 +155,8 @@ class Preemption:
         best: Plan | None = None
         found: Found | None = None
         level = -1
+        if len(self._found) >= SHAPES_KNOWN:
+            self._found.clear()
         known = self._found.setdefault((fit, rule, room is not None), {})
         gaps: list[Amounts] = list(zip(*lacking.tolist(), strict=True))
         for number, row in enumerate(self._admitted(rows, admits)):
@@ -273,7 +277,8 @@ class Preemption:
             ]
             chosen = drawn(candidates, gap, self._generator)
             if chosen is not None and (chosen or coming):
-                return Plan(row, tuple(chosen), tuple(one.pod.key for one in coming))
+                victims = tuple(Victim(one.record, one.lost) for one in chosen)
+                return Plan(row, victims, tuple(one.pod.key for one in coming))
         return None
 
 

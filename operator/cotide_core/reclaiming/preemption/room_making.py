@@ -35,9 +35,9 @@ from cotide_core.placement.wait_instructions import Room
 from cotide_core.queueing.queued_pod import QueuedPod
 from cotide_core.reclaiming.evictions_in_flight import Evictions
 from cotide_core.reclaiming.nominations import Nomination, Nominations
+from cotide_core.reclaiming.preemption.dry_run import Victim
 from cotide_core.reclaiming.preemption.plans import Admits, Plan, Preemption
 from cotide_core.reclaiming.reservations import Reservations
-from cotide_core.reclaiming.victim_selection import Candidate
 from cotide_core.state.cluster_state import ClusterState, PodRecord
 from cotide_core.state.shapes import Shape
 from cotide_core.state.snapshot import Snapshot
@@ -338,7 +338,7 @@ class RoomMaking:
         return room_of(claim, tuple(out))
 
     @staticmethod
-    def _reason(entry: QueuedPod, one: Candidate) -> str:
+    def _reason(entry: QueuedPod, one: Victim) -> str:
         """Return why a pod goes, and what is lost with it."""
         pod, victim = entry.pod, one.record.pod
         kind = f"{victim.workload_class} pod"
