@@ -206,6 +206,8 @@ class Scheduler:
         for key in self._capacity.take_awaited():
             self._queue.wake_pod(key, now)
         snapshot = self._view()
+        for shape in self._capacity.outranking(self._queue.parked_shapes(), snapshot):
+            self._queue.wake(shape, now, urgent=True)
         self._renew_reservation(snapshot, now)
         self._wakes.wake(snapshot, now, self._qos)
         binds = self._decide(snapshot, now)

@@ -442,6 +442,8 @@ class DisruptionBudgetStatus(ApiStruct, frozen=True):
     current_healthy: Int64 = 0
     desired_healthy: Int64 = 0
     expected_pods: Int64 = 0
+    disrupted_pods: dict[str, str | None] = {}
+    """Pods whose eviction it counts already, with the time of each."""
 
 
 class PodDisruptionBudgetObject(ApiStruct, frozen=True):

@@ -17,6 +17,9 @@ from cotide_core.errors import LedgerError
 from cotide_core.events import (
     EVENT_TYPES,
     BindRefused,
+    Budget,
+    BudgetDeleted,
+    BudgetUpserted,
     Event,
     EvictRefused,
     ForecastScored,
@@ -112,6 +115,8 @@ VALUES: tuple[Event | Instruction, ...] = (
     MoreToCome(),
     SelectorUpserted(PodSelector("Service", "d/s", (Requirement("app", "In", ("päd",)),))),
     SelectorDeleted("ReplicaSet", "d/r"),
+    BudgetUpserted(Budget("d/b", (Requirement("app", "In", ("web",)),), 2, ("p",))),
+    BudgetDeleted("d/b"),
     RatesForecasted((60.0, 1 / 3), 900.0, (RateForecast("d/p", (1e22, 0.1)), RateForecast("d/q", ()))),
     Bind(
         "d/p",

@@ -40,6 +40,8 @@ class Nominations:
     def __init__(self) -> None:
         self._by_pod: dict[str, Nomination] = {}
         self._by_node: dict[str, dict[str, Nomination]] = {}
+        self.version = 0
+        """Rises with each claim that comes or ends."""
 
     def __iter__(self) -> Iterator[Nomination]:
         return iter(self._by_pod.values())
@@ -54,6 +56,7 @@ class Nominations:
     def take_back(self, kept: dict[str, Nomination]) -> None:
         """Return to what a `copy` holds."""
         self._by_pod, self._by_node = {}, {}
+        self.version += 1
         for one in kept.values():
             self.add(one)
 
@@ -75,6 +78,7 @@ class Nominations:
 
     def add(self, nomination: Nomination) -> None:
         """Take a claim in; it replaces the pod's earlier one."""
+        self.version += 1
         before = self._by_pod.get(nomination.pod)
         if before is not None:
             self._leave_node(before)
@@ -85,6 +89,7 @@ class Nominations:
         """End a pod's claim."""
         ended = self._by_pod.pop(pod, None)
         if ended is not None:
+            self.version += 1
             self._leave_node(ended)
         return ended
 

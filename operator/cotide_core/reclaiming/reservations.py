@@ -16,7 +16,7 @@ import numpy as np
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import Pod
-from cotide_core.kernels.array_types import Floats
+from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.reclaiming.evictions_in_flight import Evictions
 from cotide_core.reclaiming.forecast_slack import ENOUGH_ROOM
 from cotide_core.reclaiming.nominations import Nomination, Nominations
@@ -42,6 +42,10 @@ class Reservations:
         self._lifted: frozenset[str] = frozenset()
         self._settled: dict[str, tuple[int, int]] = {}
         """Of each node with claims, its versions when it was settled last."""
+        self._claimed: dict[tuple[int, int], Integers] = {}
+        """(2 + R, capacity) what is claimed, by importance, as of `_summed`: version of the claims, layout of rows."""
+        self._counted: dict[str, Nomination] = {}
+        self._summed = (-1, -1, -1)
 
     def importance(self, pod: Pod) -> tuple[int, int]:
         """Return what a pod's claim is compared by."""
@@ -68,12 +72,14 @@ class Reservations:
             else:
                 self._settled.pop(name, None)
 
-    def moved(self) -> list[Nomination]:
-        """Settle the nodes that changed since they were; returns the claims whose pods should look at them.
+    def moved(self) -> tuple[list[Nomination], set[str]]:
+        """Settle the nodes that changed since they were; returns the claims whose pods should look at them, and these
+        nodes.
 
-        Those are: of pods that fit now, of pods whose victims are all gone, and of a node whose own fields changed.
+        The claims are those of pods that fit now, of pods whose victims are all gone or will not suffice, and of a node
+        whose own fields changed.
         """
-        columns, awaited = self._state.columns, list[Nomination]()
+        columns, awaited, changed = self._state.columns, list[Nomination](), set[str]()
         for name in self._nominations.nodes():
             row = columns.row_of.get(name)
             if row is None:
@@ -83,12 +89,18 @@ class Reservations:
                 continue
             respecified = before[1] != columns.spec_versions.item(row)
             self.settle([name])
+            changed.add(name)
             awaited += [
                 one
                 for one in self._nominations.on(name)
-                if respecified or self._fits(row, one) or not self._victims_on(row, [one])
+                if respecified or self._fits(row, one) or self._is_vain(row, one)
             ]
-        return awaited
+        return awaited, changed
+
+    def _is_vain(self, row: int, claim: Nomination) -> bool:
+        """Whether no victim of a claim is there any more, or those that are will not make enough room."""
+        pod = self._state.pod(claim.pod)
+        return not self._victims_on(row, [claim]) or (pod is not None and not self.covers(None, row, pod))
 
     @contextmanager
     def lift(self, claims: Sequence[Nomination]) -> Iterator[None]:
@@ -102,14 +114,51 @@ class Reservations:
             self._lifted = before
             self.settle(nodes)
 
-    def claims_beside(self, pod: Pod) -> list[tuple[int, dict[str, int], tuple[int, int]]]:
-        """Return row, requests and (millicores, bytes) of each claim that a pod must leave."""
-        importance, row_of = self.importance(pod), self._state.columns.row_of
-        return [
-            (row_of[one.node], dict(one.requests), (one.millicores, one.memory_bytes))
-            for one in self._nominations
-            if one.importance >= importance and one.pod != pod.key and one.node in row_of
-        ]
+    @property
+    def any(self) -> bool:
+        """Whether anything is claimed."""
+        return bool(len(self._nominations))
+
+    def beside(self, pod: Pod) -> Integers:
+        """Return (2 + R, N) what the claims take that a pod must leave: of cpu and memory of the slack, and of each
+        resource; the pod must hold none."""
+        columns, importance = self._state.columns, self.importance(pod)
+        size = columns.size
+        if self._summed != (self._nominations.version, columns.layout, columns.resource_generation):
+            self._sum_up()
+        beside = np.zeros((2 + len(columns.free), size), np.int64)
+        for level, claimed in self._claimed.items():
+            if level >= importance:
+                beside += claimed[:, :size]
+        return beside
+
+    def _sum_up(self) -> None:
+        """Sum claims up by importance; of those that are known already only what changed."""
+        columns = self._state.columns
+        layout = columns.layout, columns.resource_generation
+        if self._summed[1:] != layout:
+            self._claimed.clear()
+            self._counted.clear()
+        claims = {one.pod: one for one in self._nominations}
+        for key in [key for key, one in self._counted.items() if claims.get(key) is not one]:
+            self._count(self._counted.pop(key), -1)
+        for key, one in claims.items():
+            if key not in self._counted and one.node in columns.row_of:
+                self._counted[key] = one
+                self._count(one, 1)
+        self._summed = (self._nominations.version, *layout)
+
+    def _count(self, claim: Nomination, sign: int) -> None:
+        columns = self._state.columns
+        claimed = self._claimed.get(claim.importance)
+        if claimed is None:
+            claimed = np.zeros((2 + len(columns.free), columns.capacity), np.int64)
+            self._claimed[claim.importance] = claimed
+        row = columns.row_of[claim.node]
+        claimed[0, row] += sign * claim.millicores
+        claimed[1, row] += sign * claim.memory_bytes
+        for column, amount in self._state.demand(claim.requests).amounts:
+            claimed[2 + column, row] += sign * amount
 
     def reserved(self) -> Floats:
         """Return (2, N) cpu and memory of the slack that are claimed, less what the victims still hold."""

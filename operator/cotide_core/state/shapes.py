@@ -109,8 +109,8 @@ class Shape:
     """Run time that its pods are placed by: their p90, rounded up (see `lasting`); 0 where the policy looks at none."""
     gang: str = ""
     """Key of the gang of its pods: one of a parked shape speaks for all, and each gang must speak for itself."""
-    priority: int | None = None
-    """Priority of its pods; None in a table that does not tell priorities apart."""
+    importance: tuple[int, int] = (0, 0)
+    """Rank of the class and priority of its pods; the priority is 0 in a table that does not tell priorities apart."""
 
     online: bool = field(init=False)
     """Whether its pods are of class online."""
@@ -199,7 +199,7 @@ class ShapeTable:
             shape.gratis = gratis
             shape.seconds = lasts
             shape.gang = "" if pod.gang is None else pod.gang.key
-            shape.priority = pod.priority if self._by_priority else None
+            shape.importance = pod.importance if self._by_priority else (pod.workload_class.rank, 0)
             self._count += 1
             self._shapes[key] = shape
         return shape

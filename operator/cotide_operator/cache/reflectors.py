@@ -134,8 +134,6 @@ class Informers:
             try:
                 await self._follow(kind, PATHS[kind])
             except ApiError as error:
-                if error.status not in NOT_SERVED:
-                    raise
                 if not warned:
                     _LOG.warning("online pods of %s are not spread by default: %s", kind, error)
                     warned = True

@@ -492,6 +492,7 @@ def engine_config(settings: Settings) -> SchedulerConfig:
         plans=_plans(settings),
         gang_reserve_seconds=settings.gangs.reserve_after_seconds or None,
         effort_per_decision=EFFORT_PER_DECISION,
+        preempts_by_priority=True,
         exploration=_exploration(settings.models.retraining),
         packs=settings.consolidation.enabled and settings.consolidation.packs,
         default_spreads=settings.pod_topology_spread.spreads(),

@@ -181,6 +181,7 @@ class DecisionReporter:
         if not instructions:
             return notes
         share = cycle_seconds / len(instructions)
+        asking = {one.nominee for one in instructions if isinstance(one, Evict)}
         self._telemetry.algorithm_duration.observe_equal(share, len(instructions))
         for instruction in instructions:
             if not isinstance(instruction, Evict) and instruction.forecast.qos_violation_probability is not None:
@@ -190,6 +191,8 @@ class DecisionReporter:
                     notes[instruction.uid] = self._note(instruction, now, share)
                 elif isinstance(instruction, Wait):
                     self._waits(instruction, now, share)
+                    if instruction.nominated_node and instruction.key not in asking:
+                        self._nominator.write_soon(instruction.key, instruction.uid, instruction.nominated_node)
             except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
                 self._failed(instruction.key, error)
         return notes

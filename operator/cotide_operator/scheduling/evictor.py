@@ -2,7 +2,7 @@
 
 Called by `binder`, which hands its reports to the loop. What becomes of one eviction::
 
-    decided -> online                          refused, and said loudly: the engine must never ask for it
+    decided -> online, for another class       refused, and said loudly: the engine must never ask for it
             -> its owner says never            refused: written since the decision
             -> gone, replaced or going         nothing to do (404)
             -> made for a pod that needs no room any more, or beside a victim that stays
@@ -12,13 +12,17 @@ Called by `binder`, which hands its reports to the loop. What becomes of one evi
                                                                            -> 429, 5xx, silence   refused
 
 An administrator may let gratis pods leave an overloaded node even so (`Evict.override`): its owner's word is then
-passed over, and what a budget keeps is deleted. Invariants: no pod of class online is ever posted; nobody is posted
-twice at a time; each eviction that is handed over ends in exactly one report.
+passed over, and what a budget keeps is deleted. A pod that leaves for one of its own class and higher priority
+(`Evict.by_priority`) goes as under kube-scheduler: the condition ``DisruptionTarget`` is written on it, and it is
+deleted with its own grace period; budgets and owners were a matter of the choice. Invariants: a pod of class online is
+posted for an online pod of higher priority only; no pod is posted twice at a time; each eviction that is handed over
+ends in exactly one report.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -29,10 +33,11 @@ from cotide_core.instructions import Evict
 from cotide_kube.answers import Answer, ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
+from cotide_kube.timestamps import format_timestamp
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.scheduling.disruption_budgets import kept_by_budgets
 from cotide_operator.scheduling.nominator import NOT_NEEDED, Nominator
-from cotide_operator.translation.eviction_annotations import preferences_of
+from cotide_operator.translation.eviction_annotations import is_mirror, preferences_of
 from cotide_operator.translation.pods_and_nodes import class_of, ownership_of
 
 _LOG = logging.getLogger(__name__)
@@ -41,7 +46,10 @@ ONLINE: Final = "Online"
 DO_NOT_DISRUPT: Final = "DoNotDisrupt"
 BUDGET: Final = "DisruptionBudget"
 BESIDE: Final = "FailedDependency"
-"""Reasons of refusals that never reached the API server; the last is of those that go only together with another."""
+NOT_BELOW: Final = "NotBelow"
+"""Reasons of refusals that never reached the API server; `BESIDE` is of those that go only together with another."""
+PREEMPTION_BY_SCHEDULER: Final = "PreemptionByScheduler"
+"""Reason of the condition ``DisruptionTarget`` (https://kubernetes.io/docs/concepts/workloads/pods/disruptions)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +83,8 @@ class Evictor:
             if not nominee:  # the monitor's victims each help alone, and the API server answers for budgets
                 refused += own.values()
                 continue
-            pods = [self._mirror.pods[evict.key] for evict in together if evict.key not in own]
+            tied = [evict for evict in together if not evict.by_priority]  # for the others budgets are best effort
+            pods = [self._mirror.pods[evict.key] for evict in tied if evict.key not in own]
             kept = kept_by_budgets(pods, self._mirror)
             for evict in together:
                 if evict.key in kept:
@@ -98,11 +107,37 @@ class Evictor:
             if not written.ok:
                 return EvictReport(evict, written, retry=written.reason == NOT_NEEDED)
         namespace, _, name = evict.key.partition("/")
+        if evict.by_priority:
+            return await self._preempt(evict, namespace, name)
         answer = await self._client.evict(namespace, name, evict.uid)
         pod = self._mirror.pods.get(evict.key) if evict.override and answer.code == 429 else None
         if pod is not None and self._class(pod) is WorkloadClass.GRATIS:
             return await self._delete(evict, namespace, name)
         return EvictReport(evict, answer)
+
+    async def _preempt(self, evict: Evict, namespace: str, name: str) -> EvictReport:
+        """Delete a pod for one of higher priority; its status says before for what it goes."""
+        nominee = self._mirror.pods.get(evict.nominee)
+        scheduler = nominee.spec.scheduler_name if nominee is not None else ""
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": PREEMPTION_BY_SCHEDULER,
+            "message": f"{scheduler}: preempting to accommodate a higher priority pod",
+            "lastTransitionTime": format_timestamp(time.time()),
+        }
+        body = {"metadata": {"uid": evict.uid}, "status": {"conditions": [condition]}}
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        try:
+            await self._client.patch(f"{path}/status", body, "strategic")
+            await self._client.delete(path, uid=evict.uid)
+        except ApiError as error:
+            if error.status in (404, 409):
+                return EvictReport(evict, Answer(404, "NotFound", f"pod {evict.key} is gone or was replaced"))
+            return EvictReport(evict, Answer(error.status, error.reason, str(error)))
+        except ClusterError as error:
+            return EvictReport(evict, Answer(0, "Unreachable", str(error)))
+        return EvictReport(evict, Answer(200))
 
     async def _delete(self, evict: Evict, namespace: str, name: str) -> EvictReport:
         """Delete a gratis pod that its disruption budget keeps, with its own grace period and no other of its name."""
@@ -118,7 +153,11 @@ class Evictor:
         pod = self._mirror.pods.get(evict.key)
         if pod is None or pod.metadata.uid != evict.uid:
             return EvictReport(evict, Answer(404, "NotFound", f"pod {evict.key} is gone"))
+        if pod.metadata.deletion_timestamp is not None:
+            return EvictReport(evict, Answer(404, "Terminating", f"pod {evict.key} is on its way out"))
         decided = self._class(pod)
+        if evict.by_priority:
+            return self._not_below(evict, pod, decided)
         if decided is WorkloadClass.ONLINE:
             _LOG.error(
                 "the eviction of %s from %s was decided (%s), but it is online: refused. Please report this",
@@ -130,9 +169,19 @@ class Evictor:
         overridden = evict.override and decided is WorkloadClass.GRATIS
         if preferences_of(pod.metadata.annotations).do_not_disrupt and not overridden:
             return EvictReport(evict, Answer(403, DO_NOT_DISRUPT, "its owner wrote that it must not be disrupted"))
-        if pod.metadata.deletion_timestamp is not None:
-            return EvictReport(evict, Answer(404, "Terminating", f"pod {evict.key} is on its way out"))
         return None
+
+    def _not_below(self, evict: Evict, pod: PodObject, decided: WorkloadClass) -> EvictReport | None:
+        """Return the refusal of a pod that is not less important than the one that it is to leave for, by now."""
+        nominee = self._mirror.pods.get(evict.nominee)
+        if nominee is None:
+            return None  # then its claim can't be written, and no pod goes
+        below = (pod.spec.priority or 0) < (nominee.spec.priority or 0)
+        static = is_mirror(pod.metadata.annotations)  # to delete its mirror ends nothing
+        if below and decided is self._class(nominee) and not static:
+            return None
+        words = f"pod {evict.key} is no pod of the class of {evict.nominee} below its priority that can be deleted"
+        return EvictReport(evict, Answer(403, NOT_BELOW, words))
 
     def _class(self, pod: PodObject) -> WorkloadClass:
         return class_of(pod, ownership_of(pod, self._mirror))

@@ -1,8 +1,8 @@
 """Writes on a waiting pod where space is made for it: ``status.nominatedNodeName``, as kube-scheduler does.
 
-Called by `evictor` before anybody is asked to leave, so that a restart in between finds the claim, and by
-`decision_reporter` when a claim came to nothing. Invariant: for each pod that was evicted for another, the other one
-said so before.
+Called by `evictor` before any pod is asked to leave, so that a restart in between finds the claim, and by
+`decision_reporter` where pods leave already and when a claim came to nothing. Invariant: for each pod that was evicted
+for another, the other one said so before.
 """
 
 from __future__ import annotations
@@ -56,6 +56,16 @@ class Nominator:
             elif not answer.code:
                 self._written[key] = (uid, "")  # it may be there, or come: there is something to take off
             return answer
+
+    def write_soon(self, key: str, uid: str, node: str) -> None:
+        """Write a claim for which no pod is asked to leave, some time, unless it has another by then."""
+
+        async def work() -> None:
+            decision = self._board.get(key)
+            if decision is not None and decision.nominated_node == node:
+                await self.write(key, uid, node)
+
+        self._lane.submit(("nomination", key), work, key.partition("/")[0])
 
     def withdraw(self, key: str) -> None:
         """Take a claim off a pod, some time, unless it has another by then."""

@@ -19,6 +19,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from cotide_core.events import (
+    Budget,
+    BudgetDeleted,
+    BudgetUpserted,
     Event,
     Namespace,
     NamespaceDeleted,
@@ -43,7 +46,7 @@ from cotide_kube.objects import NamespaceObject, PodObject
 from cotide_kube.turns import Turn
 from cotide_operator.cache.object_cache import KINDS, OPTIONAL_KINDS, SELECTOR_KINDS, Kind, ObjectCache, key_of
 from cotide_operator.clock import Clock
-from cotide_operator.translation.eviction_annotations import faults
+from cotide_operator.translation.eviction_annotations import faults, translate_budget
 from cotide_operator.translation.kubelet_refusals import refusal_of
 from cotide_operator.translation.namespace_limits import limit_faults, max_priorities, translate_namespace
 from cotide_operator.translation.pod_groups import PodGroupIndex, said_by
@@ -72,8 +75,10 @@ fifth of what one piece of work may take each. Some 500 pods, or one of the larg
 _ENDED: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 ENGINE: Final = "engine"
 """Part of what is set aside because the engine fails over it."""
-_TOLD: Final[tuple[Kind, ...]] = ("nodes", "workloads", "namespaces", *SELECTOR_KINDS, "pods")
-"""Kinds that events tell of, in their order."""
+_TOLD: Final[tuple[Kind, ...]] = (
+    "nodes", "workloads", "namespaces", "poddisruptionbudgets", *SELECTOR_KINDS, "pods",
+)  # fmt: skip
+"""Kinds that events are made of, in their order."""
 _AROUND_PODS: Final[frozenset[Kind]] = frozenset({"priorityclasses", "namespaces", "workloads", "jobs"})
 """What a pod's translation depends on beside the pod."""
 
@@ -127,6 +132,7 @@ class EventSource:
         self._workloads: dict[str, Workload] = {}
         self._namespaces: dict[str, Namespace] = {}
         self._selectors: dict[tuple[Kind, str], PodSelector] = {}
+        self._budgets: dict[str, Budget] = {}
         self._arrivals: list[Pod] = []
         self._rules_seen = False
         """Whether a pod selects others by label: from then on changed labels are told."""
@@ -172,7 +178,7 @@ class EventSource:
         return self._ahead.work(most)
 
     def collect(self) -> list[Event]:
-        """Return the events of changes since the last call: of nodes, Workloads, namespaces, selectors, then pods.
+        """Return the events of changes since the last call; those of pods come last.
 
         The first call takes all, since nothing may be decided on a part of what there is; later ones a part.
         """
@@ -197,6 +203,7 @@ class EventSource:
         self._collect("nodes", self._tell_node, events, turn)
         self._collect("workloads", self._tell_workload, events, turn)
         self._collect("namespaces", self._tell_namespace, events, turn)
+        self._collect("poddisruptionbudgets", self._tell_budget, events, turn)
         for kind in SELECTOR_KINDS:
             self._collect(kind, partial(self._tell_selector, kind), events, turn)
         if any(left for kind, left in self._uncollected.items() if kind != "pods"):
@@ -281,6 +288,7 @@ class EventSource:
         self._arrivals.clear()
         self._namespaces.clear()
         self._selectors.clear()
+        self._budgets.clear()
         for kind in _TOLD:
             self._changed[kind].update(dict.fromkeys(self._mirror.objects(kind)))
         self._uncollected = None
@@ -313,7 +321,7 @@ class EventSource:
             self._changed["pods"][key] = None
             if self._ahead is not None:
                 self._ahead.repeat(key)
-        elif kind in ("nodes", "workloads"):
+        elif kind in ("nodes", "workloads", "poddisruptionbudgets"):
             self._changed[kind][key] = None
         elif kind in SELECTOR_KINDS:
             if self._selector(kind, key) != self._selectors.get((kind, key)):  # mostly its status changed
@@ -322,7 +330,7 @@ class EventSource:
             self._mark_volumes(kind, key)
         elif kind in OPTIONAL_KINDS:
             self._mark_group(kind, key)
-        elif kind != "poddisruptionbudgets":
+        else:
             self._mark_surrounded(kind, key)
 
     def _mark_volumes(self, kind: Kind, key: str) -> None:
@@ -473,6 +481,18 @@ class EventSource:
             self._rules_seen = True
             self._selectors[kind, key] = translated
             events.append(SelectorUpserted(translated))
+
+    def _tell_budget(self, key: str, events: list[Event]) -> None:
+        budget = self._mirror.poddisruptionbudgets.get(key)
+        if budget is None:
+            if self._budgets.pop(key, None) is not None:
+                events.append(BudgetDeleted(key))
+            return
+        translated = translate_budget(budget)
+        if self._budgets.get(key) != translated:
+            self._budgets[key] = translated
+            self._rules_seen = True  # it selects pods by label
+            events.append(BudgetUpserted(translated))
 
     def _tell_pod(self, key: str, events: list[Event]) -> None:
         pod, before = self._mirror.pods.get(key), self._pods.get(key)

@@ -1,4 +1,4 @@
-"""What a pod's owner says about its eviction, from annotations that other programs know, too.
+"""What owners say about evictions: by annotations that other programs know, too, and by disruption budgets.
 
 Called by `translation`; `faults` by `event_source`, which says once what could not be read; `is_mirror` by `explain`
 and `consolidation`, too. Pure. Invariant: what can't be read counts as not written, as in the programs that these
@@ -17,7 +17,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cotide_kube.objects import Volume
+from cotide_core.events import Budget
+from cotide_core.limits import INT32_MOST
+from cotide_kube.objects import PodDisruptionBudgetObject, Volume
+from cotide_operator.cache.object_cache import key_of
+from cotide_operator.translation.pod_rules import label_selector
 
 DO_NOT_DISRUPT_ANNOTATION: Final = "karpenter.sh/do-not-disrupt"
 SAFE_TO_EVICT_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -112,3 +116,11 @@ def _cost(text: str | None) -> int | None:
         return None
     cost = int(text)
     return cost if -_COST_LIMIT <= cost < _COST_LIMIT else None
+
+
+def translate_budget(budget: PodDisruptionBudgetObject) -> Budget:
+    """Return what the engine must know of a disruption budget."""
+    status = budget.status
+    allowed = min(max(0, status.disruptions_allowed), INT32_MOST)
+    selector = label_selector(budget.spec.selector) or ()
+    return Budget(key_of(budget.metadata), selector, allowed, tuple(sorted(status.disrupted_pods)))

@@ -145,7 +145,7 @@ def test_without_a_file_the_engine_keeps_its_own_defaults() -> None:
     # Only live does a place stay taken for as long as an outage may last, is room kept for gangs, and is a cycle held up
     # by what it asks.
     assert engine_config(read_settings(None)) == SchedulerConfig(
-        assume_timeout_seconds=3600, gang_reserve_seconds=120, effort_per_decision=40
+        assume_timeout_seconds=3600, gang_reserve_seconds=120, effort_per_decision=40, preempts_by_priority=True
     )
 
 
@@ -171,6 +171,7 @@ def test_every_engine_knob_comes_through() -> None:
         max_queue=70,
         gang_reserve_seconds=90,
         effort_per_decision=40,
+        preempts_by_priority=True,
         fair_half_life_seconds=80,
     )
 
@@ -205,7 +206,11 @@ def test_every_knob_of_the_policy_hierarchical_comes_through_and_what_waits_for_
 
 def test_the_policy_hierarchical_has_the_engines_defaults_and_other_policies_none_of_its_knobs() -> None:
     hierarchical = SchedulerConfig(
-        policy="hierarchical", assume_timeout_seconds=3600, gang_reserve_seconds=120, effort_per_decision=40
+        policy="hierarchical",
+        assume_timeout_seconds=3600,
+        gang_reserve_seconds=120,
+        effort_per_decision=40,
+        preempts_by_priority=True,
     )
     assert engine_config(parse_settings(HEAD + "policy: hierarchical\n")) == hierarchical
     assert engine_config(parse_settings(HEAD + "overload: {share: 0.95}\n")).hierarchical is None

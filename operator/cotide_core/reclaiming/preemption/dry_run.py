@@ -57,13 +57,80 @@ Cost = tuple[int, tuple[int, int], int, tuple[int, ...], int, int, float, float,
 work lost, how long ago the most important began, row: the smallest is chosen."""
 
 
+class Victim(NamedTuple):
+    """A pod that would go, and the core seconds of work that are lost with it."""
+
+    record: PodRecord
+    lost: float
+
+
 class Found(NamedTuple):
     """What one node would cost."""
 
-    victims: tuple[Candidate, ...]
+    victims: tuple[Victim, ...]
     coming: tuple[str, ...]
     """Keys of the pods on their way out that are counted on."""
     cost: Cost
+
+
+class RowPods(NamedTuple):
+    """The pods of a row, as they stand in one cycle."""
+
+    leaving: list[PodRecord]
+    """That are on their way out."""
+    open: list[PodRecord]
+    """That may be asked to go, the most important first, and among equals the one that began first."""
+
+
+class PodsByRow:
+    """The pods of rows that were looked at in one cycle: many pods look at the same rows.
+
+    Parameters
+    ----------
+    early : whether pods whose binding is not confirmed may go, those of this cycle left out.
+    """
+
+    def __init__(self, state: ClusterState, evictions: Evictions, *, early: bool) -> None:
+        self._state = state
+        self._evictions = evictions
+        self._early = early
+        self._known: dict[int, tuple[int, RowPods]] = {}
+
+    def clear(self) -> None:
+        """Begin a cycle."""
+        self._known.clear()
+
+    def forget(self, row: int) -> None:
+        """Look at a row again: some of its pods were asked to go."""
+        self._known.pop(row, None)
+
+    def of(self, row: int, now: float) -> RowPods:
+        """Return the pods of a row."""
+        version = self._state.columns.versions.item(row)
+        known = self._known.get(row)
+        if known is not None and known[0] == version:
+            return known[1]
+        leaving, there = list[PodRecord](), list[PodRecord]()
+        for record in self._state.records_on(row):
+            if self._evictions.leaving(record):
+                leaving.append(record)
+            elif self._may_go(record, now):
+                there.append(record)
+        there.sort(key=lambda record: _willingness(record.pod, now))
+        found = RowPods(leaving, there)
+        self._known[row] = version, found
+        return found
+
+    def _may_go(self, record: PodRecord, now: float) -> bool:
+        assumed = record.assumed_seconds
+        confirmed = assumed is None or (self._early and assumed < now)
+        return confirmed and self._evictions.open(record, now)
+
+
+def _willingness(pod: Pod, now: float) -> tuple[int, int, float, str]:
+    """Return a key by which the most important pod comes first, and among equals the one that began first."""
+    began = now if pod.started_seconds is None else pod.started_seconds
+    return (-pod.workload_class.rank, -pod.priority, began, pod.key)
 
 
 @dataclass(slots=True)
@@ -72,7 +139,7 @@ class _Leaving:
 
     spare: list[float]
     """(K,) what would be free beyond what is asked for."""
-    victims: list[Candidate]
+    victims: list[Victim]
     gone: list[Pod]
 
 
@@ -84,13 +151,12 @@ class DryRun:
     resources : names of the resources asked for; amounts are of these, after cpu and memory of the slack with
         ``by_slack``.
     passes : None where amounts decide alone.
-    early : whether pods whose binding is not confirmed may go, those of this cycle left out.
     """
 
     def __init__(
         self,
         state: ClusterState,
-        evictions: Evictions,
+        pods: PodsByRow,
         rule: Rule,
         resources: Sequence[str],
         lost: Lost,
@@ -98,18 +164,21 @@ class DryRun:
         now: float,
         by_slack: bool = False,
         passes: Passes | None = None,
-        early: bool = False,
     ) -> None:
         self._state = state
-        self._evictions = evictions
+        self._pods = pods
         self._rule = rule
         self._resources = tuple(resources)
         self._lost = lost
         self._now = now
         self._by_slack = by_slack
         self._passes = passes
-        self._early = early
         self._frees: dict[tuple[tuple[tuple[str, int], ...], bool], Amounts] = {}
+
+    @property
+    def is_local(self) -> bool:
+        """Whether what a node costs depends on that node alone."""
+        return self._passes is None
 
     def on(self, row: int, gap: Iterable[float]) -> Found | None:
         """Return what would go from a row that lacks amounts; None where nothing that may go suffices.
@@ -122,26 +191,31 @@ class DryRun:
         lacking = list(gap)
         for record in coming:
             lacking = [lack - free for lack, free in zip(lacking, self.frees(record), strict=True)]
-        there.sort(key=self._least_willing)
-        violates = violating([record.pod for record in there], self._state.budgets) if self._state.budgets else set()
-        violates |= {record.pod.key for record in there if record.pod.do_not_disrupt}
+        violates = {record.pod.key for record in there if record.pod.do_not_disrupt}
+        if self._state.budgets:
+            violates |= violating([record.pod for record in there], self._state.budgets)
         # Across classes a budget and an owner's word are kept; within one they are what is broken last.
-        there = [one for one in there if one.pod.workload_class.rank == self._rule.rank or one.pod.key not in violates]
+        if violates:
+            rank = self._rule.rank
+            there = [one for one in there if one.pod.workload_class.rank == rank or one.pod.key not in violates]
         spare = [-lack for lack in lacking]
         for record in there:
             spare = [left + free for left, free in zip(spare, self.frees(record), strict=True)]
         leaving = _Leaving(spare, [], [record.pod for record in [*coming, *there]])
         if not self._suffices(row, leaving.spare, leaving.gone):
             return None
-        first = [record for record in there if record.pod.key in violates]
-        rest = [record for record in there if record.pod.key not in violates]
+        first, rest = list[PodRecord](), there
+        if violates:
+            first = [record for record in there if record.pod.key in violates]
+            rest = [record for record in there if record.pod.key not in violates]
         for part in (first, rest):
             for _, group in groupby(part, key=lambda record: record.pod.importance):
                 self._put_back(row, list(group), leaving)
         if not (leaving.victims or coming):
             return None
-        broken = sum(one.record.pod.key in violates for one in leaving.victims)
-        return Found(tuple(leaving.victims), tuple(one.pod.key for one in coming), self._cost(row, leaving, broken))
+        broken = violates and sum(one.record.pod.key in violates for one in leaving.victims)
+        keys = tuple(one.pod.key for one in coming)
+        return Found(tuple(leaving.victims), keys, self._cost(row, leaving, broken or 0))
 
     def frees(self, record: PodRecord) -> Amounts:
         """Return (K,) what a pod frees when it goes."""
@@ -160,26 +234,12 @@ class DryRun:
 
     def _split(self, row: int) -> tuple[list[PodRecord], list[PodRecord]]:
         """Return the pods that leave a row already, and those that may be asked to."""
-        coming, there = [], []
-        for record in self._state.records_on(row):
-            allowed = self._rule.allows(*record.pod.importance)
-            if self._evictions.leaving(record):
-                # A higher class does not wait for an equal that may take its time; a job does, since work is lost else.
-                if allowed or self._rule.rank != ONLINE_RANK:
-                    coming.append(record)
-            elif allowed and self._may_go(record):
-                there.append(record)
-        return coming, there
-
-    def _may_go(self, record: PodRecord) -> bool:
-        assumed = record.assumed_seconds
-        confirmed = assumed is None or (self._early and assumed < self._now)
-        return confirmed and self._evictions.open(record, self._now)
-
-    def _least_willing(self, record: PodRecord) -> tuple[int, int, float, str]:
-        """Return a key by which the most important pod comes first, and among equals the one that began first."""
-        pod = record.pod
-        return (-pod.workload_class.rank, -pod.priority, self._began(pod), pod.key)
+        leaving, there = self._pods.of(row, self._now)
+        allows = self._rule.allows
+        # An online pod does not wait for an equal, which may take its time; a job does, since work is lost else.
+        waits = self._rule.rank != ONLINE_RANK
+        coming = [one for one in leaving if waits or allows(*one.pod.importance)]
+        return coming, [one for one in there if allows(*one.pod.importance)]
 
     def _began(self, pod: Pod) -> float:
         return self._now if pod.started_seconds is None else pod.started_seconds
@@ -200,7 +260,7 @@ class DryRun:
             if self._suffices(row, spare, gone):
                 leaving.spare, leaving.gone = spare, gone
             else:
-                leaving.victims.append(Candidate(record, np.array(self.frees(record)), self._lost_with(record)))
+                leaving.victims.append(Victim(record, self._lost_with(record)))
 
     def _keep_dearest(self, group: list[PodRecord], leaving: _Leaving) -> None:
         """Put back all batch or gratis pods of one importance but few whose loss costs least."""
@@ -208,7 +268,7 @@ class DryRun:
         total = np.sum([one.frees for one in among], axis=0)
         lacking = total - np.array(leaving.spare, np.float64) + ENOUGH_ROOM
         chosen = fewest(among, lacking) or []
-        leaving.victims += chosen
+        leaving.victims += [Victim(one.record, one.lost) for one in chosen]
         leaving.spare = (np.array(leaving.spare) - total + sum((one.frees for one in chosen), 0.0 * total)).tolist()
 
     def _lost_with(self, record: PodRecord) -> float:
@@ -218,7 +278,7 @@ class DryRun:
     def _cost(self, row: int, leaving: _Leaving, broken: int) -> Cost:
         pods = [one.record.pod for one in leaving.victims]
         jobs = [pod for pod in pods if pod.workload_class is not WorkloadClass.ONLINE]
-        highest = max((pod.importance for pod in pods), default=(-1, 0))
+        highest = max([pod.importance for pod in pods], default=(-1, 0))
         sums = [0, 0, 0]
         for pod in pods:
             sums[ONLINE_RANK - pod.workload_class.rank] += pod.priority + PRIORITY_OFFSET

@@ -27,7 +27,7 @@ from cotide_core.placement.placer import Placer
 from cotide_core.queueing.queued_pod import QueuedPod
 from cotide_core.reclaiming.evictions_in_flight import Evictions
 from cotide_core.reclaiming.forecast_slack import ENOUGH_ROOM
-from cotide_core.reclaiming.preemption.dry_run import DryRun, Found, Passes, Rule
+from cotide_core.reclaiming.preemption.dry_run import Amounts, DryRun, Found, Passes, PodsByRow, Rule, Victim
 from cotide_core.reclaiming.preemption.held_by_importance import SLACK, HeldByImportance, Level
 from cotide_core.reclaiming.reservations import Reservations
 from cotide_core.reclaiming.victim_selection import Candidate, Lost, drawn, may_go
@@ -44,6 +44,8 @@ NODES_TRIED_SHARE: Final = 10
 minCandidateNodesPercentage)."""
 RULES_TRIED: Final = 4
 """Times as many may be tried in vain where rules about other pods decide (chosen: some 50 ms)."""
+SHAPES_KNOWN: Final = 32
+"""Shapes of which it is remembered within a cycle what nodes cost (chosen: 100 nodes of each)."""
 Admits = Callable[[NDArray[np.intp]], Booleans]
 
 
@@ -52,7 +54,7 @@ class Plan:
     """Which pods leave which row for a pod, and which leave it already."""
 
     row: int
-    victims: tuple[Candidate, ...]
+    victims: tuple[Victim, ...]
     coming: tuple[str, ...]
     """Keys of the pods on their way out that are counted on."""
 
@@ -85,6 +87,20 @@ class Preemption:
         self._by_priority = by_priority
         self._by_slack = placer.policy.capacity is Capacity.SLACK
         self._held = HeldByImportance(state)
+        self._pods = PodsByRow(state, evictions, early=by_priority)
+        self._found: dict[tuple[FitShape, Rule, bool], dict[int, tuple[int, Amounts, Found | None]]] = {}
+        """What nodes were found to cost in this cycle, with their version and what they lacked."""
+
+    def begin(self) -> None:
+        """Begin a cycle: pods may have come and gone, and time passed."""
+        self._pods.clear()
+        self._found.clear()
+
+    def carried_out(self, row: int) -> None:
+        """Take note that the pods of a plan were asked to go."""
+        self._pods.forget(row)
+        for found in self._found.values():
+            found.pop(row, None)
 
     def rule(self, pod: Pod) -> Rule | None:
         """Return whom a pod may displace; None for none."""
@@ -130,9 +146,8 @@ class Preemption:
         may = self._placer.feasibility.may_open(fit, snapshot) & allowed
         passes = self._passes(snapshot, fit)
         trial = DryRun(
-            self._state, self._evictions, rule, fit.resources, lost,
-            now=now, by_slack=room is not None, passes=passes, early=self._by_priority,
-        )  # fmt: skip
+            self._state, self._pods, rule, fit.resources, lost, now=now, by_slack=room is not None, passes=passes
+        )
         rows, levels = self._promising(snapshot, fit, rule, lacking, may, slack=room is not None)
         if rule.rank == WorkloadClass.BATCH.rank and rule.lower and self._config.victims == "random":
             return self._drawn(rows, lacking, trial, admits, now, lost)
@@ -140,17 +155,34 @@ class Preemption:
         best: Plan | None = None
         found: Found | None = None
         level = -1
+        if len(self._found) >= SHAPES_KNOWN:
+            self._found.clear()
+        known = self._found.setdefault((fit, rule, room is not None), {})
+        gaps: list[Amounts] = list(zip(*lacking.tolist(), strict=True))
         for number, row in enumerate(self._admitted(rows, admits)):
             settled = found is not None and not found.cost[0]
             if settled and (number >= most or (passes is None and levels.item(row) > level)):
                 break
             if passes is not None and number >= RULES_TRIED * most:
                 break
-            tried = trial.on(row, lacking[:, row].tolist())
+            tried = self._tried(trial, row, gaps[row], known)
             if tried is not None and (found is None or tried.cost < found.cost):
                 found, level = tried, levels.item(row)
                 best = Plan(row, tried.victims, tried.coming)
         return best
+
+    def _tried(
+        self, trial: DryRun, row: int, gap: Amounts, known: dict[int, tuple[int, Amounts, Found | None]]
+    ) -> Found | None:
+        """Return what a node would cost, as it was found in this cycle where nothing changed."""
+        version = self._state.columns.versions.item(row)
+        before = known.get(row)
+        if before is not None and before[0] == version and before[1] == gap:
+            return before[2]
+        found = trial.on(row, gap)
+        if trial.is_local:
+            known[row] = version, gap, found
+        return found
 
     def _lacking(self, snapshot: Snapshot, entry: QueuedPod, room: Floats | None) -> Floats:
         """Return (K, N) what a pod lacks on each row beside the claims that it leaves; at most 0 for nothing."""
@@ -158,19 +190,11 @@ class Preemption:
         size = snapshot.size
         free = columns.free[fit.columns, :size] + columns.reserved[fit.columns, :size]
         lacking = fit.amounts - free
-        claims = self._reservations.claims_beside(entry.pod)
-        if room is None:
-            for row, wanted, _ in claims:
-                lacking[:, row] += self._named(fit, wanted)
-            return lacking
-        lacking = np.concatenate([self._reservations.asked(entry.pod) - room, lacking])
-        for row, wanted, slack in claims:
-            lacking[:, row] += [*slack, *self._named(fit, wanted)]
+        if room is not None:
+            lacking = np.concatenate([self._reservations.asked(entry.pod) - room, lacking])
+        if self._reservations.any:
+            lacking = lacking + self._reservations.beside(entry.pod)[_parts(fit, slack=room is not None)]
         return lacking
-
-    @staticmethod
-    def _named(fit: FitShape, wanted: dict[str, int]) -> list[int]:
-        return [1 if name == PODS else wanted.get(name, 0) for name in fit.resources]
 
     def _promising(
         self, snapshot: Snapshot, fit: FitShape, rule: Rule, lacking: Floats, may: Booleans, *, slack: bool
@@ -253,7 +277,8 @@ class Preemption:
             ]
             chosen = drawn(candidates, gap, self._generator)
             if chosen is not None and (chosen or coming):
-                return Plan(row, tuple(chosen), tuple(one.pod.key for one in coming))
+                victims = tuple(Victim(one.record, one.lost) for one in chosen)
+                return Plan(row, victims, tuple(one.pod.key for one in coming))
         return None
 
 

@@ -35,10 +35,11 @@ from cotide_core.placement.wait_instructions import Room
 from cotide_core.queueing.queued_pod import QueuedPod
 from cotide_core.reclaiming.evictions_in_flight import Evictions
 from cotide_core.reclaiming.nominations import Nomination, Nominations
+from cotide_core.reclaiming.preemption.dry_run import Victim
 from cotide_core.reclaiming.preemption.plans import Admits, Plan, Preemption
 from cotide_core.reclaiming.reservations import Reservations
-from cotide_core.reclaiming.victim_selection import Candidate
 from cotide_core.state.cluster_state import ClusterState, PodRecord
+from cotide_core.state.shapes import Shape
 from cotide_core.state.snapshot import Snapshot
 
 
@@ -75,11 +76,27 @@ class RoomMaking:
         """Pods whose claim ended, or whose room is there: they are tried at once."""
         self._gives_way = False
         """Whether room was given up in this cycle, so that others look again."""
+        self._changed: set[str] = set()
+        """Nodes with claims that changed since `outranking` was asked last."""
 
     def take_awaited(self) -> list[str]:
         """Return the pods that are to be tried at once since the last call, by key."""
         awaited, self._awaited = list(self._awaited), {}
         return awaited
+
+    def outranking(self, shapes: Sequence[Shape], snapshot: Snapshot) -> list[Shape]:
+        """Return the shapes that fit on a node that changed, beside no claims but those of more important pods."""
+        changed, self._changed = self._changed, set()
+        out = []
+        for shape in shapes if changed else ():
+            below = [one for name in changed for one in self._nominations.on(name) if one.importance < shape.importance]
+            rows = [self._state.columns.row_of[one.node] for one in below if one.node in self._state.columns.row_of]
+            if rows:
+                with self._reservations.lift(below):
+                    codes = self._placer.candidates(snapshot, shape.fit).codes
+                    if (codes[rows] == FITS).any():
+                        out.append(shape)
+        return out
 
     def holds_claim(self, key: str) -> bool:
         """Whether space is kept or being freed for a pod."""
@@ -317,10 +334,11 @@ class RoomMaking:
             victim, reason = one.record.pod, self._reason(entry, one)
             evict = Evict(victim.key, victim.uid, name, reason, EvictCause.PREEMPTED, pod.key, pod.uid)
             out.append(replace(evict, by_priority=victim.workload_class is pod.workload_class))
+        self._preemption.carried_out(plan.row)
         return room_of(claim, tuple(out))
 
     @staticmethod
-    def _reason(entry: QueuedPod, one: Candidate) -> str:
+    def _reason(entry: QueuedPod, one: Victim) -> str:
         """Return why a pod goes, and what is lost with it."""
         pod, victim = entry.pod, one.record.pod
         kind = f"{victim.workload_class} pod"
@@ -359,6 +377,7 @@ class RoomMaking:
         """End what the time ends, and find the pods whose nodes changed."""
         self._now = now
         self._gives_way = False
+        self._preemption.begin()
         for key in self._evictions.expire(now):
             record = self._state.record(key)
             if record is None or not record.pod.terminating:  # one that goes may take its time
@@ -369,8 +388,9 @@ class RoomMaking:
             else:
                 self._end([one])
         self._end(self._nominations.drop_where_gone(self._state.columns.row_of))
-        for one in self._reservations.moved():
-            self._awaited[one.pod] = None
+        awaited, changed = self._reservations.moved()
+        self._awaited |= dict.fromkeys(one.pod for one in awaited)
+        self._changed |= changed
 
     def _still_leave(self, claim: Nomination) -> bool:
         """Whether pods that a claim counts on are on their way out."""
