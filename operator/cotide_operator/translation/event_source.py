@@ -488,7 +488,7 @@ class EventSource:
             if self._budgets.pop(key, None) is not None:
                 events.append(BudgetDeleted(key))
             return
-        translated = translate_budget(budget)
+        translated = translate_budget(key, budget)
         if self._budgets.get(key) != translated:
             self._budgets[key] = translated
             self._rules_seen = True  # it selects pods by label

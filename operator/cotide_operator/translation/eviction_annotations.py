@@ -20,7 +20,6 @@ from typing import Final
 from cotide_core.events import Budget
 from cotide_core.limits import INT32_MOST
 from cotide_kube.objects import PodDisruptionBudgetObject, Volume
-from cotide_operator.cache.object_cache import key_of
 from cotide_operator.translation.pod_rules import label_selector
 
 DO_NOT_DISRUPT_ANNOTATION: Final = "karpenter.sh/do-not-disrupt"
@@ -118,9 +117,9 @@ def _cost(text: str | None) -> int | None:
     return cost if -_COST_LIMIT <= cost < _COST_LIMIT else None
 
 
-def translate_budget(budget: PodDisruptionBudgetObject) -> Budget:
+def translate_budget(key: str, budget: PodDisruptionBudgetObject) -> Budget:
     """Return what the engine must know of a disruption budget."""
     status = budget.status
     allowed = min(max(0, status.disruptions_allowed), INT32_MOST)
     selector = label_selector(budget.spec.selector) or ()
-    return Budget(key_of(budget.metadata), selector, allowed, tuple(sorted(status.disrupted_pods)))
+    return Budget(key, selector, allowed, tuple(sorted(status.disrupted_pods)))
