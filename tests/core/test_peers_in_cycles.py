@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import engine_objects
+import pytest
 
 from cotide_core.cycle import Scheduler, SchedulerConfig
 from cotide_core.events import (
@@ -24,6 +25,8 @@ from cotide_core.events import (
 )
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind, Instruction, Wait
+from cotide_core.placement.candidates import Candidates
+from cotide_core.state.snapshot import Snapshot
 
 WEB = (Requirement("app", "In", ("web",)),)
 APART = PodRules(anti_affinity=(PodTerm("zone", WEB),))
@@ -161,3 +164,50 @@ def test_a_claim_for_one_pod_alone_is_held_by_one() -> None:
     assert "ReadWriteOncePod" in waits(instructions)["d/q"]
     scheduler.handle(confirmed(instructions, first), 2.0)
     assert set(bound(scheduler.handle([PodDeleted("d/p", "p")], 3.0))) == {"d/q"}
+
+
+def with_volume(name: str, volume: str, **fields: object) -> Pod:
+    """A pod with a volume, of which a node of the tests below takes one."""
+    return engine_objects.pod(name, 100, **{"uid": name, "attachments": (("ebs", volume),), **fields})
+
+
+def engine_of_single_volumes(*placed: Pod) -> Scheduler:
+    limits = {"attach_limits": (("ebs", 1),)}
+    nodes = [engine_objects.node_upserted(name, 1000, **limits) for name in ("a", "b")]
+    scheduler = Scheduler(replace(SchedulerConfig(), policy="fifo"), HeuristicCatalogue())
+    scheduler.handle([*nodes, *(PodUpserted(one) for one in placed)], 0.0)
+    return scheduler
+
+
+def test_who_waits_for_a_place_for_a_volume_wakes_when_one_goes_and_the_others_are_not_evaluated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scheduler = engine_of_single_volumes(with_volume("x", "vx", node="a"), with_volume("y", "vy", node="b"))
+    pods = [with_volume(f"p{number}", f"v{number}") for number in range(20)]
+    assert len(waits(scheduler.handle([PodUpserted(one) for one in pods], 1.0))) == 20
+    evaluated = 0
+    evaluate = Candidates._evaluate_all
+
+    def count(self: Candidates, snapshot: Snapshot) -> None:
+        nonlocal evaluated
+        evaluated += 1
+        evaluate(self, snapshot)
+
+    monkeypatch.setattr(Candidates, "_evaluate_all", count)
+    plain = engine_objects.running_pod("plain", "b", 100)
+    scheduler.handle([PodUpserted(plain)], 2.0)
+    assert bound(scheduler.handle([PodDeleted(plain.key, plain.uid)], 3.0)) == {}
+    assert evaluated == 0, "more room for cpu is none for a volume"
+    assert list(bound(scheduler.handle([PodDeleted("d/x", "x")], 4.0)).values()) == ["a"]
+
+
+def test_who_waits_with_a_volume_that_another_brings_to_a_node_wakes() -> None:
+    scheduler = engine_of_single_volumes(with_volume("x", "vx", node="a"), with_volume("y", "vy", node="b"))
+    first, second = with_volume("p", "shared", node_selector=(("disk", "ssd"),)), with_volume("q", "shared")
+    assert waits(scheduler.handle([PodUpserted(second)], 1.0))
+    ssd = {"attach_limits": (("ebs", 1),), "labels": (("disk", "ssd"),)}
+    taken = with_volume("z", "vz", node="c")
+    scheduler.handle([PodUpserted(taken), engine_objects.node_upserted("c", 1000, **ssd)], 2.0)
+    moved = scheduler.handle([PodDeleted("d/z", "z"), PodUpserted(first)], 3.0)
+    found = bound(moved) | bound(scheduler.handle(confirmed(moved, first, second), 4.0))
+    assert found == {"d/p": "c", "d/q": "c"}, "one volume for both"
