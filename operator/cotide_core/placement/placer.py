@@ -211,9 +211,9 @@ class Placer:
             return self.place_among(OpenNodes(candidates.codes == FITS, scores, unfit), snapshot, shape, forecaster)
         if guard is None:
             return Placement(candidates.draw(), None, unfit)
-        drawn = candidates.draw()
-        if not guard.concerns(snapshot, shape, drawn):
-            return Placement(drawn, None, unfit, guarded=True)
+        row = candidates.draw()
+        if not guard.concerns(snapshot, shape, row):
+            return Placement(row, None, unfit, guarded=True)
         first = np.array(candidates.best(WIDTH), np.intp)
         probabilities = guard.known(snapshot, shape, first)
         if probabilities is None:

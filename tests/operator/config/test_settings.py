@@ -348,17 +348,17 @@ def test_every_whole_number_has_a_largest_value(section: type[Section]) -> None:
     assert unbounded == []
 
 
-HEAD = "apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\npodTopologySpread:\n"
+SPREAD_HEAD = "apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\npodTopologySpread:\n"
 
 
 def test_default_spreads_are_kube_schedulers_unless_a_list_says_otherwise() -> None:
     assert engine_config(Settings()).default_spreads == SYSTEM_SPREADS
     text = (
-        f"{HEAD}  defaultingType: List\n  defaultConstraints:\n"
+        f"{SPREAD_HEAD}  defaultingType: List\n  defaultConstraints:\n"
         "    - {maxSkew: 2, topologyKey: rack, whenUnsatisfiable: DoNotSchedule}\n"
     )
     assert engine_config(parse_settings(text)).default_spreads == (Spread("rack", 2, required=True),)
-    assert engine_config(parse_settings(f"{HEAD}  defaultingType: List\n")).default_spreads == ()
+    assert engine_config(parse_settings(f"{SPREAD_HEAD}  defaultingType: List\n")).default_spreads == ()
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_default_spreads_are_kube_schedulers_unless_a_list_says_otherwise() -> N
     [
         (
             "  defaultConstraints:\n    - {maxSkew: 1, topologyKey: a, whenUnsatisfiable: ScheduleAnyway}\n",
-            "configuration:4: podTopologySpread.defaultingType: must be List where there are defaultConstraints",
+            "configuration:3: podTopologySpread.defaultingType: must be List where there are defaultConstraints",
         ),
         (
             "  defaultingType: List\n  defaultConstraints:\n"
@@ -393,5 +393,5 @@ def test_default_spreads_are_kube_schedulers_unless_a_list_says_otherwise() -> N
 )
 def test_default_constraints_are_checked_as_kube_scheduler_checks_them(lines: str, fault: str) -> None:
     with pytest.raises(InputError) as error:
-        parse_settings(HEAD + lines)
+        parse_settings(SPREAD_HEAD + lines)
     assert str(error.value).startswith(fault)

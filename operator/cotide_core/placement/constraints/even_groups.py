@@ -191,7 +191,8 @@ class EvenGroups:
 
     def draw(self, scores: Floats) -> int:
         """Return one of the rows with the highest score, spread included."""
-        best, equals, chosen = -np.inf, 0, []
+        best, equals = -np.inf, 0
+        chosen: list[_Group] = []
         for group, even in self._evens():
             top = group.top
             if top is None:
@@ -262,8 +263,9 @@ class EvenGroups:
         self._weighed = self._ranked_fits
 
     def _look(self, group: _Group, scores: Floats) -> float:
-        group.top, group.equals = self._filled(group, scores, 1).top(scores)
-        return group.top
+        top, group.equals = self._filled(group, scores, 1).top(scores)
+        group.top = top
+        return top
 
     def _filled(self, group: _Group, scores: Floats, count: int) -> Ranking:
         if group.ranking.lacks(count):
