@@ -49,7 +49,7 @@ class AilingProxy(FaultProxy):
     """
 
     def __init__(self, upstream: Callable[[], Credentials]) -> None:
-        super().__init__(upstream, Trouble([], random.Random(0), _told))
+        super().__init__(upstream, Trouble([], random.Random(0), _ignored))
         self.asked: Counter[str] = Counter()
         self._verbs: frozenset[str] = frozenset()
         self._answer: Answer | None = None
@@ -60,7 +60,7 @@ class AilingProxy(FaultProxy):
         self._verbs, self._answer = frozenset(verbs), ANSWERS[answer]
         self.asked.clear()
         self._since = time.monotonic()
-        # With lists in the way, watches are told that their version is too old, and so all must be listed.
+        # With lists in the way, watches end with a version that is too old, so that all is listed.
         if self._verbs & {"list", "watch"}:
             self.cut("gone" if "list" in verbs else "abrupt")
 
@@ -98,8 +98,8 @@ class AilingProxy(FaultProxy):
         return await FaultProxy._pass(self, "watch" if "watch" in request.query else "other", request, body)
 
 
-async def _told(_what: str, _path: str, _proxy: FaultProxy) -> None:
-    """Nothing is told of: there are no rules."""
+async def _ignored(_what: str, _path: str, _proxy: FaultProxy) -> None:
+    """Do nothing: there are no rules."""
 
 
 async def _reset(_proxy: AilingProxy, request: web.BaseRequest, _body: bytes) -> web.StreamResponse:

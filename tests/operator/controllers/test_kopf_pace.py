@@ -36,12 +36,12 @@ async def test_kopf_lists_and_watches_at_once_and_then_at_growing_intervals(
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"), [("3600", "2"), ("1", "1"), ("inf", "2"), ("Wed, 21 Oct 2026 07:28:00 GMT", "2"), (None, "2")]
+    ("asked", "seen"), [("3600", "2"), ("1", "1"), ("inf", "2"), ("Wed, 21 Oct 2026 07:28:00 GMT", "2"), (None, "2")]
 )
-async def test_kopf_stays_away_no_longer_than_our_bound(asked: str | None, told: str) -> None:
+async def test_kopf_stays_away_no_longer_than_our_bound(asked: str | None, seen: str) -> None:
     headers = {} if asked is None else {"Retry-After": asked}
     async with scripted_server() as server, kopf_session(Credentials(server.url)).aiohttp_session as http:
         server.then(refuses(429, "TooManyRequests", headers=headers), refuses(500, headers={"Retry-After": "60"}))
         async with http.get(f"{server.url}/apis") as throttled, http.get(f"{server.url}/apis") as broken:
-            assert throttled.headers["Retry-After"] == told
+            assert throttled.headers["Retry-After"] == seen
             assert broken.headers["Retry-After"] == "60"
