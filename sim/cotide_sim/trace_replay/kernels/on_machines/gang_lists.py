@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from cotide_core.kernels.array_types import Integers
-from cotide_core.kernels.compiled import inlined, uncounted
-from cotide_core.kernels.machines import Profiles, has_room
+from cotide_core.kernels.compiled import compiled, inlined, uncounted
+from cotide_core.kernels.machines import Profiles, has_room, occupy
 from cotide_sim.trace_replay.kernels.kept import ARRIVED, ROUNDS, SPARE, Kept
 from cotide_sim.trace_replay.kernels.on_machines.devices import (
     EACH,
@@ -29,7 +29,6 @@ from cotide_sim.trace_replay.kernels.on_machines.gangs import (
     fitting_for,
     fitting_on,
     may_use,
-    take_gang,
     tidy,
 )
 
@@ -149,8 +148,19 @@ def book_gang(now: int, begin: int, end: int, job: int, gangs: Gangs, kept: Kept
             if is_crowded or not has_room(profiles, at):
                 _widen(storage, kept)
                 profiles = profiles_in(storage, kept)
-    machine, count = held.placed[first:last], held.counts[first:last]
-    take_gang(profiles, begin, end, job, gangs, held.devices[job], machine, count, sign)
+    take_gang(profiles, begin, end, job, gangs, held, sign)
+
+
+@compiled
+def take_gang(profiles: Profiles, begin: int, end: int, job: int, gangs: Gangs, held: Held, sign: int) -> None:
+    """Take a gang's amounts and devices over [begin, end) on its machines (``sign`` 1), or give them back (-1)."""
+    times, free, sizes = profiles.times, profiles.free, profiles.sizes
+    take = np.empty(free.shape[2], np.int64)
+    for index in range(held.first[job], held.first[job] + held.used[job]):
+        at, count = held.placed[index], held.counts[index]
+        for column in range(take.shape[0]):
+            take[column] = amount_of(gangs, job, held.devices[job], count, column)
+        sizes[at] = occupy(times[at], free[at], sizes[at], begin, end, take, sign)
 
 
 @uncounted

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from cotide_core.kernels.array_types import Integers
-from cotide_core.kernels.compiled import compiled, inlined, uncounted
-from cotide_core.kernels.machines import NEVER, Profiles, occupy, segment_on
+from cotide_core.kernels.compiled import inlined, uncounted
+from cotide_core.kernels.machines import NEVER, Profiles, segment_on
 from cotide_sim.trace_replay.kernels.on_machines.devices import (
     EACH,
     MANY,
@@ -206,34 +204,6 @@ def fitting_until(profiles: Profiles, at: int, begin: int, end: int, need: Integ
             until = times[at, index + 1] if index + 1 < size else NEVER
         index += 1
     return count, until
-
-
-@compiled
-def take_gang(
-    profiles: Profiles,
-    begin: int,
-    end: int,
-    job: int,
-    gangs: Gangs,
-    held: int,
-    machine: Integers,
-    count: Integers,
-    sign: int,
-) -> None:
-    """Take a gang's amounts over [begin, end) on its machines (``sign`` 1), or give them back (-1).
-
-    Parameters
-    ----------
-    held : the devices that it takes.
-    machine, count : its machines, and its pieces on each.
-    """
-    times, free, sizes = profiles.times, profiles.free, profiles.sizes
-    take = np.empty(free.shape[2], np.int64)
-    for index in range(machine.shape[0]):
-        at = machine[index]
-        for column in range(take.shape[0]):
-            take[column] = amount_of(gangs, job, held, count[index], column)
-        sizes[at] = occupy(times[at], free[at], sizes[at], begin, end, take, sign)
 
 
 @uncounted
