@@ -29,7 +29,7 @@ from cotide_kube.objects import (
     ServiceObject,
     Volume,
 )
-from cotide_operator.translation.eviction_annotations import SAFE_LOCAL_VOLUMES_ANNOTATION
+from cotide_operator.apis.names import SAFE_LOCAL_VOLUMES_ANNOTATION
 
 T = TypeVar("T")
 S = TypeVar("S", ServiceObject, ReplicaSetObject)

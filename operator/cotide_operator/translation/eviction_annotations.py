@@ -20,12 +20,11 @@ from typing import Final
 from cotide_core.events import Budget
 from cotide_core.limits import INT32_MOST
 from cotide_kube.objects import PodDisruptionBudgetObject, Volume
+from cotide_operator.apis.names import SAFE_LOCAL_VOLUMES_ANNOTATION
 from cotide_operator.translation.pod_rules import label_selector
 
 DO_NOT_DISRUPT_ANNOTATION: Final = "karpenter.sh/do-not-disrupt"
 SAFE_TO_EVICT_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-SAFE_LOCAL_VOLUMES_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
-"""Names of local volumes, with commas between, whose content may be lost."""
 MEMORY_MEDIUM: Final = "Memory"
 PREFER_NO_EVICTION_ANNOTATION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"
