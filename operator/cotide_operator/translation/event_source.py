@@ -75,7 +75,7 @@ fifth of what one piece of work may take each. Some 500 pods, or one of the larg
 _ENDED: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 ENGINE: Final = "engine"
 """Part of what is set aside because the engine fails over it."""
-_TOLD: Final[tuple[Kind, ...]] = (
+_EVENT_KINDS: Final[tuple[Kind, ...]] = (
     "nodes", "workloads", "namespaces", "poddisruptionbudgets", *SELECTOR_KINDS, "pods",
 )  # fmt: skip
 """Kinds that events are made of, in their order."""
@@ -118,7 +118,7 @@ class EventSource:
         self._clock = clock
         self._observations = PodObservations(clock)
         self._scheduler_names = scheduler_names
-        self._changed: dict[Kind, dict[str, None]] = {kind: {} for kind in _TOLD}
+        self._changed: dict[Kind, dict[str, None]] = {kind: {} for kind in _EVENT_KINDS}
         self._uncollected: dict[Kind, int] | None = None
         """How much is left of what was there when an engine that knew nothing was first told; None before that."""
         self._dependencies: dict[tuple[Kind, str], Any] = {}
@@ -289,7 +289,7 @@ class EventSource:
         self._namespaces.clear()
         self._selectors.clear()
         self._budgets.clear()
-        for kind in _TOLD:
+        for kind in _EVENT_KINDS:
             self._changed[kind].update(dict.fromkeys(self._mirror.objects(kind)))
         self._uncollected = None
 

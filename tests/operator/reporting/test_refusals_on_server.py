@@ -79,9 +79,9 @@ async def test_pods_that_are_looked_at_again_and_again_are_each_written_once(wor
     names = [f"p{number}" for number in range(20)]
     for name in names:
         await world.pod(name)
-    for look in range(50):
+    for attempt in range(50):
         for name in names:
-            world.refuse(name, f"0/{look} nodes are available: {look} Insufficient cpu")
+            world.refuse(name, f"0/{attempt} nodes are available: {attempt} Insufficient cpu")
         await world.written()
     assert sorted(world.client.patched) == sorted(f"{PODS}/{name}/status" for name in names)
     metadata, condition = await world.seen("p0")
