@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from cotide_core.errors import InputError
-from cotide_core.events import Spread
 
 DEPTH_MAX: Final = 65_536
 """Most pods that a plan may hold (chosen: a cycle would take seconds)."""
@@ -160,9 +159,19 @@ class ExplorationConfig:
             raise InputError("must be between 0 and 0.5", field="explorationProbability")
 
 
+@dataclass(frozen=True, slots=True)
+class DefaultSpread:
+    """A spread constraint without a selector, which each pod's objects give; see `events.Spread`."""
+
+    topology_key: str
+    max_skew: int
+    required: bool = False
+    requires_labels: bool = True
+
+
 SYSTEM_SPREADS: Final = (
-    Spread("kubernetes.io/hostname", 3, required=False, requires_labels=False),
-    Spread("topology.kubernetes.io/zone", 5, required=False, requires_labels=False),
+    DefaultSpread("kubernetes.io/hostname", 3, requires_labels=False),
+    DefaultSpread("topology.kubernetes.io/zone", 5, requires_labels=False),
 )
 """kube-scheduler's default constraints (k8s.io/kubernetes, podtopologyspread/plugin.go)."""
 FAIR_HALF_LIFE_SECONDS: Final = 3600.0
@@ -226,7 +235,7 @@ class SchedulerConfig:
     fair_half_life_seconds: float | None = None
     gang_reserve_seconds: float | None = None
     effort_per_decision: int | None = None
-    default_spreads: tuple[Spread, ...] = SYSTEM_SPREADS
+    default_spreads: tuple[DefaultSpread, ...] = SYSTEM_SPREADS
     preempts_by_priority: bool = False
 
     def __post_init__(self) -> None:

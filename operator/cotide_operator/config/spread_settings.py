@@ -13,8 +13,7 @@ from typing import Any, Final, Literal
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from cotide_core.config import SYSTEM_SPREADS
-from cotide_core.events import Spread
+from cotide_core.config import SYSTEM_SPREADS, DefaultSpread
 from cotide_core.limits import INT32_MOST, SPREADS_MOST
 from cotide_operator.config.section import SECTIONS_DISAGREE, Section
 
@@ -69,12 +68,12 @@ class PodTopologySpreadSettings(Section):
             seen.add(key)
         return self
 
-    def spreads(self) -> tuple[Spread, ...]:
+    def spreads(self) -> tuple[DefaultSpread, ...]:
         """Return the constraints as the engine takes them."""
         if self.defaulting_type == "System":
             return SYSTEM_SPREADS
         return tuple(
-            Spread(one.topology_key, one.max_skew, required=one.when_unsatisfiable == "DoNotSchedule")
+            DefaultSpread(one.topology_key, one.max_skew, required=one.when_unsatisfiable == "DoNotSchedule")
             for one in self.default_constraints
         )
 

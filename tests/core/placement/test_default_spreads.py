@@ -9,6 +9,7 @@ import engine_objects
 import pytest
 
 from cotide_core.classes import WorkloadClass
+from cotide_core.config import DefaultSpread
 from cotide_core.cycle import Scheduler, SchedulerConfig
 from cotide_core.events import (
     Event,
@@ -109,7 +110,7 @@ def test_a_list_of_constraints_takes_the_place_of_the_defaults() -> None:
         for number in range(5)
     ]
     service = selector("Service", "web", app="web")
-    by_zone = engine(*nodes, *zoned, service, default_spreads=(Spread(ZONE, 1, required=True),))
+    by_zone = engine(*nodes, *zoned, service, default_spreads=(DefaultSpread(ZONE, 1, required=True),))
     assert Counter(bound(by_zone, pods(8, 100)))["n4"] == 4
     nowhere = engine(*nodes, *zoned, service, default_spreads=())
     assert Counter(bound(nowhere, pods(8, 100)))["n4"] in (1, 2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import engine_objects
 import numpy as np
@@ -11,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotide_core.classes import WorkloadClass
-from cotide_core.config import SYSTEM_SPREADS
+from cotide_core.config import SYSTEM_SPREADS, DefaultSpread
 from cotide_core.cycle import Scheduler, SchedulerConfig
 from cotide_core.events import Node, NodeUpserted, Pod, PodDeleted, PodRules, PodUpserted, Requirement, Spread
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
@@ -38,15 +37,19 @@ def pod(name: str, **fields: object) -> Pod:
     return engine_objects.pod(name, 100, **{"uid": name, "labels": (("app", "web"),), **fields})
 
 
-def selected(*spreads: Spread) -> PodRules:
-    return PodRules(spreads=tuple(replace(one, selector=WEB, required=False) for one in spreads))
+def selected(*spreads: DefaultSpread) -> PodRules:
+    return PodRules(
+        spreads=tuple(
+            Spread(one.topology_key, one.max_skew, WEB, False, requires_labels=one.requires_labels) for one in spreads
+        )
+    )
 
 
 RULES = (
     selected(*SYSTEM_SPREADS),
-    selected(Spread(ZONE, 1), Spread(HOST, 1)),
-    selected(Spread(ZONE, 2)),
-    selected(Spread("rack", 1)),
+    selected(DefaultSpread(ZONE, 1), DefaultSpread(HOST, 1)),
+    selected(DefaultSpread(ZONE, 2)),
+    selected(DefaultSpread("rack", 1)),
 )
 CHANGES = st.lists(
     st.tuples(

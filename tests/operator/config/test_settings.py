@@ -14,10 +14,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from repository import ROOT
 
-from cotide_core.config import SYSTEM_SPREADS, HierarchicalConfig, PlansConfig, SchedulerConfig
+from cotide_core.config import SYSTEM_SPREADS, DefaultSpread, HierarchicalConfig, PlansConfig, SchedulerConfig
 from cotide_core.consolidation.removal.stays import MoveRules
 from cotide_core.errors import InputError
-from cotide_core.events import Spread
 from cotide_operator.config.section import Section
 from cotide_operator.config.settings import Settings, engine_config, parse_settings, read_settings, with_changes
 from cotide_operator.provisioning.placing import PlaceSettings
@@ -357,7 +356,7 @@ def test_default_spreads_are_kube_schedulers_unless_a_list_says_otherwise() -> N
         f"{SPREAD_HEAD}  defaultingType: List\n  defaultConstraints:\n"
         "    - {maxSkew: 2, topologyKey: rack, whenUnsatisfiable: DoNotSchedule}\n"
     )
-    assert engine_config(parse_settings(text)).default_spreads == (Spread("rack", 2, required=True),)
+    assert engine_config(parse_settings(text)).default_spreads == (DefaultSpread("rack", 2, required=True),)
     assert engine_config(parse_settings(f"{SPREAD_HEAD}  defaultingType: List\n")).default_spreads == ()
 
 

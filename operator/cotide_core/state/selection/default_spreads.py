@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cotide_core.classes import WorkloadClass
-from cotide_core.config import SYSTEM_SPREADS
+from cotide_core.config import SYSTEM_SPREADS, DefaultSpread
 from cotide_core.events import Pod, PodRules, PodSelector, Requirement, Selector, Spread
 from cotide_core.state.selection.pair_index import Labels, PairIndex
 
@@ -50,7 +50,7 @@ class DefaultSpreads:
     """
 
     def __init__(self) -> None:
-        self.constraints: tuple[Spread, ...] = SYSTEM_SPREADS
+        self.constraints: tuple[DefaultSpread, ...] = SYSTEM_SPREADS
         self.changed: set[str] = set()
         self._namespaces: dict[str, _Namespace] = {}
 
@@ -108,7 +108,10 @@ class DefaultSpreads:
             return pod.rules
         rules = found.interned.get((id(pod.rules), selector))
         if rules is None:
-            spreads = tuple(replace(one, selector=selector) for one in self.constraints)
+            spreads = tuple(
+                Spread(one.topology_key, one.max_skew, selector, one.required, requires_labels=one.requires_labels)
+                for one in self.constraints
+            )
             rules = found.interned[id(pod.rules), selector] = replace(pod.rules or _NO_RULES, spreads=spreads)
         return rules
 
