@@ -193,6 +193,10 @@ class ClaimVolume(ApiStruct, frozen=True):
     claim_name: str = ""
 
 
+SAFE_LOCAL_VOLUMES_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+"""On a pod: names of local volumes, with commas between, whose content may be lost."""
+
+
 class EmptyDir(ApiStruct, frozen=True):
     """``emptyDir`` of a volume: on the node's disk, or in its memory."""
 

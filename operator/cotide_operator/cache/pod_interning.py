@@ -17,8 +17,16 @@ from msgspec.structs import replace
 
 from cotide_core.limits import NODE_IMAGES_MOST
 from cotide_core.state.remembered import Remembered
-from cotide_kube.objects import Container, ContainerStatus, NodeImageObject, NodeObject, PodObject, PodSpec, Volume
-from cotide_operator.translation.eviction_annotations import SAFE_LOCAL_VOLUMES_ANNOTATION
+from cotide_kube.objects import (
+    SAFE_LOCAL_VOLUMES_ANNOTATION,
+    Container,
+    ContainerStatus,
+    NodeImageObject,
+    NodeObject,
+    PodObject,
+    PodSpec,
+    Volume,
+)
 
 T = TypeVar("T")
 MOST: Final = 2048
