@@ -9,7 +9,7 @@ Quantities and times stay as written (see `cotide_core.units` and `timestamps`).
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta, field
