@@ -9,7 +9,7 @@ Quantities and times stay as written (see `cotide_core.units` and `timestamps`).
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta, field
@@ -191,6 +191,10 @@ class ClaimVolume(ApiStruct, frozen=True):
     """``persistentVolumeClaim`` of a volume."""
 
     claim_name: str = ""
+
+
+SAFE_LOCAL_VOLUMES_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+"""On a pod: names of local volumes, with commas between, whose content may be lost."""
 
 
 class EmptyDir(ApiStruct, frozen=True):

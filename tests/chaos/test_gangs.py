@@ -13,7 +13,6 @@ from typing import Any, Final
 import pytest
 from chaos_plan import gang_plan
 from chaos_steps import Plan, Step
-from fault_proxy import Rule
 from report import Report
 
 
@@ -42,16 +41,6 @@ CASES: Final[dict[str, tuple[Plan, str]]] = {
         ),
         "gang chaos-0/g: ",
     ),
-    # Two of four bindings are refused for a while: the other half, which never started, must be released meanwhile.
-    "patient": (
-        replace(
-            CALM,
-            nodes=(2, 2),
-            steps=(Step(0.0, "job", gang(4, seconds=17.0)), Step(16.0, "calm")),
-            rules=(Rule("bind", 3, 14, "status", status=500),),
-        ),
-        "gang chaos-0/g: ",
-    ),
 }
 
 
@@ -61,9 +50,7 @@ def test_gangs_start_whole_and_are_released_in_time(seed: int, run_plan: Callabl
     assert report.succeeded == sum(step.how["completions"] for step in plan.steps if step.what == "job")
 
 
-@pytest.mark.parametrize(
-    "broken", [one if one == "piecemeal" else pytest.param(one, marks=pytest.mark.asked_by("every")) for one in CASES]
-)
+@pytest.mark.parametrize("broken", CASES)
 def test_what_is_broken_is_caught(broken: str, report_of: Callable[[Plan], Report]) -> None:
     plan, caught_by = CASES[broken]
     violations = report_of(replace(plan, broken=broken)).violations

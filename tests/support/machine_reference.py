@@ -42,7 +42,7 @@ def on_machines(
         for at, some in zip(held.first, held.used, strict=True)
     ]
     if devices is not None:
-        where = [[(*place, device_numbers(held.devices[job])) for place in where[job]] for job in range(jobs)]
+        where = [[(*part, device_numbers(held.devices[job])) for part in where[job]] for job in range(jobs)]
     return start.tolist(), log["forecast"].tolist(), promise.tolist(), where
 
 
@@ -65,9 +65,9 @@ class Gang:
     promise: int = -1
     where: list[tuple] = field(default_factory=list)
 
-    def takes(self, place, columns):
-        """Return what the job takes at a place of a machine's (cpu, memory, device 0, device 1, ...)."""
-        _, count, *held = place
+    def takes(self, part, columns):
+        """Return what the job takes at a part of it on a machine's (cpu, memory, device 0, device 1, ...)."""
+        _, count, *held = part
         of_devices = [self.devices[1] if held and device in held[0] else 0 for device in range(columns - 2)]
         return [count * self.need[0], count * self.need[1], *of_devices]
 
@@ -90,12 +90,12 @@ class Slow:
         """What some jobs leave of a machine."""
         left = list(self.machines[machine][0])
         for gang in there:
-            for place in gang.where:
-                if place[0] == machine:
-                    left = [have - takes for have, takes in zip(left, gang.takes(place, len(left)), strict=True)]
+            for part in gang.where:
+                if part[0] == machine:
+                    left = [have - takes for have, takes in zip(left, gang.takes(part, len(left)), strict=True)]
         return left
 
-    def place_on(self, gang, machine, most, moments):
+    def part_on(self, gang, machine, most, moments):
         """The pieces that fit on a machine that has so much free at each moment, with their devices, or None."""
         fits = min([most, *(free[r] // gang.need[r] for free in moments for r in range(2) if gang.need[r])])
         many, each = gang.devices
@@ -111,10 +111,10 @@ class Slow:
             if kind not in gang.kinds:
                 continue
             moments = [self.free(machine, second) for second in range(begin, begin + gang.forecast)]
-            place = self.place_on(gang, machine, left, moments) if left else None
-            if place is not None:
-                where.append(place)
-                left -= place[1]
+            part = self.part_on(gang, machine, left, moments) if left else None
+            if part is not None:
+                where.append(part)
+                left -= part[1]
         return where if left == 0 else None
 
     def earliest(self, gang, now):
@@ -208,10 +208,10 @@ class Slow:
         there = self.running + [other for other, begin, _ in self.held if begin == now]
         for machine, (_, kind) in enumerate(self.machines):
             usable = left > 0 and kind in gang.kinds
-            place = self.place_on(gang, machine, left, [self.left(machine, there)]) if usable else None
-            if place is not None:
-                where.append(place)
-                left -= place[1]
+            part = self.part_on(gang, machine, left, [self.left(machine, there)]) if usable else None
+            if part is not None:
+                where.append(part)
+                left -= part[1]
         return where if left == 0 else None
 
     def spend(self, now):
@@ -224,11 +224,11 @@ class Slow:
                 continue
             trials += 1
             before, old_machines = list(self.held), [(other, other.where) for other in self.queue]
-            end, machines = now + gang.forecast, {place[0] for place in where}
+            end, machines = now + gang.forecast, {part[0] for part in where}
             in_the_way = [
                 (begin, other.number, other)
                 for other, begin, _ in self.held
-                if other is not gang and now < begin < end and machines & {place[0] for place in other.where}
+                if other is not gang and now < begin < end and machines & {part[0] for part in other.where}
             ]
             out = [gang, *(other for _, _, other in in_the_way)]
             self.held = [one for one in self.held if one[0] not in out]

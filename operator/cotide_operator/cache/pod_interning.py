@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from cotide_core.limits import NODE_IMAGES_MOST
 from cotide_core.state.remembered import Remembered
 from cotide_kube.objects import (
+    SAFE_LOCAL_VOLUMES_ANNOTATION,
     Container,
     ContainerStatus,
     Metadata,
@@ -29,7 +30,6 @@ from cotide_kube.objects import (
     ServiceObject,
     Volume,
 )
-from cotide_operator.apis.names import SAFE_LOCAL_VOLUMES_ANNOTATION
 
 T = TypeVar("T")
 S = TypeVar("S", ServiceObject, ReplicaSetObject)

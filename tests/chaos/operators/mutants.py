@@ -266,13 +266,6 @@ def _piecemeal() -> None:
     EventSource.collect_part = collected  # type: ignore[method-assign]  # on purpose
 
 
-def _patient() -> None:
-    """A gang that holds too few nodes holds them for ever."""
-    from cotide_core.queueing.gangs import Gangs
-
-    Gangs.due = lambda _self, _now: []  # type: ignore[method-assign]  # on purpose
-
-
 def _off_the_book() -> None:
     """Orders are kept in mind and not written down; each operator numbers its own."""
     from cotide_core.provisioning.node_orders import OrderBook
@@ -345,7 +338,6 @@ _MUTANTS: dict[str, Callable[[], None]] = {
     "promising": _promising,
     "never grants": _never_grants,
     "piecemeal": _piecemeal,
-    "patient": _patient,
     "off the book": _off_the_book,
     "impatient": _impatient,
     "undrained": _undrained,
