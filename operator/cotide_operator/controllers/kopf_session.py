@@ -109,7 +109,7 @@ class _ShallowResponse(aiohttp.ClientResponse):
     """A response of which kopf reads JSON."""
 
     @property
-    def headers(self) -> CIMultiDictProxy[str]:  # type: ignore[override]  # a property as well, which is kept there
+    def headers(self) -> CIMultiDictProxy[str]:
         """The headers, with a ``Retry-After`` within our bound."""
         found: CIMultiDictProxy[str] = super().headers
         return _soon(found) if self.status == HTTPStatus.TOO_MANY_REQUESTS else found
