@@ -22,8 +22,8 @@ from cotide_core.errors import InputError
 from cotide_core.instructions import Forecast
 from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.observability.access import Access, AccessReviews
+from cotide_operator.observability.bounded_connections import BoundedConnections
 from cotide_operator.observability.metrics import Metrics
-from cotide_operator.webhooks.serving.bounded_connections import BoundedConnections
 
 BOARD: Final = "/debug/board"
 PAGE_DECISIONS: Final = 100

@@ -20,7 +20,7 @@ import uvloop
 from aiohttp import web
 
 from cotide_core.errors import InputError
-from cotide_operator.webhooks.serving.bounded_connections import BoundedConnections
+from cotide_operator.observability.bounded_connections import BoundedConnections
 
 _LOG = logging.getLogger(__name__)
 
