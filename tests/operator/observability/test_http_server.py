@@ -56,6 +56,14 @@ async def serving() -> AsyncIterator[HealthServer]:
         await server.stop()
 
 
+async def is_closed(reader: asyncio.StreamReader) -> bool:
+    """Return whether the server closes a connection without a word; what it has not read makes that a reset."""
+    try:
+        return await reader.read() == b""
+    except ConnectionResetError:
+        return True
+
+
 async def is_answered(server: HealthServer) -> bool:
     async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{server.port}/healthz") as answer:
         return answer.status == 200
@@ -73,7 +81,7 @@ async def test_connections_beyond_a_bound_close_the_oldest_and_keep_nobody_out(
             half_open.append((reader, writer))
         assert await is_answered(server)
         for reader, _ in half_open[:8]:
-            assert await reader.read() == b""  # closed by the server
+            assert await is_closed(reader)
         for _, writer in half_open:
             writer.close()
 
@@ -83,7 +91,7 @@ async def test_a_connection_without_a_whole_request_is_closed_in_time(monkeypatc
     async with serving() as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"GET /metrics HTTP/1.1\r\nHost:")
-        assert await reader.read() == b""
+        assert await is_closed(reader)
         writer.close()
         assert await is_answered(server)
 
