@@ -107,14 +107,14 @@ def test_nodes_without_a_zone_are_still_told_apart_by_their_names(policy: str) -
 def test_a_list_of_constraints_takes_the_place_of_the_defaults() -> None:
     # One zone of four hosts and one of one: an even spread over zones puts half of the pods on the single host.
     nodes = [zoned(number, zones=0) for number in range(5)]
-    zoned = [
+    in_two = [
         NodeUpserted(engine_objects.node(f"n{number}", 4000, labels=((HOST, f"n{number}"), (ZONE, "ab"[number == 4]))))
         for number in range(5)
     ]
     service = selector("Service", "web", app="web")
-    by_zone = engine(*nodes, *zoned, service, default_spreads=(DefaultSpread(ZONE, 1, required=True),))
+    by_zone = engine(*nodes, *in_two, service, default_spreads=(DefaultSpread(ZONE, 1, required=True),))
     assert Counter(bound(by_zone, pods(8, 100)))["n4"] == 4
-    nowhere = engine(*nodes, *zoned, service, default_spreads=())
+    nowhere = engine(*nodes, *in_two, service, default_spreads=())
     assert Counter(bound(nowhere, pods(8, 100)))["n4"] in (1, 2)
 
 
