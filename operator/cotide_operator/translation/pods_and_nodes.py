@@ -239,10 +239,8 @@ def translate_pod(
     annotations = metadata.annotations
     preferences = preferences_of(annotations)
     priority = spec.priority if spec.priority is not None else (ownership.priority_class_value or 0)
-    priority = min(INT32_MOST, max(-INT32_MOST - 1, priority))
     node = spec.node_name or None
     to_place = ours and node is None
-    claims = facts.claims if volumes is None else ()
     held = volumes or NO_VOLUMES
     gang, lacks = gang_of(
         metadata.namespace, metadata.labels, annotations, ownership.job_succeeded, ownership.gang, spec
@@ -257,7 +255,7 @@ def translate_pod(
         node=node,
         ours=ours,
         terminating=metadata.deletion_timestamp is not None,
-        priority=_at_most(priority, ownership.max_priority),
+        priority=_at_most(min(INT32_MOST, max(-INT32_MOST - 1, priority)), ownership.max_priority),
         job=ownership.job,
         workload=ownership.workload,
         # The Job's word counts: its pods were annotated when they were made, and it may have changed its mind since.
@@ -273,7 +271,7 @@ def translate_pod(
         tolerations=facts.tolerations if to_place else (),
         host_ports=facts.host_ports,
         gates=facts.gates if node is None else (),
-        unsupported=facts.unsupported + claims + lacks if to_place else (),
+        unsupported=facts.unsupported + (facts.claims if volumes is None else ()) + lacks if to_place else (),
         attempts=seen.attempts,
         demotions=seen.demotions,
         started_seconds=seen.started_seconds,

@@ -32,7 +32,7 @@ GIB = engine_objects.GIB
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 
 
-def node(number: int, zones: int = 3, cpu: int = 4000) -> NodeUpserted:
+def zoned(number: int, zones: int = 3, cpu: int = 4000) -> NodeUpserted:
     name = f"n{number}"
     labels = ((HOST, name), *(((ZONE, f"z{number % zones}"),) if zones else ()))
     return engine_objects.node_upserted(name, cpu, memory=16 * GIB, labels=labels)
@@ -43,7 +43,7 @@ def selector(owner: str, name: str, **labels: str) -> SelectorUpserted:
     return SelectorUpserted(PodSelector(owner, f"d/{name}", wanted))
 
 
-def pod(name: str, cpu: int = 0, cls: WorkloadClass = WorkloadClass.ONLINE, **fields: object) -> Pod:
+def labelled(name: str, cpu: int = 0, cls: WorkloadClass = WorkloadClass.ONLINE, **fields: object) -> Pod:
     """A pod of an app, which scores count with 100m and 200Mi where it asks for no cpu."""
     unrequested = {} if cpu else {"unrequested_millicores": 100, "unrequested_memory_bytes": 200 << 20, "requests": ()}
     memory = cpu * 4 * GIB // 1000
@@ -51,7 +51,9 @@ def pod(name: str, cpu: int = 0, cls: WorkloadClass = WorkloadClass.ONLINE, **fi
 
 
 def pods(count: int, cpu: int = 0, **fields: object) -> list[Event]:
-    return [PodUpserted(pod(f"p{number:03}", cpu, created_seconds=float(number), **fields)) for number in range(count)]
+    return [
+        PodUpserted(labelled(f"p{number:03}", cpu, created_seconds=float(number), **fields)) for number in range(count)
+    ]
 
 
 def engine(*events: Event, policy: str = "fifo", **config: object) -> Scheduler:
@@ -72,7 +74,7 @@ def zones_of(nodes: Sequence[str]) -> Counter[int]:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_sixty_pods_of_a_service_without_requests_are_six_on_each_of_ten_nodes(policy: str) -> None:
     # kube-scheduler has at most 7 on one: 60 pods, 10 hosts, and its rounding to whole points.
-    scheduler = engine(*map(node, range(10)), selector("Service", "web", app="web"), policy=policy)
+    scheduler = engine(*map(zoned, range(10)), selector("Service", "web", app="web"), policy=policy)
     found = Counter(bound(scheduler, pods(60)))
     assert sum(found.values()) == 60
     assert max(found.values()) <= 7
@@ -81,9 +83,9 @@ def test_sixty_pods_of_a_service_without_requests_are_six_on_each_of_ten_nodes(p
 @pytest.mark.parametrize("policy", POLICIES)
 def test_ten_replicas_use_the_nodes_that_are_half_full_and_all_zones(policy: str) -> None:
     # Nine nodes are half full and one is empty. kube-scheduler uses nine nodes and three zones.
-    full = [PodUpserted(pod(f"full{number}", 2000, labels=(), node=f"n{number}")) for number in range(9)]
+    full = [PodUpserted(labelled(f"full{number}", 2000, labels=(), node=f"n{number}")) for number in range(9)]
     replicas = selector("ReplicaSet", "web", app="web")
-    scheduler = engine(*map(node, range(10)), *full, replicas, policy=policy)
+    scheduler = engine(*map(zoned, range(10)), *full, replicas, policy=policy)
     found = bound(scheduler, pods(10, 100, controller="ReplicaSet/web"))
     assert len(set(found)) >= 9
     assert max(Counter(found).values()) <= 2
@@ -91,28 +93,28 @@ def test_ten_replicas_use_the_nodes_that_are_half_full_and_all_zones(policy: str
 
 
 def test_without_a_selector_the_empty_node_takes_them_all() -> None:
-    full = [PodUpserted(pod(f"full{number}", 2000, labels=(), node=f"n{number}")) for number in range(9)]
-    assert set(bound(engine(*map(node, range(10)), *full), pods(10, 100))) == {"n9"}
+    full = [PodUpserted(labelled(f"full{number}", 2000, labels=(), node=f"n{number}")) for number in range(9)]
+    assert set(bound(engine(*map(zoned, range(10)), *full), pods(10, 100))) == {"n9"}
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_nodes_without_a_zone_are_still_told_apart_by_their_names(policy: str) -> None:
-    nodes = [node(number, zones=0) for number in range(4)]
+    nodes = [zoned(number, zones=0) for number in range(4)]
     found = bound(engine(*nodes, selector("Service", "web", app="web"), policy=policy), pods(8, 100))
     assert set(Counter(found).values()) == {2}
 
 
 def test_a_list_of_constraints_takes_the_place_of_the_defaults() -> None:
     # One zone of four hosts and one of one: an even spread over zones puts half of the pods on the single host.
-    nodes = [node(number, zones=0) for number in range(5)]
-    zoned = [
+    nodes = [zoned(number, zones=0) for number in range(5)]
+    in_two = [
         NodeUpserted(engine_objects.node(f"n{number}", 4000, labels=((HOST, f"n{number}"), (ZONE, "ab"[number == 4]))))
         for number in range(5)
     ]
     service = selector("Service", "web", app="web")
-    by_zone = engine(*nodes, *zoned, service, default_spreads=(DefaultSpread(ZONE, 1, required=True),))
+    by_zone = engine(*nodes, *in_two, service, default_spreads=(DefaultSpread(ZONE, 1, required=True),))
     assert Counter(bound(by_zone, pods(8, 100)))["n4"] == 4
-    nowhere = engine(*nodes, *zoned, service, default_spreads=())
+    nowhere = engine(*nodes, *in_two, service, default_spreads=())
     assert Counter(bound(nowhere, pods(8, 100)))["n4"] in (1, 2)
 
 
@@ -131,26 +133,26 @@ def test_the_selector_of_a_pod_joins_its_services_and_its_controller() -> None:
     ):
         state.apply(event)
     app, first = Requirement("app", "In", ("web",)), Requirement("hash", "In", ("1",))
-    assert {one.selector for one in peers(state, pod("p"))} == {(app,)}
-    assert {one.selector for one in peers(state, pod("p", controller="ReplicaSet/web-1"))} == {(app, first)}
-    assert {one.selector for one in peers(state, pod("p", controller="ReplicaSet/gone"))} == {(app,)}
-    assert peers(state, pod("p", labels=(("app", "none"),))) == ()
-    assert peers(state, pod("e/p")) == ()
-    assert peers(state, pod("p", cls=WorkloadClass.BATCH)) == ()
+    assert {one.selector for one in peers(state, labelled("p"))} == {(app,)}
+    assert {one.selector for one in peers(state, labelled("p", controller="ReplicaSet/web-1"))} == {(app, first)}
+    assert {one.selector for one in peers(state, labelled("p", controller="ReplicaSet/gone"))} == {(app,)}
+    assert peers(state, labelled("p", labels=(("app", "none"),))) == ()
+    assert peers(state, labelled("e/p")) == ()
+    assert peers(state, labelled("p", cls=WorkloadClass.BATCH)) == ()
     state.apply(SelectorDeleted("Service", "d/web"))
-    assert peers(state, pod("p")) == ()
+    assert peers(state, labelled("p")) == ()
 
 
 def test_constraints_that_a_pod_states_are_its_own() -> None:
     state = ClusterState()
     state.apply(selector("Service", "web", app="web"))
     own = Spread("rack", 2, (Requirement("app", "Exists"),), required=False)
-    assert peers(state, pod("p", rules=PodRules(spreads=(own,)))) == (own,)
+    assert peers(state, labelled("p", rules=PodRules(spreads=(own,)))) == (own,)
 
 
 def test_a_waiting_pod_is_spread_from_when_a_service_selects_it_until_it_is_gone() -> None:
     # The only node is full; a node that comes then finds the pods as the selectors are by then.
-    scheduler = engine(node(0, cpu=100), policy="fifo")
+    scheduler = engine(zoned(0, cpu=100), policy="fifo")
     waiting = pods(3, 1000)
     assert bound(scheduler, waiting) == []
     fit = {entry.shape.fit for entry in scheduler._queue}
@@ -162,7 +164,7 @@ def test_a_waiting_pod_is_spread_from_when_a_service_selects_it_until_it_is_gone
 
 
 def test_a_service_of_one_tenant_gives_no_other_tenants_pod_another_look() -> None:
-    scheduler = engine(node(0, cpu=100))
+    scheduler = engine(zoned(0, cpu=100))
     scheduler.handle(pods(2, 1000), 1.0)
     asked: list[str] = []
     peers_of = scheduler.state.matches.peers_of

@@ -28,12 +28,12 @@ HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 ZONES = ("a", "b", "")
 
 
-def node(number: int, zone: str, cpu: int) -> Node:
+def zoned(number: int, zone: str, cpu: int) -> Node:
     name = f"n{number}"
     return engine_objects.node(name, cpu, pods=4, labels=((HOST, name), *(((ZONE, zone),) if zone else ())))
 
 
-def pod(name: str, **fields: object) -> Pod:
+def labelled(name: str, **fields: object) -> Pod:
     return engine_objects.pod(name, 100, **{"uid": name, "labels": (("app", "web"),), **fields})
 
 
@@ -61,15 +61,15 @@ CHANGES = st.lists(
 
 def apply(state: ClusterState, kind: str, number: int, zone: int, name: str) -> None:
     if kind == "hold":
-        state.apply(PodUpserted(pod(name, node=f"n{number}")))
+        state.apply(PodUpserted(labelled(name, node=f"n{number}")))
     elif kind == "other":
-        state.apply(PodUpserted(pod(name, node=f"n{number}", labels=(("app", "db"),))))
+        state.apply(PodUpserted(labelled(name, node=f"n{number}", labels=(("app", "db"),))))
     elif kind == "drop":
         held = [record for record in state.records() if record.node == f"n{number}"]
         for record in held[:1]:
             state.apply(PodDeleted(record.pod.key, record.pod.uid))
     else:
-        state.apply(NodeUpserted(node(number, ZONES[zone], 300 if kind == "size" else 1000)))
+        state.apply(NodeUpserted(zoned(number, ZONES[zone], 300 if kind == "size" else 1000)))
 
 
 @settings(deadline=None)
@@ -79,8 +79,8 @@ def test_scores_kept_up_change_by_change_equal_a_look_at_every_row(
 ) -> None:
     state, table, feasibility = ClusterState(), ShapeTable(), Feasibility()
     for number in range(6):
-        state.apply(NodeUpserted(node(number, ZONES[number % 3], 1000)))
-    fit = table.of(pod("waits", rules=rules), state).fit
+        state.apply(NodeUpserted(zoned(number, ZONES[number % 3], 1000)))
+    fit = table.of(labelled("waits", rules=rules), state).fit
     kept = Candidates(fit, feasibility, LeastAllocated(), Ties(0))
     assert fit.peers is not None
     for index, (kind, number, zone) in enumerate(changes):

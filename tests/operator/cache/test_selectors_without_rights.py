@@ -13,7 +13,7 @@ from cotide_operator.cache.object_cache import KINDS, SELECTOR_KINDS, Kind
 from cotide_operator.cache.reflectors import Informers
 
 
-@pytest.mark.parametrize("status", [403, 404])
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 500])
 async def test_without_the_right_to_read_services_all_else_goes_on_and_one_line_says_so(
     status: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -38,13 +38,3 @@ async def test_without_the_right_to_read_services_all_else_goes_on_and_one_line_
     said = [record.getMessage() for record in caplog.records if "not spread by default" in record.getMessage()]
     assert len(said) == len(SELECTOR_KINDS)
     assert any("services" in line for line in said)
-
-
-async def test_another_refusal_ends_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refuse(informers: Informers, kind: Kind, path: str) -> None:
-        del informers
-        raise ApiError(401, "Unauthorized", f"{kind} is refused", f"GET {path}")
-
-    monkeypatch.setattr(Informers, "_follow", refuse)
-    with pytest.raises(ApiError):
-        await Informers(Credentials("http://127.0.0.1:1"))._follow_if_allowed("services")
