@@ -71,8 +71,8 @@ fifth of what one piece of work may take each. Some 500 pods, or one of the larg
 _ENDED: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 ENGINE: Final = "engine"
 """Part of what is set aside because the engine fails over it."""
-_TOLD: Final[tuple[Kind, ...]] = ("nodes", "workloads", "namespaces", "poddisruptionbudgets", "pods")
-"""What the engine is told of, in this order."""
+_REPORTED: Final[tuple[Kind, ...]] = ("nodes", "workloads", "namespaces", "poddisruptionbudgets", "pods")
+"""The kinds that reach the engine as events, in this order."""
 _AROUND_PODS: Final[frozenset[Kind]] = frozenset({"priorityclasses", "namespaces", "workloads", "jobs"})
 """What a pod's translation depends on beside the pod."""
 
@@ -112,7 +112,7 @@ class EventSource:
         self._clock = clock
         self._observations = PodObservations(clock)
         self._scheduler_name = scheduler_name
-        self._changed: dict[Kind, dict[str, None]] = {kind: {} for kind in _TOLD}
+        self._changed: dict[Kind, dict[str, None]] = {kind: {} for kind in _REPORTED}
         self._uncollected: dict[Kind, int] | None = None
         """How much is left of what was there when an engine that knew nothing was first told; None before that."""
         self._dependencies: dict[tuple[Kind, str], Any] = {}
@@ -279,7 +279,7 @@ class EventSource:
         self._arrivals.clear()
         self._namespaces.clear()
         self._budgets.clear()
-        for kind in _TOLD:
+        for kind in _REPORTED:
             self._changed[kind].update(dict.fromkeys(self._mirror.objects(kind)))
         self._uncollected = None
 
