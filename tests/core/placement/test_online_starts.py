@@ -106,9 +106,9 @@ def test_where_every_node_is_refused_the_least_risky_one_takes_an_online_pod(pol
 def test_the_rank_decides_among_risks_of_one_step() -> None:
     """a: .44, b: .42; qpsm ranks the node with more free cpu first."""
     there = [*service("s-a", "a", 440.0), *service("s-b", "b", 420.0)]
-    scheduler = engine(some("a", 9000), some("b"), *there)
+    scheduler = engine(some("a", 16_000), some("b"), *there)
     assert bound(scheduler.handle(arrives(), 1.0))["d/web"].node == "a"
-    scheduler = engine(some("a"), some("b", 9000), *there)
+    scheduler = engine(some("a"), some("b", 16_000), *there)
     assert bound(scheduler.handle(arrives(), 1.0))["d/web"].node == "b"
 
 

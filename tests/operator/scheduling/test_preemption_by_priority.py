@@ -17,7 +17,8 @@ TARGET = (
 )
 
 
-def pod(bench: Bench, name: str, priority: int, cls: str = "online", node: str = "n", **metadata: object) -> None:
+def shows(bench: Bench, name: str, priority: int, cls: str = "online", node: str = "n", **metadata: object) -> None:
+    """Have the cache show a pod of a class and priority."""
     labels = {"cotide.dev/class": cls, "app": name}
     body = {
         "metadata": {"name": name, "namespace": "ns", "uid": f"u-{name}", "labels": labels, **metadata},
@@ -30,25 +31,25 @@ def pod(bench: Bench, name: str, priority: int, cls: str = "online", node: str =
 @pytest.fixture
 def bench() -> Bench:
     made = Bench()
-    pod(made, "x", 100, node="")
+    shows(made, "x", 100, node="")
     return made
 
 
 async def test_the_claim_is_written_then_the_condition_and_then_the_pod_is_deleted(bench: Bench) -> None:
-    pod(bench, "low", 1)
+    shows(bench, "low", 1)
     assert await bench.carry_out(replace(evict("low"), by_priority=True)) == {"low": (200, False)}
     assert bench.said == ["nominate x n", f"strategic low u-low {TARGET}", "delete low u-low"]
 
 
 async def test_neither_a_budget_nor_an_owner_keeps_it(bench: Bench) -> None:
-    pod(bench, "low", 1, annotations={"karpenter.sh/do-not-disrupt": "true"})
+    shows(bench, "low", 1, annotations={"karpenter.sh/do-not-disrupt": "true"})
     bench.budget("none", {"matchLabels": {"app": "low"}}, allowed=0)
     assert await bench.carry_out(replace(evict("low"), by_priority=True)) == {"low": (200, False)}
 
 
 async def test_a_budget_keeps_a_pod_of_a_lower_class_and_spares_those_that_would_go_beside_it(bench: Bench) -> None:
-    pod(bench, "low", 1)
-    pod(bench, "job", 1, "batch")
+    shows(bench, "low", 1)
+    shows(bench, "job", 1, "batch")
     bench.budget("none", {"matchLabels": {"app": "job"}}, allowed=0)
     out = await bench.carry_out(replace(evict("low"), by_priority=True), evict("job"))
     assert out == {"low": (424, True), "job": (429, False)}
@@ -57,13 +58,13 @@ async def test_a_budget_keeps_a_pod_of_a_lower_class_and_spares_those_that_would
 
 @pytest.mark.parametrize(("priority", "cls"), [(100, "online"), (101, "online"), (1, "batch")])
 async def test_a_pod_that_is_not_below_it_in_its_class_is_refused(bench: Bench, priority: int, cls: str) -> None:
-    pod(bench, "v", priority, cls)
+    shows(bench, "v", priority, cls)
     assert await bench.carry_out(replace(evict("v"), by_priority=True)) == {"v": (403, False)}
     assert bench.said == []
 
 
 async def test_a_static_pod_is_refused(bench: Bench) -> None:
-    pod(bench, "v", 1, annotations={"kubernetes.io/config.mirror": "1f2e"})
+    shows(bench, "v", 1, annotations={"kubernetes.io/config.mirror": "1f2e"})
     assert await bench.carry_out(replace(evict("v"), by_priority=True)) == {"v": (403, False)}
 
 
@@ -76,5 +77,5 @@ async def test_what_the_server_answers_is_reported(bench: Bench, error: ClusterE
         raise error
 
     bench.delete = fails  # type: ignore[method-assign]
-    pod(bench, "low", 1)
+    shows(bench, "low", 1)
     assert await bench.carry_out(replace(evict("low"), by_priority=True)) == {"low": (code, False)}
