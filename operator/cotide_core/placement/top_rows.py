@@ -1,8 +1,8 @@
 """The best-scored rows of a column of scores, kept up as single scores change, and random choices between equals.
 
 Used by `candidates`: choosing the best of 5,000 nodes, or the best eight, must not cost a pass over all of them for
-every pod. Invariant: the list holds exactly the rows whose (-score, place) is not above the cut, in that order; the
-place of a row is drawn, so no row wins ties by its number.
+every pod. Invariant: the list holds exactly the rows whose (-score, position) is not above the cut, in that order; the
+position of a row is drawn, so no row wins ties by its number.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Ties:
         self._generator = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(_STREAM,)))
         self._draws: list[float] = []
         self._order: NDArray[np.int64] = np.zeros(0, np.int64)
-        self._places: NDArray[np.int64] = self._order
+        self._positions: NDArray[np.int64] = self._order
 
     def pick(self, count: int) -> int:
         """Return a number of [0, count), each as likely."""
@@ -60,14 +60,14 @@ class Ties:
         """Return (size,) every row once."""
         if len(self._order) != size:
             self._order = self._generator.permutation(size)
-            self._places = np.empty(size, np.int64)
-            self._places[self._order] = np.arange(size)
+            self._positions = np.empty(size, np.int64)
+            self._positions[self._order] = np.arange(size)
         return self._order
 
-    def places(self, size: int) -> NDArray[np.int64]:
+    def positions(self, size: int) -> NDArray[np.int64]:
         """Return (size,) where each row stands in that order."""
         self.order(size)
-        return self._places
+        return self._positions
 
 
 class Ranking:
@@ -81,7 +81,7 @@ class Ranking:
     def __init__(self, ties: Ties, kept: int = KEPT) -> None:
         self._ties = ties
         self._kept = kept
-        self._places: memoryview = memoryview(b"")
+        self._positions: memoryview = memoryview(b"")
         self._list: list[tuple[float, int, int]] = []
         self._cut: tuple[float, int, int] | None = None
 
@@ -93,8 +93,8 @@ class Ranking:
         """Note that the score of a row changed."""
         if self._cut is None or old == new:
             return
-        place = self._places[row]
-        before, after = (-old, place, row), (-new, place, row)
+        position = self._positions[row]
+        before, after = (-old, position, row), (-new, position, row)
         if before <= self._cut and before < _END:
             del self._list[bisect_left(self._list, before)]
         if after <= self._cut and after < _END:
@@ -117,7 +117,7 @@ class Ranking:
         least = found[0][0]
         if len(found) == 1 or found[1][0] != least:
             return -least, 1
-        return -least, bisect_left(found, (least, len(self._places), 0))
+        return -least, bisect_left(found, (least, len(self._positions), 0))
 
     def row(self, index: int) -> int:
         """Return the row at a position of the list."""
@@ -135,8 +135,8 @@ class Ranking:
     def _build(self, scores: Floats, kept: int) -> None:
         size = len(scores)
         rows = best_rows(scores, scores > -np.inf, self._ties.order(size), kept)
-        places = self._ties.places(size)
-        self._places = places.data
-        self._list = list(zip((-scores[rows]).tolist(), places[rows].tolist(), rows.tolist(), strict=True))
+        positions = self._ties.positions(size)
+        self._positions = positions.data
+        self._list = list(zip((-scores[rows]).tolist(), positions[rows].tolist(), rows.tolist(), strict=True))
         complete = size <= kept or len(rows) < kept
         self._cut = _END if complete else self._list[-1]

@@ -258,11 +258,7 @@ def translate_pod(
         priority=_at_most(min(INT32_MOST, max(-INT32_MOST - 1, priority)), ownership.max_priority),
         job=ownership.job,
         workload=ownership.workload,
-        # The Job's word counts: its pods were annotated when they were made, and it may have changed its mind since.
-        job_priority=_at_most(
-            ownership.job_priority if ownership.job_priority is not None else _annotated_priority(annotations),
-            ownership.max_job_priority,
-        ),
+        job_priority=_job_priority(annotations, ownership),
         type=_type(annotations.get(TYPE_ANNOTATION)),
         input_bytes=_bytes(annotations.get(INPUT_SIZE_ANNOTATION)),
         requested_seconds=_positive(annotations.get(REQUESTED_SECONDS_ANNOTATION)),
@@ -295,6 +291,12 @@ def translate_pod(
         unrequested_memory_bytes=facts.unrequested[1],
         controller=_controller(metadata) if to_place else "",
     )
+
+
+def _job_priority(annotations: Mapping[str, str], ownership: PodOwnership) -> int:
+    """Return the priority of a pod's Job: what the Job states now counts more than the annotation of its pod."""
+    stated = ownership.job_priority
+    return _at_most(_annotated_priority(annotations) if stated is None else stated, ownership.max_job_priority)
 
 
 def concerns_others(rules: PodRules | None) -> bool:

@@ -233,13 +233,13 @@ def test_a_ranking_kept_up_change_by_change_equals_a_sort(
     scores = np.array(start, np.float64)
     scores[scores == 0] = -np.inf
     ties = Ties(0)
-    ranking, place = Ranking(ties), ties.places(len(scores))
+    ranking, position = Ranking(ties), ties.positions(len(scores))
     for index, value in [(0, float(scores[0])), *changes]:
         row = index % len(scores)
         ranking.change(row, float(scores[row]), value)
         scores[row] = value
         expected = sorted(
-            (row for row in range(len(scores)) if scores[row] > -np.inf), key=lambda r: (-scores[r], place[r])
+            (row for row in range(len(scores)) if scores[row] > -np.inf), key=lambda r: (-scores[r], position[r])
         )
         assert ranking.best(scores, count) == expected[:count]
 

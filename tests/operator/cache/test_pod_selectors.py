@@ -60,9 +60,9 @@ def test_a_status_wakes_nobody_and_a_service_without_a_selector_selects_nobody(s
 
 def test_an_engine_that_starts_again_hears_of_every_selector(scene: Scene) -> None:
     put(scene, "services", "web", {"app": "web"})
-    told = scene.intake.collect()
+    first = scene.intake.collect()
     scene.intake.restart()
-    assert scene.intake.collect() == told
+    assert scene.intake.collect() == first
 
 
 def test_labels_of_pods_are_told_once_there_is_a_selector(scene: Scene) -> None:

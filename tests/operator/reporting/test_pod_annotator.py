@@ -33,20 +33,11 @@ class Lane:
         self.full = False
         self.urgent: set[Hashable] = set()
 
-    def submit(
-        self,
-        key: Hashable,
-        work: Callable[..., Awaitable[None]],
-        namespace: str,
-        *arguments: object,
-        urgent: bool = False,
-    ) -> bool:
-        if self.full:
-            return False
-        self.work[key] = partial(work, *arguments)
-        if urgent:
-            self.urgent.add(key)
-        return True
+    def submit(self, key: Hashable, work: Callable[..., Any], _: str, *arguments: object, urgent: bool = False) -> bool:
+        if not self.full:
+            self.work[key] = partial(work, *arguments)
+            self.urgent |= {key} if urgent else set()
+        return not self.full
 
     def take_back(self, key: Hashable) -> None:
         self.work.pop(key, None)
@@ -72,15 +63,13 @@ class Scene:
         self.now = 100.0
         self.decided = "batch"
         monkeypatch.setattr(annotator_module.time, "monotonic", lambda: self.now)
-        client: Any = self.api
-        lane: Any = self.lane
+        fakes: Any = (self.api, self.lane)
         self.annotator = PodAnnotator(
-            client, lane, self.mirror, self.board, self.telemetry, class_of=lambda key: self.decided
+            *fakes, self.mirror, self.board, self.telemetry, class_of=lambda key: self.decided
         )
 
     def pod(self, **parts: Any) -> None:
-        uid = parts.pop("uid", "u")
-        metadata = {"name": "p", "namespace": "ns", "uid": uid, "resourceVersion": "7"}
+        metadata = {"name": "p", "namespace": "ns", "uid": parts.pop("uid", "u"), "resourceVersion": "7"}
         for part in ("labels", "annotations"):
             metadata[part] = parts.pop(part, {})
         self.mirror.apply("pods", "MODIFIED", msgspec.convert({"metadata": metadata, **parts}, PodObject))

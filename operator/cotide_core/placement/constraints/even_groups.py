@@ -212,9 +212,9 @@ class EvenGroups:
 
     def best(self, scores: Floats, count: int) -> list[int]:
         """Return the rows with the `count` highest scores, spread included, best first."""
-        places = self._ties.places(len(scores))
+        positions = self._ties.positions(len(scores))
         found = sorted(
-            (-(scores.item(row) + even), places.item(row), row)
+            (-(scores.item(row) + even), positions.item(row), row)
             for group, even in self._evens()
             for row in self._filled(group, scores, count).best(scores, count)
         )
