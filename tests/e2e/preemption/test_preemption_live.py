@@ -29,7 +29,7 @@ leaderElection: {{enabled: false}}
 queue: {{backoffInitialSeconds: 5, backoffMaxSeconds: 5, unschedulableFlushSeconds: 300}}
 reclaimed: {{publish: false}}
 """
-VALUES = {"low": 1, "medium": 100, "high": 1000}
+VALUES = {"low": 1, "medium": 100, "high": 1000, "never": 2000}
 
 
 class World:
@@ -46,15 +46,15 @@ class World:
         for name, value in VALUES.items():
             body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
             with contextlib.suppress(ApiError):  # an earlier test left it
-                await self.client.create(CLASSES, {**body, "value": value})
+                policy = {"preemptionPolicy": "Never"} if name == "never" else {}
+                await self.client.create(CLASSES, {**body, "value": value, **policy})
 
-    async def pod(self, name: str, priority: str, cpu: str, on: str = "", policy: str | None = None) -> None:
+    async def pod(self, name: str, priority: str, cpu: str, on: str = "") -> None:
         """A pod that waits for us, or that runs on a node already."""
         labels = {"cotide.dev/class": "online", "app": name}
         container = {"name": "c", "image": STUBBORN, "resources": {"requests": {"cpu": cpu}}}
         spec: dict[str, Any] = {"schedulerName": "cotide", "containers": [container], "priorityClassName": priority}
         spec |= {"nodeName": on} if on else {}
-        spec |= {"preemptionPolicy": policy} if policy else {}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
         await self.client.create(PODS, body)
         if on:
@@ -153,13 +153,14 @@ async def test_a_critical_pod_displaces_and_one_that_never_preempts_waits(world:
     await world.begin("n0")
     await world.pod("victim", "high", "3", on="n0")
     async with world.operator():
-        await world.pod("never", "system-node-critical", "3", policy="Never")
+        await world.pod("never", "never", "3")
         await world.until_event("never", "FailedScheduling")
         assert await world.leaving() == set()
         await world.pod("critical", "system-cluster-critical", "2")
         await world.until_leaving("victim")
         await world.gone("victim")
-        await world.until_on("never", "n0")
+        await world.until_on("critical", "n0")
+        assert "nodeName" not in (await world.look("never"))["spec"]
 
 
 async def test_a_pod_whose_nominated_node_is_cordoned_or_gone_preempts_elsewhere(world: World) -> None:
