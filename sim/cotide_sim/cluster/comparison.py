@@ -175,7 +175,7 @@ def command(
     for seed in (int(part) for part in seeds.split(",")):
         interference, models = prepare(data, seed)
         plan = plan_of(scenario, seed, nodes, seconds, data=data)
-        config = SchedulerConfig(seed=seed)
+        config = SchedulerConfig(seed=seed, preempts_by_priority=True)  # as the operator sets it
         if threshold is not None:
             config = replace(config, qos_risk_threshold=threshold)
         figures = compare(
