@@ -261,12 +261,19 @@ def test_what_no_host_can_be_called_is_refused_before_anything_starts(
     assert "is no name or address of a host" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["", "x\udcff", "Web", "a" * 300, "a/b"])
+@pytest.mark.parametrize("name", ["x\udcff", "Web", "a" * 300, "a/b"])
 def test_what_no_pod_can_be_called_is_refused_before_anybody_is_asked(
     name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert ended(monkeypatch, "explain", "pod", name, "--kubeconfig", "none") == 2
     assert "is no name that an object can have" in capfd.readouterr().err
+
+
+def test_an_empty_name_of_a_pod_is_reported_as_missing(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(monkeypatch, "explain", "pod", "", "--kubeconfig", "none") == 2
+    assert "name: is missing: cotide explain pod NAME" in capfd.readouterr().err
 
 
 HUGE = "1" + "0" * 30
