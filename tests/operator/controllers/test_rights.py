@@ -152,7 +152,7 @@ async def test_the_operator_may_do_what_it_does_and_nothing_else() -> None:
         await client.create("/api/v1/namespaces", {"metadata": {"name": "cotide-system"}})
         ready = [{"type": "Ready", "status": "True"}]
         # What an earlier operator published, and this one takes away: publishing is off.
-        capacity = {"cpu": "4", "memory": "8Gi", "pods": "110", "cotide.dev/reclaimed-cpu": "1000"}
+        capacity = {"cpu": "8", "memory": "8Gi", "pods": "110", "cotide.dev/reclaimed-cpu": "1000"}
         node = {
             "metadata": {"name": "n1"},
             "status": {"capacity": capacity, "allocatable": capacity, "conditions": ready},

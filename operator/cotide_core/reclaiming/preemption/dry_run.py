@@ -87,7 +87,7 @@ class PodsByRow:
 
     Parameters
     ----------
-    early : whether pods whose binding is not confirmed may go, those of this cycle left out.
+    early : whether pods of ours whose binding is not confirmed may go, those of this cycle left out.
     """
 
     def __init__(self, state: ClusterState, evictions: Evictions, *, early: bool) -> None:
@@ -123,7 +123,8 @@ class PodsByRow:
 
     def _may_go(self, record: PodRecord, now: float) -> bool:
         assumed = record.assumed_seconds
-        confirmed = assumed is None or (self._early and assumed < now)
+        # A pod that another scheduler is about to bind is its own to place until the binding is seen.
+        confirmed = assumed is None or (self._early and record.pod.ours and assumed < now)
         return confirmed and self._evictions.open(record, now)
 
 

@@ -326,7 +326,7 @@ async def test_an_amount_that_can_not_be_reclaimed_is_told_on_the_job_and_its_te
     async with world() as one:
         await one.kill()
         one.start(reclaim=True)
-        container = {"name": "work", "image": "none", "resources": {"requests": {"memory": "plenty"}}}
+        container = {"name": "work", "image": "none", "resources": {"requests": {"memory": "16Pi"}}}
         spec = {"template": {"spec": {"containers": [container]}}}
         await one.client.create(JOBS, {"metadata": {"name": "count"}, "spec": spec})
         status = await one.until_status(
@@ -334,7 +334,7 @@ async def test_an_amount_that_can_not_be_reclaimed_is_told_on_the_job_and_its_te
         )
         message = condition(status, "Scheduled")["message"]
         assert message.startswith(
-            "spec.template.spec.containers[0].resources.requests.memory: 'plenty' is not a quantity"
+            "spec.template.spec.containers[0].resources.requests.memory: '16Pi' is not an amount that a node"
         )
         container["resources"] = {"requests": {"memory": "1Ki"}}
         await one.client.patch(f"{JOBS}/count", {"spec": spec})
