@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from operator_world import ALONE, PODS, World
 
+from cotide_kube.answers import ApiError
+
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 TEXT = f"policy: fifo\nclasses: {{byPriorityClass: {{nightly: batch}}}}\n{ALONE}"
 
@@ -12,6 +14,16 @@ async def labels(world: World) -> dict[str, str]:
     """Class label by pod."""
     pods = await world.client.list(PODS)
     return {pod["metadata"]["name"]: (pod["metadata"].get("labels") or {}).get("cotide.dev/class", "") for pod in pods}
+
+
+async def without(world: World, *names: str) -> None:
+    """Take PriorityClasses away: a real server keeps those of tests before."""
+    for name in names:
+        try:
+            await world.client.delete(f"{CLASSES}/{name}")
+        except ApiError as error:
+            if error.status != 404:
+                raise
 
 
 async def test_a_pod_gets_its_class_by_the_name_of_its_priority_class_and_keeps_it(world: World) -> None:
@@ -33,10 +45,12 @@ async def test_a_pod_gets_its_class_by_the_name_of_its_priority_class_and_keeps_
         await world.until("the pods are known", lambda: len(operator.intake.pods) == 4)
         found = {key.partition("/")[2]: str(pod.workload_class) for key, pod in operator.intake.pods.items()}
     assert found == await labels(world) == expected
+    await without(world, "nightly", "important")
 
 
 async def test_a_priority_class_of_an_older_release_stays_and_gives_its_class(world: World) -> None:
     await world.nodes(1)
+    await without(world, "cotide-batch", "cotide-gratis")
     older = {"metadata": {"name": "cotide-batch"}, "value": 2000, "preemptionPolicy": "Never"}
     await world.client.create(CLASSES, older)
     async with world.operator(TEXT) as operator:
@@ -48,3 +62,4 @@ async def test_a_priority_class_of_an_older_release_stays_and_gives_its_class(wo
     assert (kept["value"], kept["preemptionPolicy"]) == (2000, "Never")
     made = await world.client.get(f"{CLASSES}/cotide-gratis")
     assert made["value"] == -1000
+    await without(world, "cotide-batch")
