@@ -60,6 +60,8 @@ WARM: Final = "warm"
 WARM_SECONDS: Final = 300.0
 """Chosen: the first start after a change compiles kernels."""
 REST_SECONDS: Final = 0.5
+TERMINATED: Final = 128 + signal.SIGTERM
+"""Exit code, as a shell gives it."""
 OFF: Final = "ServiceAccount,TaintNodesByCondition,Priority,StorageObjectInUseProtection"
 """Admission plugins: upstream's, and the one whose finalizers no controller takes away here."""
 Json = dict[str, Any]
@@ -197,12 +199,10 @@ async def stage_on(plane: PerfPlane, *, freeze: bool) -> AsyncIterator[Stage]:
         await install(client)
         await await_resources(client)
         watch = PodWatch(client)
-        watching = asyncio.create_task(watch.run())
-        try:
+        async with asyncio.TaskGroup() as group:  # a watch that ends with an error ends the run
+            watching = group.create_task(watch.run())
             yield Stage(plane, client, watch, freeze)
-        finally:
             watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
 
 
 async def measure(plane: PerfPlane, options: argparse.Namespace, journal: Journal, chosen: Sequence[Workload]) -> None:
@@ -243,7 +243,10 @@ def main() -> int:
         return 2
     journal = Journal(options.out / "journal.jsonl", {"kubernetes": KUBERNETES, "freeze": options.freeze})
     with started(binaries) as plane, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(measure(plane, options, journal, chosen))
+        try:
+            runner.run(measure(plane, options, journal, chosen))
+        except asyncio.CancelledError:
+            return TERMINATED
     finish(options, journal)
     return show(journal.lines, options.policies)
 
