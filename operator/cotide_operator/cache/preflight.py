@@ -38,14 +38,12 @@ class _ShippedClass(NamedTuple):
 
 
 PRIORITIES: Final = {
-    "cotide-online": _ShippedClass(0, "PreemptLowerPriority", "Latency-sensitive services; never evicted for batch."),
-    "cotide-batch": _ShippedClass(-10, "PreemptLowerPriority", "Work that must finish; may be evicted on overload."),
-    "cotide-gratis": _ShippedClass(-1000, "Never", "Best effort; first to go."),
+    "cotide-online": _ShippedClass(9000, "Never", "Latency-sensitive services; never evicted for batch."),
+    "cotide-batch": _ShippedClass(2000, "Never", "Work that must finish; may be evicted on overload."),
+    "cotide-gratis": _ShippedClass(0, "Never", "Best effort; first to go."),
 }
-"""The name decides the class; the value orders pods for kube-scheduler and kubelets, where a pod without a class has 0.
-Chosen: online is equal to such a pod, so that a name which every tenant may use displaces nobody's service; batch gives
-way to both, and -10 is the least for which Cluster Autoscaler makes nodes (``--expendable-pods-priority-cutoff``);
-gratis is below that."""
+"""The name decides the class; the value orders pods within it. None preempts, since any tenant may use the names. No
+API server changes a value, so these are the values of every release: an upgrade and its roll-back find them alike."""
 
 
 async def install(client: KubeClient) -> None:

@@ -48,18 +48,18 @@ async def test_a_pod_gets_its_class_by_the_name_of_its_priority_class_and_keeps_
     await without(world, "nightly", "important")
 
 
-async def test_a_priority_class_of_an_older_release_stays_and_gives_its_class(world: World) -> None:
+async def test_a_priority_class_of_another_value_stays_and_gives_its_class(world: World) -> None:
     await world.nodes(1)
     await without(world, "cotide-batch", "cotide-gratis")
-    older = {"metadata": {"name": "cotide-batch"}, "value": 2000, "preemptionPolicy": "Never"}
+    older = {"metadata": {"name": "cotide-batch"}, "value": 1500, "preemptionPolicy": "Never"}
     await world.client.create(CLASSES, older)
     async with world.operator(TEXT) as operator:
         await world.pods(1, priorityClassName="cotide-batch")
         await world.until_placed(1)
         pod = operator.intake.pods["default/p0"]
-        assert (str(pod.workload_class), pod.priority, pod.preempts) == ("batch", 2000, False)
+        assert (str(pod.workload_class), pod.priority, pod.preempts) == ("batch", 1500, False)
     kept = await world.client.get(f"{CLASSES}/cotide-batch")
-    assert (kept["value"], kept["preemptionPolicy"]) == (2000, "Never")
+    assert (kept["value"], kept["preemptionPolicy"]) == (1500, "Never")
     made = await world.client.get(f"{CLASSES}/cotide-gratis")
-    assert made["value"] == -1000
+    assert made["value"] == 0
     await without(world, "cotide-batch")
