@@ -162,7 +162,7 @@ class LeaderElector:
                 async with asyncio.timeout(max(0.0, left)), self._turn:
                     if not self.leading:  # released: there is nothing to renew any more
                         continue
-                    held = self._may_renew() and await self._renew()
+                    held = left > 0 and self._may_renew() and await self._renew()
             except TimeoutError:
                 held = False
             if held:
