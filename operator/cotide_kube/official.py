@@ -25,7 +25,7 @@ from urllib3.exceptions import TimeoutError as HTTPTimeoutError
 
 from cotide_core.errors import ClusterError, InputError
 from cotide_kube.answers import ANSWER_BYTES, AnswerTooLargeError, ApiError, is_named, read_status
-from cotide_kube.connection_faults import why_unreachable
+from cotide_kube.connection.faults import why_unreachable
 from cotide_kube.credentials import NO_CLUSTER, SERVICE_ACCOUNT
 from cotide_kube.decoding import UNREADABLE
 from cotide_kube.kubeconfig import check_size, expanded, read

@@ -25,7 +25,8 @@ from cotide_core.limits import LINE_BYTES
 from cotide_kube.answer_bodies import counted, unpacked_body
 from cotide_kube.answers import RETRY_AFTER_SECONDS, AnswerTooLargeError, ApiError, read_status, retry_after
 from cotide_kube.backoff import Backoff
-from cotide_kube.connection_faults import why_unreachable
+from cotide_kube.connection.faults import why_unreachable
+from cotide_kube.connection.ramp import ConnectionRamp
 from cotide_kube.credentials import Credentials
 
 _LOG = logging.getLogger(__name__)
@@ -120,6 +121,7 @@ class Transport:
         self._asks_silence_again = asks_silence_again
         self._most_pause_seconds = most_pause_seconds
         self._max_connections = max_connections
+        self._ramp = ConnectionRamp(max_connections)
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         self._backoff, self._rng = backoff, rng
         self._server = URL(credentials.server, encoded=True)
@@ -161,16 +163,19 @@ class Transport:
             tries += 1
             wait: float | None = None
             try:
-                async with session.request(
-                    method,
-                    url,
-                    data=body,
-                    headers=self._headers(content_type if body is not None else None, compressed=compressed),
-                    timeout=self._timeout,
-                    proxy=self.credentials.proxy,
-                    server_hostname=self.credentials.server_name,
-                    auto_decompress=False,
-                ) as response:
+                async with (
+                    self._ramp,
+                    session.request(
+                        method,
+                        url,
+                        data=body,
+                        headers=self._headers(content_type if body is not None else None, compressed=compressed),
+                        timeout=self._timeout,
+                        proxy=self.credentials.proxy,
+                        server_hostname=self.credentials.server_name,
+                        auto_decompress=False,
+                    ) as response,
+                ):
                     answer, code = await unpacked_body(response), response.status
                     wait = retry_after(response.headers.get("Retry-After")) if code >= 400 else None
             except AnswerTooLargeError as error:

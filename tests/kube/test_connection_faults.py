@@ -22,7 +22,7 @@ from cryptography.x509.oid import NameOID
 from cotide_core.errors import ClusterError, InputError
 from cotide_kube import official
 from cotide_kube.client import KubeClient
-from cotide_kube.connection_faults import why_unreachable
+from cotide_kube.connection.faults import why_unreachable
 from cotide_kube.credentials import load_credentials
 
 DAY = datetime.timedelta(days=1)

@@ -1,0 +1,94 @@
+"""`ConnectionRamp`: opens connections to an API server as answers take long, and not one for each request of a burst.
+
+Used by `transport`. A burst on few open connections would else open dozens at once. Each costs both sides a TLS
+handshake, some 1 to 2 ms of processor time, which is more than the binding that it carries. Requests wait for a
+connection in use first; the bound doubles each time that one of them waits for `PATIENCE_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final
+
+FIRST: Final = 8
+"""Concurrent requests before anything waits (tuned: 4 to 16 bind 60 pods at the same speed)."""
+PATIENCE_SECONDS: Final = 0.02
+"""Wait after which the bound doubles (chosen: above an answer of 5 ms behind three others; a server that takes .1 s
+has all 64 connections after .06 s)."""
+FORGET_SECONDS: Final = 30.0
+"""Rest after which the bound starts over: the connector closes idle connections by then (`transport`)."""
+
+
+class ConnectionRamp:
+    """A bound of concurrent requests that rises while requests wait long; used as ``async with ramp``.
+
+    Parameters
+    ----------
+    most : int
+        Bound from which on nothing waits here: the connector has the same one and counts the wait.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._bound = FIRST
+        self._under_way = 0
+        self._waiting: deque[tuple[float, asyncio.Future[None]]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._left = 0.0
+        """Time of the loop at which the last request ended."""
+
+    @property
+    def bound(self) -> int:
+        """Requests that may be under way at a time."""
+        return self._bound
+
+    async def __aenter__(self) -> None:
+        loop = asyncio.get_running_loop()
+        if not self._under_way and loop.time() - self._left > FORGET_SECONDS:
+            self._bound = FIRST
+        if self._under_way < self._bound or self._bound >= self._most:
+            self._under_way += 1
+            return
+        turn = loop.create_future()
+        self._waiting.append((loop.time(), turn))
+        if self._timer is None:
+            self._timer = loop.call_later(PATIENCE_SECONDS, self._look)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # it had its turn in the same moment
+                self._leave(loop.time())
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._leave(asyncio.get_running_loop().time())
+
+    def _leave(self, now: float) -> None:
+        self._under_way -= 1
+        self._left = now
+        self._admit()
+
+    def _admit(self) -> None:
+        """Give turns to those that wait, first come, first served."""
+        while self._waiting and (self._under_way < self._bound or self._bound >= self._most):
+            _, turn = self._waiting.popleft()
+            if not turn.done():  # else its request was cancelled
+                self._under_way += 1
+                turn.set_result(None)
+
+    def _look(self) -> None:
+        """Double the bound when the first in line waited long; look again while any wait."""
+        self._timer = None
+        while self._waiting and self._waiting[0][1].done():
+            self._waiting.popleft()
+        if not self._waiting:
+            return
+        loop = asyncio.get_running_loop()
+        due = self._waiting[0][0] + PATIENCE_SECONDS
+        if loop.time() >= due:
+            self._bound = min(self._most, self._bound * 2)
+            self._admit()
+            due = loop.time() + PATIENCE_SECONDS
+        if self._waiting:
+            self._timer = loop.call_at(due, self._look)
