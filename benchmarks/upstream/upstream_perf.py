@@ -47,7 +47,7 @@ from perf_workloads import CHOSEN, Workload, scheduler_perf, workloads
 from placements import Placements
 from processes import Pen, Process
 from race_profiles import configuration
-from race_watcher import machine, memory_bytes
+from race_watcher import cpu_seconds, machine, memory_bytes
 
 from cotide_core.errors import ClusterError
 from cotide_kube.client import KubeClient
@@ -60,6 +60,11 @@ WARM: Final = "warm"
 WARM_SECONDS: Final = 300.0
 """Chosen: the first start after a change compiles kernels."""
 REST_SECONDS: Final = 0.5
+REST_SHARE: Final = 0.05
+"""Of one core. A scheduler that uses no more for `REST_SECONDS` has started (chosen: an idle one uses up to .03)."""
+REST_SECONDS_MOST: Final = 20.0
+REPORTED_REFUSALS: Final = 3
+"""Refusals that a line of progress names; the journal has all."""
 TERMINATED: Final = 128 + signal.SIGTERM
 """Exit code, as a shell gives it."""
 OFF: Final = "ServiceAccount,TaintNodesByCondition,Priority,StorageObjectInUseProtection"
@@ -123,8 +128,18 @@ class Stage:
             raise ClusterError(f"the scheduler does not bind: {process.text()[-2000:]}")
         await self.client.delete(path("Pod", WARM, WARM), grace_seconds=0)
         await self.client.delete(path("Node", name=WARM))
-        await asyncio.sleep(REST_SECONDS)
+        await rest(process)
         self.watch.forget()
+
+
+async def rest(process: Process) -> None:
+    """Return when a scheduler's start is over: what it loads after its first binding is part of no workload."""
+    end = time.monotonic() + REST_SECONDS_MOST
+    while time.monotonic() < end:
+        before = cpu_seconds({"one": process.pid})["one"]
+        await asyncio.sleep(REST_SECONDS)
+        if cpu_seconds({"one": process.pid})["one"] - before <= REST_SHARE * REST_SECONDS:
+            return
 
 
 async def heat(stage: Stage, workload: Workload, scheduler: str) -> Json:
@@ -174,7 +189,10 @@ async def all_runs(stage: Stage, options: argparse.Namespace, journal: Journal, 
 
 
 def report(run: Json) -> None:
-    wrong = {**run["violations"], **run["refusals"]}
+    refusals = list(run["refusals"].items())
+    wrong = {**run["violations"], **dict(refusals[:REPORTED_REFUSALS])}
+    if len(refusals) > REPORTED_REFUSALS:
+        wrong["further refusals"] = len(refusals) - REPORTED_REFUSALS
     tell(
         f"{run['workload']} {run['scheduler']}: {run['bound']} of {run['pods']} pods, {run['pods_per_second']:.0f}/s, "
         f"{run['cpu_seconds_per_1000_pods']:.2f} cpu s per 1,000, at most {run['most_on_one_node']} on a node, zone "

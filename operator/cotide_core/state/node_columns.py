@@ -34,7 +34,10 @@ RESOURCES_KEPT: Final = 32
 """Columns up to which a resource that no node offers, or no pod asks for, keeps its own: it mostly comes back
 (chosen)."""
 RESOURCES_MOST: Final = 128
-"""Columns of resources; a further resource has none, and its pods wait (chosen: 17 MB at 8,192 rows)."""
+"""Columns of resources that a table of any length has room for (chosen: 17 MB at 8,192 rows)."""
+RESOURCE_CELLS: Final = 2**19
+"""Cells up to which a short table has more columns: 1,024 at 512 rows. A resource beyond both bounds has no column, and
+its pods wait (chosen: upstream's own workload has 400 names, one on each node; 4 MB in each of three tables)."""
 TYPES_MOST: Final = 256
 """Job types that have a column of their own at once; further ones share that of pods without a type, which forecasts
 take for the worst that they know (chosen: 33 MB at 5,000 nodes)."""
@@ -186,7 +189,7 @@ class NodeColumns:
         is_asked : whether a pod asks for a resource; one that is offered and asked for keeps its column.
         """
         spare = self._spare_column(is_asked) if len(self.resources) >= RESOURCES_KEPT else None
-        if spare is None and len(self.resources) >= RESOURCES_MOST:
+        if spare is None and len(self.resources) >= max(RESOURCES_MOST, RESOURCE_CELLS // self.capacity):
             return False
         if spare is None:
             column = self._append_column(resource)
@@ -413,12 +416,12 @@ class NodeColumns:
 
     def touch(self, row: int, *, relief: bool) -> None:
         """Note that a row changed; `relief` when the change may let a pod in that was refused before."""
-        cells = self._cells or self.cells()
+        columns = self._cells or self  # cells for one row cost more than they save while columns are being made
         self.clock += 1
-        cells.versions[row] = self.clock
+        columns.versions[row] = self.clock
         if relief:
             self.relief_clock += 1
-            cells.relief_versions[row] = self.relief_clock
+            columns.relief_versions[row] = self.relief_clock
         self.journal.append(row)
         if len(self.journal) > 4 * self.capacity:
             # Half goes; a cache that was behind it finds its position missing and starts over.

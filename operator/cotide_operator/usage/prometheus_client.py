@@ -20,7 +20,7 @@ import aiohttp
 import msgspec
 
 from cotide_core.errors import CotideError
-from cotide_kube.connection_faults import TrustSettings, why_unreachable
+from cotide_kube.connection.faults import TrustSettings, why_unreachable
 from cotide_kube.credentials import Credentials, FileToken
 from cotide_operator.config.metric_settings import HeaderSettings, PrometheusSourceSettings, is_header_value
 from cotide_operator.usage.sources import THREAD_ABOVE_BYTES, SourceDown

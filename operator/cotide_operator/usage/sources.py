@@ -20,7 +20,7 @@ import aiohttp
 
 from cotide_core.errors import ClusterError
 from cotide_core.limits import EXACT, LATENCY_MILLISECONDS_MOST, RATE_MOST
-from cotide_kube.connection_faults import why_unreachable
+from cotide_kube.connection.faults import why_unreachable
 from cotide_operator.usage.service_readings import QueryFault
 
 CPU: Final = 0

@@ -29,7 +29,7 @@ from cotide_core.placement.feasibility import CODES_MOST, OTHERWISE, REASONS_KEP
 from cotide_core.placement.label_index import LabelIndex
 from cotide_core.placement.node_predicates import MISMATCH, refusal
 from cotide_core.state.cluster_state import ClusterState
-from cotide_core.state.node_columns import ALWAYS, RESOURCES_KEPT, RESOURCES_MOST, TYPES_MOST
+from cotide_core.state.node_columns import ALWAYS, FIRST_CAPACITY, RESOURCE_CELLS, RESOURCES_KEPT, TYPES_MOST
 from cotide_core.state.shapes import Constraints
 from cotide_core.state.snapshot import Snapshot
 
@@ -173,9 +173,9 @@ def test_matching_all_nodes_at_once_agrees_with_matching_each(rounds, selector, 
                 assert found[row] == (refusal(there, wished) != MISMATCH)
 
 
-def own_resources(number: int, generation: int = 0) -> NodeUpserted:
-    """A node that offers 240 resources of its own."""
-    return node(f"n{number}", *((f"x.y/n{number}g{generation}r{n}", 5) for n in range(240)))
+def own_resources(number: int, generation: int = 0, size: int = 240) -> NodeUpserted:
+    """A node that offers resources of its own."""
+    return node(f"n{number}", *((f"x.y/n{number}g{generation}r{n}", 5) for n in range(size)))
 
 
 def test_resources_that_only_nodes_name_take_few_columns() -> None:
@@ -211,11 +211,22 @@ def test_a_resource_that_comes_back_has_what_its_pods_hold_taken_off() -> None:
 
 def test_resources_that_pods_name_have_columns_up_to_a_bound() -> None:
     state = ClusterState()
-    for number in range(4):
-        state.apply(own_resources(number))
-        state.apply(pod(f"p{number}", tuple((f"x.y/n{number}g0r{n}", 1) for n in range(240)), node=f"n{number}"))
-    assert len(state.columns.resources) == RESOURCES_MOST
-    assert len(state.columns.free) == RESOURCES_MOST
+    for number in range(FIRST_CAPACITY * 8 + 1):  # the table doubles to 1,024 rows
+        state.apply(own_resources(number, size=3))
+        state.apply(pod(f"p{number}", tuple((f"x.y/n{number}g0r{n}", 1) for n in range(3)), node=f"n{number}"))
+    assert len(state.columns.resources) == len(state.columns.free) == RESOURCE_CELLS // (FIRST_CAPACITY * 8)
+    state.apply(own_resources(600, size=1))
+    state.apply(pod("further", (("x.y/n600g0r0", 1),)))
+    assert "x.y/n600g0r0" not in state.columns.resources
+
+
+def test_each_of_500_nodes_can_offer_a_resource_of_its_own_that_a_pod_asks_for() -> None:
+    state = ClusterState()
+    for number in range(500):
+        state.apply(own_resources(number, size=1))
+    for number in range(500):
+        state.apply(pod(f"p{number}", ((f"x.y/n{number}g0r0", 1),)))
+    assert all(state.columns.free_of(f"x.y/n{number}g0r0", number) == 5 for number in range(500))
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60), st.booleans()), max_size=60))
