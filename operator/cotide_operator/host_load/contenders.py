@@ -23,6 +23,7 @@ from cotide_predictors.host_load.forecaster import HostLoadModel
 from cotide_predictors.host_load.peak_rule import PeakRule
 from cotide_predictors.host_load.peak_scoring import PeakScorer
 from cotide_predictors.host_load.scoring import LoadScorer, LoadScores
+from cotide_predictors.host_load.slot_ring import DAY_SLOTS
 from cotide_predictors.learning.peak_challenge import SLOTS, PeakChallenge, PeakVerdict, pinball
 
 Predictor = Literal["mixture", "sigma-percentile"]
@@ -69,9 +70,11 @@ class _Contender:
     scorers: list[LoadScorer]
 
     @classmethod
-    def of(cls, name: Predictor, rows: int, ahead_slots: tuple[int, ...]) -> _Contender:
+    def of(cls, name: Predictor, rows: int, ahead_slots: tuple[int, ...], day_slots: int | None) -> _Contender:
         models: list[HostLoadModel | PeakRule] = [
-            PeakRule(rows) if name == "sigma-percentile" else HostLoadModel(rows, horizons=(1, *ahead_slots))
+            PeakRule(rows)
+            if name == "sigma-percentile"
+            else HostLoadModel(rows, horizons=(1, *ahead_slots), day_slots=day_slots)
             for _ in range(RESOURCES)
         ]
         return cls(name, models, [LoadScorer(rows) for _ in range(RESOURCES)])
@@ -91,6 +94,7 @@ class Contenders:
     champion, challenger : names; no challenger, no shadow.
     quantile : 0.5, 0.9 or 0.99: what is planned with, and judged by.
     ahead_slots : longer horizons; only the mixture knows any.
+    day_slots : slots of a day (`slot_ring.slots_of_day`).
     """
 
     def __init__(
@@ -100,9 +104,10 @@ class Contenders:
         challenger: Predictor | None,
         quantile: float,
         ahead_slots: tuple[int, ...] = (),
+        day_slots: int | None = DAY_SLOTS,
     ) -> None:
         names = (champion, challenger)
-        self._contenders = [_Contender.of(name, rows, ahead_slots) for name in names if name is not None]
+        self._contenders = [_Contender.of(name, rows, ahead_slots, day_slots) for name in names if name is not None]
         self._ahead_slots = ahead_slots
         self._ahead_scorers = [[PeakScorer(rows, slots) for slots in ahead_slots] for _ in range(RESOURCES)]
         self._quantile = quantile

@@ -25,7 +25,7 @@ from cotide_predictors.host_load.arma import ArmaParameters
 from cotide_predictors.host_load.forecaster import HostLoadModel
 from cotide_predictors.host_load.peak_rule import PeakRule
 from cotide_predictors.host_load.scoring import LoadScorer, LoadScores, Trust
-from cotide_predictors.host_load.slot_ring import Records, SlotRing
+from cotide_predictors.host_load.slot_ring import DAY_SLOTS, Records, SlotRing
 from cotide_predictors.learning.peak_challenge import PeakVerdict
 
 NAMES: Final = ("online-cpu", "online-memory", "batch-cpu", "batch-memory")
@@ -75,6 +75,7 @@ class Forecasters:
     predictor, challenger : of the usage of online pods; a challenger forecasts in shadow.
     quantile : 0.5, 0.9 or 0.99: what is planned with, and what a challenge is judged by.
     ahead_slots : longer horizons of online pods; the mixture forecasts them while it is in force.
+    day_slots : slots of a day; None: no day is remembered.
     """
 
     def __init__(
@@ -85,10 +86,11 @@ class Forecasters:
         challenger: Predictor | None = None,
         quantile: float = 0.9,
         ahead_slots: tuple[int, ...] = (),
+        day_slots: int | None = DAY_SLOTS,
     ) -> None:
         self.rows = rows
-        self._online = Contenders(rows, predictor, challenger, quantile, ahead_slots)
-        self._batch_models = [HostLoadModel(rows, centre="feedback-ar") for _ in NAMES[BATCH]]
+        self._online = Contenders(rows, predictor, challenger, quantile, ahead_slots, day_slots)
+        self._batch_models = [HostLoadModel(rows, centre="feedback-ar", day_slots=day_slots) for _ in NAMES[BATCH]]
         self._batch_scorers = [LoadScorer(rows) for _ in NAMES[BATCH]]
         self._records = np.zeros((4, rows), np.intp)
         self._newest = np.zeros(rows, np.intp)

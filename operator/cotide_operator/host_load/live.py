@@ -44,6 +44,7 @@ from cotide_operator.reclaimed.node_outlook import Outlooks
 from cotide_operator.usage.measurement_faults import MeasurementFaults
 from cotide_operator.usage.sources import UsageReading
 from cotide_predictors.host_load.scoring import LoadScores
+from cotide_predictors.host_load.slot_ring import slots_of_day
 
 _LOG = logging.getLogger(__name__)
 
@@ -130,6 +131,7 @@ class LiveHostLoad:
             challenger=knobs.challenger,
             quantile=knobs.quantile,
             ahead_slots=knobs.ahead_slots,
+            day_slots=slots_of_day(knobs.slot_seconds),
         )
         self.lock = asyncio.Lock()
         self.rebuilt = asyncio.Event()

@@ -31,12 +31,11 @@ from cotide_core.kernels.array_types import Floats
 from cotide_core.kernels.compiled import compiled
 from cotide_predictors.host_load.growth import overlay
 from cotide_predictors.host_load.residual_histograms import REACH
-from cotide_predictors.host_load.slot_ring import SlotRing
+from cotide_predictors.host_load.slot_ring import DAY_SLOTS, SlotRing
 
 EXPERTS: Final = ("centre, fast", "centre, slow", "level, short", "level, long", "smoothed", "yesterday", "raw level")
 LINEAR: Final = 6
 """The first expert whose residuals are bounded and counted in equal bins."""
-DAY_SLOTS: Final = 288
 SCALE_MIN: Final = 0.002
 """Of capacity: below it noise of the measurement is told apart from nothing (chosen)."""
 SCALE_START: Final = 0.02
@@ -53,11 +52,13 @@ class ExpertBank:
     Parameters
     ----------
     hosts : number of hosts. ceiling : highest load told apart by the raw histogram, in shares of capacity; > 0.
+    day_slots : slots from now to the same time yesterday, >= 1; None: yesterday is not remembered.
     """
 
-    def __init__(self, hosts: int, *, ceiling: float) -> None:
+    def __init__(self, hosts: int, *, ceiling: float, day_slots: int | None = DAY_SLOTS) -> None:
         self._ceiling = ceiling
-        self._day = SlotRing(DAY_SLOTS + 1)
+        self._day_slots = day_slots
+        self._day = SlotRing(1 if day_slots is None else day_slots + 1)
         self._records = np.zeros(hosts)
         self._short = np.zeros(hosts)
         self._long = np.zeros(hosts)
@@ -122,15 +123,16 @@ class ExpertBank:
 
     def _yesterday(self, centre: Floats, slots: int) -> Floats:
         """Return the centre drawn towards yesterday's load at this time, where yesterday is known."""
-        if len(self._day) <= DAY_SLOTS:
+        day = self._day_slots
+        if day is None or len(self._day) <= day:
             return centre
-        ago = DAY_SLOTS - 1
-        if slots == 1:
+        ago = day - 1
+        if slots == 1 and day > 1:
             # Three slots, the middle one twice the asked time's neighbour: one slot alone is too noisy.
             before = [self._day.ago(ago - offset) for offset in (-1, 0, 1)]
             seen = ((before[0] + before[1]) + before[2]) / 3
         else:
-            ahead = [self._day.ago(ago - offset) for offset in range(min(slots, DAY_SLOTS - 1))]
+            ahead = [self._day.ago(ago - offset) for offset in range(max(1, min(slots, day - 1)))]
             seen = np.maximum.reduce(ahead)
         mixed: Floats = (1 - _YESTERDAY_SHARE) * centre + _YESTERDAY_SHARE * seen
         return np.where(np.isfinite(mixed), mixed, centre)

@@ -25,6 +25,7 @@ from cotide_predictors.host_load.experts import EXPERTS, LINEAR, ExpertBank
 from cotide_predictors.host_load.feedback_ar import FeedbackAr
 from cotide_predictors.host_load.growth import overlay
 from cotide_predictors.host_load.mixture import LEVELS, QuantileMixture
+from cotide_predictors.host_load.slot_ring import DAY_SLOTS
 
 Centre = Literal["last-state-arma", "feedback-ar"]
 
@@ -40,11 +41,13 @@ class HostLoadModel:
     parameters : fitted ARMA parameters; None: the defaults until `refit`.
     ceiling : highest load believed and forecast, in shares of capacity.
     levels : the quantiles kept; must hold .5, .9 and .99.
+    day_slots : slots of a day, for the same time yesterday; None: no day is remembered (`slot_ring.slots_of_day`).
     """
 
     def __init__(
         self, hosts: int, *, centre: Centre = "last-state-arma", horizons: Sequence[int] = (1,),
         parameters: ArmaParameters | None = None, ceiling: float = 1.0, levels: Sequence[float] = LEVELS,
+        day_slots: int | None = DAY_SLOTS,
     ) -> None:  # fmt: skip
         if not horizons or min(horizons) < 1 or not set(LEVELS) <= set(levels) or ceiling <= 0:
             raise ValueError("horizons are whole slots from 1, levels hold .5, .9 and .99, the ceiling is above 0")
@@ -53,7 +56,8 @@ class HostLoadModel:
         self.levels = tuple(levels)
         self.arma = LastStateArma(_following(parameters or ArmaParameters.default(hosts)))
         self.feedback = FeedbackAr(hosts) if centre == "feedback-ar" else None
-        self._bank = ExpertBank(hosts, ceiling=ceiling)
+        self._bank = ExpertBank(hosts, ceiling=ceiling, day_slots=day_slots)
+        self._day_slots = day_slots
         self._horizons = {slots: _Horizon(hosts, slots, levels) for slots in sorted({1, *horizons})}
         self._level_indices = [self.levels.index(level) for level in LEVELS]
 
@@ -132,6 +136,7 @@ class HostLoadModel:
         larger = HostLoadModel(
             hosts, centre="last-state-arma" if self.feedback is None else "feedback-ar", horizons=tuple(self._horizons),
             parameters=self.arma.parameters.extended(hosts), ceiling=self.ceiling, levels=self.levels,
+            day_slots=self._day_slots,
         )  # fmt: skip
         overlay(larger.arma, self.arma)
         larger._bank.follow(self._bank)

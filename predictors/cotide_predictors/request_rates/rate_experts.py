@@ -26,12 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.kernels.array_types import Floats
+from cotide_predictors.host_load.slot_ring import DAY_SLOTS
 
 EXPERTS: Final = ("last", "trend", "yesterday", "yesterday, moved", "last week", "last week, moved")
 LAST: Final = 0
-DAY_SLOTS: Final = 288
-WEEK_SLOTS: Final = 7 * DAY_SLOTS
-"""With slots of five minutes."""
+WEEK_DAYS: Final = 7
 SCALE_MIN: Final = 0.01
 """Of a logarithm: a rate is not told apart better than by a hundredth (chosen)."""
 SCALE_START: Final = 0.1
@@ -40,10 +39,16 @@ SCALE_RATE: Final = 1 / 72
 
 
 class RateExperts:
-    """What is remembered of n services: a week of slots, 8 KiB each."""
+    """What is remembered of n services: a week of slots, 8 KiB each where a slot is five minutes.
 
-    def __init__(self, services: int) -> None:
-        self._past = np.full((WEEK_SLOTS + 1, services), np.nan, dtype=np.float32)
+    Parameters
+    ----------
+    services : number of rows. day_slots : slots of a day, >= 1; None: neither a day nor a week is remembered.
+    """
+
+    def __init__(self, services: int, day_slots: int | None = DAY_SLOTS) -> None:
+        self._seasons = (None, None) if day_slots is None else (day_slots, WEEK_DAYS * day_slots)
+        self._past = np.full(((self._seasons[1] or 0) + 1, services), np.nan, dtype=np.float32)
         self._slot = 0
         self.last = np.full(services, np.nan)
         """Of the newest slot that has a record."""
@@ -62,7 +67,7 @@ class RateExperts:
         found = np.empty((len(self.last), len(EXPERTS)))
         found[:, 0] = self.last
         found[:, 1] = self.last + self._step
-        for column, season in ((2, DAY_SLOTS), (4, WEEK_SLOTS)):
+        for column, season in zip((2, 4), self._seasons, strict=True):
             peak, then = self._season(season, slots)
             found[:, column] = np.where(np.isfinite(peak), peak, self.last)
             moved = peak + self.last - then
@@ -75,10 +80,10 @@ class RateExperts:
         self.last[rows] = np.nan
         self._step[rows] = 0.0
 
-    def _season(self, season: int, slots: int) -> tuple[Floats, Floats]:
+    def _season(self, season: int | None, slots: int) -> tuple[Floats, Floats]:
         """Return the peak (n,) of what came after this moment a season ago, and what was then."""
         nothing = np.full(len(self.last), np.nan)
-        if self._slot <= season:
+        if season is None or self._slot <= season:
             return nothing, nothing
         then = self._slot - 1 - season
         after = [self._past[(then + step) % len(self._past)] for step in range(1, min(slots, season) + 1)]

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from cotide_core.kernels.array_types import Booleans, Floats
 from cotide_predictors.host_load.growth import overlay
 from cotide_predictors.host_load.mixture import QuantileMixture
+from cotide_predictors.host_load.slot_ring import DAY_SLOTS
 from cotide_predictors.request_rates.rate_experts import (
     EXPERTS,
     LAST,
@@ -64,15 +65,24 @@ class RateModel:
     Parameters
     ----------
     services : number of rows. horizons : in slots, rising, >= 1. levels : of the quantiles, rising.
+    day_slots : slots of a day; None: no day is remembered.
     """
 
-    def __init__(self, services: int, horizons: Sequence[int], levels: Sequence[float] = LEVELS) -> None:
+    def __init__(
+        self,
+        services: int,
+        horizons: Sequence[int],
+        levels: Sequence[float] = LEVELS,
+        *,
+        day_slots: int | None = DAY_SLOTS,
+    ) -> None:
         if not horizons or min(horizons) < 1 or list(horizons) != sorted(set(horizons)):
             raise ValueError("horizons are whole slots from 1, rising")
         self.services = services
         self.horizons = tuple(horizons)
         self.levels = tuple(levels)
-        self._experts = RateExperts(services)
+        self._day_slots = day_slots
+        self._experts = RateExperts(services, day_slots)
         self._each = [_Horizon(services, slots, self.levels) for slots in horizons]
 
     def record(self, rates: Floats) -> None:
@@ -116,7 +126,7 @@ class RateModel:
 
     def grown(self, services: int) -> RateModel:
         """Return a model of more services that knows what this one knows; peaks under way are not scored."""
-        larger = RateModel(services, self.horizons, self.levels)
+        larger = RateModel(services, self.horizons, self.levels, day_slots=self._day_slots)
         overlay(larger._experts, self._experts)
         for after, before in zip(larger._each, self._each, strict=True):
             after.follow(before)

@@ -30,6 +30,7 @@ from cotide_core.events import (
     WorkloadUpserted,
 )
 from cotide_core.kernels.array_types import Floats
+from cotide_predictors.host_load.slot_ring import slots_of_day
 from cotide_predictors.request_rates.rate_model import LEVELS, RateModel, RateScores
 
 FIRST_SERVICES: Final = 16
@@ -55,7 +56,7 @@ class ServiceRates:
             raise ValueError(f"{level:g} is none of the levels {', '.join(map(str, LEVELS))}")
         self._slot_seconds = slot_seconds
         self.level = level
-        self._model = RateModel(FIRST_SERVICES, horizons_slots)
+        self._model = RateModel(FIRST_SERVICES, horizons_slots, day_slots=slots_of_day(slot_seconds))
         self._row_of: dict[str, int] = {}
         self._spare = list(range(FIRST_SERVICES - 1, -1, -1))
         self._workloads: set[str] = set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotide_predictors.request_rates.rate_experts import DAY_SLOTS
+from cotide_predictors.host_load.slot_ring import DAY_SLOTS
 from cotide_predictors.request_rates.rate_model import LEAST_PEAKS, RateModel
 
 HORIZONS = (1, 12)

@@ -17,7 +17,7 @@ from cotide_core.events import (
     WorkloadDeleted,
     WorkloadUpserted,
 )  # fmt: skip
-from cotide_predictors.request_rates.rate_experts import DAY_SLOTS
+from cotide_predictors.host_load.slot_ring import DAY_SLOTS
 from cotide_predictors.request_rates.service_rates import FIRST_SERVICES, ServiceRates
 
 SLOT = 300.0
