@@ -1,8 +1,8 @@
 """Budgets of namespaces at a Prometheus: slow queries of one namespace delay no other.
 
 Called by `prometheus` at each reading. Namespaces take turns and share the queries in flight, as `fair_queue` describes
-it. Each has a few seconds from its first query on. The first turn is for the namespace that used least time lately,
-and within a namespace the queries that were not reached last time come first.
+it. Each has a few seconds from its first query on. Namespaces that used much time lately come after all others, and
+within a namespace the queries that were not reached last time come first.
 Invariant: a reading ends at its deadline, and what was not asked by then is absent from the result.
 """
 
@@ -19,6 +19,8 @@ Answer = TypeVar("Answer")
 
 DECAY: Final = 0.5
 """Of the seconds used, at each reading; chosen: a few readings later no use counts any more."""
+MUCH: Final = 0.25
+"""Of a namespace's seconds, above which what it used lately is much; chosen: half of them in the last reading."""
 
 
 class QueryBudgets(Generic[Query, Answer]):
@@ -54,19 +56,20 @@ class QueryBudgets(Generic[Query, Answer]):
         deadline : second of the event loop's clock at which no query is asked any more.
         """
         loop = asyncio.get_running_loop()
-        waiting = self._queued(queries)
+        light, heavy = self._queued(queries)
         ends: dict[str, float] = {}
         flying: dict[asyncio.Task[Answer], tuple[str, Query, float]] = {}
         answers: dict[Query, Answer] = {}
         try:
-            while waiting or flying:
+            while light or heavy or flying:
                 now = loop.time()
-                while (space := waiting.turn()) is not None:
-                    query = waiting.take(space)
+                while (turn := _turn(light, heavy)) is not None:
+                    queue, space = turn
+                    query = queue.take(space)
                     left = min(deadline, ends.setdefault(space, now + self._seconds)) - now
                     if left <= 0:
                         self._first.setdefault(space, query)
-                        waiting.release(space)
+                        queue.release(space)
                         continue
                     flying[asyncio.ensure_future(_as_coroutine(ask(query, left)))] = (space, query, now)
                 if not flying:
@@ -76,23 +79,30 @@ class QueryBudgets(Generic[Query, Answer]):
                     space, query, started = flying.pop(task)
                     answers[query] = task.result()
                     self._used[space] += loop.time() - started
-                    waiting.release(space)
+                    light.release(space)
         finally:
             for task in flying:
                 task.cancel()
         return answers
 
-    def _queued(self, queries: Mapping[str, Sequence[Query]]) -> FairQueue[Query]:
-        """Return the queries of all namespaces, in the order of their turns."""
+    def _queued(self, queries: Mapping[str, Sequence[Query]]) -> tuple[FairQueue[Query], FairQueue[Query]]:
+        """Return the queries of the namespaces that used little lately, and of those that used much."""
         self._used = {space: self._used.get(space, 0.0) * DECAY for space in queries}
-        waiting: FairQueue[Query] = FairQueue(slots=self._concurrent, slots_each=self._per_namespace)
+        light: FairQueue[Query] = FairQueue(slots=self._concurrent, slots_each=self._per_namespace)
+        heavy: FairQueue[Query] = FairQueue(beside=light)
         for space in sorted(queries, key=lambda space: (self._used[space], space)):
+            queue = heavy if self._used[space] > MUCH * self._seconds else light
             own, first = queries[space], self._first.get(space)
             start = own.index(first) if first is not None and first in own else 0
             for query in (*own[start:], *own[:start]):
-                waiting.add(query, space)
+                queue.add(query, space)
         self._first = {}
-        return waiting
+        return light, heavy
+
+
+def _turn(*queues: FairQueue[Query]) -> tuple[FairQueue[Query], str] | None:
+    """Return the first queue that has a tenant whose turn it is, and that tenant."""
+    return next(((queue, tenant) for queue in queues if (tenant := queue.turn()) is not None), None)
 
 
 async def _as_coroutine(awaited: Awaitable[Answer]) -> Answer:
