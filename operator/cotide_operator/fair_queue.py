@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -70,6 +70,10 @@ class FairQueue(Generic[K]):
 
     def __contains__(self, key: object) -> bool:
         return key in self._tenant_of
+
+    def __iter__(self) -> Iterator[K]:
+        """Iterate over the keys in the order in which they were added."""
+        return iter(self._tenant_of)
 
     def add(self, key: K, tenant: str) -> None:
         """Add a key; one that waits already keeps its tenant and its place."""

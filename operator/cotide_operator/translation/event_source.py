@@ -2,8 +2,9 @@
 
 Listens to the mirror, remembers which objects changed, and translates each of them once when the loop asks.
 Several changes of one object between two cycles become one event: the engine is told what is, not each step on the
-way; only a pod that was replaced by another of the same name is told as gone first. Invariant: what was told
-is exactly what the engine knows, so that a change that does not matter is found by comparing and never told; an object
+way; only a pod that was replaced by another of the same name is told as gone first. Namespaces take turns: one object
+that thousands of pods depend on delays another namespace's pod by one round. Invariant: what was told is exactly what
+the engine knows, so that a change that does not matter is found by comparing and never told; an object
 that can't be translated is set aside and stops no other. Pods may be translated ahead of the first collection (see
 `pretranslation`), which makes no difference but in time.
 """
@@ -12,9 +13,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -44,8 +45,9 @@ from cotide_core.events import (
 from cotide_core.phases.growth import Amounts
 from cotide_kube.objects import NamespaceObject, PodObject
 from cotide_kube.turns import Turn
-from cotide_operator.cache.object_cache import KINDS, OPTIONAL_KINDS, SELECTOR_KINDS, Kind, ObjectCache, key_of
+from cotide_operator.cache.object_cache import KINDS, OPTIONAL_KINDS, SELECTOR_KINDS, Kind, ObjectCache, key_of, namespace_of_key
 from cotide_operator.clock import Clock
+from cotide_operator.fair_queue import FairQueue
 from cotide_operator.translation.eviction_annotations import faults, translate_budget
 from cotide_operator.translation.kubelet_refusals import refusal_of
 from cotide_operator.translation.namespace_limits import limit_faults, max_priorities, translate_namespace
@@ -118,9 +120,10 @@ class EventSource:
         self._clock = clock
         self._observations = PodObservations(clock)
         self._scheduler_names = scheduler_names
-        self._changed: dict[Kind, dict[str, None]] = {kind: {} for kind in _EVENT_KINDS}
-        self._uncollected: dict[Kind, int] | None = None
-        """How much is left of what was there when an engine that knew nothing was first told; None before that."""
+        self._changed: dict[Kind, FairQueue[str]] = {kind: FairQueue() for kind in _EVENT_KINDS}
+        self._uncollected: dict[Kind, OrderedDict[str, None]] | None = None
+        """What is left of what was there when an engine that knew nothing was first told; None before that. It comes
+        before all that changed later, in its own order and without turns: nothing is decided before it was told."""
         self._dependencies: dict[tuple[Kind, str], Any] = {}
         self.volumes = VolumeReader(mirror)
         self._groups = PodGroupIndex()
@@ -155,7 +158,7 @@ class EventSource:
     @property
     def waiting(self) -> bool:
         """Whether there is anything to collect."""
-        return any(self._changed.values())
+        return any(self._changed.values()) or self.has_more
 
     @property
     def has_more(self) -> bool:
@@ -164,7 +167,8 @@ class EventSource:
 
     def is_current(self, key: str) -> bool:
         """Whether `pods` has a pod as the mirror has it, or as far as it can be told."""
-        return key not in self._changed["pods"]
+        uncollected = self._uncollected
+        return key not in self._changed["pods"] and (uncollected is None or key not in uncollected["pods"])
 
     def members_of(self, group: str) -> Iterable[str]:
         """Return the pods that name a PodGroup of ``scheduling.k8s.io``, by their keys."""
@@ -190,15 +194,18 @@ class EventSource:
     def collect_part(self) -> list[Event]:
         """Return the events of some changes: `CHANGES_AT_ONCE` of each kind at most, and what `COLLECT_SECONDS` allow.
 
-        In their order and at least one of each; `waiting` tells of the rest, and `has_more` of what was there at first.
+        Of each kind namespaces take turns, and at least one change is taken; `waiting` tells of the rest, and `has_more`
+        of what was there at first.
         """
         events: list[Event] = []
         if not self._live:
             self._observations.refresh()
         if self._uncollected is None:
+            self._uncollected = {kind: OrderedDict.fromkeys(changed) for kind, changed in self._changed.items()}
             # A list comes by name; who came first is before who came later, as when they came one by one.
-            self._changed["pods"] = dict.fromkeys(sorted(self._changed["pods"], key=self._created))
-            self._uncollected = {kind: len(changed) for kind, changed in self._changed.items()}
+            self._uncollected["pods"] = OrderedDict.fromkeys(sorted(self._changed["pods"], key=self._created))
+            for changed in self._changed.values():
+                changed.clear()
         turn = Turn(COLLECT_SECONDS, time.thread_time)
         self._collect("nodes", self._tell_node, events, turn)
         self._collect("workloads", self._tell_workload, events, turn)
@@ -217,7 +224,7 @@ class EventSource:
     def _collect_pods(self, events: list[Event]) -> None:
         self._collect("pods", self._tell_pod, events, Turn(COLLECT_SECONDS, time.thread_time))
         if self._rules_seen and self._relabelled:  # those that don't fit into a turn are told in the next cycles
-            self._changed["pods"].update(self._relabelled)
+            self._put_up("pods", self._relabelled)
             self._relabelled.clear()
             self._collect("pods", self._tell_pod, events, Turn(COLLECT_SECONDS, time.thread_time))
 
@@ -230,14 +237,26 @@ class EventSource:
 
     def _collect(self, kind: Kind, tell: Callable[[str, list[Event]], None], events: list[Event], turn: Turn) -> None:
         """Take changes of one kind while their turn lasts."""
-        changed, uncollected = self._changed[kind], self._uncollected
-        for number, key in enumerate(list(islice(changed, CHANGES_AT_ONCE))):
+        changed = self._changed[kind]
+        first = self._uncollected[kind] if self._uncollected is not None else OrderedDict[str, None]()
+        for number in range(min(CHANGES_AT_ONCE, len(first) + len(changed))):
             if number and turn.is_over:
                 return
-            del changed[key]
-            if uncollected is not None and uncollected[kind]:  # they are the first in order
-                uncollected[kind] -= 1
+            key: str | None
+            if first:
+                key, _ = first.popitem(last=False)
+                changed.drop(key)
+            else:
+                key = changed.pop()
+            if key is None:
+                return
             self._guarded(kind, key, tell, events)
+
+    def _put_up(self, kind: Kind, keys: Iterable[str]) -> None:
+        """Have objects collected; each waits for its namespace's turn, whatever change puts it up."""
+        changed = self._changed[kind]
+        for key in keys:
+            changed.add(key, namespace_of_key(key))
 
     def expect_size(self, key: str, uid: str, size: Amounts | None) -> None:
         """Count a pod with a size that is being asked for, until the watch shows it; None: as it is shown, again.
@@ -247,7 +266,7 @@ class EventSource:
         if size is not None:
             self._asked_sizes[key] = (uid, size)
         elif self._asked_sizes.pop(key, None) is not None:
-            self._changed["pods"][key] = None
+            self._put_up("pods", (key,))
 
     def take_asked_sizes(self) -> list[Event]:
         """Return the events of sizes that were asked for since the last collection."""
@@ -290,7 +309,7 @@ class EventSource:
         self._selectors.clear()
         self._budgets.clear()
         for kind in _EVENT_KINDS:
-            self._changed[kind].update(dict.fromkeys(self._mirror.objects(kind)))
+            self._put_up(kind, self._mirror.objects(kind))
         self._uncollected = None
 
     def _left_out(self, kind: Kind, key: str) -> bool:
@@ -318,14 +337,14 @@ class EventSource:
             self._groups.note(key, pod)
             if self._live and pod is not None:
                 self._observe(pod, key)
-            self._changed["pods"][key] = None
+            self._changed["pods"].add(key, namespace_of_key(key))
             if self._ahead is not None:
                 self._ahead.repeat(key)
         elif kind in ("nodes", "workloads", "poddisruptionbudgets"):
-            self._changed[kind][key] = None
+            self._put_up(kind, (key,))
         elif kind in SELECTOR_KINDS:
             if self._selector(kind, key) != self._selectors.get((kind, key)):  # mostly its status changed
-                self._changed[kind][key] = None
+                self._put_up(kind, (key,))
         elif kind in VOLUME_KINDS:
             self._mark_volumes(kind, key)
         elif kind in OPTIONAL_KINDS:
@@ -335,8 +354,7 @@ class EventSource:
 
     def _mark_volumes(self, kind: Kind, key: str) -> None:
         """A claim, a volume or what they depend on changed: pods that name it may go elsewhere now."""
-        for node in self.volumes.nodes_concerned(kind, key):
-            self._changed["nodes"][node] = None
+        self._put_up("nodes", self.volumes.nodes_concerned(kind, key))
         self._mark_pods(self.volumes.concerned(kind, key))
 
     def _mark_group(self, kind: Kind, key: str) -> None:
@@ -351,7 +369,7 @@ class EventSource:
 
     def _mark_pods(self, keys: Iterable[str]) -> None:
         for pod in keys:
-            self._changed["pods"][pod] = None
+            self._changed["pods"].add(pod, namespace_of_key(pod))
             if self._ahead is not None:
                 self._ahead.repeat(pod)
 
@@ -406,7 +424,7 @@ class EventSource:
             pods = [name for name, pod in list(self._mirror.pods.items()) if pod.spec.priority_class_name == key]
         else:
             pods = [name for name, pod in list(self._mirror.pods.items()) if pod.metadata.namespace == key]
-        self._changed["pods"].update(dict.fromkeys(pods))
+        self._put_up("pods", pods)
 
     def _matter(self, kind: Kind, key: str) -> Any:
         """Return what of a Job, priority class or namespace its pods' classes depend on; None when it is gone."""
@@ -424,7 +442,7 @@ class EventSource:
         namespace = self._mirror.namespaces.get(name)
         limits = self._namespace(namespace) if namespace is not None else None
         if limits != self._namespaces.get(name):
-            self._changed["namespaces"][name] = None
+            self._put_up("namespaces", (name,))
 
     def _namespace(self, namespace: NamespaceObject) -> Namespace | None:
         return translate_namespace(namespace, labels=self._selects_namespaces)
