@@ -45,7 +45,15 @@ from cotide_core.events import (
 from cotide_core.phases.growth import Amounts
 from cotide_kube.objects import NamespaceObject, PodObject
 from cotide_kube.turns import Turn
-from cotide_operator.cache.object_cache import KINDS, OPTIONAL_KINDS, SELECTOR_KINDS, Kind, ObjectCache, key_of, namespace_of_key
+from cotide_operator.cache.object_cache import (
+    KINDS,
+    OPTIONAL_KINDS,
+    SELECTOR_KINDS,
+    Kind,
+    ObjectCache,
+    key_of,
+    namespace_of_key,
+)
 from cotide_operator.clock import Clock
 from cotide_operator.fair_queue import FairQueue
 from cotide_operator.translation.eviction_annotations import faults, translate_budget
@@ -194,8 +202,8 @@ class EventSource:
     def collect_part(self) -> list[Event]:
         """Return the events of some changes: `CHANGES_AT_ONCE` of each kind at most, and what `COLLECT_SECONDS` allow.
 
-        Of each kind namespaces take turns, and at least one change is taken; `waiting` tells of the rest, and `has_more`
-        of what was there at first.
+        Of each kind namespaces take turns, and at least one change is taken. `waiting` tells of the rest, and
+        `has_more` of what was there at first.
         """
         events: list[Event] = []
         if not self._live:
