@@ -38,10 +38,10 @@ from cotide_kube.objects import (
     VolumeObject,
 )
 from cotide_operator.apis.names import GROUP, JOB_LABEL, TRACKING_FINALIZER
+from cotide_operator.cache.fair_queue import FairQueue
 from cotide_operator.cache.label_selectors import read_selector, selects
 from cotide_operator.cache.pod_interning import NodeKeeping, PodKeeping, keep_selector
 from cotide_operator.cache.quarantine import Quarantine
-from cotide_operator.fair_queue import FairQueue
 
 Kind = Literal[
     "nodes",

@@ -48,6 +48,7 @@ from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
 from cotide_operator.cache.decision_store import DecisionStore
+from cotide_operator.cache.fair_queue import FairQueue
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.clock import Clock
 from cotide_operator.config.consolidation_settings import ConsolidationSettings
@@ -56,7 +57,6 @@ from cotide_operator.consolidation.live_hands import LiveHands
 from cotide_operator.consolidation.live_plan import LivePlan, engine_view_of, plan_of
 from cotide_operator.consolidation.node_record import left_behind
 from cotide_operator.consolidation.predictions import Predictions
-from cotide_operator.fair_queue import FairQueue
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reporting.event_recorder import EventRecorder
 
@@ -249,9 +249,9 @@ class Consolidator:
         pods = self._dependencies.mirror.pods
         if not self._unseen:
             self._hope = False
-            for key, pod in pods.items():
+            for waiting, pod in pods.items():
                 if not pod.spec.node_name:
-                    self._unseen.add(key, pod.metadata.namespace)
+                    self._unseen.add(waiting, pod.metadata.namespace)
         found: list[Pod] = []
         demands = 0
         while len(found) < WAITING_MOST and demands < DEMANDS_MOST and (key := self._unseen.pop()) is not None:

@@ -25,9 +25,9 @@ from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
 from cotide_operator.apis.names import KUEUE_FINALIZER, KUEUE_RETRIABLE_ANNOTATION, TRACKING_FINALIZER
 from cotide_operator.apis.types import WORKLOAD_LABEL
+from cotide_operator.cache.fair_queue import FairSemaphore
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.controllers.child_pods import Manifest, SeenPod
-from cotide_operator.fair_queue import FairSemaphore
 
 AT_ONCE: Final = 16
 """Requests in flight for one object, and for all objects of a namespace; of all namespaces fewer than twice as many.

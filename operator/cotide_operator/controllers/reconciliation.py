@@ -30,6 +30,7 @@ from typing import Final, Literal
 from cotide_core.errors import CotideError
 from cotide_kube.client import KubeClient
 from cotide_operator.cache.decision_store import DecisionStore
+from cotide_operator.cache.fair_queue import FairQueue
 from cotide_operator.cache.object_cache import Kind, ObjectCache, namespace_of_key
 from cotide_operator.clock import Clock
 from cotide_operator.controllers.child_pod_writer import ChildPodWriter
@@ -37,7 +38,6 @@ from cotide_operator.controllers.job_controller import DEFAULT_OPTIONS, JobContr
 from cotide_operator.controllers.status_writer import version_of
 from cotide_operator.controllers.work_queue import WorkQueue
 from cotide_operator.controllers.workload_controller import Applicability, WorkloadController
-from cotide_operator.fair_queue import FairQueue
 from cotide_operator.usage.service_readings import NoReadings, ServiceReadings
 
 _LOG = logging.getLogger(__name__)

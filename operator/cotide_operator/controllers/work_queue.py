@@ -17,7 +17,7 @@ import itertools
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
-from cotide_operator.fair_queue import FairQueue
+from cotide_operator.cache.fair_queue import FairQueue
 
 RETRY_BASE_SECONDS: Final = 0.1
 """Wall seconds before a look that failed is repeated; doubled each time. Chosen."""

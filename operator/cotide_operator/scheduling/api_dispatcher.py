@@ -30,7 +30,7 @@ from typing import Any, Final, TypeVarTuple
 import msgspec
 
 from cotide_core.errors import CotideError
-from cotide_operator.fair_queue import FairQueue
+from cotide_operator.cache.fair_queue import FairQueue
 
 _LOG = logging.getLogger(__name__)
 

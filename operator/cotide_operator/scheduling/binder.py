@@ -39,8 +39,8 @@ from cotide_kube.answers import Answer, ApiError
 from cotide_kube.backoff import Backoff
 from cotide_kube.client import KubeClient
 from cotide_operator.cache.decision_store import Decision
+from cotide_operator.cache.fair_queue import FairQueue
 from cotide_operator.cache.object_cache import ObjectCache, namespace_of_key
-from cotide_operator.fair_queue import FairQueue
 from cotide_operator.scheduling.evictor import Evictor, EvictReport
 from cotide_operator.scheduling.volume_binder import VolumeBinder
 

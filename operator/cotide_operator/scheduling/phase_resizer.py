@@ -47,9 +47,9 @@ from cotide_operator.apis.names import (
     PHASE_NOTE_ANNOTATION,
     PHASE_SINCE_ANNOTATION,
 )
+from cotide_operator.cache.fair_queue import FairQueue, FairSemaphore
 from cotide_operator.cache.object_cache import Kind, ObjectCache, namespace_of_key, owned_key
 from cotide_operator.clock import Clock
-from cotide_operator.fair_queue import FairQueue, FairSemaphore
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.translation.pod_phases import (
     NO_PHASES,
@@ -271,8 +271,8 @@ class PhaseResizer:
                 self._touched.add(key, namespace_of_key(key))
         self._relieved.clear()
         due: list[str] = []
-        while len(due) < EXAMINED_AT_ONCE and (key := self._touched.pop()) is not None:
-            due.append(key)
+        while len(due) < EXAMINED_AT_ONCE and (touched := self._touched.pop()) is not None:
+            due.append(touched)
         pods = self._running(due, self._clock.now())
         rooms: dict[str, Amounts] = {}
         for one in sorted(pods, key=lambda one: one.known.progress.since_seconds):

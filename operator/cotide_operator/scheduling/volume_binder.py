@@ -28,8 +28,8 @@ from cotide_core.state.shapes import Constraints
 from cotide_kube.answers import Answer, ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import ClaimObject
+from cotide_operator.cache.fair_queue import FairQueue, FairSemaphore
 from cotide_operator.cache.object_cache import Kind, ObjectCache, key_of, namespace_of_key
-from cotide_operator.fair_queue import FairQueue, FairSemaphore
 from cotide_operator.translation.pods_and_nodes import translate_node
 from cotide_operator.translation.volumes.claims import SELECTED_NODE, WaitingClaim, is_bound
 from cotide_operator.translation.volumes.reader import VolumeReader

@@ -45,6 +45,7 @@ from cotide_core.events import (
 from cotide_core.phases.growth import Amounts
 from cotide_kube.objects import NamespaceObject, PodObject
 from cotide_kube.turns import Turn
+from cotide_operator.cache.fair_queue import FairQueue
 from cotide_operator.cache.object_cache import (
     KINDS,
     OPTIONAL_KINDS,
@@ -55,7 +56,6 @@ from cotide_operator.cache.object_cache import (
     namespace_of_key,
 )
 from cotide_operator.clock import Clock
-from cotide_operator.fair_queue import FairQueue
 from cotide_operator.translation.eviction_annotations import faults, translate_budget
 from cotide_operator.translation.kubelet_refusals import refusal_of
 from cotide_operator.translation.namespace_limits import limit_faults, max_priorities, translate_namespace

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
-from cotide_operator.fair_queue import FairQueue
+from cotide_operator.cache.fair_queue import FairQueue
 
 Query = TypeVar("Query")
 Answer = TypeVar("Answer")

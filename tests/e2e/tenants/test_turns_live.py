@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from manifests import our_pod_manifest
 from operator_world import ALONE, World
 
 from cotide_kube.answers import ApiError
@@ -40,23 +41,19 @@ def pods(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/pods"
 
 
-async def pod(world: World, name: str, namespace: str, **spec: Any) -> None:
-    container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}}}
-    await world.client.create(
-        pods(namespace),
-        {"metadata": {"name": name}, "spec": {"schedulerName": "cotide", "containers": [container], **spec}},
-    )
+async def make(world: World, name: str, namespace: str, **spec: Any) -> None:
+    await world.client.create(pods(namespace), our_pod_manifest(name, "1m", "1Mi", spec=spec))
 
 
 async def crowd(world: World, count: int, **spec: Any) -> None:
     for start in range(0, count, 50):
-        await asyncio.gather(*(pod(world, f"p{number}", CROWD, **spec) for number in range(start, start + 50)))
+        await asyncio.gather(*(make(world, f"p{number}", CROWD, **spec) for number in range(start, start + 50)))
 
 
 async def seconds_until_bound(world: World, name: str) -> float:
     """Make a pod of the other tenant; return how long it waits for a node."""
     begin = time.monotonic()
-    await pod(world, name, OTHER)
+    await make(world, name, OTHER)
 
     async def is_bound() -> bool:
         found = await world.client.get(f"{pods(OTHER)}/{name}")

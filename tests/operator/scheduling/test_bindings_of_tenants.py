@@ -167,11 +167,11 @@ async def test_pods_that_wait_for_one_claim_look_a_few_at_a_time_and_namespaces_
     monkeypatch.setattr(volume_binder_module, "WOKEN_AT_ONCE", 2)
     bench = Bench()
     bench.answers.set()
-    looks: list[str] = []
+    seen: list[str] = []
     original = VolumeBinder._look
 
     def look(self: VolumeBinder, bind: Bind, *rest: Any) -> Any:
-        looks.append(bind.key)
+        seen.append(bind.key)
         return original(self, bind, *rest)
 
     monkeypatch.setattr(VolumeBinder, "_look", look)
@@ -181,12 +181,12 @@ async def test_pods_that_wait_for_one_claim_look_a_few_at_a_time_and_namespaces_
             bench.decide(f"p{number}", HANGS, "c")
         bench.claim("c", "other")
         bench.decide("p", "other", "c")
-        await bench.until(lambda: len(looks) == 21)
-        looks.clear()
+        await bench.until(lambda: len(seen) == 21)
+        seen.clear()
         bench.claim("c", HANGS, annotations={"changed": "yes"})
         bench.claim("c", "other", annotations={"changed": "yes"})
-        await bench.until(lambda: looks)
-        assert len(looks) == 2
-        assert "other/p" in looks
-        await bench.until(lambda: len(looks) == 21)
+        await bench.until(lambda: seen)
+        assert len(seen) == 2
+        assert "other/p" in seen
+        await bench.until(lambda: len(seen) == 21)
         bench.binder.close()

@@ -26,10 +26,10 @@ from cotide_kube.answers import Answer
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
 from cotide_operator.cache.decision_store import Decision
+from cotide_operator.cache.fair_queue import FairSemaphore
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.clock import Clock
 from cotide_operator.config.extender_settings import ExtenderSettings
-from cotide_operator.fair_queue import FairSemaphore
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reporting.tenant_view import TenantView
 from cotide_operator.scheduling.binder import CALM_SECONDS

@@ -14,7 +14,7 @@ from typing import Final
 
 from aiohttp import web
 
-from cotide_operator.fair_queue import FairSemaphore
+from cotide_operator.cache.fair_queue import FairSemaphore
 
 SMALL_BODY: Final = 2**16
 """So much of a body a connection holds anyway: it takes no turn. Source: aiohttp's ``read_bufsize``."""

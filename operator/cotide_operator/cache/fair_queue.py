@@ -62,7 +62,7 @@ class FairQueue(Generic[K]):
         self._tenant_of: dict[K, str] = {}
         self._lines: OrderedDict[str, OrderedDict[K, None]] = OrderedDict()
         """Keys of each tenant that has any, the oldest first; the tenant whose turn is next comes first."""
-        self._slots = beside._slots if beside is not None else _Slots(slots, slots_each)
+        self._slots: _Slots = beside._slots if beside is not None else _Slots(slots, slots_each)
         self._holds = self._slots.total is not None or self._slots.each is not None
 
     def __len__(self) -> int:

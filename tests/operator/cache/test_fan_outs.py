@@ -106,7 +106,7 @@ def gang_pod_group(on: Cluster) -> Callable[[], None]:
     return lambda: on.put("gangpodgroups", "g", "crowd", spec={"schedulingPolicy": policy})
 
 
-def job(on: Cluster) -> Callable[[], None]:
+def owning_job(on: Cluster) -> Callable[[], None]:
     on.crowd({"ownerReferences": JOB})
     return lambda: on.put("jobs", "j", "crowd", spec={"class": "batch", "priority": 7})
 
@@ -121,7 +121,7 @@ def namespace(on: Cluster) -> Callable[[], None]:
     return lambda: on.put("namespaces", "crowd", metadata={"labels": {MAX_CLASS_LABEL: "gratis"}})
 
 
-def workload(on: Cluster) -> Callable[[], None]:
+def selecting_workload(on: Cluster) -> Callable[[], None]:
     on.crowd({"labels": {"app": "web"}})
     return lambda: on.put("workloads", "w", "crowd", spec={"selector": {"matchLabels": {"app": "web"}}})
 
@@ -152,7 +152,7 @@ def asked_sizes(on: Cluster) -> Callable[[], None]:
 
 FAN_OUTS = (
     claim, volume, storage_class, csi_driver, storage_capacity, csi_node, avoided_node, pod_group, gang_workload,
-    gang_pod_group, job, priority_class, namespace, workload, relabelled, asked_sizes,
+    gang_pod_group, owning_job, priority_class, namespace, selecting_workload, relabelled, asked_sizes,
 )  # fmt: skip
 
 
@@ -195,9 +195,9 @@ def test_many_objects_of_one_namespace_delay_another_namespace_s_by_one_round(
     for number in range(CROWD):
         cluster.put(kind, f"w{number}", "crowd", **body)
     cluster.put(kind, "one", "other", **body)
-    told = [found for found in cluster.source.collect_part() if isinstance(found, event)]
-    assert len(told) == 2
-    assert "other/one" in str(told)
+    found = [one for one in cluster.source.collect_part() if isinstance(one, event)]
+    assert len(found) == 2
+    assert "other/one" in str(found)
 
 
 def test_a_workload_that_selects_a_crowd_delays_another_namespace_s_workload_by_one_round(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotide_operator.fair_queue import FairQueue, FairSemaphore
+from cotide_operator.cache.fair_queue import FairQueue, FairSemaphore
 
 
 def queue_of(*keys: str, slots: int | None = None, slots_each: int | None = None) -> FairQueue[str]:
@@ -113,12 +113,12 @@ def test_a_turn_passes_over_no_more_tenants_than_there_are_slots(monkeypatch: py
     for tenant in range(10_000):
         for number in range(3):
             queue.add(f"{tenant}/{number}", str(tenant))
-    looked = 0
+    read = 0
 
     class Held(dict[str, int]):
         def get(self, key: str, default: int = 0) -> int:  # type: ignore[override]  # it counts and does no more
-            nonlocal looked
-            looked += 1
+            nonlocal read
+            read += 1
             return super().get(key, default)
 
     monkeypatch.setattr(queue._slots, "held", Held())
@@ -126,7 +126,7 @@ def test_a_turn_passes_over_no_more_tenants_than_there_are_slots(monkeypatch: py
         while (tenant := queue.turn()) is not None:
             queue.take(tenant)
         queue.release(next(iter(queue._slots.held)))
-    assert looked <= 1007 * (8 + 2)
+    assert read <= 1007 * (8 + 2)
 
 
 class Holders:
