@@ -132,6 +132,9 @@ class EventSource:
         self._uncollected: dict[Kind, OrderedDict[str, None]] | None = None
         """What is left of what was there when an engine that knew nothing was first told; None before that. It comes
         before all that changed later, in its own order and without turns: nothing is decided before it was told."""
+        self._fan_outs: FairQueue[tuple[Kind, str]] = FairQueue()
+        """Objects that changed and on which pods depend, until the next collection puts these pods up: however often
+        an object changes in between, the thousands of pods that name it are gone through once."""
         self._dependencies: dict[tuple[Kind, str], Any] = {}
         self.volumes = VolumeReader(mirror)
         self._groups = PodGroupIndex()
@@ -166,7 +169,7 @@ class EventSource:
     @property
     def waiting(self) -> bool:
         """Whether there is anything to collect."""
-        return any(self._changed.values()) or self.has_more
+        return bool(self._fan_outs) or any(self._changed.values()) or self.has_more
 
     @property
     def has_more(self) -> bool:
@@ -230,6 +233,11 @@ class EventSource:
         return events if knew or not self._selects_namespaces else self._labels_of_namespaces() + events
 
     def _collect_pods(self, events: list[Event]) -> None:
+        turn = Turn(COLLECT_SECONDS, time.thread_time)
+        while (changed := self._fan_outs.pop()) is not None:
+            self._put_up("pods", self._dependents(*changed))
+            if turn.is_over:
+                break
         self._collect("pods", self._tell_pod, events, Turn(COLLECT_SECONDS, time.thread_time))
         if self._rules_seen and self._relabelled:  # those that don't fit into a turn are told in the next cycles
             self._put_up("pods", self._relabelled)
@@ -316,6 +324,7 @@ class EventSource:
         self._namespaces.clear()
         self._selectors.clear()
         self._budgets.clear()
+        self._fan_outs.clear()
         for kind in _EVENT_KINDS:
             self._put_up(kind, self._mirror.objects(kind))
         self._uncollected = None
@@ -363,7 +372,10 @@ class EventSource:
     def _mark_volumes(self, kind: Kind, key: str) -> None:
         """A claim, a volume or what they depend on changed: pods that name it may go elsewhere now."""
         self._put_up("nodes", self.volumes.nodes_concerned(kind, key))
-        self._mark_pods(self.volumes.concerned(kind, key))
+        if kind == "persistentvolumeclaims":
+            self._mark_dependents(kind, key)
+        else:  # the reader follows these, and no tenant writes them
+            self._mark_pods(self.volumes.concerned(kind, key))
 
     def _mark_group(self, kind: Kind, key: str) -> None:
         """An object that says how large gangs are changed; thousands of pods may name it, so what it says counts."""
@@ -373,7 +385,27 @@ class EventSource:
         self._dependencies.pop((kind, key), None)
         if said:
             self._dependencies[kind, key] = said
-        self._mark_pods(self._groups.concerned(kind, key))
+        self._mark_dependents(kind, key)
+
+    def _mark_dependents(self, kind: Kind, key: str) -> None:
+        """Put up the pods that depend on an object, or note it for the next collection."""
+        if self._ahead is not None:  # what was translated ahead must be translated again
+            self._mark_pods(self._dependents(kind, key))
+        else:
+            self._fan_outs.add((kind, key), namespace_of_key(key))
+
+    def _dependents(self, kind: Kind, key: str) -> Iterable[str]:
+        """Return the pods that depend on an object."""
+        if kind == "persistentvolumeclaims":
+            return self.volumes.concerned(kind, key)
+        if kind in OPTIONAL_KINDS:
+            return self._groups.concerned(kind, key)
+        if kind == "jobs":
+            return [key_of(pod.metadata) for pod in self._mirror.pods_of_job(key)]
+        pods = list(self._mirror.pods.items())
+        if kind == "priorityclasses":
+            return [name for name, pod in pods if pod.spec.priority_class_name == key]
+        return [name for name, pod in pods if pod.metadata.namespace == key]
 
     def _mark_pods(self, keys: Iterable[str]) -> None:
         for pod in keys:
@@ -426,13 +458,7 @@ class EventSource:
             self._ahead.repeat_all()
         if self._uncollected is None:  # all pods are still to be told
             return
-        if kind == "jobs":
-            pods = [key_of(pod.metadata) for pod in self._mirror.pods_of_job(key)]
-        elif kind == "priorityclasses":
-            pods = [name for name, pod in list(self._mirror.pods.items()) if pod.spec.priority_class_name == key]
-        else:
-            pods = [name for name, pod in list(self._mirror.pods.items()) if pod.metadata.namespace == key]
-        self._put_up("pods", pods)
+        self._mark_dependents(kind, key)
 
     def _matter(self, kind: Kind, key: str) -> Any:
         """Return what of a Job, priority class or namespace its pods' classes depend on; None when it is gone."""

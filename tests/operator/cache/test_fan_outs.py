@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from cotide_operator.clock import real_clock
 from cotide_operator.translation import event_source
 from cotide_operator.translation.event_source import EventSource
 from cotide_operator.translation.pod_groups import POD_GROUP_LABEL
+from cotide_operator.translation.volumes.reader import VolumeReader
 
 CROWD = 20
 WAITS = {"provisioner": "disk.example.com", "volumeBindingMode": "WaitForFirstConsumer"}
@@ -176,6 +177,26 @@ def test_the_pods_that_one_change_puts_up_delay_another_namespace_by_one_round(
         cluster.source.collect_part()
         crowd += 2
     assert crowd > CROWD // 2, "the change put all of them up"
+
+
+def test_the_pods_of_a_claim_are_gone_through_once_however_often_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    cluster.claiming_crowd()
+    cluster.source.collect()
+    asked: list[str] = []
+    original = VolumeReader.concerned
+
+    def concerned(self: VolumeReader, kind: Kind, key: str) -> Iterable[str]:
+        asked.append(key)
+        return original(self, kind, key)
+
+    monkeypatch.setattr(VolumeReader, "concerned", concerned)
+    for number in range(100):
+        cluster.claim(f"{number + 2}Gi")
+    assert cluster.source.waiting
+    cluster.source.collect()
+    assert not cluster.source.waiting
+    assert asked == ["crowd/c"]
 
 
 @pytest.mark.parametrize(
