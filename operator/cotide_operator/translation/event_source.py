@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -45,6 +44,7 @@ from cotide_core.events import (
 from cotide_core.phases.growth import Amounts
 from cotide_kube.objects import NamespaceObject, PodObject
 from cotide_kube.turns import Turn
+from cotide_operator.cache.changed_objects import ChangedObjects
 from cotide_operator.cache.fair_queue import FairQueue
 from cotide_operator.cache.object_cache import (
     KINDS,
@@ -128,10 +128,7 @@ class EventSource:
         self._clock = clock
         self._observations = PodObservations(clock)
         self._scheduler_names = scheduler_names
-        self._changed: dict[Kind, FairQueue[str]] = {kind: FairQueue() for kind in _EVENT_KINDS}
-        self._uncollected: dict[Kind, OrderedDict[str, None]] | None = None
-        """What is left of what was there when an engine that knew nothing was first told; None before that. It comes
-        before all that changed later, in its own order and without turns: nothing is decided before it was told."""
+        self._changed = ChangedObjects(_EVENT_KINDS)
         self._fan_outs: FairQueue[tuple[Kind, str]] = FairQueue()
         """Objects that changed and on which pods depend, until the next collection puts these pods up: however often
         an object changes in between, the thousands of pods that name it are gone through once."""
@@ -169,17 +166,16 @@ class EventSource:
     @property
     def waiting(self) -> bool:
         """Whether there is anything to collect."""
-        return bool(self._fan_outs) or any(self._changed.values()) or self.has_more
+        return bool(self._fan_outs or self._changed)
 
     @property
     def has_more(self) -> bool:
         """Whether an engine that knew nothing was told a part of what there is: nothing may be decided on that."""
-        return self._uncollected is not None and any(self._uncollected.values())
+        return self._changed.began and self._changed.first_left()
 
     def is_current(self, key: str) -> bool:
         """Whether `pods` has a pod as the mirror has it, or as far as it can be told."""
-        uncollected = self._uncollected
-        return key not in self._changed["pods"] and (uncollected is None or key not in uncollected["pods"])
+        return not self._changed.has("pods", key)
 
     def members_of(self, group: str) -> Iterable[str]:
         """Return the pods that name a PodGroup of ``scheduling.k8s.io``, by their keys."""
@@ -211,12 +207,9 @@ class EventSource:
         events: list[Event] = []
         if not self._live:
             self._observations.refresh()
-        if self._uncollected is None:
-            self._uncollected = {kind: OrderedDict.fromkeys(changed) for kind, changed in self._changed.items()}
+        if not self._changed.began:
             # A list comes by name; who came first is before who came later, as when they came one by one.
-            self._uncollected["pods"] = OrderedDict.fromkeys(sorted(self._changed["pods"], key=self._created))
-            for changed in self._changed.values():
-                changed.clear()
+            self._changed.begin(self._created)
         turn = Turn(COLLECT_SECONDS, time.thread_time)
         self._collect("nodes", self._tell_node, events, turn)
         self._collect("workloads", self._tell_workload, events, turn)
@@ -224,23 +217,23 @@ class EventSource:
         self._collect("poddisruptionbudgets", self._tell_budget, events, turn)
         for kind in SELECTOR_KINDS:
             self._collect(kind, partial(self._tell_selector, kind), events, turn)
-        if any(left for kind, left in self._uncollected.items() if kind != "pods"):
+        if any(self._changed.first_left(kind) for kind in _EVENT_KINDS if kind != "pods"):
             return events
         knew = self._selects_namespaces
         self._collect_pods(events)
-        if not self._uncollected["pods"]:
+        if not self._changed.first_left("pods"):
             self._ahead = None
         return events if knew or not self._selects_namespaces else self._labels_of_namespaces() + events
 
     def _collect_pods(self, events: list[Event]) -> None:
         turn = Turn(COLLECT_SECONDS, time.thread_time)
         while (changed := self._fan_outs.pop()) is not None:
-            self._put_up("pods", self._dependents(*changed))
+            self._changed.update("pods", self._dependents(*changed))
             if turn.is_over:
                 break
         self._collect("pods", self._tell_pod, events, Turn(COLLECT_SECONDS, time.thread_time))
         if self._rules_seen and self._relabelled:  # those that don't fit into a turn are told in the next cycles
-            self._put_up("pods", self._relabelled)
+            self._changed.update("pods", self._relabelled)
             self._relabelled.clear()
             self._collect("pods", self._tell_pod, events, Turn(COLLECT_SECONDS, time.thread_time))
 
@@ -253,26 +246,10 @@ class EventSource:
 
     def _collect(self, kind: Kind, tell: Callable[[str, list[Event]], None], events: list[Event], turn: Turn) -> None:
         """Take changes of one kind while their turn lasts."""
-        changed = self._changed[kind]
-        first = self._uncollected[kind] if self._uncollected is not None else OrderedDict[str, None]()
-        for number in range(min(CHANGES_AT_ONCE, len(first) + len(changed))):
-            if number and turn.is_over:
-                return
-            key: str | None
-            if first:
-                key, _ = first.popitem(last=False)
-                changed.drop(key)
-            else:
-                key = changed.pop()
-            if key is None:
-                return
+        for key in self._changed.take(kind, CHANGES_AT_ONCE):
             self._guarded(kind, key, tell, events)
-
-    def _put_up(self, kind: Kind, keys: Iterable[str]) -> None:
-        """Have objects collected; each waits for its namespace's turn, whatever change puts it up."""
-        changed = self._changed[kind]
-        for key in keys:
-            changed.add(key, namespace_of_key(key))
+            if turn.is_over:
+                return
 
     def expect_size(self, key: str, uid: str, size: Amounts | None) -> None:
         """Count a pod with a size that is being asked for, until the watch shows it; None: as it is shown, again.
@@ -282,7 +259,7 @@ class EventSource:
         if size is not None:
             self._asked_sizes[key] = (uid, size)
         elif self._asked_sizes.pop(key, None) is not None:
-            self._put_up("pods", (key,))
+            self._changed.add("pods", key)
 
     def take_asked_sizes(self) -> list[Event]:
         """Return the events of sizes that were asked for since the last collection."""
@@ -325,9 +302,9 @@ class EventSource:
         self._selectors.clear()
         self._budgets.clear()
         self._fan_outs.clear()
+        self._changed.restart()
         for kind in _EVENT_KINDS:
-            self._put_up(kind, self._mirror.objects(kind))
-        self._uncollected = None
+            self._changed.update(kind, self._mirror.objects(kind))
 
     def _left_out(self, kind: Kind, key: str) -> bool:
         """Whether the engine fails over an object, and so shall not hear of it."""
@@ -354,14 +331,14 @@ class EventSource:
             self._groups.note(key, pod)
             if self._live and pod is not None:
                 self._observe(pod, key)
-            self._changed["pods"].add(key, namespace_of_key(key))
+            self._changed.add("pods", key)
             if self._ahead is not None:
                 self._ahead.repeat(key)
         elif kind in ("nodes", "workloads", "poddisruptionbudgets"):
-            self._put_up(kind, (key,))
+            self._changed.add(kind, key)
         elif kind in SELECTOR_KINDS:
             if self._selector(kind, key) != self._selectors.get((kind, key)):  # mostly its status changed
-                self._put_up(kind, (key,))
+                self._changed.add(kind, key)
         elif kind in VOLUME_KINDS:
             self._mark_volumes(kind, key)
         elif kind in OPTIONAL_KINDS:
@@ -371,7 +348,7 @@ class EventSource:
 
     def _mark_volumes(self, kind: Kind, key: str) -> None:
         """A claim, a volume or what they depend on changed: pods that name it may go elsewhere now."""
-        self._put_up("nodes", self.volumes.nodes_concerned(kind, key))
+        self._changed.update("nodes", self.volumes.nodes_concerned(kind, key))
         if kind == "persistentvolumeclaims":
             self._mark_dependents(kind, key)
         else:  # the reader follows these, and no tenant writes them
@@ -409,7 +386,7 @@ class EventSource:
 
     def _mark_pods(self, keys: Iterable[str]) -> None:
         for pod in keys:
-            self._changed["pods"].add(pod, namespace_of_key(pod))
+            self._changed.add("pods", pod)
             if self._ahead is not None:
                 self._ahead.repeat(pod)
 
@@ -456,7 +433,7 @@ class EventSource:
             self._dependencies[kind, key] = matter
         if self._ahead is not None and kind != "jobs":
             self._ahead.repeat_all()
-        if self._uncollected is None:  # all pods are still to be told
+        if not self._changed.began:  # all pods are still to be told
             return
         self._mark_dependents(kind, key)
 
@@ -476,7 +453,7 @@ class EventSource:
         namespace = self._mirror.namespaces.get(name)
         limits = self._namespace(namespace) if namespace is not None else None
         if limits != self._namespaces.get(name):
-            self._put_up("namespaces", (name,))
+            self._changed.add("namespaces", name)
 
     def _namespace(self, namespace: NamespaceObject) -> Namespace | None:
         return translate_namespace(namespace, labels=self._selects_namespaces)
