@@ -114,6 +114,11 @@ class ApiDispatcher:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def in_flight(self) -> int:
+        """Writes that wait for their answer."""
+        return self._turns.in_flight
+
     def submit(
         self,
         key: Hashable,
