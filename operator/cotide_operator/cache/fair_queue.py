@@ -17,30 +17,40 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
+_UNBOUNDED: Final = sys.maxsize
 
 
 class _Slots:
     """Slots that the tenants of one or several queues hold."""
 
-    __slots__ = ("each", "held", "in_all", "total")
+    __slots__ = ("each", "held", "in_all", "limit", "total")
 
     def __init__(self, total: int | None, each: int | None) -> None:
-        self.total, self.each = total, each
+        self.total = _UNBOUNDED if total is None else total
+        self.each = _UNBOUNDED if each is None else each
         self.in_all = 0
         self.held: dict[str, int] = {}
         """By tenant; no zeros."""
+        self.limit = min(self.total, self.each)
+        """A tenant takes a slot only while it holds fewer than this."""
 
-    def limit(self) -> int | None:
-        """Return how many slots a tenant may hold at most; it takes one only while it holds fewer. None: any number."""
-        if self.total is None:
-            return self.each
-        free = self.total - self.in_all
-        return free if self.each is None else min(free, self.each)
+    def take(self, tenant: str) -> None:
+        self.held[tenant] = self.held.get(tenant, 0) + 1
+        self.in_all += 1
+        self.limit = min(self.total - self.in_all, self.each)
+
+    def release(self, tenant: str) -> None:
+        left = self.held.pop(tenant) - 1
+        if left:
+            self.held[tenant] = left
+        self.in_all -= 1
+        self.limit = min(self.total - self.in_all, self.each)
 
 
 class FairQueue(Generic[K]):
@@ -63,7 +73,7 @@ class FairQueue(Generic[K]):
         self._lines: OrderedDict[str, OrderedDict[K, None]] = OrderedDict()
         """Keys of each tenant that has any, the oldest first; the tenant whose turn is next comes first."""
         self._slots: _Slots = beside._slots if beside is not None else _Slots(slots, slots_each)
-        self._holds = self._slots.total is not None or self._slots.each is not None
+        self._holds = min(self._slots.total, self._slots.each) < _UNBOUNDED
 
     def __len__(self) -> int:
         return len(self._tenant_of)
@@ -77,10 +87,9 @@ class FairQueue(Generic[K]):
 
     def add(self, key: K, tenant: str) -> None:
         """Add a key; one that waits already keeps its tenant and its place."""
-        before = len(self._tenant_of)
-        self._tenant_of.setdefault(key, tenant)
-        if len(self._tenant_of) == before:
+        if key in self._tenant_of:
             return
+        self._tenant_of[key] = tenant
         line = self._lines.get(tenant)
         if line is None:
             line = self._lines[tenant] = OrderedDict()
@@ -114,14 +123,11 @@ class FairQueue(Generic[K]):
         among : callable, optional
             Leaves only some tenants to choose from; those that are passed over keep their place.
         """
-        if not self._lines:
-            return None
-        limit, held = self._slots.limit(), self._slots.held
-        if limit is not None and limit <= 0:
-            return None
-        for tenant in self._lines:
-            if (limit is None or held.get(tenant, 0) < limit) and (among is None or among(tenant)):
-                return tenant
+        limit, held = self._slots.limit, self._slots.held
+        if limit > 0:
+            for tenant in self._lines:
+                if held.get(tenant, 0) < limit and (among is None or among(tenant)):
+                    return tenant
         return None
 
     def take(self, tenant: str) -> K:
@@ -140,9 +146,7 @@ class FairQueue(Generic[K]):
         else:
             del self._lines[tenant]
         if self._holds:
-            slots = self._slots
-            slots.in_all += 1
-            slots.held[tenant] = slots.held.get(tenant, 0) + 1
+            self._slots.take(tenant)
         return key
 
     def pop(self) -> K | None:
@@ -152,11 +156,7 @@ class FairQueue(Generic[K]):
 
     def release(self, tenant: str) -> None:
         """Give back a slot of a tenant, once the work on one of its keys has ended."""
-        slots = self._slots
-        left = slots.held.pop(tenant) - 1
-        if left:
-            slots.held[tenant] = left
-        slots.in_all -= 1
+        self._slots.release(tenant)
 
     @property
     def in_flight(self) -> int:
