@@ -94,8 +94,9 @@ _LOG = logging.getLogger(__name__)
 
 DRAIN_SECONDS: Final = 10.0
 """Wall seconds that bindings in flight have at the end; chosen below the 30 s that a kubelet grants."""
-CONNECTIONS_BESIDE_BINDS: Final = 32
-"""For lists, the controllers and the low-priority lane; chosen."""
+CONNECTIONS_BESIDE_BINDS: Final = 160
+"""For the controllers, volumes, phases and the low-priority lane. Chosen: what they have in flight at most by their
+own bounds, so that none waits for a connection that another tenant's slow request holds."""
 LEDGER_FLUSH_SECONDS: Final = 1.0
 TAKE_OVER_SECONDS: Final = 60.0
 """For how long a standby that was ready stays so while it takes over. Chosen: kopf loads within 2 s on an idle machine
@@ -144,7 +145,7 @@ class Operator:
         self._credentials = self._following.credentials
         self.client = KubeClient(
             self._credentials,
-            max_connections=settings.concurrent_binds + CONNECTIONS_BESIDE_BINDS,
+            max_connections=2 * settings.concurrent_binds + CONNECTIONS_BESIDE_BINDS,
             timeout_seconds=TIMEOUT_SECONDS,
             read_only=settings.shadow,
         )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import ssl
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,11 +16,14 @@ import aiohttp
 import pytest
 from control_plane import free_port
 from identities import Authority
+from manifests import our_pod_manifest
 from operator_world import ALONE, PODS, World
 
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.recording.replay import replay
+from cotide_kube.answers import ApiError
 from cotide_operator.assembly import Operator
+from cotide_operator.webhooks.extender.extender import BINDINGS_AT_ONCE
 
 ASSISTED = "cotide-assisted"
 
@@ -38,9 +43,9 @@ class KubeScheduler:
         pod = await self._world.client.get(f"{PODS}/{name}")
         return await self.ask("filter", {"Pod": pod, "Nodes": None, "NodeNames": nodes})
 
-    async def bind(self, name: str, node: str) -> str:
-        pod = await self._world.client.get(f"{PODS}/{name}")
-        body = {"PodName": name, "PodNamespace": "default", "PodUID": pod["metadata"]["uid"], "Node": node}
+    async def bind(self, name: str, node: str, namespace: str = "default") -> str:
+        pod = await self._world.client.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
+        body = {"PodName": name, "PodNamespace": namespace, "PodUID": pod["metadata"]["uid"], "Node": node}
         found: str = (await self.ask("bind", body))["Error"]
         return found
 
@@ -116,6 +121,27 @@ async def test_a_burst_is_answered_without_overfilling_a_node_and_bound_with_its
     [file] = ledger.glob("*.jsonl")
     assert sum(line.count(b'"PodAssumed"') for line in file.open("rb")) >= 8
     assert replay(file.open("rb"), HeuristicCatalogue()).difference is None
+
+
+async def test_bindings_that_hang_in_one_namespace_delay_no_binding_of_another(world: World, tmp_path: Path) -> None:
+    other = "team-other"
+    async with asking(world, tmp_path) as (operator, scheduler):
+        await world.nodes(1, cpu="64")
+        with contextlib.suppress(ApiError):  # there already, of an earlier test
+            await world.client.create("/api/v1/namespaces", {"metadata": {"name": other}})
+        await world.server.until_accounts(world.client, other)
+        await batch(world, 2 * BINDINGS_AT_ONCE, "10m")
+        one = our_pod_manifest("one", "10m", spec={"schedulerName": ASSISTED})
+        await world.client.create(f"/api/v1/namespaces/{other}/pods", one)
+        await world.until("the operator saw them", lambda: len(operator.intake.pods) == 2 * BINDINGS_AT_ONCE + 1)
+        hangs = world.server.strike(delay_seconds=3.0, method="POST", path="/default/pods/.*/binding$", count=-1)
+        crowd = [asyncio.ensure_future(scheduler.bind(f"p{number}", "n0")) for number in range(2 * BINDINGS_AT_ONCE)]
+        await world.until("bindings hang", lambda: hangs.met >= BINDINGS_AT_ONCE)
+        begin = time.monotonic()
+        assert await scheduler.bind("one", "n0", other) == ""
+        assert time.monotonic() - begin < 2.0
+        assert not any(one.done() for one in crowd)
+        await asyncio.gather(*crowd)
 
 
 async def test_pods_of_either_path_see_each_other(world: World, tmp_path: Path) -> None:

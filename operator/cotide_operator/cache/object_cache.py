@@ -38,6 +38,7 @@ from cotide_kube.objects import (
     VolumeObject,
 )
 from cotide_operator.apis.names import GROUP, JOB_LABEL, TRACKING_FINALIZER
+from cotide_operator.cache.fair_queue import FairQueue
 from cotide_operator.cache.label_selectors import read_selector, selects
 from cotide_operator.cache.pod_interning import NodeKeeping, PodKeeping, keep_selector
 from cotide_operator.cache.quarantine import Quarantine
@@ -266,7 +267,7 @@ class ObjectCache:
         self._workload_of: dict[str, str] = {}
         self._selectors: dict[str, dict[str, LabelSelector]] = {}
         """Selectors of the Workloads that have one: namespace -> Workload key -> selector."""
-        self._unsettled: dict[str, None] = {}
+        self._unsettled: FairQueue[str] = FairQueue()
         """Pods that a changed selector may give to another Workload, and that were not looked at yet."""
 
     @property
@@ -373,9 +374,7 @@ class ObjectCache:
         each further call.
         """
         until = time.perf_counter() + SETTLE_SECONDS
-        while self._unsettled:
-            key = next(iter(self._unsettled))
-            del self._unsettled[key]
+        while (key := self._unsettled.pop()) is not None:
             before = self._workload_of.get(key)
             try:
                 self._index(key)
@@ -439,7 +438,9 @@ class ObjectCache:
         else:
             known[key] = selector
         within = f"{namespace}/"
-        self._unsettled.update((pod, None) for pod in self.pods if pod.startswith(within))
+        for pod in self.pods:
+            if pod.startswith(within):
+                self._unsettled.add(pod, namespace)
 
 
 def _move(owner_of: dict[str, str], owned: dict[str, dict[str, None]], key: str, owner: str | None) -> None:

@@ -283,7 +283,8 @@ class Settings(Section):
     maximum)."""
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
     concurrent_binds: int = Field(default=64, ge=1, le=512)
-    """Bindings in flight; measured: an API server on 2 cores gains nothing beyond 64; with fewer it waits for us."""
+    """Bindings in flight of one namespace; of all together at most twice as many. Measured: an API server on 2 cores
+    gains nothing beyond 64; with fewer it waits for us."""
     qos: QosSettings = QosSettings()
     queue: QueueSettings = QueueSettings()
     plans: PlansSettings = PlansSettings()

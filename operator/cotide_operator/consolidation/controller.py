@@ -48,7 +48,7 @@ from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
 from cotide_operator.cache.decision_store import DecisionStore
-from cotide_operator.cache.namespace_turns import NamespaceTurns
+from cotide_operator.cache.fair_queue import FairQueue
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.clock import Clock
 from cotide_operator.config.consolidation_settings import ConsolidationSettings
@@ -130,7 +130,7 @@ class Consolidator:
         self._left: set[str] = set()
         """Nodes that were given back since consolidation is turned off; the cache shows it later."""
         self._wanted = WantedNodes()
-        self._unseen: NamespaceTurns[str] = NamespaceTurns()
+        self._unseen: FairQueue[str] = FairQueue()
         """Pods that were without a node when all had been looked at, and whose turn comes before any has another."""
         self._hope = False
         """Whether a node of the cluster could take any of those that were looked at since then, were it empty."""
@@ -249,13 +249,12 @@ class Consolidator:
         pods = self._dependencies.mirror.pods
         if not self._unseen:
             self._hope = False
-            for key, pod in pods.items():
+            for waiting, pod in pods.items():
                 if not pod.spec.node_name:
-                    self._unseen.add(key, pod.metadata.namespace)
+                    self._unseen.add(waiting, pod.metadata.namespace)
         found: list[Pod] = []
         demands = 0
-        while len(found) < WAITING_MOST and demands < DEMANDS_MOST and (turn := self._unseen.turn()) is not None:
-            key = self._unseen.take(turn)
+        while len(found) < WAITING_MOST and demands < DEMANDS_MOST and (key := self._unseen.pop()) is not None:
             one, known = pods.get(key), self._dependencies.pods.get(key)
             if known is None or one is None or one.spec.node_name or not self._refused(key, one):
                 continue

@@ -16,7 +16,6 @@ import time
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
-from weakref import WeakValueDictionary
 
 from cotide_core.classes import CLASS_LABEL, MAX_CLASS_LABEL, WorkloadClass, classify
 from cotide_core.errors import ClusterError
@@ -26,12 +25,13 @@ from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
 from cotide_operator.apis.names import KUEUE_FINALIZER, KUEUE_RETRIABLE_ANNOTATION, TRACKING_FINALIZER
 from cotide_operator.apis.types import WORKLOAD_LABEL
+from cotide_operator.cache.fair_queue import FairSemaphore
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.controllers.child_pods import Manifest, SeenPod
 
 AT_ONCE: Final = 16
-"""Requests in flight for one object, and for all objects of a namespace; chosen: an API server on 2 cores gains nothing
-beyond, and however slowly it answers one tenant, the connections that are left do for the others."""
+"""Requests in flight for one object, and for all objects of a namespace; of all namespaces fewer than twice as many.
+Chosen: an API server on 2 cores gains nothing beyond. However slowly it answers one tenant, others have their share."""
 
 REFUSALS: Final = frozenset({400, 403, 409, 422})
 """What the API server answers when it has something against this very request."""
@@ -72,17 +72,9 @@ class ChildPodWriter:
     def __init__(self, client: KubeClient, mirror: ObjectCache) -> None:
         self._client = client
         self._mirror = mirror
-        self._room: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        """By namespace, while somebody writes there."""
+        self._slots = FairSemaphore(2 * AT_ONCE)
         self._doubts: dict[str, float] = {}
         """Key of a pod whose creation got no answer, to the monotonic second of that; oldest first."""
-
-    def _turn(self, namespace: str) -> asyncio.Semaphore:
-        """Return what a request of the namespace waits for; forgotten when nobody holds or awaits it."""
-        room = self._room.get(namespace)
-        if room is None:
-            room = self._room[namespace] = asyncio.Semaphore(AT_ONCE)
-        return room
 
     def doubt_seconds(self, key: str) -> float:
         """Return for how long a pod of this key might yet be made by a request of ours; 0 when there is none."""
@@ -121,7 +113,7 @@ class ChildPodWriter:
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods"
         key = f"{metadata['namespace']}/{metadata['name']}"
         try:
-            async with self._turn(metadata["namespace"]):
+            async with self._slots.slot(metadata["namespace"]):
                 await self._client.create(path, manifest)
         except ApiError as error:
             if error.status == 409:
@@ -158,7 +150,7 @@ class ChildPodWriter:
 
         async def one(pod: SeenPod) -> None:
             try:
-                async with self._turn(namespace):
+                async with self._slots.slot(namespace):
                     await self._client.delete(f"/api/v1/namespaces/{namespace}/pods/{pod.name}", uid=pod.uid)
             except ApiError as error:
                 if error.status not in (404, 409):  # gone, or replaced by another of the same name
@@ -185,7 +177,7 @@ class ChildPodWriter:
                 marks = _OVER if over else _UNFOLLOWED
             patch = {"metadata": {"uid": pod.uid, **marks}}  # another pod of the name is refused with 409
             try:
-                async with self._turn(namespace):
+                async with self._slots.slot(namespace):
                     await self._client.patch(f"/api/v1/namespaces/{namespace}/pods/{pod.name}", patch, "strategic")
             except ApiError as error:
                 if error.status != 404:
@@ -206,7 +198,7 @@ class ChildPodWriter:
                 return
             patch = {"metadata": {"uid": pod.metadata.uid, "labels": labels}}
             try:
-                async with self._turn(namespace):
+                async with self._slots.slot(namespace):
                     await self._client.patch(f"/api/v1/namespaces/{namespace}/pods/{pod.metadata.name}", patch)
             except ApiError as error:
                 if error.status not in (404, 409):

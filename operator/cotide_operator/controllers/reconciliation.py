@@ -30,7 +30,7 @@ from typing import Final, Literal
 from cotide_core.errors import CotideError
 from cotide_kube.client import KubeClient
 from cotide_operator.cache.decision_store import DecisionStore
-from cotide_operator.cache.namespace_turns import NamespaceTurns
+from cotide_operator.cache.fair_queue import FairQueue
 from cotide_operator.cache.object_cache import Kind, ObjectCache, namespace_of_key
 from cotide_operator.clock import Clock
 from cotide_operator.controllers.child_pod_writer import ChildPodWriter
@@ -51,7 +51,7 @@ SHOWN_SECONDS: Final = 1.0
 AT_ONCE_EACH: Final = 8
 """Objects of one namespace looked at at the same time. Chosen."""
 AT_ONCE: Final = 64
-"""Of all namespaces; chosen: a look mostly waits for the API server, and eight namespaces may have all they want."""
+"""Of all namespaces; chosen: a look mostly waits for the API server, and seven namespaces may have all they want."""
 REST_SECONDS_A_POD: Final = 1e-4
 """Between two looks at an object, for each of its pods beyond `WITHOUT_REST`, so that the changes of a Job's many pods
 leave time to others. Chosen: 10,000 pods that fit nowhere took all of the loop without, half of it with."""
@@ -101,14 +101,14 @@ class Controllers:
             options=options,
             children=children,
         )
-        self.queue: WorkQueue[WorkKey] = WorkQueue(_namespace_of, AT_ONCE_EACH)
+        self.queue: WorkQueue[WorkKey] = WorkQueue(_namespace_of, slots=AT_ONCE, slots_each=AT_ONCE_EACH)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._filled = asyncio.Event()
         self._unshown: dict[WorkKey, list[asyncio.Event]] = {}
         """Of who waits for the cache of an object to change, set when it did."""
         self._late: dict[WorkKey, tuple[str, bool]] = {}
         """What was seen of objects (version, and whether they went) and could not be waited for any longer."""
-        self._unrefreshed: NamespaceTurns[WorkKey] = NamespaceTurns()
+        self._unrefreshed: FairQueue[WorkKey] = FairQueue()
         """Whose status does not show the latest decisions yet."""
         self._decisions = asyncio.Event()
         self._waiting: dict[WorkKey, list[asyncio.Future[None]]] = {}
@@ -170,30 +170,25 @@ class Controllers:
             self._refresh_soon(("workloads", key))
 
     async def _work(self) -> None:
-        """Begin a look whenever one is due and there is room for it."""
+        """Begin a look whenever one is due and has a slot."""
         await self._wait_until_filled()
-        room = asyncio.Semaphore(AT_ONCE)
         async with asyncio.TaskGroup() as group:
             while True:
-                await room.acquire()
-                group.create_task(self._reconcile_in_turn(await self.queue.get(), room))
+                group.create_task(self._reconcile_in_turn(await self.queue.get()))
 
-    async def _reconcile_in_turn(self, following: WorkKey | None, room: asyncio.Semaphore) -> None:
+    async def _reconcile_in_turn(self, following: WorkKey | None) -> None:
         """Look at a key and, at once, at whatever is due after it: a turn of the event loop may be long."""
-        try:
-            while following is not None:
-                # A look that began is finished even when we are told to stop: between its writes nothing may be lost.
-                reconciling = asyncio.ensure_future(self._reconcile(*following))
-                try:
-                    await asyncio.shield(reconciling)
-                except asyncio.CancelledError:
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(5.0):
-                            await reconciling
-                    raise
-                following = self.queue.take()
-        finally:
-            room.release()
+        while following is not None:
+            # A look that began is finished even when we are told to stop: between its writes nothing may be lost.
+            reconciling = asyncio.ensure_future(self._reconcile(*following))
+            try:
+                await asyncio.shield(reconciling)
+            except asyncio.CancelledError:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(5.0):
+                        await reconciling
+                raise
+            following = self.queue.take()
 
     async def _refresh(self) -> None:
         """Look at whose pods have new decisions, so many a second; namespaces take turns."""
@@ -202,9 +197,9 @@ class Controllers:
             if not self._unrefreshed:
                 await self._decisions.wait()
             await asyncio.sleep(1.0 / REFRESHES_PER_SECOND)  # and what is decided meanwhile is shown, too
-            namespace = self._unrefreshed.turn()
-            if namespace is not None:
-                self.queue.add(self._unrefreshed.take(namespace))
+            key = self._unrefreshed.pop()
+            if key is not None:
+                self.queue.add(key)
 
     async def _reconcile(self, kind: Ours, key: str) -> None:
         controller = self.jobs if kind == "jobs" else self.workloads

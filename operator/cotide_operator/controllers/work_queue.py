@@ -14,11 +14,10 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections import Counter
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
-from cotide_operator.cache.namespace_turns import NamespaceTurns
+from cotide_operator.cache.fair_queue import FairQueue
 
 RETRY_BASE_SECONDS: Final = 0.1
 """Wall seconds before a look that failed is repeated; doubled each time. Chosen."""
@@ -35,15 +34,13 @@ class WorkQueue(Generic[K]):
     ----------
     namespace_of : callable
         Namespace of a key.
-    most_each : int
-        Keys of one namespace that are looked at at a time.
+    slots, slots_each : int
+        Keys that are looked at at a time: of all namespaces, and of one at most; see `FairQueue`.
     """
 
-    def __init__(self, namespace_of: Callable[[K], str], most_each: int) -> None:
-        self._namespace_of, self._most_each = namespace_of, most_each
-        self._ready: NamespaceTurns[K] = NamespaceTurns()
-        self._under_way: Counter[str] = Counter()
-        """How many keys of a namespace are being looked at; no zeros."""
+    def __init__(self, namespace_of: Callable[[K], str], *, slots: int, slots_each: int) -> None:
+        self._namespace_of = namespace_of
+        self._ready: FairQueue[K] = FairQueue(slots=slots, slots_each=slots_each)
         self._working: set[K] = set()
         self._again: set[K] = set()
         self._resting: dict[K, float] = {}
@@ -101,12 +98,9 @@ class WorkQueue(Generic[K]):
                 continue
 
     def _next(self) -> K | None:
-        namespace = self._ready.turn(self._has_room)
-        if namespace is None:
-            return None
-        key = self._ready.take(namespace)
-        self._working.add(key)
-        self._under_way[namespace] += 1
+        key = self._ready.pop()
+        if key is not None:
+            self._working.add(key)
         return key
 
     def done(self, key: K, rest_seconds: float = 0.0) -> None:
@@ -127,9 +121,6 @@ class WorkQueue(Generic[K]):
         self.add_after(key, seconds)
         return seconds
 
-    def _has_room(self, namespace: str) -> bool:
-        return self._under_way[namespace] < self._most_each
-
     def _give_back(self, key: K, rest_seconds: float) -> None:
         if rest_seconds > 0:
             self._resting[key] = asyncio.get_running_loop().time() + rest_seconds
@@ -137,10 +128,7 @@ class WorkQueue(Generic[K]):
             self._resting.pop(key, None)
         if key in self._working:
             self._working.remove(key)
-            namespace = self._namespace_of(key)
-            self._under_way[namespace] -= 1
-            if not self._under_way[namespace]:
-                del self._under_way[namespace]
+            self._ready.release(self._namespace_of(key))
             if self._ready:  # another key of the namespace may have waited for this one's room
                 self._wake.set()
         if key in self._again:

@@ -2,9 +2,9 @@
 
 Fed by the recorder (events) and the annotator (labels, notes, conditions). Work is keyed: a newer write for the
 same key replaces the older, so that a crowd of waiting pods costs one write each, not one per attempt; one that is on
-its way is waited for, since what was sent first may be carried out last. Namespaces take turns: what one of them says
-of its ten thousand pods does not hold up what another says of one, and however slowly its writes are answered (by a
-webhook that hangs, say), half of the workers are left to the others.
+its way is waited for, since what was sent first may be carried out last. Namespaces take turns and share the workers,
+as `fair_queue` describes it: neither what one of them writes about its ten thousand pods nor a webhook that answers its
+writes slowly delays what another writes about one pod.
 
 First refusals of pods go first: an autoscaler waits for them, and one that comes behind ten thousand repeats is written
 next but few. They are not held while bindings are asked for. Of `RUN` + 1 writes one is another, if any may go.
@@ -30,7 +30,7 @@ from typing import Any, Final, TypeVarTuple
 import msgspec
 
 from cotide_core.errors import CotideError
-from cotide_operator.cache.namespace_turns import NamespaceTurns
+from cotide_operator.cache.fair_queue import FairQueue
 
 _LOG = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class ApiDispatcher:
     bound : int
         Most keys that may wait; of one namespace as many as then are still free.
     workers : int
-        Most writes in flight; of one namespace half of them.
+        Most writes in flight; a namespace has as many as are free, which is half of them where it is alone.
     now : callable
         Seconds of a clock that nobody sets.
     """
@@ -98,23 +98,26 @@ class ApiDispatcher:
         self._busy = busy
         self._per_second = per_second
         self._bound = bound
-        self._workers, self._most_each = workers, max(1, workers // 2)
+        self._workers = workers
         self._now = now
         self._waiting: OrderedDict[Hashable, _Waiting] = OrderedDict()
         """The newest write for each key, by since when that waits."""
-        self._turns: NamespaceTurns[Hashable] = NamespaceTurns()
-        self._urgent: NamespaceTurns[Hashable] = NamespaceTurns()
+        self._turns: FairQueue[Hashable] = FairQueue(slots=workers)
+        self._urgent: FairQueue[Hashable] = FairQueue(beside=self._turns)
         self._run = 0
         """Urgent writes since the last of another kind."""
-        self._in_flight: dict[str, int] = {}
-        """Writes of a namespace that wait for their answer; no zeros."""
         self._on_their_way: set[Hashable] = set()
-        """Keys of these; a newer write of one takes no turn until the answer is there."""
+        """Keys of writes in flight; a newer write of one takes no turn until the answer is there."""
         self._wake = asyncio.Event()
         self._next_free = 0.0
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    @property
+    def in_flight(self) -> int:
+        """Writes that wait for their answer."""
+        return self._turns.in_flight
 
     def submit(
         self,
@@ -152,7 +155,7 @@ class ApiDispatcher:
         """Writes per second that may be sent now; 0 while what waits had better go on waiting."""
         busy = self._busy()
         rates = [0.0]
-        if self._urgent.turn(self._has_room) is not None:
+        if self._urgent.turn() is not None:
             catch_up = max(URGENT_BUSY_PER_SECOND, len(self._urgent) / URGENT_SECONDS)
             rates.append(min(URGENT_PER_SECOND, catch_up) if busy else URGENT_PER_SECOND)
         if not self._waiting or not busy:
@@ -171,7 +174,7 @@ class ApiDispatcher:
 
     async def _work(self) -> None:
         while True:
-            while self._urgent.turn(self._has_room) is None and self._turns.turn(self._has_room) is None:
+            while self._urgent.turn() is None and self._turns.turn() is None:
                 self._wake.clear()
                 await self._wake.wait()
             rate = self.rate()
@@ -183,7 +186,6 @@ class ApiDispatcher:
             found = self._next()
             if found is not None:
                 namespace, key, waiting = found
-                self._in_flight[namespace] = self._in_flight.get(namespace, 0) + 1
                 self._on_their_way.add(key)
                 try:
                     await waiting.work(*waiting.arguments)
@@ -203,32 +205,27 @@ class ApiDispatcher:
         waiting = self._waiting.get(key)
         if waiting is not None:
             self._turns_of(urgent=waiting.urgent).add(key, namespace)
-        left = self._in_flight.pop(namespace) - 1
-        if left:
-            self._in_flight[namespace] = left
-        self._wake.set()  # another write of the namespace may have waited for this one's room
+        self._turns.release(namespace)
+        self._wake.set()  # another write may have waited for this one's slot
 
-    def _turns_of(self, *, urgent: bool) -> NamespaceTurns[Hashable]:
+    def _turns_of(self, *, urgent: bool) -> FairQueue[Hashable]:
         return self._urgent if urgent else self._turns
 
     def _count(self, namespace: str) -> int:
         return self._turns.count(namespace) + self._urgent.count(namespace)
 
-    def _has_room(self, namespace: str) -> bool:
-        return self._in_flight.get(namespace, 0) < self._most_each
-
     def _has_few(self, namespace: str) -> bool:
-        return self._turns.count(namespace) <= FEW and self._has_room(namespace)
+        return self._turns.count(namespace) <= FEW
 
     def _next(self) -> tuple[str, Hashable, _Waiting] | None:
         """Take the oldest key of the namespace whose turn it is: a first refusal, or else another write.
 
         After `RUN` first refusals another write goes. While a crowd waits, that is one of a namespace that has few.
         """
-        urgent = self._urgent.turn(self._has_room)
+        urgent = self._urgent.turn()
         other = None
         if urgent is None or self._run >= RUN:
-            other = self._turns.turn(self._has_few if self._waiting and self._holds() else self._has_room)
+            other = self._turns.turn(self._has_few if self._waiting and self._holds() else None)
         namespace, turns = (urgent, self._urgent) if other is None else (other, self._turns)
         if namespace is None:
             return None

@@ -12,6 +12,9 @@ Fed by the loop, with what is to be written on each pod; reports go to its liste
 A binding whose answer was lost may have been carried out, or may be yet. Until that is known its room is nobody
 else's, so it stays posted: to post it again does no harm, and its answer says what became of the first.
 
+Namespaces take turns and share what is in flight, as `fair_queue` describes it. The loop pauses while much waits here,
+but not for a namespace whose bindings are answered slowly: a webhook that hangs delays the pods that it is asked about.
+
 Invariant: a pod is first posted only while the mirror shows it unbound, alive and with the uid that was decided on, and
 never twice at a time; each binding that is handed over ends in exactly one report. What becomes of an eviction is drawn
 in `evictor`, and what comes before a binding whose pod has claims that wait for it in `volume_binder`.
@@ -20,6 +23,7 @@ in `evictor`, and what comes before a binding whose pod has claims that wait for
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -35,7 +39,8 @@ from cotide_kube.answers import Answer, ApiError
 from cotide_kube.backoff import Backoff
 from cotide_kube.client import KubeClient
 from cotide_operator.cache.decision_store import Decision
-from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.cache.fair_queue import FairQueue
+from cotide_operator.cache.object_cache import ObjectCache, namespace_of_key
 from cotide_operator.scheduling.evictor import Evictor, EvictReport
 from cotide_operator.scheduling.volume_binder import VolumeBinder
 
@@ -44,6 +49,9 @@ _LOG = logging.getLogger(__name__)
 ROOM_PER_BIND: Final = 4
 """Bindings that may wait per binding in flight before the loop decides no further; chosen: what is decided too far
 ahead is decided on old facts."""
+SLOW_SECONDS: Final = 0.5
+"""Wall seconds without an answer to a binding after which the loop no longer pauses for what its namespace has here.
+Chosen: ten times what an API server on 2 cores takes in a burst, and a quarter of what another tenant may wait."""
 
 CALM_SECONDS: Final = 0.5
 """Wall seconds without a decision to carry out after which a rush is over; chosen: pods that come twice a second or
@@ -86,6 +94,14 @@ class BindReport(msgspec.Struct, frozen=True, gc=False):
     """As it was handed over."""
 
 
+class _Handed(msgspec.Struct, eq=False, gc=False):
+    """What was handed over; the same only as itself."""
+
+    namespace: str
+    instruction: Bind | Evict
+    note: BindNote | None
+
+
 Report = BindReport | EvictReport
 Listener = Callable[[Report], None]
 
@@ -103,7 +119,7 @@ class Binder:
     evictor : Evictor
         Who carries evictions out.
     concurrency : int
-        Bindings in flight.
+        Bindings and evictions in flight of one namespace; of all together at most twice as many.
     volumes : VolumeBinder, optional
         Who sees to claims that wait for their pod's node; without it there are none.
     """
@@ -126,9 +142,10 @@ class Binder:
         self._preparing: dict[str, tuple[asyncio.Task[None], Bind, BindNote | None]] = {}
         """Bindings that wait for volumes, by uid: they take no worker, and nothing that is decided waits for them."""
         self._concurrency = concurrency
-        self._waiting: deque[tuple[Bind | Evict, BindNote | None]] = deque()
+        self._waiting: FairQueue[_Handed] = FairQueue(slots=2 * concurrency)
+        self._since: dict[_Handed, float] = {}
+        """What is in flight, to the loop's second at which it began; oldest first."""
         self._idle: deque[asyncio.Future[None]] = deque()
-        self._in_flight = 0
         self._under_way: set[str] = set()
         self._unknown: set[str] = set()
         """Uids of the pods of `unanswered`."""
@@ -143,7 +160,7 @@ class Binder:
     @property
     def busy(self) -> bool:
         """Whether anything waits or is in flight."""
-        return bool(self._waiting) or self._in_flight > 0
+        return self.backlog > 0
 
     @property
     def rushed(self) -> bool:
@@ -164,7 +181,7 @@ class Binder:
     @property
     def backlog(self) -> int:
         """Decisions that are not carried out yet."""
-        return len(self._waiting) + self._in_flight
+        return len(self._waiting) + self._waiting.in_flight
 
     def carry_out(self, instructions: Sequence[Instruction], notes: Mapping[str, BindNote]) -> None:
         """Queue what one decision cycle wants done; evictions that only help together are refused together.
@@ -200,10 +217,17 @@ class Binder:
         self._queue(instruction, note)
 
     def _queue(self, instruction: Bind | Evict, note: BindNote | None) -> None:
-        self._waiting.append((instruction, note))
+        namespace = namespace_of_key(instruction.key)
+        self._waiting.add(_Handed(namespace, instruction, note), namespace)
         self._drained.clear()
         if self.backlog >= self._concurrency * ROOM_PER_BIND:
             self._room.clear()
+        self._wake_worker()
+
+    def _wake_worker(self) -> None:
+        """Wake a worker if there is work that may have a slot; each that begins looks whether there is more."""
+        if not self._idle or self._waiting.turn() is None:
+            return
         while self._idle:
             worker = self._idle.popleft()
             if not worker.done():
@@ -211,8 +235,21 @@ class Binder:
                 break
 
     async def room(self) -> None:
-        """Return when the backlog is small enough to decide further."""
-        await self._room.wait()
+        """Return when the backlog is small enough to decide further; that of slow namespaces does not count."""
+        while not self._room.is_set() and self._quick_backlog() >= self._concurrency * ROOM_PER_BIND // 2:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SLOW_SECONDS / 4):
+                    await self._room.wait()
+
+    def _quick_backlog(self) -> int:
+        """Return the backlog without that of namespaces whose oldest binding is not answered for `SLOW_SECONDS`."""
+        slow: set[str] = set()
+        before = asyncio.get_running_loop().time() - SLOW_SECONDS
+        for handed, since in self._since.items():
+            if since > before:
+                break
+            slow.add(handed.namespace)
+        return self.backlog - sum(self._waiting.count(one) + self._waiting.held(one) for one in slow)
 
     def close(self) -> None:
         """Post nothing more from this moment on; what is in flight goes on."""
@@ -221,9 +258,10 @@ class Binder:
             task.cancel()
             self._refuse(bind, _STOPPED, waiting_note, retry=False)
         self._preparing.clear()
-        while self._waiting:
-            instruction, note = self._waiting.popleft()
-            self._refuse(instruction, _STOPPED, note, retry=False)
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        for handed in waiting:
+            self._refuse(handed.instruction, _STOPPED, handed.note, retry=False)
         self._settle()
 
     async def drain(self) -> None:
@@ -234,24 +272,26 @@ class Binder:
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(self._concurrency):
+            for _ in range(2 * self._concurrency):
                 group.create_task(self._work())
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            while not self._waiting:
+            while (handed := self._waiting.pop()) is None:
                 turn = loop.create_future()
                 self._idle.append(turn)
                 await turn
-            instruction, note = self._waiting.popleft()
-            self._in_flight += 1
+            self._since[handed] = loop.time()
+            self._wake_worker()
+            instruction, note = handed.instruction, handed.note
             prepared = True
             try:
                 if isinstance(instruction, Bind) and self._volumes is not None and self._volumes.concerns(instruction):
                     prepared = False
                     task = asyncio.create_task(self._prepare(self._volumes, instruction, note), name="volumes")
                     self._preparing[instruction.uid] = task, instruction, note
+                    await asyncio.sleep(0)  # it begins before a worker looks at the volumes of more pods
                 elif isinstance(instruction, Bind):
                     await self._bind(instruction, note)
                 else:
@@ -263,7 +303,8 @@ class Binder:
                 self._unknown.discard(instruction.uid)
                 self._refuse(instruction, _TRIPPED, note, retry=True)
             finally:
-                self._in_flight -= 1
+                self._waiting.release(handed.namespace)
+                del self._since[handed]
                 if prepared:
                     self._under_way.discard(instruction.uid)
                 self._settle()

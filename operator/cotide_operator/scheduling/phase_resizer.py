@@ -47,11 +47,10 @@ from cotide_operator.apis.names import (
     PHASE_NOTE_ANNOTATION,
     PHASE_SINCE_ANNOTATION,
 )
-from cotide_operator.cache.namespace_turns import NamespaceTurns
+from cotide_operator.cache.fair_queue import FairQueue, FairSemaphore
 from cotide_operator.cache.object_cache import Kind, ObjectCache, namespace_of_key, owned_key
 from cotide_operator.clock import Clock
 from cotide_operator.observability.metrics import Metrics
-from cotide_operator.scheduling.namespace_slots import NamespaceSlots
 from cotide_operator.translation.pod_phases import (
     NO_PHASES,
     Phases,
@@ -177,8 +176,8 @@ class PhaseResizer:
         self._known: dict[str, _Known] = {}
         self._writes: dict[str, asyncio.Task[None]] = {}
         """Pods that are being written to."""
-        self._slots = NamespaceSlots(WRITES_AT_ONCE)
-        self._touched: NamespaceTurns[str] = NamespaceTurns()
+        self._slots = FairSemaphore(WRITES_AT_ONCE)
+        self._touched: FairQueue[str] = FairQueue()
         """Phased pods that are to be looked at, since they changed or some time has passed."""
         self._unchanged: list[str] = []
         """Those whose turn comes, changed or not."""
@@ -272,8 +271,8 @@ class PhaseResizer:
                 self._touched.add(key, namespace_of_key(key))
         self._relieved.clear()
         due: list[str] = []
-        while len(due) < EXAMINED_AT_ONCE and (namespace := self._touched.turn()) is not None:
-            due.append(self._touched.take(namespace))
+        while len(due) < EXAMINED_AT_ONCE and (touched := self._touched.pop()) is not None:
+            due.append(touched)
         pods = self._running(due, self._clock.now())
         rooms: dict[str, Amounts] = {}
         for one in sorted(pods, key=lambda one: one.known.progress.since_seconds):

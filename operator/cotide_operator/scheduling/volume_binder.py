@@ -28,7 +28,8 @@ from cotide_core.state.shapes import Constraints
 from cotide_kube.answers import Answer, ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.objects import ClaimObject
-from cotide_operator.cache.object_cache import Kind, ObjectCache, key_of
+from cotide_operator.cache.fair_queue import FairQueue, FairSemaphore
+from cotide_operator.cache.object_cache import Kind, ObjectCache, key_of, namespace_of_key
 from cotide_operator.translation.pods_and_nodes import translate_node
 from cotide_operator.translation.volumes.claims import SELECTED_NODE, WaitingClaim, is_bound
 from cotide_operator.translation.volumes.reader import VolumeReader
@@ -37,6 +38,11 @@ _LOG = logging.getLogger(__name__)
 
 AVOIDED_TIMES: Final = 5.0
 """A node for which no volume was made in time is left out for so many time-outs; chosen."""
+WRITES_AT_ONCE: Final = 32
+"""Claims and volumes that are written at a time; chosen: a namespace alone has half of them, as many as pods of a Job
+are made at a time. What hangs in one namespace delays no other."""
+WOKEN_AT_ONCE: Final = 32
+"""Pods that look at their claims in one turn of the loop; chosen: about 5 ms."""
 REASON: Final = "VolumesNotBound"
 Refused = tuple[Answer, bool]
 """An answer, and whether the pod may be tried again."""
@@ -60,8 +66,11 @@ class VolumeBinder:
         self._mirror = mirror
         self._reader = reader
         self._timeout_seconds = timeout_seconds
-        self._waits: dict[str, set[asyncio.Event]] = {}
-        """By claim, and by pod: of each pod that waits one; pods may share a claim."""
+        self._slots = FairSemaphore(WRITES_AT_ONCE)
+        self._waits: dict[str, dict[asyncio.Event, str]] = {}
+        """By claim, and by pod: of each pod that waits one, with its namespace; pods may share a claim."""
+        self._woken: FairQueue[asyncio.Event] = FairQueue()
+        """Of pods that are to look at their claims again."""
         self._reserved: dict[str, str] = {}
         """Volume to the uid of the claim that it was reserved for, until the watch shows it."""
         mirror.subscribe(self._changed)
@@ -106,10 +115,9 @@ class VolumeBinder:
         return OpenClaim(free, choice.provisions, choice.topologies, choice.node, choice.avoided)
 
     async def _write(self, claim: ClaimObject, volume: str, node: str) -> None:
-        metadata = claim.metadata
         if volume:
             await self._reserve(claim, volume)
-        elif metadata.annotations.get(SELECTED_NODE) != node:
+        elif claim.metadata.annotations.get(SELECTED_NODE) != node:
             await self._select(claim, node)
 
     async def _select(self, claim: ClaimObject, node: str | None) -> None:
@@ -117,7 +125,8 @@ class VolumeBinder:
         metadata = claim.metadata
         path = f"/api/v1/namespaces/{metadata.namespace}/persistentvolumeclaims/{metadata.name}"
         written = {"resourceVersion": metadata.resource_version, "annotations": {SELECTED_NODE: node}}
-        await self._client.patch(path, {"metadata": written})
+        async with self._slots.slot(metadata.namespace):
+            await self._client.patch(path, {"metadata": written})
 
     async def _reserve(self, claim: ClaimObject, name: str) -> None:
         volume = self._mirror.persistentvolumes.get(name)
@@ -135,9 +144,10 @@ class VolumeBinder:
         }
         metadata = {"resourceVersion": volume.metadata.resource_version, "annotations": _BY_US}
         try:
-            await self._client.patch(
-                f"/api/v1/persistentvolumes/{name}", {"metadata": metadata, "spec": {"claimRef": of}}
-            )
+            async with self._slots.slot(claim.metadata.namespace):
+                await self._client.patch(
+                    f"/api/v1/persistentvolumes/{name}", {"metadata": metadata, "spec": {"claimRef": of}}
+                )
         except ClusterError:
             # Without an answer, too: if it was written, what another claim writes is refused for its version.
             self._reserved.pop(name, None)
@@ -146,11 +156,12 @@ class VolumeBinder:
     async def _await_bound(self, bind: Bind, claims: list[ClaimObject], made: list[ClaimObject]) -> Refused | None:
         """Wait until all claims are bound; those of which a volume is made must keep their node meanwhile."""
         changed = asyncio.Event()
+        namespace = namespace_of_key(bind.key)
         keys = [bind.key, *(key_of(claim.metadata) for claim in claims)]
         selected: set[str] = set()
         """Claims that the watch has shown with their node."""
         for key in keys:
-            self._waits.setdefault(key, set()).add(changed)
+            self._waits.setdefault(key, {})[changed] = namespace
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 while True:
@@ -162,8 +173,9 @@ class VolumeBinder:
         except TimeoutError:
             return await self._let_go(bind, made)
         finally:
+            self._woken.drop(changed)
             for key in dict.fromkeys(keys):
-                self._waits[key].discard(changed)
+                del self._waits[key][changed]
                 if not self._waits[key]:
                     del self._waits[key]
 
@@ -231,9 +243,21 @@ class VolumeBinder:
             self._wake(tuple(self._waits))
 
     def _wake(self, keys: Iterable[str]) -> None:
+        """Have the pods look that wait for these: a few in each turn of the loop, since a crowd may share a claim."""
+        is_due = bool(self._woken)
         for key in keys:
-            for changed in self._waits.get(key, ()):
+            for changed, namespace in self._waits.get(key, {}).items():
+                self._woken.add(changed, namespace)
+        if self._woken and not is_due:
+            asyncio.get_running_loop().call_soon(self._wake_some)
+
+    def _wake_some(self) -> None:
+        for _ in range(min(WOKEN_AT_ONCE, len(self._woken))):
+            changed = self._woken.pop()
+            if changed is not None:
                 changed.set()
+        if self._woken:
+            asyncio.get_running_loop().call_soon(self._wake_some)
 
 
 def _again(why: str) -> Refused:

@@ -2,8 +2,9 @@
 
 Listens to the mirror, remembers which objects changed, and translates each of them once when the loop asks.
 Several changes of one object between two cycles become one event: the engine is told what is, not each step on the
-way; only a pod that was replaced by another of the same name is told as gone first. Invariant: what was told
-is exactly what the engine knows, so that a change that does not matter is found by comparing and never told; an object
+way; only a pod that was replaced by another of the same name is told as gone first. Namespaces take turns: one object
+that thousands of pods depend on delays another namespace's pod by one round. Invariant: what was told is exactly what
+the engine knows, so that a change that does not matter is found by comparing and never told; an object
 that can't be translated is set aside and stops no other. Pods may be translated ahead of the first collection (see
 `pretranslation`), which makes no difference but in time.
 """
@@ -14,7 +15,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -44,7 +44,17 @@ from cotide_core.events import (
 from cotide_core.phases.growth import Amounts
 from cotide_kube.objects import NamespaceObject, PodObject
 from cotide_kube.turns import Turn
-from cotide_operator.cache.object_cache import KINDS, OPTIONAL_KINDS, SELECTOR_KINDS, Kind, ObjectCache, key_of
+from cotide_operator.cache.changed_objects import ChangedObjects
+from cotide_operator.cache.fair_queue import FairQueue
+from cotide_operator.cache.object_cache import (
+    KINDS,
+    OPTIONAL_KINDS,
+    SELECTOR_KINDS,
+    Kind,
+    ObjectCache,
+    key_of,
+    namespace_of_key,
+)
 from cotide_operator.clock import Clock
 from cotide_operator.translation.eviction_annotations import faults, translate_budget
 from cotide_operator.translation.kubelet_refusals import refusal_of
@@ -118,9 +128,10 @@ class EventSource:
         self._clock = clock
         self._observations = PodObservations(clock)
         self._scheduler_names = scheduler_names
-        self._changed: dict[Kind, dict[str, None]] = {kind: {} for kind in _EVENT_KINDS}
-        self._uncollected: dict[Kind, int] | None = None
-        """How much is left of what was there when an engine that knew nothing was first told; None before that."""
+        self._changed = ChangedObjects(_EVENT_KINDS)
+        self._fan_outs: FairQueue[tuple[Kind, str]] = FairQueue()
+        """Objects that changed and on which pods depend, until the next collection puts these pods up: however often
+        an object changes in between, the thousands of pods that name it are gone through once."""
         self._dependencies: dict[tuple[Kind, str], Any] = {}
         self.volumes = VolumeReader(mirror)
         self._groups = PodGroupIndex()
@@ -155,16 +166,16 @@ class EventSource:
     @property
     def waiting(self) -> bool:
         """Whether there is anything to collect."""
-        return any(self._changed.values())
+        return bool(self._fan_outs or self._changed)
 
     @property
     def has_more(self) -> bool:
         """Whether an engine that knew nothing was told a part of what there is: nothing may be decided on that."""
-        return self._uncollected is not None and any(self._uncollected.values())
+        return self._changed.began and self._changed.first_left()
 
     def is_current(self, key: str) -> bool:
         """Whether `pods` has a pod as the mirror has it, or as far as it can be told."""
-        return key not in self._changed["pods"]
+        return not self._changed.has("pods", key)
 
     def members_of(self, group: str) -> Iterable[str]:
         """Return the pods that name a PodGroup of ``scheduling.k8s.io``, by their keys."""
@@ -190,15 +201,15 @@ class EventSource:
     def collect_part(self) -> list[Event]:
         """Return the events of some changes: `CHANGES_AT_ONCE` of each kind at most, and what `COLLECT_SECONDS` allow.
 
-        In their order and at least one of each; `waiting` tells of the rest, and `has_more` of what was there at first.
+        Of each kind namespaces take turns, and at least one change is taken. `waiting` tells of the rest, and
+        `has_more` of what was there at first.
         """
         events: list[Event] = []
         if not self._live:
             self._observations.refresh()
-        if self._uncollected is None:
+        if not self._changed.began:
             # A list comes by name; who came first is before who came later, as when they came one by one.
-            self._changed["pods"] = dict.fromkeys(sorted(self._changed["pods"], key=self._created))
-            self._uncollected = {kind: len(changed) for kind, changed in self._changed.items()}
+            self._changed.begin(self._created)
         turn = Turn(COLLECT_SECONDS, time.thread_time)
         self._collect("nodes", self._tell_node, events, turn)
         self._collect("workloads", self._tell_workload, events, turn)
@@ -206,18 +217,23 @@ class EventSource:
         self._collect("poddisruptionbudgets", self._tell_budget, events, turn)
         for kind in SELECTOR_KINDS:
             self._collect(kind, partial(self._tell_selector, kind), events, turn)
-        if any(left for kind, left in self._uncollected.items() if kind != "pods"):
+        if any(self._changed.first_left(kind) for kind in _EVENT_KINDS if kind != "pods"):
             return events
         knew = self._selects_namespaces
         self._collect_pods(events)
-        if not self._uncollected["pods"]:
+        if not self._changed.first_left("pods"):
             self._ahead = None
         return events if knew or not self._selects_namespaces else self._labels_of_namespaces() + events
 
     def _collect_pods(self, events: list[Event]) -> None:
+        turn = Turn(COLLECT_SECONDS, time.thread_time)
+        while (changed := self._fan_outs.pop()) is not None:
+            self._changed.update("pods", self._dependents(*changed))
+            if turn.is_over:
+                break
         self._collect("pods", self._tell_pod, events, Turn(COLLECT_SECONDS, time.thread_time))
         if self._rules_seen and self._relabelled:  # those that don't fit into a turn are told in the next cycles
-            self._changed["pods"].update(self._relabelled)
+            self._changed.update("pods", self._relabelled)
             self._relabelled.clear()
             self._collect("pods", self._tell_pod, events, Turn(COLLECT_SECONDS, time.thread_time))
 
@@ -230,14 +246,10 @@ class EventSource:
 
     def _collect(self, kind: Kind, tell: Callable[[str, list[Event]], None], events: list[Event], turn: Turn) -> None:
         """Take changes of one kind while their turn lasts."""
-        changed, uncollected = self._changed[kind], self._uncollected
-        for number, key in enumerate(list(islice(changed, CHANGES_AT_ONCE))):
-            if number and turn.is_over:
-                return
-            del changed[key]
-            if uncollected is not None and uncollected[kind]:  # they are the first in order
-                uncollected[kind] -= 1
+        for key in self._changed.take(kind, CHANGES_AT_ONCE):
             self._guarded(kind, key, tell, events)
+            if turn.is_over:
+                return
 
     def expect_size(self, key: str, uid: str, size: Amounts | None) -> None:
         """Count a pod with a size that is being asked for, until the watch shows it; None: as it is shown, again.
@@ -247,7 +259,7 @@ class EventSource:
         if size is not None:
             self._asked_sizes[key] = (uid, size)
         elif self._asked_sizes.pop(key, None) is not None:
-            self._changed["pods"][key] = None
+            self._changed.add("pods", key)
 
     def take_asked_sizes(self) -> list[Event]:
         """Return the events of sizes that were asked for since the last collection."""
@@ -289,9 +301,10 @@ class EventSource:
         self._namespaces.clear()
         self._selectors.clear()
         self._budgets.clear()
+        self._fan_outs.clear()
+        self._changed.restart()
         for kind in _EVENT_KINDS:
-            self._changed[kind].update(dict.fromkeys(self._mirror.objects(kind)))
-        self._uncollected = None
+            self._changed.update(kind, self._mirror.objects(kind))
 
     def _left_out(self, kind: Kind, key: str) -> bool:
         """Whether the engine fails over an object, and so shall not hear of it."""
@@ -318,14 +331,14 @@ class EventSource:
             self._groups.note(key, pod)
             if self._live and pod is not None:
                 self._observe(pod, key)
-            self._changed["pods"][key] = None
+            self._changed.add("pods", key)
             if self._ahead is not None:
                 self._ahead.repeat(key)
         elif kind in ("nodes", "workloads", "poddisruptionbudgets"):
-            self._changed[kind][key] = None
+            self._changed.add(kind, key)
         elif kind in SELECTOR_KINDS:
             if self._selector(kind, key) != self._selectors.get((kind, key)):  # mostly its status changed
-                self._changed[kind][key] = None
+                self._changed.add(kind, key)
         elif kind in VOLUME_KINDS:
             self._mark_volumes(kind, key)
         elif kind in OPTIONAL_KINDS:
@@ -335,9 +348,11 @@ class EventSource:
 
     def _mark_volumes(self, kind: Kind, key: str) -> None:
         """A claim, a volume or what they depend on changed: pods that name it may go elsewhere now."""
-        for node in self.volumes.nodes_concerned(kind, key):
-            self._changed["nodes"][node] = None
-        self._mark_pods(self.volumes.concerned(kind, key))
+        self._changed.update("nodes", self.volumes.nodes_concerned(kind, key))
+        if kind == "persistentvolumeclaims":
+            self._mark_dependents(kind, key)
+        else:  # the reader follows these, and no tenant writes them
+            self._mark_pods(self.volumes.concerned(kind, key))
 
     def _mark_group(self, kind: Kind, key: str) -> None:
         """An object that says how large gangs are changed; thousands of pods may name it, so what it says counts."""
@@ -347,11 +362,31 @@ class EventSource:
         self._dependencies.pop((kind, key), None)
         if said:
             self._dependencies[kind, key] = said
-        self._mark_pods(self._groups.concerned(kind, key))
+        self._mark_dependents(kind, key)
+
+    def _mark_dependents(self, kind: Kind, key: str) -> None:
+        """Put up the pods that depend on an object, or note it for the next collection."""
+        if self._ahead is not None:  # what was translated ahead must be translated again
+            self._mark_pods(self._dependents(kind, key))
+        else:
+            self._fan_outs.add((kind, key), namespace_of_key(key))
+
+    def _dependents(self, kind: Kind, key: str) -> Iterable[str]:
+        """Return the pods that depend on an object."""
+        if kind == "persistentvolumeclaims":
+            return self.volumes.concerned(kind, key)
+        if kind in OPTIONAL_KINDS:
+            return self._groups.concerned(kind, key)
+        if kind == "jobs":
+            return [key_of(pod.metadata) for pod in self._mirror.pods_of_job(key)]
+        pods = list(self._mirror.pods.items())
+        if kind == "priorityclasses":
+            return [name for name, pod in pods if pod.spec.priority_class_name == key]
+        return [name for name, pod in pods if pod.metadata.namespace == key]
 
     def _mark_pods(self, keys: Iterable[str]) -> None:
         for pod in keys:
-            self._changed["pods"][pod] = None
+            self._changed.add("pods", pod)
             if self._ahead is not None:
                 self._ahead.repeat(pod)
 
@@ -398,15 +433,9 @@ class EventSource:
             self._dependencies[kind, key] = matter
         if self._ahead is not None and kind != "jobs":
             self._ahead.repeat_all()
-        if self._uncollected is None:  # all pods are still to be told
+        if not self._changed.began:  # all pods are still to be told
             return
-        if kind == "jobs":
-            pods = [key_of(pod.metadata) for pod in self._mirror.pods_of_job(key)]
-        elif kind == "priorityclasses":
-            pods = [name for name, pod in list(self._mirror.pods.items()) if pod.spec.priority_class_name == key]
-        else:
-            pods = [name for name, pod in list(self._mirror.pods.items()) if pod.metadata.namespace == key]
-        self._changed["pods"].update(dict.fromkeys(pods))
+        self._mark_dependents(kind, key)
 
     def _matter(self, kind: Kind, key: str) -> Any:
         """Return what of a Job, priority class or namespace its pods' classes depend on; None when it is gone."""
@@ -424,7 +453,7 @@ class EventSource:
         namespace = self._mirror.namespaces.get(name)
         limits = self._namespace(namespace) if namespace is not None else None
         if limits != self._namespaces.get(name):
-            self._changed["namespaces"][name] = None
+            self._changed.add("namespaces", name)
 
     def _namespace(self, namespace: NamespaceObject) -> Namespace | None:
         return translate_namespace(namespace, labels=self._selects_namespaces)

@@ -1,7 +1,7 @@
 """Prometheus as a source: instant queries of now, and range queries of what was.
 
 The present is read by `usage_feed` at its interval: the rate and latency of each Workload (`workload_queries` says with
-which query, `query_turns` when), and the two recorded queries of the configuration for what every pod uses. The past of
+which query, `query_budgets` when), and two recorded queries of the configuration for what every pod uses. The past of
 those two is read by `host_load.history` after a restart. Invariants: an answer to a Workload's query counts for pods of
 this Workload only, whatever its labels say; a query that fails says so in `refused` and takes no other with it.
 
@@ -23,7 +23,7 @@ from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.config.metric_settings import PrometheusSourceSettings
 from cotide_operator.usage.measurement_faults import MeasurementFaults
 from cotide_operator.usage.prometheus_client import AnswerTooLarge, Limits, PrometheusClient
-from cotide_operator.usage.query_turns import QueryTurns
+from cotide_operator.usage.query_budgets import QueryBudgets
 from cotide_operator.usage.service_readings import QueryFault, Reason
 from cotide_operator.usage.sources import (
     CPU,
@@ -139,7 +139,7 @@ class PrometheusSource:
         self._client = PrometheusClient(session, settings)
         own = self._settings = settings.workload_queries
         self._queries = WorkloadQueries(own, mirror)
-        self._turns: QueryTurns[WorkloadQuery, _Outcome] = QueryTurns(
+        self._budgets: QueryBudgets[WorkloadQuery, _Outcome] = QueryBudgets(
             concurrent=CONCURRENT_QUERIES, per_namespace=own.concurrent_per_namespace, seconds=own.seconds_per_namespace
         )
         self._limits = Limits(own.maximum_answer_bytes, own.maximum_series)
@@ -250,7 +250,7 @@ class PrometheusSource:
         queries = self._queries.by_namespace()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(READING_SECONDS, self._stale_seconds / 2)
-        answers = await self._turns.run(queries, self._ask, deadline)
+        answers = await self._budgets.run(queries, self._ask, deadline)
         now = time.monotonic()
         before, self._outcomes = self._outcomes, {}
         for query in (query for each in queries.values() for query in each):

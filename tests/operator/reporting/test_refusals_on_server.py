@@ -57,7 +57,7 @@ class World:
         """Let the lane write all that waits in it."""
         task = asyncio.create_task(self.lane.run())
         async with asyncio.timeout(30):
-            while len(self.lane) or self.lane._in_flight:
+            while len(self.lane) or self.lane.in_flight:
                 await asyncio.sleep(0.002)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

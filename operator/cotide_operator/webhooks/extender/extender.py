@@ -26,6 +26,7 @@ from cotide_kube.answers import Answer
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
 from cotide_operator.cache.decision_store import Decision
+from cotide_operator.cache.fair_queue import FairSemaphore
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.clock import Clock
 from cotide_operator.config.extender_settings import ExtenderSettings
@@ -40,7 +41,8 @@ from cotide_operator.webhooks.serving.served_certificate import ServedCertificat
 from cotide_operator.webhooks.serving.shared_certificate import SharedCertificate
 
 BINDINGS_AT_ONCE: Final = 32
-"""Connections for bindings; chosen: kube-scheduler binds beside its next decisions."""
+"""Of one namespace; of all together fewer than twice as many. Chosen: kube-scheduler binds beside its next
+decisions."""
 SYNC_SECONDS: Final = 0.05
 BIND_TIMEOUT_SECONDS: Final = 4.0
 """Of one try to bind; chosen below the timeout of a request."""
@@ -146,18 +148,19 @@ class Extender:
         async with contextlib.AsyncExitStack() as stack:
             bind: PostBinding | None = None
             if self._settings.binds:
-                most, timeout = BINDINGS_AT_ONCE, BIND_TIMEOUT_SECONDS
+                most, timeout = 2 * BINDINGS_AT_ONCE, BIND_TIMEOUT_SECONDS
                 client = KubeClient(self._credentials, max_connections=most, timeout_seconds=timeout)
-                bind = partial(self._bind, await stack.enter_async_context(client))
+                bind = partial(self._bind, await stack.enter_async_context(client), FairSemaphore(most))
             view = TenantView(self._mirror)
             names, knows_clients = self._settings.scheduler_names, self._settings.client_authority is not None
             yield Verbs(self.follower, names, view, self._tell, bind, knows_clients=knows_clients)
 
-    async def _bind(self, client: KubeClient, bind: Bind) -> Answer:
+    async def _bind(self, client: KubeClient, slots: FairSemaphore, bind: Bind) -> Answer:
         namespace, _, name = bind.key.partition("/")
         decision = Decision(bind.key, bind.uid, self._clock.now(), bind.node, SCHEDULED, bind.reason, attempts=1)
         note = {DECISION_ANNOTATION: encode(TenantView(self._mirror).decision(decision))}
-        return await client.bind(namespace, name, bind.uid, bind.node, note)
+        async with slots.slot(namespace):
+            return await client.bind(namespace, name, bind.uid, bind.node, note)
 
     def _tell(self, outcome: Decided) -> None:
         """In the extender's thread: wake the operator's loop, once for all that was decided since it last looked."""

@@ -1,8 +1,8 @@
-"""Bodies of requests to our HTTPS servers, within bounds: who sends a large one slowly holds up none of the usual ones.
+"""Bodies of requests to our HTTPS servers, within bounds: a client that sends slowly delays no other.
 
 Used by the servers of the admission webhook and of the extender, which anybody may reach whom no NetworkPolicy keeps
-away. Invariant: at most so many large bodies are in memory at the same time, and none is waited for longer than its
-time.
+away. Invariant: at most so many large bodies are in memory at the same time, none is waited for longer than its time,
+and clients share the turns by their addresses, as `fair_queue` describes it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from contextlib import asynccontextmanager, nullcontext
 from typing import Final
 
 from aiohttp import web
+
+from cotide_operator.cache.fair_queue import FairSemaphore
 
 SMALL_BODY: Final = 2**16
 """So much of a body a connection holds anyway: it takes no turn. Source: aiohttp's ``read_bufsize``."""
@@ -31,7 +33,7 @@ class RequestBodies:
 
     def __init__(self, most_bytes: int, at_once: int, seconds: float) -> None:
         self._most_bytes, self._seconds = most_bytes, seconds
-        self._turns = asyncio.Semaphore(at_once)
+        self._slots = FairSemaphore(at_once)
 
     @asynccontextmanager
     async def read(self, request: web.Request) -> AsyncIterator[bytes]:
@@ -52,7 +54,8 @@ class RequestBodies:
         length = request.content_length
         if length is not None and length > self._most_bytes:
             raise web.HTTPRequestEntityTooLarge(self._most_bytes, length)
-        async with nullcontext() if length is not None and length <= SMALL_BODY else self._turns:
+        is_small = length is not None and length <= SMALL_BODY
+        async with nullcontext() if is_small else self._slots.slot(request.remote or ""):
             try:
                 async with asyncio.timeout(self._seconds):
                     body = await request.read()

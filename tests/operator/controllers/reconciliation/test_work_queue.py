@@ -28,7 +28,7 @@ async def drained(queue: WorkQueue[str], seconds: float = 0.02) -> list[str]:
 
 def queue_of(most_each: int = 8) -> WorkQueue[str]:
     """Of keys ``namespace/name``, or names."""
-    return WorkQueue(namespace_of_key, most_each)
+    return WorkQueue(namespace_of_key, slots=64, slots_each=most_each)
 
 
 async def test_a_key_waits_once_however_often_it_is_added() -> None:

@@ -114,6 +114,31 @@ async def test_bodies_that_do_not_come_in_time_leave_their_turns_to_large_ones(m
             assert (answer.status, await answer.text()) == (200, str(MEBIBYTE))
 
 
+async def test_large_bodies_that_one_client_sends_slowly_leave_a_turn_to_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "READ_SECONDS", 600.0)
+    begun = asyncio.Semaphore(0)
+
+    async def never() -> AsyncIterator[bytes]:
+        yield b" "
+        begun.release()
+        await asyncio.Event().wait()
+
+    async with serving() as (session, _), asyncio.timeout(20.0):
+        trusting = session.connector._ssl  # type: ignore[union-attr]
+        slow = [asyncio.ensure_future(session.post("/filter", data=never())) for _ in range(EXTENDER_AT_ONCE)]
+        other = aiohttp.TCPConnector(ssl=trusting, local_addr=("127.0.0.2", 0))
+        async with aiohttp.ClientSession(session._base_url, connector=other) as client:
+            for _ in slow:
+                await begun.acquire()
+            async with client.post("/filter", data=b" " * MEBIBYTE) as answer:
+                assert (answer.status, await answer.text()) == (200, str(MEBIBYTE))
+        for one in slow:
+            one.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+
+
 async def test_whoever_opens_connections_and_asks_nothing_keeps_nobody_out_and_holds_few(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,29 +1,30 @@
-"""Fair turns of namespaces at a Prometheus: nobody's slow queries hold up another's.
+"""Budgets of namespaces at a Prometheus: slow queries of one namespace delay no other.
 
-Called by `prometheus` at each reading. A namespace has a few queries in flight and a few seconds from its first one;
-whoever used the least time lately is next, and within a namespace those that were not reached last time come first.
+Called by `prometheus` at each reading. Namespaces take turns and share the queries in flight, as `fair_queue` describes
+it. Each has a few seconds from its first query on. Namespaces that used much time lately come after all others, and
+within a namespace the queries that were not reached last time come first.
 Invariant: a reading ends at its deadline, and what was not asked by then is absent from the result.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
+
+from cotide_operator.cache.fair_queue import FairQueue
 
 Query = TypeVar("Query")
 Answer = TypeVar("Answer")
 
 DECAY: Final = 0.5
-"""Of the seconds used, at each reading; chosen: a few readings later nobody is blamed any more."""
-TURN_SECONDS: Final = 0.001
-"""Counted for a query as it starts, so that namespaces of equal use take turns; chosen: less than any query takes."""
+"""Of the seconds used, at each reading; chosen: a few readings later no use counts any more."""
+MUCH: Final = 0.25
+"""Of a namespace's seconds, above which what it used lately is much; chosen: half of them in the last reading."""
 
 
-class QueryTurns(Generic[Query, Answer]):
-    """Asks the queries of many namespaces.
+class QueryBudgets(Generic[Query, Answer]):
+    """Asks the queries of many namespaces, each of them within its budget.
 
     Parameters
     ----------
@@ -50,35 +51,27 @@ class QueryTurns(Generic[Query, Answer]):
 
         Parameters
         ----------
-        queries : by namespace.
+        queries : by namespace; no query is in two of them.
         ask : asks one within so many seconds; raises nothing but what ends the operator.
         deadline : second of the event loop's clock at which no query is asked any more.
         """
         loop = asyncio.get_running_loop()
-        self._used = {space: self._used.get(space, 0.0) * DECAY for space in queries}
-        waiting = {space: self._in_turn(space, each) for space, each in queries.items() if each}
-        self._first = {}
-        turns = [(self._used[space], space) for space in sorted(waiting)]
-        heapq.heapify(turns)
+        light, heavy = self._queued(queries)
         ends: dict[str, float] = {}
         flying: dict[asyncio.Task[Answer], tuple[str, Query, float]] = {}
-        counts: dict[str, int] = dict.fromkeys(waiting, 0)
         answers: dict[Query, Answer] = {}
         try:
-            while turns or flying:
+            while light or heavy or flying:
                 now = loop.time()
-                while turns and len(flying) < self._concurrent:
-                    _, space = heapq.heappop(turns)
+                while (turn := _turn(light, heavy)) is not None:
+                    queue, space = turn
+                    query = queue.take(space)
                     left = min(deadline, ends.setdefault(space, now + self._seconds)) - now
                     if left <= 0:
-                        self._first[space] = waiting[space][0]
+                        self._first.setdefault(space, query)
+                        queue.release(space)
                         continue
-                    query = waiting[space].popleft()
                     flying[asyncio.ensure_future(_as_coroutine(ask(query, left)))] = (space, query, now)
-                    self._used[space] += TURN_SECONDS
-                    counts[space] += 1
-                    if waiting[space] and counts[space] < self._per_namespace:
-                        heapq.heappush(turns, (self._used[space], space))
                 if not flying:
                     break
                 done, _ = await asyncio.wait(flying, return_when=asyncio.FIRST_COMPLETED)
@@ -86,22 +79,30 @@ class QueryTurns(Generic[Query, Answer]):
                     space, query, started = flying.pop(task)
                     answers[query] = task.result()
                     self._used[space] += loop.time() - started
-                    counts[space] -= 1
-                    # One that flies at its limit is not among the turns; one below it is there already.
-                    if waiting[space] and counts[space] == self._per_namespace - 1:
-                        heapq.heappush(turns, (self._used[space], space))
+                    light.release(space)
         finally:
             for task in flying:
                 task.cancel()
         return answers
 
-    def _in_turn(self, space: str, queries: Sequence[Query]) -> deque[Query]:
-        """Return the queries, from the one on that was not reached last time."""
-        turned = deque(queries)
-        first = self._first.get(space)
-        if first is not None and first in turned:
-            turned.rotate(-turned.index(first))
-        return turned
+    def _queued(self, queries: Mapping[str, Sequence[Query]]) -> tuple[FairQueue[Query], FairQueue[Query]]:
+        """Return the queries of the namespaces that used little lately, and of those that used much."""
+        self._used = {space: self._used.get(space, 0.0) * DECAY for space in queries}
+        light: FairQueue[Query] = FairQueue(slots=self._concurrent, slots_each=self._per_namespace)
+        heavy: FairQueue[Query] = FairQueue(beside=light)
+        for space in sorted(queries, key=lambda space: (self._used[space], space)):
+            queue = heavy if self._used[space] > MUCH * self._seconds else light
+            own, first = queries[space], self._first.get(space)
+            start = own.index(first) if first is not None and first in own else 0
+            for query in (*own[start:], *own[:start]):
+                queue.add(query, space)
+        self._first = {}
+        return light, heavy
+
+
+def _turn(*queues: FairQueue[Query]) -> tuple[FairQueue[Query], str] | None:
+    """Return the first queue that has a tenant whose turn it is, and that tenant."""
+    return next(((queue, tenant) for queue in queues if (tenant := queue.turn()) is not None), None)
 
 
 async def _as_coroutine(awaited: Awaitable[Answer]) -> Answer:
