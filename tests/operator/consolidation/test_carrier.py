@@ -103,6 +103,11 @@ async def test_a_pod_that_is_not_ready_again_stops_the_run_with_the_schedulers_r
         (lambda c: c.nodes.update(a=NodeNow(True, "")), "somebody else has cordoned"),
         (lambda c: c.there.append(pod_now("new", "a")), "pod d/new came to the node"),
         (lambda c: c.there.__setitem__(0, replace(c.there[0], uid="other")), "pod d/1 was replaced"),
+        (lambda c: c.there.__setitem__(0, replace(c.there[0], kept=True)), "pod d/1 must not be disrupted"),
+        (
+            lambda c: c.nodes.update(a=NodeNow(False, "", "its owner")),
+            "the node must not be disrupted since: its owner",
+        ),
         (lambda c: c.answers.append(500), "answered 500"),
     ],
 )
@@ -115,6 +120,29 @@ async def test_whatever_the_plan_did_not_know_stops_it_before_anything_is_evicte
     assert words in found.surprise
     assert cluster.evicted == []
     assert not [name for name, mark in (await cluster.marked()).items() if mark == DRAINING]
+
+
+async def test_a_pod_that_came_between_the_look_and_the_cordon_stops_it_and_the_node_is_open_again() -> None:
+    """The scheduler may have bound it before it saw the cordon."""
+    cluster = SmallCluster(pod_now("1", "a"))
+    mark = cluster.mark
+
+    async def bound_meanwhile(name: str, text: str | None, *, cordoned: bool) -> None:
+        if cordoned:
+            cluster.there.append(pod_now("new", name))
+        await mark(name, text, cordoned=cordoned)
+
+    cluster.mark = bound_meanwhile  # type: ignore[method-assign]  # what happens while the server is written to
+    assert "a: pod d/new came to the node" in (await carry(cluster, freed("a", "1"))).surprise
+    assert (cluster.evicted, cluster.nodes["a"]) == ([], NodeNow(False, ""))
+
+
+async def test_a_node_that_its_owner_protects_meanwhile_is_open_again_before_the_next_pod_goes() -> None:
+    cluster = SmallCluster(pod_now("1", "a"), pod_now("2", "a"))
+    cluster.on_sleep = lambda: cluster.nodes.update(a=NodeNow(True, DRAINING, "its owner"))
+    found = await carry(cluster, freed("a", "1", "2"))
+    assert found == Carried((), ("d/1",), "a: the node must not be disrupted since: its owner")
+    assert len(cluster.evicted) == 1
 
 
 async def test_a_pod_that_went_by_itself_needs_no_move_and_the_others_are_not_moved_for_nothing() -> None:
