@@ -216,9 +216,7 @@ def test_a_pod_that_no_node_could_take_and_a_gated_pod_hold_up_nothing(
     spec = {"schedulerName": "cotide", "containers": [{"name": "c", "image": "i"}], **more}
     core.create_namespaced_pod("default", {"metadata": {"name": "new"}, "spec": spec})
     with replaced(core, "web-1", "web-2", "n1"):
-        result = consolidate(server, tmp_path, "--apply", "--timeout", "20")
-    assert result.exception is None, result.exception
-    assert result.return_value == 0
+        assert consolidate(server, tmp_path, "--apply", "--timeout", "20").return_value == 0
     assert cordoned(core, "n0")
 
 
@@ -242,8 +240,7 @@ def test_a_node_of_the_control_plane_is_not_freed_and_its_line_names_the_role(
     core.patch_node("n0", {"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}})
     data = json.loads(consolidate(server, tmp_path, "-o", "json").stdout)
     assert [one["node"] for one in data["freed"] if one["moves"]] == ["n1"]
-    why = {one["node"]: one["why"] for one in data["notFreed"]}["n0"]
-    assert why == "its label node-role.kubernetes.io/control-plane names it a node of the control plane"
+    assert "names it a node of the control plane" in {one["node"]: one["why"] for one in data["notFreed"]}["n0"]
 
 
 def hold(core: Any, name: str, mark: str, **records: str) -> None:

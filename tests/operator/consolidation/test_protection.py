@@ -8,7 +8,6 @@ import msgspec
 import pytest
 from manifests import node_object, pod_object
 
-from cotide_kube.objects import NodeObject
 from cotide_kube.timestamps import format_timestamp
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.clock import ScaledClock
@@ -122,12 +121,6 @@ def test_a_duration_passes_on_the_operators_clock() -> None:
     assert is_protected(running("24h", 1060.0), At(1000.0 + DAY, 60.0)), "it started an hour later"
 
 
-def node(labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None) -> NodeObject:
-    found = node_object("n", "4")
-    metadata = msgspec.structs.replace(found.metadata, labels=labels or {}, annotations=annotations or {})
-    return msgspec.structs.replace(found, metadata=metadata)
-
-
 @pytest.mark.parametrize(
     ("labels", "annotations", "kept"),
     [
@@ -151,7 +144,10 @@ def test_a_node_is_kept_by_its_annotations_and_its_role(
 
 
 def test_an_unreadable_protection_of_a_node_has_its_sentence() -> None:
-    assert node_annotation_faults(node(annotations={KARPENTER: "true", SCALE_DOWN: "false"})) == []
-    assert node_annotation_faults(node(annotations={KARPENTER: "24h"})) == [
-        f"annotation {KARPENTER}: '24h' is neither true nor false, and protects"
-    ]
+    def found(annotations: dict[str, str]) -> list[str]:
+        bare = node_object("n", "4")
+        metadata = msgspec.structs.replace(bare.metadata, annotations=annotations)
+        return node_annotation_faults(msgspec.structs.replace(bare, metadata=metadata))
+
+    assert found({KARPENTER: "true", SCALE_DOWN: "false"}) == []
+    assert found({KARPENTER: "24h"}) == [f"annotation {KARPENTER}: '24h' is neither true nor false, and protects"]
