@@ -1,7 +1,7 @@
 """Mutation testing of what must not break: ``python tests/mutation/mutants.py --count 300 --seed 0``.
 
 Each drawn mutant changes one thing in one module of a copy of the tree, and the tests of that module run there within a
-time limit. A failure, or the end of the time, kills it. Survivors are printed with file, line and diff. Exit code 1 where
+time limit. A failure or the end of the time kills it. Survivors are printed with file, line and diff. Exit code 1 where
 too many survive or one has no reason in accepted.toml, 2 where the unchanged tests fail.
 
 cosmic-ray makes the mutants. It has no operator that takes a call away, so that one is ours.

@@ -146,6 +146,34 @@ async def test_of_two_candidates_that_see_a_free_lease_one_wins(scene: Scene) ->
     assert won.count(True) == 1
 
 
+async def test_a_standby_takes_the_lease_at_the_moment_that_it_ends(scene: Scene) -> None:
+    """Not one retry later: a lease of 15 s that was seen at 0 s is free at 15 s."""
+    one, _ = scene.candidate("one")
+    two, time = scene.candidate("two")
+    await one.acquire()
+    assert not await two._try()
+    time.now = 15.0
+    assert await two._try()
+
+
+async def test_a_standby_logs_the_leader_once_and_no_conflict(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    """A conflict is another replica that was faster: the next try has its name."""
+    caplog.set_level("INFO")
+    one, _ = scene.candidate("one")
+    two, _ = scene.candidate("two")
+    await one.acquire()
+    assert [await two._try() for _ in range(3)] == [False] * 3
+    assert caplog.messages.count("standing by: one leads") == 1
+    await one.release()
+    caplog.clear()
+    scene.server.faults.add(Fault(status=409, method="PUT", path="/leases/"))
+    assert not await two._try()
+    assert [line for line in caplog.messages if "lease" in line] == []
+    scene.server.faults.add(Fault(status=403, method="PUT", path="/leases/"))
+    assert not await two._try()
+    assert [line for line in caplog.messages if line.startswith("the lease can't be taken: ")] != []
+
+
 async def test_a_leader_may_act_until_its_deadline_and_not_when_it_slept_through_it(scene: Scene) -> None:
     one, time = scene.candidate("one")
     with pytest.raises(LeadershipLost):
