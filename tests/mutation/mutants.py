@@ -53,7 +53,7 @@ TARGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             PREEMPTION + name
             for name in ("budgets.py", "dry_run.py", "held_by_importance.py", "plans.py", "room_making.py")
         ),
-        ("tests/core/reclaiming",),
+        ("tests/core/reclaiming/preemption", "tests/core/reclaiming", "tests/core/queueing/test_gangs.py"),
     ),
 }
 """By name: the modules, and the tests that run for a mutant of any of them. Each has the same share of the mutants."""
@@ -207,8 +207,8 @@ def _within(tree: ast.Module, line: int) -> str:
         around = inner.body
 
 
-def drawn(count: int, seed: int, only: str) -> list[tuple[str, Mutant]]:
-    """Return that many mutants with the name of their target, each target with the same share."""
+def drawn(count: int, seed: int, only: str, skip: int = 0) -> list[tuple[str, Mutant]]:
+    """Return that many mutants with the name of their target, each target with the same share, but the first ``skip``."""
     names = [only] if only else list(TARGETS)
     found: list[tuple[str, Mutant]] = []
     for at, name in enumerate(names):
@@ -217,7 +217,7 @@ def drawn(count: int, seed: int, only: str) -> list[tuple[str, Mutant]]:
         every = [(sites, number) for sites in modules for number in range(len(sites))]
         random.Random(f"{seed} {name}").shuffle(every)
         mutants = (sites.mutant(number) for sites, number in every)
-        found += [(name, one) for one in islice((one for one in mutants if one is not None), share)]
+        found += [(name, one) for one in islice((one for one in mutants if one is not None), skip, share)]
     return found
 
 
@@ -299,8 +299,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--count", type=int, default=300, help="mutants that are drawn")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=[*TARGETS, ""], default="", help="one target")
+    parser.add_argument("--skip", type=int, default=0, help="leave out so many of each target, which ran before")
     options = parser.parse_args(arguments)
-    chosen = drawn(options.count, options.seed, options.only)
+    chosen = drawn(options.count, options.seed, options.only, options.skip)
     survivors: list[Mutant] = []
     with tempfile.TemporaryDirectory(prefix="cotide-mutants-") as folder:
         bench = Bench.made(Path(folder).resolve())

@@ -9,10 +9,9 @@ Called by ``cotide consolidate --apply`` and by the operator's `controller`. For
 A surprise is whatever the plan did not know: a node that is gone, a pod that was replaced, a cordon by somebody else,
 ours that somebody has taken off, a pod that came to the node since, a protection that an owner wrote since, a
 disruption budget that lets nobody go within the time, a gang at its minimum for as long, a pod that is not ready again
-within it. No surprise is a pod that went by
-itself, which needs no move, nor an owner that was scaled down meanwhile: where pods come and go, a drain that stopped
-at those would have moved the others for nothing. Marks on nodes make a run resumable: a run that was killed leaves at
-most one node "draining", which the next run, or ``--undo``, uncordons first.
+within it. No surprise is a pod that went by itself, which needs no move, nor an owner that was scaled down meanwhile:
+where pods come and go, a drain that stopped at those would have moved the others for nothing. Marks on nodes make a run
+resumable: a run that was killed leaves at most one node "draining", which the next run, or ``--undo``, uncordons first.
 Invariants: never more than one pod of a node is on its way, nor of an owner where several nodes are drained at once;
 nothing is evicted twice, since every eviction names the pod's uid; no gang is below its minimum by an eviction, since
 directly before each one it is counted again, and of one gang one pod at a time is on its way. Where the plan says that
