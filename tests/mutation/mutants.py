@@ -208,7 +208,7 @@ def _within(tree: ast.Module, line: int) -> str:
 
 
 def drawn(count: int, seed: int, only: str, skip: int = 0) -> list[tuple[str, Mutant]]:
-    """Return that many mutants with the name of their target, each target with the same share, but the first ``skip``."""
+    """Return that many mutants with the name of their target, the same share of each but its first ``skip``."""
     names = [only] if only else list(TARGETS)
     found: list[tuple[str, Mutant]] = []
     for at, name in enumerate(names):
