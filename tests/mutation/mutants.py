@@ -149,8 +149,8 @@ def _call_remover() -> Any:
 def _meaning(source: str) -> str | None:
     """Return a module without what no test should repeat; None for one that does not parse.
 
-    That are annotations and docstrings, which no run reads; options of classes (frozen, slots), which hinder mistakes;
-    and the numbers of constants, whose values are tuned or cited.
+    That are annotations and docstrings, which no run reads; options of classes (frozen, slots) and the kinds of
+    parameters, which hinder mistakes; and the numbers of constants, whose values are tuned or cited.
     """
     try:
         tree = ast.parse(source)
@@ -164,6 +164,10 @@ def _meaning(source: str) -> str | None:
             inner.annotation = None
         elif isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
             inner.returns = None
+        elif isinstance(inner, ast.arguments):
+            inner.args = [*inner.posonlyargs, *inner.args, *inner.kwonlyargs]
+            inner.defaults = [*inner.defaults, *(value for value in inner.kw_defaults if value is not None)]
+            inner.posonlyargs, inner.kwonlyargs, inner.kw_defaults = [], [], []
         elif isinstance(inner, ast.ClassDef):
             inner.keywords, inner.decorator_list = [], []
         elif isinstance(inner, ast.AnnAssign):
