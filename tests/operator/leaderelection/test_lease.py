@@ -137,6 +137,17 @@ async def test_a_leader_that_cannot_renew_stops_before_its_lease_ends(scene: Sce
     assert time.now <= 15.0  # the lease itself lasts 15 s: nobody else leads yet
 
 
+async def test_a_leader_that_cannot_renew_for_a_moment_leads_on(scene: Scene) -> None:
+    one, time = scene.candidate("one")
+    await one.acquire()
+    scene.server.faults.add(Fault(status=403, path="/leases/", count=2))
+    holding = asyncio.create_task(one.hold())
+    while time.now < 30.0 and not holding.done():
+        await asyncio.sleep(0)
+    assert not holding.done()
+    holding.cancel()
+
+
 async def test_of_two_candidates_that_see_a_free_lease_one_wins(scene: Scene) -> None:
     zero, _ = scene.candidate("zero")
     await zero.acquire()
