@@ -8,7 +8,7 @@ DATA   ?=
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-real test-kueue test-cluster-api test-newer test-node test-kubelets test-upstream test-image test-chaos test-poison search soak interference bench-upstream fuzz nightly check docs demo demo-bars bench crds wheel sbom chart kind clean
+.PHONY: help setup test test-real test-kueue test-cluster-api test-newer test-node test-kubelets test-upstream test-image test-chaos test-poison search soak interference bench-upstream fuzz mutants nightly check docs demo demo-bars bench crds wheel sbom chart kind clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -147,9 +147,16 @@ SECONDS_FUZZ = $(or $(SECONDS),60)
 fuzz: setup ## Fuzz every parser of untrusted text, guided by coverage (SECONDS=N, shared by all, one a core at a time)
 	@$(BIN)/python tests/fuzz/fuzz.py $(SECONDS_FUZZ); code=$$?; if [ $$code = 77 ]; then exit 0; else exit $$code; fi
 
+# Mutants of modules that must not break, in a copy of the tree. The tool is no part of the development set.
+MUTANTS      ?= 300
+MUTANTS_SEED ?= 0
+mutants: setup ## Change one place at a time and see a test fail, an hour and a half (MUTANTS=N MUTANTS_SEED=S, ARGS="--only lease")
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[mutants]'
+	$(BIN)/python tests/mutation/mutants.py --count $(MUTANTS) --seed $(MUTANTS_SEED) $(ARGS)
+
 # Each step runs whatever became of those before; what failed is named at the end, with exit code 1. test-node comes
 # twice: the second finds what the first left behind.
-NIGHTLY ?= test-real test-kueue test-cluster-api test-newer test-node test-node test-kubelets test-upstream test-image test-chaos test-poison search soak bench-upstream fuzz
+NIGHTLY ?= test-real test-kueue test-cluster-api test-newer test-node test-node test-kubelets test-upstream test-image test-chaos test-poison search soak bench-upstream fuzz mutants
 NIGHTLY_FUZZ_SECONDS  ?= 600
 NIGHTLY_IMAGE_SECONDS ?= 600
 nightly: setup ## Run all that takes long, hours in all (NIGHTLY="soak fuzz" for some of it)

@@ -265,8 +265,9 @@ class Pod(NamedTuple):
     started_seconds: float | None = None
     finished_seconds: float | None = None
     do_not_disrupt: bool = False
-    """Never a victim of a higher class nor of a node's relief; of a pod of its own class and higher priority the last
-    choice, as if a disruption budget kept it."""
+    """Its owner lets no program disturb it, at any time; see `is_protected`."""
+    protected_seconds: float | None = None
+    """For how long from its start its owner lets no program disturb it; None for no such time."""
     prefer_no_eviction: bool = False
     """Chosen only where no other pod would do."""
     deletion_cost: int = 0
@@ -308,6 +309,29 @@ class Pod(NamedTuple):
     def importance(self) -> tuple[int, int]:
         """Rank of its class, then its priority: a pod may displace pods of lower importance only."""
         return (self.workload_class.rank, self.priority)
+
+    def is_protected(self, now: float) -> bool:
+        """Whether its owner lets no program disturb it at this time.
+
+        Consolidation leaves such a pod where it is, it is no victim of a node's relief, and none of a pod of a higher
+        class; of a pod of its own class and higher priority it is the last choice, as if a disruption budget kept it.
+        """
+        return protects(self.do_not_disrupt, self.protected_seconds, self.started_seconds, now)
+
+
+def protects(always: bool, seconds: float | None, started: float | None, now: float) -> bool:
+    """Return whether what an owner wrote protects a pod at this time.
+
+    Parameters
+    ----------
+    always : whether it holds at any time.
+    seconds : for how long from its start it holds; None for no such time.
+    started : when the pod started; None protects it, as in Karpenter.
+    now : on the same clock as `started`.
+    """
+    if always or seconds is None:
+        return always
+    return started is None or now < started + seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -437,11 +437,14 @@ class DisruptionBudgetSpec(ApiStruct, frozen=True):
     selector: LabelSelector | None = None
     min_available: Int64 | str | None = None
     max_unavailable: Int64 | str | None = None
+    unhealthy_pod_eviction_policy: str = ""
+    """``AlwaysAllow`` or ``IfHealthyBudget``; empty for the latter."""
 
 
 class DisruptionBudgetStatus(ApiStruct, frozen=True):
     """``status`` of a PodDisruptionBudget."""
 
+    observed_generation: Int64 = 0
     disruptions_allowed: Int64 = 0
     current_healthy: Int64 = 0
     desired_healthy: Int64 = 0

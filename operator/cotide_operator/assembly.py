@@ -216,7 +216,7 @@ class Operator:
             self.client,
             self.mirror,
             (self._handover.note, self.reporting.outcomes.reported, self.loop.refused),
-            Evictor(self.client, self.mirror, self.reporting.nominator),
+            Evictor(self.client, self.mirror, self.reporting.nominator, self.clock),
             concurrency=settings.concurrent_binds,
             volumes=VolumeBinder(self.client, self.mirror, self.intake.volumes, settings.volumes.bind_timeout_seconds),
         )

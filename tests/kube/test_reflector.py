@@ -173,6 +173,19 @@ async def test_a_malformed_object_is_passed_over_and_counted():
     assert following.malformed == 2
 
 
+async def test_an_object_that_is_unreadable_in_a_later_list_stays_as_it_was_told():
+    """It exists: a deletion would free what it holds. One that was never told is left out."""
+    bad, unknown = pod("a", 5), pod("unknown", 5)
+    bad["spec"] = unknown["spec"] = {"containers": 7}
+    async with scripted_client() as (server, client):
+        server.then(lists(pod("a", 1), version="1"), watches(GONE))
+        server.then(lists(bad, unknown, pod("b", 6), version="6"), watches(event("ADDED", pod("later", 7))))
+        following = reflector(client)
+        seen = await first(following, 5)
+    assert seen == [("ADDED", "a"), ("SYNCED", None), ("ADDED", "b"), ("SYNCED", None), ("ADDED", "later")]
+    assert following.malformed == 2
+
+
 async def test_a_deletion_is_told_even_when_the_object_became_unreadable():
     bad = pod("a", 6)
     bad["spec"] = 7

@@ -103,10 +103,11 @@ async def test_where_the_question_itself_is_refused_all_is_listed_again():
     assert seen[3:] == [("SYNCED", None), ("ADDED", "later")]
 
 
-async def test_a_server_that_can_not_say_is_asked_again():
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_a_server_that_can_not_say_is_asked_again(status):
     async with scripted_client() as (server, client):
         told_of(server, event("ADDED", pod("b", 97)))
-        server.then_was = 503
+        server.then_was = status
         server.then(watches(LATER))
         telling = asyncio.ensure_future(told(client, "later"))
         async with asyncio.timeout(10):

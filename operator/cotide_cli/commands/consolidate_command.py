@@ -115,17 +115,7 @@ def command(
             )
             return 0
     picture = read_picture(ledger, at, kubeconfig, context, options["config"])
-    waiting = sum(one.pod.ours and one.node is None for one in picture.state.records())
-    if waiting and carry:
-        raise ClusterError(
-            f"{counted(waiting, 'pod waits', 'pods wait')} for a node: nothing is consolidated while any does"
-        )
-    if waiting:
-        click.echo(
-            f"cotide: {counted(waiting, 'pod waits', 'pods wait')} for a node; --apply would change nothing while any "
-            "does",
-            err=True,
-        )
+    _pods_that_wait(picture, carry)
     plan, lines, more = _explained(options, picture)
     data = _as_data(plan, picture, prices, options["idle_watts"])
     data |= {"notFreed": [camel_cased(one) for one in lines], "notFreedBeside": more}
@@ -141,6 +131,25 @@ def command(
     if surprise:
         click.echo(f"cotide: stopped: {surprise}", err=True)
     return 1 if surprise else 0
+
+
+def _pods_that_wait(picture: Picture, carry: bool) -> None:
+    """Print what pods that wait mean for the plan.
+
+    Raises
+    ------
+    ClusterError
+        With `carry`, when a pod waits that some node could take, were it empty.
+    """
+    if not picture.waiting:
+        return
+    waiting = counted(len(picture.waiting), "pod waits", "pods wait")
+    if not picture.holds_up():
+        click.echo(f"cotide: {waiting}, and no node could take any, were it empty: this holds up nothing", err=True)
+    elif carry:
+        raise ClusterError(f"{waiting} for a node: nothing is consolidated while any does")
+    else:
+        click.echo(f"cotide: {waiting} for a node; --apply would change nothing while any does", err=True)
 
 
 def _check(only_plan: bool, carry: bool, undo: bool, ledger: Path | None, options: Mapping[str, Any]) -> None:
@@ -175,7 +184,7 @@ def _explained(options: Mapping[str, Any], picture: Picture) -> tuple[DrainPlan,
 
     columns, rules, excluded = _layout(options)(picture)
     plan = drain_plan(columns, rules, excluded)
-    return plan, *not_freed(columns, rules, plan, excluded, SHOWN_NODES)
+    return plan, *not_freed(columns, rules, plan, excluded, SHOWN_NODES, picture.kept_nodes)
 
 
 def _layout(options: Mapping[str, Any]) -> Callable[[Picture], tuple[RemovalColumns, MoveRules, Booleans]]:
@@ -212,7 +221,8 @@ def _layout(options: Mapping[str, Any]) -> Callable[[Picture], tuple[RemovalColu
         excluded[columns.rows([name for name in options["exclude_node"] if name in there])] = True
         # What somebody has cordoned already is somebody's business.
         for row, node in enumerate(picture.state.columns.nodes):
-            excluded[row] |= node is not None and (node.unschedulable or in_pools(node, pools))
+            kept = node is not None and (node.name in picture.kept_nodes or in_pools(node, pools))
+            excluded[row] |= kept or (node is not None and node.unschedulable)
         return columns, rules, excluded
 
     return laid_out

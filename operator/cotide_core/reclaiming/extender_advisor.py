@@ -239,20 +239,21 @@ class ExtenderAdvisor:
         """
         snapshot, entry = self._prepare(pod, now)
         row_of = self.state.columns.row_of
-        open_to = [name for name in victims if name in row_of and self._may_leave(entry, row_of[name], victims[name])]
+        known = [(name, uids) for name, uids in victims.items() if name in row_of]
+        open_to = [name for name, uids in known if self._may_leave(entry, row_of[name], uids, now)]
         if not open_to or entry.shape.online:
             return open_to
         rows = np.array([row_of[name] for name in open_to], np.intp)
         passes = self._placer.probabilities(snapshot, entry.shape, rows, self._qos) <= self._placer.accepted
         return [name for name, good in zip(open_to, passes.tolist(), strict=True) if good]
 
-    def _may_leave(self, entry: QueuedPod, row: int, uids: Sequence[str]) -> bool:
+    def _may_leave(self, entry: QueuedPod, row: int, uids: Sequence[str], now: float) -> bool:
         wanted = set(uids)
         for record in self.state.records_on(row):
             if record.pod.uid not in wanted:
                 continue
             online = record.pod.workload_class is WorkloadClass.ONLINE
-            if record.pod.do_not_disrupt or (online and not entry.shape.online):
+            if record.pod.is_protected(now) or (online and not entry.shape.online):
                 return False
         return True
 

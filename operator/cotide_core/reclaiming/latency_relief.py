@@ -320,7 +320,7 @@ def candidates_on(state: ClusterState, evictions: Evictions, lost: Lost, row: in
         return []
     out: list[Candidate] = []
     for cls in (WorkloadClass.GRATIS, WorkloadClass.BATCH):
-        there = [one for one in records if may_go(one, cls) and evictions.open(one, now)]
+        there = [one for one in records if may_go(one, cls, now) and evictions.open(one, now)]
         candidates = [Candidate(one, np.zeros(0), lost(one)) for one in there]
         out += sorted(candidates, key=lambda one: (one.record.pod.prefer_no_eviction, one.cost))
     return out

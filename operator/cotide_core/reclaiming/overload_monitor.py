@@ -235,7 +235,7 @@ class OverloadMonitor:
             pod = one.record.pod
             evictions.ask(one.record, now)
             reason = f"{present.name} is overloaded ({why}); a {pod.workload_class} pod with {one.lost:.0f} core s done"
-            if pod.do_not_disrupt:
+            if pod.is_protected(now):
                 reason += "; an administrator's setting overrides its do-not-disrupt"
             override = config.overload_overrides_owners and pod.workload_class is WorkloadClass.GRATIS
             out.append(Evict(pod.key, pod.uid, present.name, reason, EvictCause.OVERLOADED, override=override))
@@ -270,7 +270,7 @@ class OverloadMonitor:
             candidates = [
                 Candidate(one, _amounts(state, one), lost(one))
                 for one in records
-                if may_go(one, cls, despite_owner=despite_owner) and evictions.open(one, now)
+                if may_go(one, cls, now, despite_owner=despite_owner) and evictions.open(one, now)
             ]
             helpful = [one for one in candidates if (one.frees[lacking > 0] > 0).any()]
             found = self._choose(helpful, lacking)

@@ -2,8 +2,8 @@
 
 Called by `slack_scheduler` for a batch pod that needs room and by `overload_monitor` for a node that has too little. A
 candidate frees amounts of what is lacking; a choice frees at least that much, and holds nobody it could do without.
-Invariants: no online pod is ever a candidate, and a pod marked do-not-disrupt only where an administrator overrides its
-owner; pods that would rather stay are chosen only where the others don't suffice; same candidates, same choice.
+Invariants: no online pod is ever a candidate, and a protected pod only where an administrator overrides its owner;
+pods that would rather stay are chosen only where the others don't suffice; same candidates, same choice.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Candidate:
         return (pod.deletion_cost, self.lost, pod.key)
 
 
-def may_go(record: PodRecord, workload_class: WorkloadClass, *, despite_owner: bool = False) -> bool:
+def may_go(record: PodRecord, workload_class: WorkloadClass, now: float, *, despite_owner: bool = False) -> bool:
     """Whether a pod of this class, bound and confirmed, may be asked to go.
 
     Parameters
@@ -56,7 +56,7 @@ def may_go(record: PodRecord, workload_class: WorkloadClass, *, despite_owner: b
         and record.assumed_seconds is None
         and record.row >= 0
         and not pod.terminating
-        and pod.do_not_disrupt is (despite_owner and workload_class is WorkloadClass.GRATIS)
+        and pod.is_protected(now) is (despite_owner and workload_class is WorkloadClass.GRATIS)
     )
 
 

@@ -380,6 +380,8 @@ class ClusterState:
             record.pod = pod
             if (self.matches.active or _concerns_others(pod)) and record.row >= 0:
                 self._match_anew(before, pod, record.row)
+            if record.row >= 0 and _protection(before) != _protection(pod):
+                self.columns.touch(record.row, relief=False)  # pods that look for victims count the row again
             return
         self._release(record)
         if before.workload != pod.workload:
@@ -740,6 +742,11 @@ def _terms(pod: Pod) -> tuple[object, ...]:
 
 def _concerns_others(pod: Pod) -> bool:
     return pod.rules is not None or bool(pod.sole_claims or pod.attachments)
+
+
+def _protection(pod: Pod) -> tuple[bool, float | None, float | None]:
+    """Return what decides when a placed pod is protected; its start counts only where a protection ends."""
+    return pod.do_not_disrupt, pod.protected_seconds, None if pod.protected_seconds is None else pod.started_seconds
 
 
 def _footprint(pod: Pod) -> tuple[object, ...]:

@@ -7,11 +7,11 @@ Called by ``cotide consolidate --apply`` and by the operator's `controller`. For
     surprise, Ctrl-C, cancellation -> the node is uncordoned and unmarked; what moved or was freed stays so
 
 A surprise is whatever the plan did not know: a node that is gone, a pod that was replaced, a cordon by somebody else,
-ours that somebody has taken off, a pod that came to the node since, a disruption budget that lets nobody go within the
-time, a gang at its minimum for as long, a pod that is not ready again within it. No surprise is a pod that went by
-itself, which needs no move, nor an owner that was scaled down meanwhile: where pods come and go, a drain that stopped
-at those would have moved the others for nothing. Marks on nodes make a run resumable: a run that was killed leaves at
-most one node "draining", which the next run, or ``--undo``, uncordons first.
+ours that somebody has taken off, a pod that came to the node since, a protection that an owner wrote since, a
+disruption budget that lets nobody go within the time, a gang at its minimum for as long, a pod that is not ready again
+within it. No surprise is a pod that went by itself, which needs no move, nor an owner that was scaled down meanwhile:
+where pods come and go, a drain that stopped at those would have moved the others for nothing. Marks on nodes make a run
+resumable: a run that was killed leaves at most one node "draining", which the next run, or ``--undo``, uncordons first.
 Invariants: never more than one pod of a node is on its way, nor of an owner where several nodes are drained at once;
 nothing is evicted twice, since every eviction names the pod's uid; no gang is below its minimum by an eviction, since
 directly before each one it is counted again, and of one gang one pod at a time is on its way. Where the plan says that
@@ -30,10 +30,12 @@ from weakref import WeakValueDictionary
 from cotide_core.consolidation.removal.drain_plan import Freed
 from cotide_core.errors import ClusterError
 from cotide_core.units import counted
-from cotide_kube.objects import PodObject
+from cotide_kube.objects import Condition, NodeObject, PodObject
 from cotide_operator.apis.names import CONSOLIDATION_MARK
 from cotide_operator.cache.object_cache import controller_of, key_of
+from cotide_operator.clock import Clock
 from cotide_operator.consolidation.gang_now import GangNow
+from cotide_operator.translation.eviction_annotations import is_protected, node_protection
 
 MARK: Final = CONSOLIDATION_MARK
 """Annotation of a node: ``draining`` or ``freed``."""
@@ -52,15 +54,23 @@ GONE: Final = (404, 409)
 
 @dataclass(frozen=True, slots=True)
 class NodeNow:
-    """A node as it is."""
+    """A node as it is; `kept`: why no program may take it out of service, empty where one may."""
 
     cordoned: bool
     mark: str
+    kept: str = ""
+
+
+def node_now(node: NodeObject) -> NodeNow:
+    """Return what a `Carrier` looks at of a node."""
+    metadata = node.metadata
+    kept = node_protection(metadata.labels, metadata.annotations)
+    return NodeNow(node.spec.unschedulable, metadata.annotations.get(MARK, ""), kept)
 
 
 @dataclass(frozen=True, slots=True)
 class PodNow:
-    """A pod as it is; `refused`: why no node takes it, empty if nobody said so."""
+    """A pod as it is; `refused`: why no node takes it, empty if unknown; `kept`: whether its owner protects it."""
 
     key: str
     uid: str
@@ -68,23 +78,33 @@ class PodNow:
     owner: str
     ready: bool
     refused: str = ""
+    kept: bool = False
 
 
-def pod_now(pod: PodObject) -> PodNow:
+def pod_now(pod: PodObject, clock: Clock) -> PodNow:
     """Return what a `Carrier` looks at of a pod."""
     owner = controller_of(pod.metadata)
-    conditions = {one.type: one for one in pod.status.conditions}
-    ready = "Ready" in conditions and conditions["Ready"].status == "True"
-    scheduled = conditions.get("PodScheduled")
-    refused = scheduled is not None and scheduled.status == "False" and scheduled.reason == "Unschedulable"
+    ready = any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)
+    refused = _refusal(pod)
     return PodNow(
         key_of(pod.metadata),
         pod.metadata.uid,
         pod.spec.node_name,
         "" if owner is None else owner.uid,
         ready and pod.metadata.deletion_timestamp is None,
-        scheduled.message if refused and scheduled is not None else "",
+        "" if refused is None else refused.message,
+        is_protected(pod, clock),
     )
+
+
+def is_unschedulable(pod: PodObject) -> bool:
+    """Whether a scheduler wrote that no node takes a pod."""
+    return _refusal(pod) is not None
+
+
+def _refusal(pod: PodObject) -> Condition | None:
+    found = (one for one in pod.status.conditions if one.type == "PodScheduled")
+    return next((one for one in found if one.status == "False" and one.reason == "Unschedulable"), None)
 
 
 class ClusterHands(Protocol):
@@ -200,6 +220,8 @@ class Carrier:
             raise SurpriseError("the node is gone")
         if before.cordoned:
             raise SurpriseError("somebody else has cordoned the node since")
+        if before.kept:
+            raise SurpriseError(f"the node must not be disrupted since: {before.kept}")
         expected = {move.pod for move in step.moves} | set(self._goes)
         await self._no_stranger(step.node, expected)  # before the cordon: a node that was given back rests for long
         cordoned = False
@@ -215,7 +237,7 @@ class Carrier:
                     moved += [move.pod] if await self._move(step.node, move.pod, uids[move.pod]) else []
                 elif move.pod == gang[0]:
                     moved += await self._move_together(step.node, gang, uids)
-            await self._still_cordoned(step.node)
+            await self._still_ours(step.node)
             await self._hands.mark(step.node, FREED, cordoned=True)
             cordoned = False
             self._say(f"{step.node}: free")
@@ -224,11 +246,13 @@ class Carrier:
                 await self._hands.mark(step.node, None, cordoned=False)
                 self._say(f"{step.node}: uncordoned again")
 
-    async def _still_cordoned(self, node: str) -> None:
+    async def _still_ours(self, node: str) -> None:
         """Whoever has uncordoned a node has it: nothing is moved off it, nor is it cordoned again."""
         now = await self._hands.node(node)
         if now is not None and not now.cordoned:
             raise SurpriseError("somebody has uncordoned the node since")
+        if now is not None and now.kept:
+            raise SurpriseError(f"the node must not be disrupted since: {now.kept}")
 
     async def _no_stranger(self, node: str, expected: Set[str]) -> None:
         there = await self._hands.pods(node=node)
@@ -266,7 +290,7 @@ class Carrier:
                     raise SurpriseError(f"{why}, for {self._timeout:g} s")
                 await self._sleep(STEP_SECONDS)
             for number, one in enumerate(pods):
-                await self._still_cordoned(node)
+                await self._still_ours(node)
                 await self._ask(one, until, f", after {number} of its gang of {len(pods)} were" if number else "")
             for one in pods:
                 await self._back(one, ready[one.owner], until)
@@ -297,6 +321,8 @@ class Carrier:
             self._say(f"{key}: went by itself")
         elif pod.uid != uid:
             raise SurpriseError(f"pod {key} was replaced since the plan was made")
+        elif pod.kept:
+            raise SurpriseError(f"pod {key} must not be disrupted, its owner wrote since the plan was made")
         return pod
 
     async def _evict_and_wait(self, pod: PodNow) -> None:
@@ -336,7 +362,7 @@ class Carrier:
         while True:
             gang = await self._hands.gang(pod.key)
             if gang is None or gang.spare >= 1:
-                await self._still_cordoned(pod.node)  # a budget may have held it up for long
+                await self._still_ours(pod.node)  # a budget may have held it up for long
                 if await self._lets_go(pod):
                     return
                 gang = None
@@ -351,7 +377,7 @@ class Carrier:
             if self._now() >= until:
                 raise SurpriseError(f"a disruption budget let pod {pod.key} not go{beside}")
             await self._sleep(STEP_SECONDS)
-            await self._still_cordoned(pod.node)
+            await self._still_ours(pod.node)
 
     async def _lets_go(self, pod: PodNow) -> bool:
         """Ask for an eviction; False where a disruption budget says no."""

@@ -52,7 +52,7 @@ from cotide_operator.cache.fair_queue import FairQueue
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.clock import Clock
 from cotide_operator.config.consolidation_settings import ConsolidationSettings
-from cotide_operator.consolidation.carrier import ENDED, Carrier
+from cotide_operator.consolidation.carrier import ENDED, Carrier, is_unschedulable
 from cotide_operator.consolidation.live_hands import LiveHands
 from cotide_operator.consolidation.live_plan import LivePlan, engine_view_of, plan_of
 from cotide_operator.consolidation.node_record import left_behind
@@ -268,10 +268,7 @@ class Consolidator:
         if pod.spec.scheduler_name in self._dependencies.scheduler_names:
             decision = self._dependencies.board.get(key)
             return decision is not None and decision.node is None and decision.reason in CAPACITY
-        return any(
-            one.type == "PodScheduled" and one.status == "False" and one.reason == "Unschedulable"
-            for one in pod.status.conditions
-        )
+        return is_unschedulable(pod)
 
     async def _plan(self, now: float) -> LivePlan:
         dependencies = self._dependencies

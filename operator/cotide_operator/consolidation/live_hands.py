@@ -19,7 +19,7 @@ from cotide_kube.objects import NodeObject, PodObject
 from cotide_kube.versions import order
 from cotide_operator.cache.object_cache import Kind, ObjectCache, controller_of
 from cotide_operator.clock import Clock
-from cotide_operator.consolidation.carrier import ENDED, MARK, NodeNow, PodNow, pod_now
+from cotide_operator.consolidation.carrier import ENDED, MARK, NodeNow, PodNow, node_now, pod_now
 from cotide_operator.consolidation.gang_now import GangNow, gang_now
 from cotide_operator.consolidation.node_record import (
     RECORD,
@@ -114,7 +114,9 @@ class LiveHands:
     async def node(self, name: str) -> NodeNow | None:
         """Return a node as the cache has it, or as it was last written."""
         found = self._mirror.nodes.get(name)
-        return None if found is None else NodeNow(self._cordoned(found), self._mark(found))
+        if found is None:
+            return None
+        return replace(node_now(found), cordoned=self._cordoned(found), mark=self._mark(found))
 
     async def marked(self) -> dict[str, str]:
         """Return the nodes that carry our mark and our record."""
@@ -126,7 +128,7 @@ class LiveHands:
 
     async def pods(self, *, node: str = "", owner: str = "") -> list[PodNow]:
         """Return the pods that have not ended: those on a node, those of an owner, or all."""
-        return [pod_now(pod) for pod in self._living(node=node, owner=owner)]
+        return [pod_now(pod, self._clock) for pod in self._living(node=node, owner=owner)]
 
     def load(self, node: str) -> int:
         """Return how many pods of a node would need another."""

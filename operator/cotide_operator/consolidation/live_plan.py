@@ -108,7 +108,10 @@ def plan_of(
     guard = ServiceGuard(engine_view.threshold, engine_view.forecaster) if state.columns.service_counts.any() else None
     nodes = state.columns.nodes
     pools = settings.excluded_nodes
-    excluded = np.array([node is None or node.unschedulable or in_pools(node, pools) for node in nodes], np.bool_)
+    kept = picture.kept_nodes
+    excluded = np.array(
+        [one is None or one.unschedulable or one.name in kept or in_pools(one, pools) for one in nodes], np.bool_
+    )
     columns = columns_of(state, picture.constraints(rules), now, Outlook(_room(engine_view, nodes), guard))
     excluded = excluded[: columns.nodes]
     begun = np.isin(np.array(columns.names), list(draining))

@@ -13,6 +13,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -25,8 +26,9 @@ from cotide_kube.official import WRITE_SECONDS, ask, connect
 from cotide_kube.plain_objects import OddObjectError, typed
 from cotide_operator.apis.names import GROUP
 from cotide_operator.cache.object_cache import KINDS, OLDER_PATHS, OPTIONAL_KINDS, PATHS, TYPES, Kind, ObjectCache
+from cotide_operator.clock import ScaledClock
 from cotide_operator.config.settings import Settings
-from cotide_operator.consolidation.carrier import ENDED, MARK, NodeNow, PodNow, pod_now
+from cotide_operator.consolidation.carrier import ENDED, MARK, NodeNow, PodNow, node_now, pod_now
 from cotide_operator.consolidation.gang_now import GangNow, gang_now, names_a_gang
 from cotide_operator.consolidation.picture import Picture, picture_of
 from cotide_operator.scheduling.disruption_budgets import kept_by_budgets
@@ -108,6 +110,7 @@ class OfficialClient:
         from kubernetes import client
 
         self._settings = settings or Settings()
+        self._wall = ScaledClock()
         self._api: Any = connect(kubeconfig, context)
         self._core: Any = client.CoreV1Api(self._api)
         self._writes = threading.Lock()
@@ -138,9 +141,7 @@ class OfficialClient:
         """
         cache, warnings = self._read((*KINDS, *OPTIONAL_KINDS))
         picture = picture_of(cache, time.time(), scheduler_names=self._settings.scheduler_names)
-        return Picture(
-            picture.state, picture.now, picture.facts, picture.budgets, picture.owners, (*warnings, *picture.warnings)
-        )
+        return replace(picture, warnings=(*warnings, *picture.warnings))
 
     def _read(self, kinds: Iterable[Kind]) -> tuple[ObjectCache, list[str]]:
         """Read objects of some kinds, those behind pods after them, and what had to be left out."""
@@ -199,8 +200,7 @@ class OfficialClient:
             if error.status == 404:
                 return None
             raise
-        found = decoded(answer, NodeObject, f"node {name}")
-        return NodeNow(found.spec.unschedulable, found.metadata.annotations.get(MARK, ""))
+        return node_now(decoded(answer, NodeObject, f"node {name}"))
 
     async def marked(self) -> dict[str, str]:
         """Return the nodes that carry our mark."""
@@ -219,7 +219,7 @@ class OfficialClient:
     async def pods(self, *, node: str = "", owner: str = "") -> list[PodNow]:
         """Return the pods that have not ended: those on a node, those of an owner, or all."""
         pods = await asyncio.to_thread(self._listed, "pods", PodObject)
-        found = [pod_now(pod) for pod in pods if pod.status.phase not in ENDED]
+        found = [pod_now(pod, self._wall) for pod in pods if pod.status.phase not in ENDED]
         return [one for one in found if (not node or one.node == node) and (not owner or one.owner == owner)]
 
     async def gang(self, key: str) -> GangNow | None:

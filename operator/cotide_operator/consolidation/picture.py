@@ -18,20 +18,26 @@ import msgspec
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import SchedulerConfig
 from cotide_core.consolidation.removal.stays import Constraints, MoveRules, PodFacts
+from cotide_core.consolidation.removal.wanted import WantedNodes
 from cotide_core.errors import InputError
-from cotide_core.events import NamespaceUpserted, Node, NodeUpserted, Pod, PodUpserted, WorkloadUpserted
+from cotide_core.events import NamespaceUpserted, Node, NodeUpserted, Pod, PodPhase, PodUpserted, WorkloadUpserted
 from cotide_core.limits import SECONDS_MOST
 from cotide_core.recording.ledger import Ledger
 from cotide_core.state.cluster_state import ClusterState
-from cotide_kube.objects import PodDisruptionBudgetObject, PodObject
+from cotide_core.units import counted
+from cotide_kube.objects import PodObject
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.cache.object_cache import ObjectCache, controller_of, key_of
 from cotide_operator.config.object_names import DEFAULT_SCHEDULER_NAME
-from cotide_operator.scheduling.disruption_budgets import covers
+from cotide_operator.consolidation.carrier import is_unschedulable
+from cotide_operator.scheduling.disruption_budgets import budgets_by_namespace, covering, drawn_on, goes_now
 from cotide_operator.translation.eviction_annotations import (
-    SAFE_TO_EVICT_ANNOTATION,
+    faults,
     is_mirror,
     loses_local_storage,
+    node_annotation_faults,
+    node_protection,
+    preferences_of,
 )
 from cotide_operator.translation.namespace_limits import translate_namespace
 from cotide_operator.translation.pod_times import PodTimes
@@ -56,6 +62,8 @@ class Picture:
     ----------
     facts, budgets : as `Constraints` wants them.
     owners : by pod key, the uid of the controller that would make it again.
+    kept_nodes : by name, why no program may take a node out of service.
+    waiting : keys of the pods that wait for a node: ours, and those that another scheduler found unschedulable.
     warnings : one sentence for each thing that could not be read.
     config : of the engine that recorded the ledger; the default for a live cluster.
     """
@@ -65,12 +73,19 @@ class Picture:
     facts: Mapping[str, PodFacts]
     budgets: Mapping[str, int]
     owners: Mapping[str, str] = field(default_factory=dict)
+    kept_nodes: Mapping[str, str] = field(default_factory=dict)
+    waiting: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
     config: SchedulerConfig = field(default_factory=SchedulerConfig)
 
     def constraints(self, rules: MoveRules) -> Constraints:
         """Return what decides whether a pod may move."""
         return Constraints(rules, self.facts, self.budgets)
+
+    def holds_up(self) -> bool:
+        """Whether a pod waits that some node could take, were it empty: then nothing is consolidated."""
+        waiting = [one.pod for one in self.state.records() if one.pod.key in self.waiting]
+        return WantedNodes().of(self.state, waiting, ()).hope
 
 
 def picture_of(
@@ -115,9 +130,7 @@ def picture_of(
             state.apply(NodeUpserted(offered))
     facts: dict[str, PodFacts] = {}
     owners: dict[str, str] = {}
-    by_namespace: dict[str, list[PodDisruptionBudgetObject]] = {}
-    for budget in cache.poddisruptionbudgets.values():
-        by_namespace.setdefault(budget.metadata.namespace, []).append(budget)
+    by_namespace = budgets_by_namespace(cache)
     for key, pod in cache.pods.items():
         translated = pods[key]
         if translated is None:
@@ -133,10 +146,40 @@ def picture_of(
         owner = controller_of(pod.metadata)
         if owner is not None:
             owners[key] = owner.uid
-        covering = [one for one in by_namespace.get(pod.metadata.namespace, ()) if covers(one, pod)]
-        facts[key] = _facts(pod, translated, cache, tuple(key_of(one.metadata) for one in covering), now)
-    budgets = {key: budget.status.disruptions_allowed for key, budget in cache.poddisruptionbudgets.items()}
-    return Picture(state, now, facts, budgets, owners, tuple(warnings))
+        drawn = drawn_on(pod, covering(pod, by_namespace))
+        facts[key] = _facts(pod, translated, cache, tuple(key_of(one.metadata) for one in drawn), now)
+    budgets = {key: goes_now(budget) for key, budget in cache.poddisruptionbudgets.items()}
+    warnings += _unreadable("pod", {key: faults(pod.metadata.annotations) for key, pod in cache.pods.items()})
+    warnings += _unreadable("node", {name: node_annotation_faults(node) for name, node in cache.nodes.items()})
+    kept = {
+        name: why
+        for name, node in cache.nodes.items()
+        if (why := node_protection(node.metadata.labels, node.metadata.annotations))
+    }
+    waiting = frozenset(
+        record.pod.key
+        for record in state.records()
+        if _waits(record.pod) and (record.pod.ours or is_unschedulable(cache.pods[record.pod.key]))
+    )
+    return Picture(state, now, facts, budgets, owners, kept, waiting, tuple(warnings))
+
+
+def _waits(pod: Pod) -> bool:
+    return pod.node is None and pod.phase is PodPhase.PENDING and not pod.terminating and not pod.gates
+
+
+def _unreadable(kind: str, found: Mapping[str, list[str]]) -> list[str]:
+    """Return one warning for each annotation that is unreadable: its first object, and how many more there are."""
+    first: dict[str, str] = {}
+    more: dict[str, int] = {}
+    for name, sentences in found.items():
+        for sentence in sentences:
+            annotation = sentence.partition(": ")[0]
+            if annotation in first:
+                more[annotation] = more.get(annotation, 0) + 1
+            first.setdefault(annotation, f"{kind} {name}: {sentence}")
+    beside = {annotation: f"; so on {counted(count, 'more ' + kind)}" for annotation, count in more.items()}
+    return [sentence + beside.get(annotation, "") for annotation, sentence in first.items()]
 
 
 def _read(what: str, translate: Callable[[], T | None], warnings: list[str]) -> T | None:
@@ -159,12 +202,18 @@ def _translated(pod: PodObject, cache: ObjectCache, scheduler_names: tuple[str, 
 
 
 def _facts(pod: PodObject, translated: Pod, cache: ObjectCache, budgets: tuple[str, ...], now: float) -> PodFacts:
-    owner = controller_of(pod.metadata)
-    goes = goes_with_node(pod)
-    safe = pod.metadata.annotations.get(SAFE_TO_EVICT_ANNOTATION) == "true"
+    wish = preferences_of(pod.metadata.annotations)
     p50, p90 = _remaining(translated, cache, now)
     local = loses_local_storage(pod.metadata.annotations, pod.spec.volumes)
-    return PodFacts(owner is not None or safe, goes, local and not safe, budgets, p50, p90)
+    return PodFacts(
+        controlled=controller_of(pod.metadata) is not None or wish.movable,
+        goes_with_node=goes_with_node(pod),
+        keeps_node=wish.keeps_node,
+        local_storage=local and not wish.movable,
+        budgets=budgets,
+        remaining_p50=p50,
+        remaining_p90=p90,
+    )
 
 
 def goes_with_node(pod: PodObject) -> bool:
@@ -235,8 +284,11 @@ def picture_of_ledger(lines: Iterable[bytes], at: float | None = None) -> Pictur
     for record in state.records():
         p50, p90 = _remaining(record.pod, ObjectCache(), now)
         facts[record.pod.key] = PodFacts(remaining_p50=p50, remaining_p90=p90)
-    warning = "a ledger holds no owners, volumes and budgets: they count as no hindrance"
-    return Picture(state, now, facts, {}, warnings=(warning,), config=ledger.config)
+    warning = "a ledger holds no owners, volumes, budgets and annotations of nodes: they count as no hindrance"
+    nodes = [node for node in state.columns.nodes if node is not None]
+    kept = {node.name: why for node in nodes if (why := node_protection(dict(node.labels), {}))}
+    waiting = frozenset(one.pod.key for one in state.records() if one.pod.ours and _waits(one.pod))
+    return Picture(state, now, facts, {}, kept_nodes=kept, waiting=waiting, warnings=(warning,), config=ledger.config)
 
 
 def _with_constraints(pod: Pod, asked: dict[str, Pod]) -> Pod:

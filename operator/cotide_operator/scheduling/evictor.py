@@ -35,9 +35,10 @@ from cotide_kube.client import KubeClient
 from cotide_kube.objects import PodObject
 from cotide_kube.timestamps import format_timestamp
 from cotide_operator.cache.object_cache import ObjectCache
+from cotide_operator.clock import Clock, ScaledClock
 from cotide_operator.scheduling.disruption_budgets import kept_by_budgets
 from cotide_operator.scheduling.nominator import NOT_NEEDED, Nominator
-from cotide_operator.translation.eviction_annotations import is_mirror, preferences_of
+from cotide_operator.translation.eviction_annotations import is_mirror, is_protected
 from cotide_operator.translation.pods_and_nodes import class_of, ownership_of
 
 _LOG = logging.getLogger(__name__)
@@ -65,12 +66,20 @@ class EvictReport:
 
 
 class Evictor:
-    """Posts evictions; see the drawing above."""
+    """Posts evictions; see the drawing above.
 
-    def __init__(self, client: KubeClient, mirror: ObjectCache, nominator: Nominator) -> None:
+    Parameters
+    ----------
+    clock : of the operator, which also started the pods; None for the machine's.
+    """
+
+    def __init__(
+        self, client: KubeClient, mirror: ObjectCache, nominator: Nominator, clock: Clock | None = None
+    ) -> None:
         self._client = client
         self._mirror = mirror
         self._nominator = nominator
+        self._clock = clock or ScaledClock()
 
     def screen(self, evicts: Sequence[Evict]) -> list[EvictReport]:
         """Return the evictions of one decision cycle that must not be posted, each with its refusal."""
@@ -167,7 +176,7 @@ class Evictor:
             )
             return EvictReport(evict, Answer(403, ONLINE, "an online pod is never evicted"))
         overridden = evict.override and decided is WorkloadClass.GRATIS
-        if preferences_of(pod.metadata.annotations).do_not_disrupt and not overridden:
+        if not overridden and is_protected(pod, self._clock):
             return EvictReport(evict, Answer(403, DO_NOT_DISRUPT, "its owner wrote that it must not be disrupted"))
         return None
 

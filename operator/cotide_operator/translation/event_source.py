@@ -56,7 +56,7 @@ from cotide_operator.cache.object_cache import (
     namespace_of_key,
 )
 from cotide_operator.clock import Clock
-from cotide_operator.translation.eviction_annotations import faults, translate_budget
+from cotide_operator.translation.eviction_annotations import faults, node_annotation_faults, translate_budget
 from cotide_operator.translation.kubelet_refusals import refusal_of
 from cotide_operator.translation.namespace_limits import limit_faults, max_priorities, translate_namespace
 from cotide_operator.translation.pod_groups import PodGroupIndex, said_by
@@ -481,7 +481,7 @@ class EventSource:
             node, self._clock.from_wall, self.volumes.limits_of(name), self.volumes.attached_to(name)
         )
         if self._nodes.get(name) != translated:
-            for fault in node_faults(node):
+            for fault in (*node_faults(node), *node_annotation_faults(node)):
                 _LOG.warning("node %s: %s", name, fault)
             self._nodes[name] = translated
             events.append(NodeUpserted(translated))
@@ -544,7 +544,8 @@ class EventSource:
         else:
             seen, translated = ahead
             self._observations.keep(key, seen)
-        for fault in faults(pod.metadata.annotations) if before is None else ():
+        protects = translated.do_not_disrupt and (before is None or not before.do_not_disrupt)
+        for fault in faults(pod.metadata.annotations) if before is None or protects else ():
             _LOG.warning("pod %s: %s", key, fault)
         if before is not None and self._only_relabelled(key, before, translated):
             return

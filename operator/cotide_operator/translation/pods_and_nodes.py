@@ -273,6 +273,7 @@ def translate_pod(
         started_seconds=seen.started_seconds,
         finished_seconds=seen.finished_seconds,
         do_not_disrupt=preferences.do_not_disrupt,
+        protected_seconds=preferences.protected_seconds,
         prefer_no_eviction=preferences.prefer_no_eviction,
         deletion_cost=preferences.deletion_cost,
         nominated_node=(pod.status.nominated_node_name or None) if to_place else None,

@@ -207,6 +207,42 @@ def test_nothing_is_consolidated_while_pods_wait(server: ThreadedServer, core: A
     assert "1 pod waits for a node" in consolidate(server, tmp_path).stderr
 
 
+@pytest.mark.parametrize("more", [{"nodeSelector": {"pool": "gpu"}}, {"schedulingGates": [{"name": "admission"}]}])
+def test_a_pod_that_no_node_could_take_and_a_gated_pod_hold_up_nothing(
+    server: ThreadedServer, core: Any, tmp_path: Path, more: dict[str, Any]
+) -> None:
+    run_pod(core, "web-1", "n0", "100m")
+    run_pod(core, "api-1", "n1", "600m")
+    spec = {"schedulerName": "cotide", "containers": [{"name": "c", "image": "i"}], **more}
+    core.create_namespaced_pod("default", {"metadata": {"name": "new"}, "spec": spec})
+    with replaced(core, "web-1", "web-2", "n1"):
+        assert consolidate(server, tmp_path, "--apply", "--timeout", "20").return_value == 0
+    assert cordoned(core, "n0")
+
+
+def test_a_pod_that_another_scheduler_found_unschedulable_waits_as_for_the_operator(
+    server: ThreadedServer, core: Any, tmp_path: Path
+) -> None:
+    run_pod(core, "web-1", "n0", "100m")
+    spec = {"schedulerName": "volcano", "containers": [{"name": "c", "image": "i"}]}
+    core.create_namespaced_pod("default", {"metadata": {"name": "new"}, "spec": spec})
+    assert "waits" not in consolidate(server, tmp_path).stderr
+    waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+    core.patch_namespaced_pod_status("new", "default", {"status": {"conditions": [waits]}})
+    assert "1 pod waits for a node" in consolidate(server, tmp_path).stderr
+
+
+def test_a_node_of_the_control_plane_is_not_freed_and_its_line_names_the_role(
+    server: ThreadedServer, core: Any, tmp_path: Path
+) -> None:
+    run_pod(core, "web-1", "n0", "100m")
+    run_pod(core, "api-1", "n1", "200m")
+    core.patch_node("n0", {"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}})
+    data = json.loads(consolidate(server, tmp_path, "-o", "json").stdout)
+    assert [one["node"] for one in data["freed"] if one["moves"]] == ["n1"]
+    assert "names it a node of the control plane" in {one["node"]: one["why"] for one in data["notFreed"]}["n0"]
+
+
 def hold(core: Any, name: str, mark: str, **records: str) -> None:
     """Cordon a node as a run did that held it."""
     annotations = {"cotide.dev/consolidation": mark, **{f"cotide.dev/{key}": text for key, text in records.items()}}

@@ -228,6 +228,13 @@ def test_nobody_online_is_preempted_for_batch_and_nobody_who_must_not_be_disrupt
     assert asked.preempt(pod("urgent", ONLINE), victims, 1.0) == ["a", "c"]
 
 
+def test_a_pod_is_preempted_once_its_protection_is_over() -> None:
+    day = pod("day", GRATIS, node="a", protected_seconds=86400.0, started_seconds=0.0)
+    asked = advisor(node_upserted("a", 4000), PodUpserted(day))
+    assert asked.preempt(pod("job"), {"a": ["u-day"]}, 86399.0) == []
+    assert asked.preempt(pod("job"), {"a": ["u-day"]}, 86400.0) == ["a"]
+
+
 def test_nobody_is_preempted_where_the_limit_would_break_afterwards() -> None:
     held = [PodUpserted(pod(f"held-{index}", GRATIS, 100, node="a", phase=PodPhase.RUNNING)) for index in range(2)]
     asked = advisor(node_upserted("a", 4000), *service("a"), *held)

@@ -78,6 +78,12 @@ def test_online_pods_and_those_that_must_not_be_disrupted_are_never_touched() ->
     assert evicted(scheduler.handle([uses(1400, 0.0)], 0.0)) == []
 
 
+def test_a_pod_that_is_protected_from_its_start_leaves_an_overloaded_node_when_that_time_is_over() -> None:
+    scheduler = engine(runs("day", GRATIS, 500, protected_seconds=60.0, started_seconds=0.0))
+    assert evicted(scheduler.handle([uses(600, 59.0)], 59.0)) == []
+    assert evicted(scheduler.handle([uses(600, 60.0)], 60.0)) == ["day"]
+
+
 def test_a_short_peak_is_waited_out() -> None:
     scheduler = engine(runs("g", GRATIS, 500), overload_observation_seconds=30.0)
     assert evicted(scheduler.handle([uses(600, 0.0)], 0.0)) == []

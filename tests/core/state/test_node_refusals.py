@@ -175,7 +175,7 @@ def test_nobody_closes_a_node_by_binding_pods_there_himself() -> None:
     assert bound(scheduler, [PodUpserted(pod("p1"))], 1.0) == ["p1"]
 
 
-@pytest.mark.parametrize("ending", ["deleted", "failed by itself", "never answered"])
+@pytest.mark.parametrize("ending", ["deleted", "replaced", "failed by itself", "never answered"])
 def test_a_trial_that_goes_without_an_answer_makes_way_for_the_next(ending: str) -> None:
     first, trial, third = pod("p0"), pod("p1"), pod("p2")
     scheduler = engine(node_upserted("a", 4000), PodUpserted(first))
@@ -185,6 +185,9 @@ def test_a_trial_that_goes_without_an_answer_makes_way_for_the_next(ending: str)
     assert bound(scheduler, events, 10.5) == []
     if ending == "deleted":
         assert bound(scheduler, [PodDeleted(trial.key, trial.uid)], 11.0) == ["p2"]
+    elif ending == "replaced":  # under its name, and by a pod that waits for a gate: the third is next
+        other = trial._replace(uid="another", gates=("wait",))
+        assert bound(scheduler, [PodUpserted(other)], 11.0) == ["p2"]
     elif ending == "failed by itself":
         assert bound(scheduler, [PodUpserted(trial._replace(node="a", phase=PodPhase.FAILED))], 11.0) == ["p2"]
     else:

@@ -43,6 +43,16 @@ def test_pods_are_found_by_job_until_they_are_gone() -> None:
     assert mirror.pods_of_job("ns/j") == []
 
 
+def test_pods_are_counted_by_job_and_by_workload() -> None:
+    mirror = ObjectCache()
+    mirror.apply("workloads", "ADDED", workload("web", {"app": "web"}))
+    for name in ("a", "b"):
+        mirror.apply("pods", "ADDED", pod(name, job="j"))
+    mirror.apply("pods", "ADDED", pod("c", {"app": "web"}))
+    assert [mirror.pod_count("jobs", "ns/j"), mirror.pod_count("workloads", "ns/web")] == [2, 1]
+    assert [mirror.pod_count("jobs", "ns/web"), mirror.pod_count("workloads", "ns/j")] == [0, 0]
+
+
 def test_a_workload_selects_in_its_own_namespace_only() -> None:
     mirror = ObjectCache()
     mirror.apply("workloads", "ADDED", workload("web", {"app": "web"}))
@@ -160,3 +170,24 @@ def test_a_selector_that_concerns_many_pods_is_followed_in_turns(monkeypatch: py
         turns += 1
     assert turns == 99
     assert len(mirror.pods_of_workload("ns/web")) == 99
+
+
+def test_a_pod_that_trips_the_indexes_is_quarantined_and_the_others_change_hands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mirror = ObjectCache()
+    for name in ("a", "b", "c"):
+        mirror.apply("pods", "ADDED", pod(name, {"app": "web"}))
+    workload_for = mirror.workload_for
+
+    def trips(found: PodObject) -> str | None:
+        if found.metadata.name == "b":
+            raise OverflowError("too large")
+        return workload_for(found)
+
+    monkeypatch.setattr(mirror, "workload_for", trips)
+    mirror.apply("workloads", "ADDED", workload("web", {"app": "web"}))
+    while mirror.settle():
+        pass
+    assert names(mirror.pods_of_workload("ns/web")) == ["a", "c"]
+    assert mirror.quarantine.get("pods", "ns/b") is not None

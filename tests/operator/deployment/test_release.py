@@ -156,6 +156,7 @@ def test_nightly_runs_all_that_takes_long_and_goes_on_when_a_step_fails() -> Non
         "search",
         "soak",
         "fuzz",
+        "mutants",
     }
     assert set(named.split()) == long <= TARGETS
     assert named.split().count("test-node") == 2, "the second run finds what the first left"

@@ -137,6 +137,17 @@ async def test_a_leader_that_cannot_renew_stops_before_its_lease_ends(scene: Sce
     assert time.now <= 15.0  # the lease itself lasts 15 s: nobody else leads yet
 
 
+async def test_a_leader_that_cannot_renew_for_a_moment_leads_on(scene: Scene) -> None:
+    one, time = scene.candidate("one")
+    await one.acquire()
+    scene.server.faults.add(Fault(status=403, path="/leases/", count=2))
+    holding = asyncio.create_task(one.hold())
+    while time.now < 30.0 and not holding.done():
+        await asyncio.sleep(0)
+    assert not holding.done()
+    holding.cancel()
+
+
 async def test_of_two_candidates_that_see_a_free_lease_one_wins(scene: Scene) -> None:
     zero, _ = scene.candidate("zero")
     await zero.acquire()
@@ -144,6 +155,34 @@ async def test_of_two_candidates_that_see_a_free_lease_one_wins(scene: Scene) ->
     candidates = [scene.candidate(name)[0] for name in ("one", "two", "three")]
     won = await asyncio.gather(*(candidate._try() for candidate in candidates))
     assert won.count(True) == 1
+
+
+async def test_a_standby_takes_the_lease_at_the_moment_that_it_ends(scene: Scene) -> None:
+    """Not one retry later: a lease of 15 s that was seen at 0 s is free at 15 s."""
+    one, _ = scene.candidate("one")
+    two, time = scene.candidate("two")
+    await one.acquire()
+    assert not await two._try()
+    time.now = 15.0
+    assert await two._try()
+
+
+async def test_a_standby_logs_the_leader_once_and_no_conflict(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    """A conflict is another replica that was faster: the next try has its name."""
+    caplog.set_level("INFO")
+    one, _ = scene.candidate("one")
+    two, _ = scene.candidate("two")
+    await one.acquire()
+    assert [await two._try() for _ in range(3)] == [False] * 3
+    assert caplog.messages.count("standing by: one leads") == 1
+    await one.release()
+    caplog.clear()
+    scene.server.faults.add(Fault(status=409, method="PUT", path="/leases/"))
+    assert not await two._try()
+    assert [line for line in caplog.messages if "lease" in line] == []
+    scene.server.faults.add(Fault(status=403, method="PUT", path="/leases/"))
+    assert not await two._try()
+    assert [line for line in caplog.messages if line.startswith("the lease can't be taken: ")] != []
 
 
 async def test_a_leader_may_act_until_its_deadline_and_not_when_it_slept_through_it(scene: Scene) -> None:

@@ -107,6 +107,21 @@ async def test_the_thread_ends_with_stop(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not [thread for thread in threading.enumerate() if thread is lease._thread]
 
 
+async def test_the_connections_of_the_thread_are_closed_with_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    lease, _ = electing(monkeypatch)
+    closed: list[str] = []
+    leave = lease._client.__aexit__
+
+    async def noted(*error: Any) -> None:
+        closed.append(threading.current_thread().name)
+        await leave(*error)
+
+    monkeypatch.setattr(lease._client, "__aexit__", noted)
+    await lease.start()
+    await lease.stop()
+    assert closed == ["lease"]
+
+
 async def test_nothing_is_left_pending_when_it_stops_in_the_middle(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

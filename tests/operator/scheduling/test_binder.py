@@ -122,6 +122,7 @@ WAITS = {"metadata": {"uid": "u"}, "spec": {}}
 UNKNOWN = [
     ("nobody answers, then it is taken", [LOST, LOST], 503, 3, (True, False)),
     ("seen waiting, while the lost one may still come", [LOST], WAITS, 2, (True, False)),
+    ("seen waiting, while the second lost one may still come", [LOST, LOST], WAITS, 3, (True, False)),
     ("a fault, and nobody tells more", [FAULT], 503, 2, (True, False)),
     ("a fault, and another after it: it does wait", [FAULT, FAULT], WAITS, 2, (False, True)),
     ("gone when it is posted again", [LOST, Answer(404)], 503, 2, (False, False)),

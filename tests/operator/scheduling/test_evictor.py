@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,6 +14,7 @@ from cotide_core.errors import ClusterError
 from cotide_core.instructions import Evict, EvictCause
 from cotide_kube.answers import Answer, ApiError
 from cotide_kube.objects import PodDisruptionBudgetObject
+from cotide_kube.timestamps import format_timestamp
 from cotide_operator.cache.decision_store import Decision
 from cotide_operator.scheduling import nominator
 
@@ -89,6 +92,20 @@ async def test_owners_who_say_never_after_the_decision_are_heard(bench: Bench) -
     assert bench.said == []
 
 
+@pytest.mark.parametrize("text", ["24h", "yes"])
+async def test_an_owners_time_and_an_unreadable_word_protect(bench: Bench, text: str) -> None:
+    started = {"startTime": format_timestamp(time.time() - 3600.0)}
+    bench.pod("a", annotations={"karpenter.sh/do-not-disrupt": text}, status=started)
+    assert await bench.carry_out(relief("a")) == {"a": (403, False)}
+    assert bench.said == []
+
+
+async def test_a_pod_goes_once_the_time_that_its_owner_wrote_is_over(bench: Bench) -> None:
+    started = {"startTime": format_timestamp(time.time() - 3601.0)}
+    bench.pod("a", annotations={"karpenter.sh/do-not-disrupt": "1h"}, status=started)
+    assert await bench.carry_out(relief("a")) == {"a": (201, False)}
+
+
 async def test_a_static_pod_is_never_asked_to_go_whatever_its_label_says(bench: Bench) -> None:
     bench.pod("a", annotations={"kubernetes.io/config.mirror": "1f2e"})  # its label says gratis
     despite = Evict("ns/a", "u-a", "n", "why", EvictCause.OVERLOADED, override=True)
@@ -129,6 +146,36 @@ async def test_budgets_of_other_namespaces_without_a_selector_or_over_other_pods
     body = {"metadata": {"name": "nobody", "namespace": "ns"}, "spec": {}}
     bench.mirror.apply("poddisruptionbudgets", "ADDED", msgspec.convert(body, PodDisruptionBudgetObject))
     assert await bench.carry_out(evict("a")) == {"a": (201, False)}
+
+
+NOT_READY: dict[str, Any] = {"conditions": [{"type": "Ready", "status": "False"}]}
+
+
+@pytest.mark.parametrize(
+    ("pod", "policy", "healthy", "code"),
+    [
+        (NOT_READY, "AlwaysAllow", 0, 201),
+        (NOT_READY, "IfHealthyBudget", 1, 429),
+        (NOT_READY, "IfHealthyBudget", 2, 201),
+        (NOT_READY, "", 1, 429),
+        (NOT_READY, "", 2, 201),
+        ({}, "AlwaysAllow", 2, 429),
+        ({"phase": "Pending"}, "IfHealthyBudget", 0, 201),
+    ],
+)
+async def test_a_budget_keeps_a_pod_that_is_not_ready_as_its_policy_states(
+    bench: Bench, pod: dict[str, Any], policy: str, healthy: int, code: int
+) -> None:
+    """Two must be healthy, and the budget lets no pod go."""
+    bench.pod("a", status=pod)
+    bench.budget("two", {}, allowed=0, policy=policy, currentHealthy=healthy, desiredHealthy=2)
+    assert (await bench.carry_out(evict("a")))["a"][0] == code
+
+
+async def test_a_budget_whose_status_is_behind_its_spec_lets_no_pod_go(bench: Bench) -> None:
+    bench.pod("a")
+    bench.budget("late", {}, allowed=3, observedGeneration=0)
+    assert await bench.carry_out(evict("a")) == {"a": (429, False)}
 
 
 async def test_two_budgets_over_one_pod_keep_it(bench: Bench) -> None:

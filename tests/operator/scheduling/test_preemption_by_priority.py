@@ -23,7 +23,10 @@ def shows(bench: Bench, name: str, priority: int, cls: str = "online", node: str
     body = {
         "metadata": {"name": name, "namespace": "ns", "uid": f"u-{name}", "labels": labels, **metadata},
         "spec": {"nodeName": node, "schedulerName": "default-scheduler", "priority": priority},
-        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        "status": {
+            "phase": "Running" if node else "Pending",
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
     }
     bench.mirror.apply("pods", "MODIFIED", msgspec.convert(body, PodObject))
 

@@ -14,7 +14,6 @@ from cotide_core.limits import IMAGE_CHARACTERS
 from cotide_kube.objects import NamespaceObject, NodeObject, PodObject, PriorityClassObject
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache
 from cotide_operator.translation.constraints import DEFAULT_TOLERATIONS
-from cotide_operator.translation.eviction_annotations import faults
 from cotide_operator.translation.pod_times import PodTimes
 from cotide_operator.translation.pods_and_nodes import ownership_of, translate_node, translate_pod, translate_workload
 
@@ -335,47 +334,6 @@ def test_a_workload_without_a_usable_limit_promises_ten_milliseconds() -> None:
     }
     promise = translate_workload(msgspec.convert(body, CustomObject))
     assert (promise.key, promise.latency_p95_milliseconds, promise.exclusive) == ("ns/w", 2.5, True)
-
-
-WISHES = [
-    ({"karpenter.sh/do-not-disrupt": "true"}, (True, False, 0)),
-    ({"karpenter.sh/do-not-disrupt": "false"}, (False, False, 0)),
-    ({"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}, (True, False, 0)),
-    ({"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}, (False, False, 0)),
-    ({"descheduler.alpha.kubernetes.io/prefer-no-eviction": ""}, (False, True, 0)),
-    ({"controller.kubernetes.io/pod-deletion-cost": "-20"}, (False, False, -20)),
-    ({"controller.kubernetes.io/pod-deletion-cost": "2147483647"}, (False, False, 2**31 - 1)),
-    ({}, (False, False, 0)),
-]
-
-UNREADABLE = [
-    ("karpenter.sh/do-not-disrupt", "yes", "'yes' is neither true nor false"),
-    ("cluster-autoscaler.kubernetes.io/safe-to-evict", "never", "'never' is neither true nor false"),
-    *(
-        ("controller.kubernetes.io/pod-deletion-cost", text, "is no whole number of 32 bits")
-        for text in ("", "high", "+10", "008", "1.5", "2147483648", "-2147483649", "9" * 5000, "1 ")
-    ),
-]
-
-
-@pytest.mark.parametrize(("annotations", "expected"), WISHES)
-def test_an_owners_wishes_about_eviction_are_read_from_annotations(
-    annotations: dict[str, str], expected: tuple[bool, bool, int]
-) -> None:
-    pod = translated(pod_object(annotations=annotations))
-    assert (pod.do_not_disrupt, pod.prefer_no_eviction, pod.deletion_cost) == expected
-    assert faults(annotations) == []
-
-
-@pytest.mark.parametrize(("name", "text", "sentence"), UNREADABLE)
-def test_a_wish_that_can_not_be_read_counts_as_not_written_and_has_its_sentence(
-    name: str, text: str, sentence: str
-) -> None:
-    pod = translated(pod_object(annotations={name: text}))
-    assert (pod.do_not_disrupt, pod.prefer_no_eviction, pod.deletion_cost) == (False, False, 0)
-    (fault,) = faults({name: text})
-    assert fault.startswith(f"annotation {name}: ")
-    assert sentence in fault
 
 
 def test_a_nomination_is_read_while_the_pod_waits() -> None:

@@ -66,7 +66,13 @@ class Bench:
         return True
 
     def pod(
-        self, name: str, labels: dict[str, str] | None = None, node: str = "n", nominated: str = "", **metadata: Any
+        self,
+        name: str,
+        labels: dict[str, str] | None = None,
+        node: str = "n",
+        nominated: str = "",
+        status: dict[str, Any] | None = None,
+        **metadata: Any,
     ) -> None:
         body = {
             "metadata": {
@@ -77,15 +83,22 @@ class Bench:
                 **metadata,
             },
             "spec": {"nodeName": node, "schedulerName": "cotide"},
-            "status": {"conditions": [{"type": "Ready", "status": "True"}], "nominatedNodeName": nominated},
+            "status": {
+                "phase": "Running" if node else "Pending",
+                "conditions": [{"type": "Ready", "status": "True"}],
+                "nominatedNodeName": nominated,
+                **(status or {}),
+            },
         }
         self.mirror.apply("pods", "MODIFIED", msgspec.convert(body, PodObject))
 
-    def budget(self, name: str, selector: dict[str, Any], allowed: int, namespace: str = "ns") -> None:
+    def budget(
+        self, name: str, selector: dict[str, Any], allowed: int, namespace: str = "ns", policy: str = "", **status: Any
+    ) -> None:
         body = {
-            "metadata": {"name": name, "namespace": namespace},
-            "spec": {"selector": selector},
-            "status": {"disruptionsAllowed": allowed},
+            "metadata": {"name": name, "namespace": namespace, "generation": 1},
+            "spec": {"selector": selector, **({"unhealthyPodEvictionPolicy": policy} if policy else {})},
+            "status": {"disruptionsAllowed": allowed, "observedGeneration": 1, **status},
         }
         self.mirror.apply("poddisruptionbudgets", "ADDED", msgspec.convert(body, PodDisruptionBudgetObject))
 

@@ -8,6 +8,7 @@ Room only becomes less as a plan grows, so what is true of its end was true when
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
 import numpy as np
 
@@ -28,7 +29,12 @@ def in_pools(node: Node, pools: Mapping[str, Collection[str]]) -> bool:
 
 
 def not_freed(
-    columns: RemovalColumns, rules: MoveRules, plan: DrainPlan, excluded: Booleans, most: int
+    columns: RemovalColumns,
+    rules: MoveRules,
+    plan: DrainPlan,
+    excluded: Booleans,
+    most: int,
+    kept: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[tuple[Left, ...], int]:
     """Return a line for each node in use that is neither freed, left to empty nor kept, and how many more there are.
 
@@ -37,6 +43,7 @@ def not_freed(
     columns, rules, excluded : what the plan was made of.
     most : lines at most; nodes that the plan tried in vain come first, of these the lightest, then those that take pods
         or are left out.
+    kept : by name, why no program may take a node out of service.
     """
     present = columns.stays != Stay.GOES
     loads = np.bincount(columns.row_of[present], minlength=columns.nodes)
@@ -48,7 +55,7 @@ def not_freed(
     lines = []
     for row in rows[:most]:
         if excluded[row]:
-            why, pod = "it is left out, or somebody has cordoned it", ""
+            why, pod = kept.get(columns.names[row], "it is left out, or somebody has cordoned it"), ""
         elif columns.names[row] in received:
             why, pod = "it takes pods of nodes that are freed", ""
         else:

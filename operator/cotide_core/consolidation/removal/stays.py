@@ -62,13 +62,15 @@ class PodFacts:
     ----------
     controlled : whether a controller would make it again.
     goes_with_node : a DaemonSet's or a mirror pod: it ends with its node and is no load to move.
+    keeps_node : such a pod whose owner nevertheless lets no program disturb its node, by Karpenter's annotation.
     local_storage : emptyDir or hostPath volumes whose content would be lost.
-    budgets : names of the disruption budgets that cover it.
+    budgets : names of the disruption budgets that its eviction draws on.
     remaining_p50, remaining_p90 : seconds until it ends by itself; infinite for services.
     """
 
     controlled: bool = True
     goes_with_node: bool = False
+    keeps_node: bool = False
     local_storage: bool = False
     budgets: tuple[str, ...] = ()
     remaining_p50: float = float("inf")
@@ -124,13 +126,15 @@ def stay_of(pod: Pod, constraints: Constraints, now: float) -> Stay:
     """Return why a pod stays, or `Stay.NONE`."""
     rules = constraints.rules
     facts = constraints.facts.get(pod.key, UNKNOWN)
-    if facts.goes_with_node or pod.terminating or pod.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED):
+    if pod.terminating or pod.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED):
         return Stay.GOES
+    if facts.goes_with_node:
+        return Stay.DO_NOT_DISRUPT if facts.keeps_node and pod.is_protected(now) else Stay.GOES
     if pod.key.partition("/")[0] in rules.excluded_namespaces:
         return Stay.EXCLUDED
     if not facts.controlled:
         return Stay.NO_CONTROLLER
-    if pod.do_not_disrupt:
+    if pod.is_protected(now):
         return Stay.DO_NOT_DISRUPT
     # Two budgets over one pod: the API server lets nobody evict it.
     if facts.budgets and (len(facts.budgets) > 1 or constraints.budgets.get(facts.budgets[0], 1) <= 0):

@@ -192,7 +192,7 @@ class DryRun:
         lacking = list(gap)
         for record in coming:
             lacking = [lack - free for lack, free in zip(lacking, self.frees(record), strict=True)]
-        violates = {record.pod.key for record in there if record.pod.do_not_disrupt}
+        violates = {record.pod.key for record in there if record.pod.is_protected(self._now)}
         if self._state.budgets:
             violates |= violating([record.pod for record in there], self._state.budgets)
         # Across classes a budget and an owner's word are kept; within one they are what is broken last.

@@ -23,7 +23,7 @@ class Level(NamedTuple):
     """Pods that go at the same time, the smallest first."""
 
     reluctant: bool
-    """Whether their owners say that they must not be disrupted: they go last."""
+    """Whether their owners protect them at this time: they go last."""
     rank: int
     priority: int
 
@@ -37,30 +37,39 @@ class HeldByImportance:
         self.levels: dict[Level, Integers] = {}
         self._layout = (-1, -1)
         self._cursor = -1
+        self._lapses: dict[int, float] = {}
+        """By row, when the first protection of a pod there ends, and the row is counted again."""
 
-    def refresh(self) -> None:
-        """Count the rows that changed since the last call."""
+    def refresh(self, now: float) -> None:
+        """Count the rows that changed since the last call, by an event or by time."""
         columns = self._state.columns
         layout, end = (columns.resource_generation, columns.capacity), columns.journal_start + len(columns.journal)
         if layout != self._layout or self._cursor < columns.journal_start:
             self._layout = layout
             self.levels.clear()
+            self._lapses.clear()
             for row in range(columns.size):
-                self._count(row)
-        elif end > self._cursor:
-            for row in set(columns.journal[self._cursor - columns.journal_start :]):
+                self._count(row, now)
+        else:
+            changed = set(columns.journal[self._cursor - columns.journal_start :]) if end > self._cursor else set()
+            for row in changed.union(row for row, at in self._lapses.items() if at <= now):
                 for level in self.levels.values():
                     level[:, row] = 0
-                self._count(row)
+                self._lapses.pop(row, None)
+                self._count(row, now)
         self._cursor = end
 
-    def _count(self, row: int) -> None:
+    def _count(self, row: int, now: float) -> None:
         for record in self._state.records_on(row):
-            self._add(record, row)
+            self._add(record, row, now)
 
-    def _add(self, record: PodRecord, row: int) -> None:
+    def _add(self, record: PodRecord, row: int, now: float) -> None:
         pod = record.pod
-        key = Level(pod.do_not_disrupt, *pod.importance)
+        protected = pod.is_protected(now)
+        if protected and pod.protected_seconds is not None and pod.started_seconds is not None:
+            lapse = pod.started_seconds + pod.protected_seconds
+            self._lapses[row] = min(lapse, self._lapses.get(row, lapse))
+        key = Level(protected, *pod.importance)
         level = self.levels.get(key)
         if level is None:
             shape = (SLACK + len(self._state.columns.free), self._state.columns.capacity)

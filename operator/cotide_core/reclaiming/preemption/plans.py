@@ -111,12 +111,12 @@ class Preemption:
             equals = False  # the forecast load of the others stays when one of them goes
         return Rule(*pod.importance, lower, equals) if pod.preempts and (lower or equals) else None
 
-    def has_victims(self, pod: Pod) -> bool:
+    def has_victims(self, pod: Pod, now: float) -> bool:
         """Whether there is any placed pod that may be displaced for this one."""
         rule = self.rule(pod)
         if rule is None:
             return False
-        self._held.refresh()
+        self._held.refresh(now)
         return any(self._is_allowed(rule, level) and held.any() for level, held in self._held.levels.items())
 
     def plan(
@@ -148,7 +148,7 @@ class Preemption:
         trial = DryRun(
             self._state, self._pods, rule, fit.resources, lost, now=now, by_slack=room is not None, passes=passes
         )
-        rows, levels = self._promising(snapshot, fit, rule, lacking, may, slack=room is not None)
+        rows, levels = self._promising(snapshot, fit, rule, lacking, may, now, slack=room is not None)
         if rule.rank == WorkloadClass.BATCH.rank and rule.lower and self._config.victims == "random":
             return self._drawn(rows, lacking, trial, admits, now, lost)
         most = max(NODES_TRIED_LEAST, snapshot.node_count // NODES_TRIED_SHARE)
@@ -197,11 +197,11 @@ class Preemption:
         return lacking
 
     def _promising(
-        self, snapshot: Snapshot, fit: FitShape, rule: Rule, lacking: Floats, may: Booleans, *, slack: bool
+        self, snapshot: Snapshot, fit: FitShape, rule: Rule, lacking: Floats, may: Booleans, now: float, *, slack: bool
     ) -> tuple[NDArray[np.intp], Integers]:
         """Return the rows that suffice once all that may go is gone, the best first, and (N,) down to which importance
         pods must go there, counted from the least."""
-        self._held.refresh()
+        self._held.refresh(now)
         levels = sorted(level for level in self._held.levels if self._is_allowed(rule, level))
         parts = _parts(fit, slack=slack)
         pods = SLACK + snapshot.resources[PODS]
@@ -273,7 +273,7 @@ class Preemption:
             candidates = [
                 Candidate(one, np.array(trial.frees(one), np.float64), lost(one))
                 for one in self._state.records_on(row)
-                if may_go(one, WorkloadClass.GRATIS) and self._evictions.open(one, now)
+                if may_go(one, WorkloadClass.GRATIS, now) and self._evictions.open(one, now)
             ]
             chosen = drawn(candidates, gap, self._generator)
             if chosen is not None and (chosen or coming):

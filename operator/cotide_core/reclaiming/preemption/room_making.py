@@ -104,7 +104,7 @@ class RoomMaking:
 
     def may_make_room(self, entry: QueuedPod) -> bool:
         """Whether any pod may be asked to leave for this one."""
-        return self._preemption.has_victims(entry.pod)
+        return self._preemption.has_victims(entry.pod, self._now)
 
     def make_room(
         self, snapshot: Snapshot, entry: QueuedPod, refusal: Placement, forecaster: QosForecaster

@@ -35,6 +35,28 @@ def test_a_pod_that_must_not_be_disrupted_counts_as_one_that_a_budget_keeps() ->
     assert chosen(kept) == "a"
 
 
+def test_a_protection_that_ended_counts_no_more() -> None:
+    """The pod arrives at 10 s: 5 s from the start are over, 15 s are not."""
+    high = runs("high", "b", 1000, 99)
+    assert chosen(runs("kept", "a", 1000, 0, protected_seconds=15.0, started_seconds=0.0), high) == "b"
+    assert chosen(runs("kept", "a", 1000, 0, protected_seconds=5.0, started_seconds=0.0), high) == "a"
+
+
+def test_a_node_is_found_again_once_time_ends_a_protection_there() -> None:
+    """No event concerns the node meanwhile: only the time passes."""
+    kept = runs("kept", "a", 1000, 0, BATCH, protected_seconds=30.0, started_seconds=0.0)
+    scheduler = engine(node_upserted("a"), kept)
+    assert evicted(scheduler.handle([comes("early", 1000, 100)], 10.0)) == []
+    assert evicted(scheduler.handle([comes("late", 1000, 100)], 30.0)) == ["kept"]
+
+
+def test_a_node_is_found_again_once_an_owner_takes_a_protection_off() -> None:
+    kept = runs("kept", "a", 1000, 0, BATCH, do_not_disrupt=True)
+    scheduler = engine(node_upserted("a"), kept)
+    assert evicted(scheduler.handle([comes("early", 1000, 100)], 10.0)) == []
+    assert evicted(scheduler.handle([runs("kept", "a", 1000, 0, BATCH), comes("late", 1000, 100)], 20.0)) == ["kept"]
+
+
 def test_then_the_lowest_of_the_highest_priorities_decides() -> None:
     low = [runs(f"low{number}", "a", 250, 10) for number in range(4)]
     assert chosen(*low, runs("high", "b", 1000, 11)) == "a"

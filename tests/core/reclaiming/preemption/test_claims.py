@@ -11,11 +11,20 @@ from hypothesis import strategies as st
 from preemption_scene import BATCH, GRATIS, bound, comes, engine, evicted, gone, leaves, nominated, runs
 
 from cotide_core.cycle import Scheduler
-from cotide_core.events import EvictRefused, HostPort, NodeDeleted, NodeUpserted, PodPhase, PodUpserted
+from cotide_core.events import EvictRefused, Gang, HostPort, NodeDeleted, NodeUpserted, PodPhase, PodUpserted
 from cotide_core.instructions import Evict, Instruction
 
 RUNNING = PodPhase.RUNNING
 POLICIES = ("fifo", "qpsm", "random", "fifo-guarded", "predictive", "hierarchical", "easy")
+
+
+def test_a_gang_that_finds_room_for_some_members_only_claims_none() -> None:
+    """One node is one member short of a gang of two: the room of its first member is for the next pod."""
+    gang = Gang("d/x", 2, 60.0)
+    scheduler = engine(node_upserted("a"), runs("low", "a", 1000))
+    members = [comes(f"x-{number}", 1000, 100, gang=gang) for number in range(2)]
+    assert evicted(scheduler.handle(members, 1.0)) == []
+    assert evicted(scheduler.handle([comes("p", 1000, 50)], 2.0)) == ["low"]
 
 
 def preempting(policy: str = "fifo") -> Scheduler:
