@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from cotide_core.events import Budget, Pod
-from cotide_core.state.pod_matches import selects
+from cotide_core.state.selection.selectors import selects
 
 
 def violating(pods: Iterable[Pod], budgets: Mapping[str, Budget]) -> set[str]:
