@@ -23,7 +23,6 @@ from cotide_kube.objects import (
     ClaimObject,
     CsiDriverObject,
     CsiNodeObject,
-    LabelSelector,
     Metadata,
     NamespaceObject,
     NodeObject,
@@ -38,9 +37,10 @@ from cotide_kube.objects import (
     VolumeObject,
 )
 from cotide_operator.apis.names import GROUP, JOB_LABEL, TRACKING_FINALIZER
-from cotide_operator.cache.label_selectors import read_selector, selects
+from cotide_operator.cache.label_selectors import label_selector, read_selector
 from cotide_operator.cache.pod_interning import NodeKeeping, PodKeeping, keep_selector
 from cotide_operator.cache.quarantine import Quarantine
+from cotide_operator.cache.workload_selectors import WorkloadSelectors
 
 Kind = Literal[
     "nodes",
@@ -264,8 +264,9 @@ class ObjectCache:
         self._job_of: dict[str, str] = {}
         self._keeper_of: dict[str, str] = {}
         self._workload_of: dict[str, str] = {}
-        self._selectors: dict[str, dict[str, LabelSelector]] = {}
-        """Selectors of the Workloads that have one: namespace -> Workload key -> selector."""
+        self._selectors: dict[str, WorkloadSelectors] = {}
+        """By namespace, where a Workload has a selector."""
+        self._pods_by_namespace: dict[str, dict[str, None]] = {}
         self._unsettled: dict[str, None] = {}
         """Pods that a changed selector may give to another Workload, and that were not looked at yet."""
 
@@ -408,7 +409,14 @@ class ObjectCache:
         pod = self.pods.get(key)
         _move(self._job_of, self._pods_by_job, key, owned_key(pod.metadata, "Job") if pod else None)
         _move(self._keeper_of, self._kept_by_job, key, keeper_of(pod) if pod else None)
-        _move(self._workload_of, self._pods_by_workload, key, self.workload_for(pod) if pod else None)
+        namespace = namespace_of_key(key)
+        if pod is not None:
+            self._pods_by_namespace.setdefault(namespace, {})[key] = None
+        elif (known := self._pods_by_namespace.get(namespace)) is not None:
+            known.pop(key, None)
+            if not known:
+                del self._pods_by_namespace[namespace]
+        _move(self._workload_of, self._pods_by_workload, key, self._workload_by_selector(namespace, key, pod))
 
     def max_class_of(self, namespace: str) -> str:
         """Return what the pods of a namespace may claim: its label, or what holds for those without one."""
@@ -422,24 +430,32 @@ class ObjectCache:
         if owned is not None:
             return owned
         selectors = self._selectors.get(pod.metadata.namespace)
-        if not selectors:
-            return None
-        # Two Workloads that select the same pod are a user's mistake; the first by name has it, always the same.
-        return next((key for key in sorted(selectors) if selects(selectors.get(key), pod.metadata.labels)), None)
+        return None if selectors is None else selectors.of_labels(pod.metadata.labels)
+
+    def _workload_by_selector(self, namespace: str, key: str, pod: PodObject | None) -> str | None:
+        """Return the Workload that controls or selects a pod that is here; None for one that is gone."""
+        owned = None if pod is None else owned_key(pod.metadata, "Workload")
+        selectors = self._selectors.get(namespace)
+        if selectors is None:
+            return owned
+        if pod is None or owned is not None:
+            selectors.forget_pod(key)
+            return owned
+        return selectors.of_pod(key, pod.metadata.labels)
 
     def _reselect(self, key: str, namespace: str) -> None:
-        """Follow a Workload's selector: the pods of its namespace are looked at anew by `settle`."""
+        """Follow a Workload's selector: `settle` gives the pods that it concerns to their Workloads."""
         workload = self.workloads.get(key)
-        selector = read_selector(workload.spec) if workload else None
-        known = self._selectors.setdefault(namespace, {})
-        if known.get(key) == selector:
-            return
-        if selector is None:
-            del known[key]
-        else:
-            known[key] = selector
-        within = f"{namespace}/"
-        self._unsettled.update((pod, None) for pod in self.pods if pod.startswith(within))
+        selector = (label_selector(read_selector(workload.spec)) if workload else None) or None
+        known = self._selectors.get(namespace)
+        if known is None:
+            if selector is None:
+                return
+            known = self._selectors[namespace] = WorkloadSelectors()
+            self._unsettled.update(self._pods_by_namespace.get(namespace, ()))
+        self._unsettled.update(dict.fromkeys(known.put(key, selector)))
+        if not known:
+            del self._selectors[namespace]
 
 
 def _move(owner_of: dict[str, str], owned: dict[str, dict[str, None]], key: str, owner: str | None) -> None:

@@ -20,7 +20,7 @@ from typing import Final
 from cotide_core.events import Budget
 from cotide_core.limits import INT32_MOST
 from cotide_kube.objects import SAFE_LOCAL_VOLUMES_ANNOTATION, PodDisruptionBudgetObject, Volume
-from cotide_operator.translation.pod_rules import label_selector
+from cotide_operator.cache.label_selectors import label_selector
 
 DO_NOT_DISRUPT_ANNOTATION: Final = "karpenter.sh/do-not-disrupt"
 SAFE_TO_EVICT_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"

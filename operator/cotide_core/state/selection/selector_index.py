@@ -93,7 +93,8 @@ class SelectorIndex(Generic[T]):
         ways = None if selector is None else _ways(selector)
         if selector is None or ways is None:
             return
-        places: tuple[_Label | None, ...] = min(ways, key=self._crowd) if ways else _ANY
+        rarest = min(ways, key=self._crowd) if ways else None
+        places = _ANY if rarest is None else rarest
         self._tests[item] = _Test(selector, places)
         for label in places:
             self._by_label.setdefault(label, {})[item] = None
@@ -113,7 +114,8 @@ class SelectorIndex(Generic[T]):
         tests, read = self._tests, dict(labels)
         for item in self._near(labels):
             self.pairs += 1
-            if tests[item].passes(read):
+            test = tests.get(item)  # another thread may look while an item leaves
+            if test is not None and test.passes(read):
                 found.append(item)
         return found
 
@@ -125,10 +127,10 @@ class SelectorIndex(Generic[T]):
 
     def _near(self, labels: Labels) -> Iterator[T]:
         by_label = self._by_label
-        yield from by_label.get(None, ())
+        yield from list(by_label.get(None, ()))
         for key, value in labels:
-            yield from by_label.get((key, value), ())
-            yield from by_label.get((key, None), ())
+            yield from list(by_label.get((key, value), ()))
+            yield from list(by_label.get((key, None), ()))
 
     def _crowd(self, labels: tuple[_Label, ...]) -> tuple[int, int]:
         return sum(len(self._by_label.get(label, ())) for label in labels), len(labels)
