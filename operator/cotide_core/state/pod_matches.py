@@ -19,9 +19,20 @@ from cotide_core.events import Pod, PodRules, PodTerm, Selector
 from cotide_core.state.attached_volumes import AttachedVolumes, Attachments
 from cotide_core.state.selection.default_spreads import DefaultSpreads
 from cotide_core.state.selection.pair_budget import PairBudget
-from cotide_core.state.selection.peers import KEEPERS_A_PAIR, NO_KEEPERS, Counter, Keeper, Keepers, Peers, Scope
+from cotide_core.state.selection.peers import (
+    CHANGES_A_PAIR,
+    KEEPERS_A_PAIR,
+    NO_KEEPERS,
+    PAIRS_A_REQUIREMENT,
+    Counter,
+    Keeper,
+    Keepers,
+    Peers,
+    Scope,
+    selectors_of,
+)
 from cotide_core.state.selection.scoped_matches import BY_LABEL, Matched, ScopedMatches
-from cotide_core.state.selection.selector_index import Labels, LabelSets
+from cotide_core.state.selection.selector_index import Labels, LabelSets, SelectorTest
 from cotide_core.state.selection.selectors import selects, with_own_values
 
 T = TypeVar("T")
@@ -91,7 +102,9 @@ class PodMatches:
         if self._held is not None:
             self._keep(self._held, pod, row, sign)
         if self._counters:
-            for counter in self._counters_of(pod.labels, namespace):
+            counters = self._counters_of(pod.labels, namespace)
+            self.budget.charge(namespace, len(counters) // CHANGES_A_PAIR)
+            for counter in counters:
                 if counter.counted and not (counter.living and pod.terminating):
                     self._add(counter, row, sign)
         if pod.rules is not None:
@@ -162,7 +175,7 @@ class PodMatches:
             return None
         self.active = True
         rules = own or _NO_RULES
-        key = (namespace, pod.labels, self._number(rules), kept.number, pod.sole_claims, pod.attachments)
+        key = (namespace, pod.labels, self._number(rules, namespace), kept.number, pod.sole_claims, pod.attachments)
         found = self._peers_memo.get(key)
         if found is None:
             if len(self._peers_memo) >= MEMO_MOST:
@@ -182,7 +195,7 @@ class PodMatches:
         itself = all(self._in_scope(scope, namespace, labels) for scope in affinity)
         spread_itself = tuple(selects(scope.selector, labels) for scope in spreads)
         key = (
-            self._number(rules), affinity, anti, spreads, preferred, itself, spread_itself,
+            self._number(rules, namespace), affinity, anti, spreads, preferred, itself, spread_itself,
             kept.number, pod.sole_claims, pod.attachments,
         )  # fmt: skip
         found = self._peers.get(key)
@@ -321,14 +334,16 @@ class PodMatches:
             for pod, row in held:
                 self._keep(self._held, pod, row, 1)
             self.budget.charge(namespace, len(held))
-        scope = counter.scopes[0]
-        names = list(self._held) if scope.namespace_selector is not None else scope.namespaces
+        first = counter.scopes[0]
+        names = list(self._held) if first.namespace_selector is not None else first.namespaces
+        tests = [SelectorTest(one.selector) for one in counter.scopes if one.selector is not None]
         rows: dict[int, int] = {}
         pairs = 1
-        for name in names:
+        for name in names if len(tests) == len(counter.scopes) else ():
+            pairs += 1
             known = self._held.get(name)
-            if known is not None:
-                pairs += self._count_in(counter, name, known, rows)
+            if known is not None and all(self._in_namespace(one, name) for one in counter.scopes):
+                pairs += self._count_in(counter, tests, known, rows)
         self.budget.charge(namespace, pairs)
         counter.rows = rows
         counter.counted = True
@@ -350,22 +365,20 @@ class PodMatches:
         elif pods is not None and pods.pop(pod.key, None) is not None and not pods:
             held.drop(pod.labels)
 
-    def _count_in(self, counter: Counter, namespace: str, held: _HeldPods, rows: dict[int, int]) -> int:
+    @staticmethod
+    def _count_in(counter: Counter, tests: list[SelectorTest], held: _HeldPods, rows: dict[int, int]) -> int:
         """Add the matching pods of one namespace by row; return the pairs that were compared."""
         pairs = 0
         for labels in held.near(counter.scopes[0].selector):
             pairs += 1
-            if not self._matches(counter, labels, namespace):
+            read = dict(labels)
+            if not all(test.passes(read) for test in tests):
                 continue
             for pod, row in (held.get(labels) or {}).values():
                 pairs += 1
                 if not (counter.living and pod.terminating):
                     rows[row] = rows.get(row, 0) + 1
         return pairs
-
-    def _matches(self, counter: Counter, labels: Labels, namespace: str) -> bool:
-        read = dict(labels)
-        return all(self._in_scope(scope, namespace, read) for scope in counter.scopes)
 
     def _in_scope(self, scope: Scope, namespace: str, labels: Mapping[str, str]) -> bool:
         return self._in_namespace(scope, namespace) and selects(scope.selector, labels)
@@ -399,7 +412,7 @@ class PodMatches:
             found = self._keepers[key] = Keeper(*key, self._numbers)
             before = self._keeping.pairs
             self._keeping.add(*_listed_keeper(found))
-            self.budget.charge(namespace, self._keeping.pairs - before)
+            self.budget.charge(namespace, self._keeping.pairs - before + len(scope.selector or ()))
         return found
 
     def _keepers_of(self, pod: Pod, namespace: str) -> Keepers:
@@ -425,13 +438,14 @@ class PodMatches:
         self.budget.charge(namespace, table.pairs - before)
         return found
 
-    def _number(self, rules: PodRules) -> int:
+    def _number(self, rules: PodRules, namespace: str) -> int:
         """Return a number for equal rules; hashing them takes as long as all the rest, and most are the same object."""
         known = self._rules.get(id(rules))
         if known is None:
             if len(self._rules) >= MEMO_MOST:
                 self._rules.clear()
             self._numbers += 1
+            self.budget.charge(namespace, PAIRS_A_REQUIREMENT * sum(map(len, selectors_of(rules))))
             number = self._rule_numbers.setdefault(rules, self._numbers)
             known = self._rules[id(rules)] = (rules, number)
         return known[1]

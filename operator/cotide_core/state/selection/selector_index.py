@@ -41,13 +41,15 @@ def _ways(selector: Selector) -> list[tuple[_Label, ...]] | None:
     return ways
 
 
-class _Test:
-    """A selector in the form in which it is compared: first what must be absent, which is looked up by label."""
+class SelectorTest:
+    """A selector in the form in which many label sets are compared with it: what must be absent is looked up by label.
 
-    __slots__ = ("_absent", "_present", "places")
+    Invariant: `passes` gives what `selectors.selects` gives.
+    """
 
-    def __init__(self, selector: Selector, places: tuple[_Label | None, ...]) -> None:
-        self.places = places
+    __slots__ = ("_absent", "_present")
+
+    def __init__(self, selector: Selector) -> None:
         self._absent: dict[str, tuple[str, ...] | None] = {}
         """By key the values that are refused; None for all."""
         for one in selector:
@@ -59,6 +61,7 @@ class _Test:
         self._present = tuple(one for one in selector if one.operator not in ("NotIn", "DoesNotExist"))
 
     def passes(self, labels: Mapping[str, str]) -> bool:
+        """Whether labels satisfy the selector."""
         absent = self._absent
         for key, value in labels.items():
             if key in absent:
@@ -78,7 +81,9 @@ class SelectorIndex(Generic[T]):
 
     def __init__(self) -> None:
         self._by_label: dict[_Label | None, dict[T, None]] = {}
-        self._tests: dict[T, _Test] = {}
+        self._tests: dict[T, SelectorTest] = {}
+        self._places: dict[T, tuple[_Label | None, ...]] = {}
+        """Under which labels an item is listed."""
         self.pairs = 0
 
     def __len__(self) -> int:
@@ -95,14 +100,15 @@ class SelectorIndex(Generic[T]):
             return
         rarest = min(ways, key=self._crowd) if ways else None
         places = _ANY if rarest is None else rarest
-        self._tests[item] = _Test(selector, places)
+        self._tests[item] = SelectorTest(selector)
+        self._places[item] = places
         for label in places:
             self._by_label.setdefault(label, {})[item] = None
 
     def remove(self, item: T) -> None:
         """Remove an item, if it is there."""
-        test = self._tests.pop(item, None)
-        for label in () if test is None else test.places:
+        self._tests.pop(item, None)
+        for label in self._places.pop(item, ()):
             items = self._by_label[label]
             del items[item]
             if not items:
