@@ -13,7 +13,7 @@ Semantics: the Kubernetes documentation, "Assigning Pods to Nodes" and "Pod Topo
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from cotide_core.events import Pod, PodRules, PodTerm, Selector
 from cotide_core.state.attached_volumes import AttachedVolumes, Attachments
@@ -25,6 +25,7 @@ from cotide_core.state.selection.peers import (
     NO_KEEPERS,
     PAIRS_A_REQUIREMENT,
     Counter,
+    HashedRules,
     Keeper,
     Keepers,
     Peers,
@@ -84,8 +85,9 @@ class PodMatches:
         self._claims: dict[str, tuple[int, int]] = {}
         """Of each claim for one pod alone: pods that hold it, and the clock of the last change."""
         self._rules: dict[int, tuple[PodRules, int]] = {}
-        self._rule_numbers: dict[PodRules, int] = {}
-        self._peers: dict[object, Peers] = {}
+        self._rule_numbers: dict[HashedRules, int] = {}
+        self._peers: dict[tuple[Any, ...], Peers] = {}
+        """The first part of a key is the number of the rules."""
         self._peers_memo: dict[object, Peers] = {}
         """The same by what a pod says, which takes less to look up."""
 
@@ -298,16 +300,20 @@ class PodMatches:
         wanted = {counter for peers in used for counter in peers.counters}
         sets = {peers.kept for peers in used}
         kept = {keeper for one in sets for keeper in (*one.refusing, *one.wishing)}
-        self._counters = {key: one for key, one in self._counters.items() if one in wanted}
-        self._keepers = {key: one for key, one in self._keepers.items() if one.rows or one in kept}
+        unwanted = [one for one in self._counters.values() if one not in wanted]
+        for counter in unwanted:
+            del self._counters[counter.scopes, counter.living]
+        self._counting.remove(_listed_counter(one)[:2] for one in unwanted)
+        idle = [one for one in self._keepers.values() if not one.rows and one not in kept]
+        for keeper in idle:
+            del self._keepers[keeper.scope, keeper.topology_key, keeper.weight]
+        self._keeping.remove(_listed_keeper(one)[:2] for one in idle)
         self._keeper_sets = {key: one for key, one in self._keeper_sets.items() if one in sets}
-        self._counting.replace(_listed_counter(one) for one in self._counters.values())
-        self._keeping.replace(_listed_keeper(one) for one in self._keepers.values())
         self._claims = {claim: one for claim, one in self._claims.items() if one[0] > 0}
         self._peers_memo.clear()
-        self._rules.clear()
-        rules = {peers.rules for peers in used}
-        self._rule_numbers = {one: number for one, number in self._rule_numbers.items() if one in rules}
+        rules = {key[0] for key in self._peers}
+        self._rules = {address: one for address, one in self._rules.items() if one[1] in rules}
+        self._rule_numbers = {one: number for one, number in self._rule_numbers.items() if number in rules}
 
     def _add(self, one: Counter | Keeper, row: int, sign: int) -> None:
         count = one.rows.get(row, 0) + sign
@@ -446,7 +452,7 @@ class PodMatches:
                 self._rules.clear()
             self._numbers += 1
             self.budget.charge(namespace, PAIRS_A_REQUIREMENT * sum(map(len, selectors_of(rules))))
-            number = self._rule_numbers.setdefault(rules, self._numbers)
+            number = self._rule_numbers.setdefault(HashedRules(rules), self._numbers)
             known = self._rules[id(rules)] = (rules, number)
         return known[1]
 

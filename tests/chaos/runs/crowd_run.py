@@ -25,8 +25,8 @@ from cotide_kube.client import KubeClient
 
 AT_ONCE: Final = 8
 """Requests of the crowd at the same time; chosen: as many as a busy client sends."""
-CHANGES_SECONDS: Final = 0.02
-"""Between two changes of the crowd's objects; chosen: fifty a second."""
+CHANGES_SECONDS: Final = 0.004
+"""Between two changes of the crowd's objects; chosen: as fast as one client writes one after the other."""
 MILLICORES: Final = {"n0": 4000, "n1": 4000}
 """What the nodes of the others offer."""
 
@@ -86,11 +86,11 @@ class CrowdRun(PoisonRun):
                 self._made.append(f"{path}/{body['metadata']['name']}")
 
     async def _churn(self) -> None:
-        """Change labels of what is there, one object after the other."""
+        """Change labels of what is there, one object after the other: a pod, then one of any kind."""
         for number in cycle(range(1000)):
             await asyncio.sleep(CHANGES_SECONDS)
             if self._made:
-                path = self._made[(7 * number) % len(self._made)]
+                path = self._made[number % min(10, len(self._made)) if number % 2 else 7 * number % len(self._made)]
                 with contextlib.suppress(ApiError):
                     await self._client.patch(path, {"metadata": {"labels": {"turn": str(number)}}})
 

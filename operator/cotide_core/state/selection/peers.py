@@ -39,6 +39,22 @@ class Scope:
         return self.number
 
 
+class HashedRules:
+    """Rules with their hash, which takes long for long ones."""
+
+    __slots__ = ("_hash", "_rules")
+
+    def __init__(self, rules: PodRules) -> None:
+        self._rules = rules
+        self._hash = hash(rules)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HashedRules) and self._rules == other._rules
+
+
 @dataclass(eq=False, slots=True)
 class Counter:
     """Number of pods by row that are in all of the scopes; compared by identity, since equal ones are interned."""

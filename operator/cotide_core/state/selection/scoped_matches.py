@@ -66,7 +66,7 @@ class ScopedMatches(Generic[T]):
     def add(self, item: T, names: Iterable[str], selector: Selector | None) -> None:
         """Add an item under the namespaces that it names."""
         self.lost = self.lost or self._forgot
-        for name in names:
+        for name in names if selector is not None else ():
             index = self._by_namespace.get(name)
             if index is None:
                 index = self._by_namespace[name] = SelectorIndex()
@@ -74,14 +74,16 @@ class ScopedMatches(Generic[T]):
             for namespace in list(self._answers) if name == BY_LABEL else (name,):
                 self._add_to_answers(item, namespace, index, selector)
 
-    def replace(self, items: Iterable[tuple[T, tuple[str, ...], Selector | None]]) -> None:
-        """Keep these items alone, all of them known; what is remembered is forgotten."""
-        self._by_namespace.clear()
+    def remove(self, items: Iterable[tuple[T, Iterable[str]]]) -> None:
+        """Remove items from the namespaces that they name; what is remembered is forgotten."""
+        for item, names in items:
+            for name in names:
+                index = self._by_namespace.get(name)
+                if index is not None:
+                    index.remove(item)
+                if index is not None and not index:
+                    del self._by_namespace[name]
         self._forget()
-        lost = self.lost
-        for item, names, selector in items:
-            self.add(item, names, selector)
-        self.lost = lost
 
     def of(self, namespace: str, labels: Labels) -> Matched[T]:
         """Return the items that match pods of a namespace with these labels."""
