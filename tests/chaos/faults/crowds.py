@@ -28,7 +28,7 @@ IN_NAMESPACE: Final = (
     f"/apis/storage.k8s.io/v1/namespaces/{NAMESPACE}/csistoragecapacities", PODS, CLAIMS,
 )  # fmt: skip
 """Collections that a crowd fills in its namespace, owners before what they own."""
-SIZES: Final = (50, 200, 400)
+SIZES: Final = (50, 100, 200)
 REQUIREMENTS: Final = (8, 60)
 TERMS: Final = (4, 16)
 

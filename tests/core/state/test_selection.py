@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from engine_objects import pod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotide_core.events import Requirement, Selector
+from cotide_core.events import Budget, Requirement, Selector
+from cotide_core.state.selection.budgets import Budgets
 from cotide_core.state.selection.scoped_matches import BY_LABEL, ScopedMatches
 from cotide_core.state.selection.selector_index import Labels, LabelSets, SelectorIndex, labels_of
 from cotide_core.state.selection.selectors import selects
@@ -56,9 +58,9 @@ def test_an_answer_that_was_given_before_a_selector_came_has_it(
         table.of("n", labels)
         asked.append(labels)
         table.add(number, (BY_LABEL if everywhere else "n",), selector)
-        for labels in asked:
-            wanted = [earlier for earlier in range(number + 1) if selects(steps[earlier][0], dict(labels))]
-            assert sorted(table.of("n", labels).items) == wanted
+        for known in asked:
+            wanted = [earlier for earlier in range(number + 1) if selects(steps[earlier][0], dict(known))]
+            assert sorted(table.of("n", known).items) == wanted
 
 
 def test_an_item_that_left_or_has_another_selector_is_found_no_more() -> None:
@@ -86,3 +88,18 @@ def test_equal_label_sets_are_compared_once() -> None:
     for _ in range(50):
         assert len(table.of("n", (("app", "web"),)).items) == 100
     assert table.pairs == 100
+
+
+def test_a_budget_counts_the_pods_that_it_selects_and_new_numbers_cost_no_comparison() -> None:
+    budgets = Budgets()
+    for number in range(100):
+        budgets.put(Budget(f"d/b{number}", (*absent(60), Requirement("app", "In", (f"a{number}",))), 1))
+    budgets.put(Budget("d/none", (), 0))
+    one = pod("p", 1, labels=(("app", "a7"),))
+    assert [budget.allowed for budget in budgets.of(one)] == [1]
+    for allowed in range(5):
+        budgets.put(Budget("d/b7", (*absent(60), Requirement("app", "In", ("a7",))), allowed))
+        assert [budget.allowed for budget in budgets.of(one)] == [allowed]
+    budgets.remove("d/b7")
+    assert budgets.of(one) == []
+    assert budgets.of(one._replace(labels=())) == []
