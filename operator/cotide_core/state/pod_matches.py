@@ -23,12 +23,14 @@ from cotide_core.state.selection.peers import (
     CHANGES_A_PAIR,
     KEEPERS_A_PAIR,
     NO_KEEPERS,
+    PAIRS_A_PEERS,
     PAIRS_A_REQUIREMENT,
     Counter,
     HashedRules,
     Keeper,
     Keepers,
     Peers,
+    RuleScopes,
     Scope,
     selectors_of,
 )
@@ -88,6 +90,8 @@ class PodMatches:
         self._rule_numbers: dict[HashedRules, int] = {}
         self._peers: dict[tuple[Any, ...], Peers] = {}
         """The first part of a key is the number of the rules."""
+        self._scopes: dict[tuple[int, str, Labels], RuleScopes] = {}
+        """Of rules by number, namespace and labels of the pods that have them."""
         self._peers_memo: dict[object, Peers] = {}
         """The same by what a pod says, which takes less to look up."""
 
@@ -150,6 +154,7 @@ class PodMatches:
                 self.clock += 1
                 counter.version = self.clock
         self._peers_memo.clear()
+        self._scopes.clear()
         self._counting.relabel(name)
         self._keeping.relabel(name)
 
@@ -186,35 +191,45 @@ class PodMatches:
         return found
 
     def _make_peers(self, pod: Pod, namespace: str, rules: PodRules, kept: Keepers) -> Peers:
-        labels = dict(pod.labels)
-        affinity = tuple(_scope(term, labels, namespace) for term in rules.affinity)
-        anti = tuple(_scope(term, labels, namespace) for term in rules.anti_affinity)
-        spreads = tuple(
-            Scope((namespace,), None, with_own_values(one.selector, labels, one.match_label_keys))
-            for one in rules.spreads
-        )
-        preferred = tuple(_scope(one.term, labels, namespace) for one in rules.pod_preferences)
-        itself = all(self._in_scope(scope, namespace, labels) for scope in affinity)
-        spread_itself = tuple(selects(scope.selector, labels) for scope in spreads)
-        key = (
-            self._number(rules, namespace), affinity, anti, spreads, preferred, itself, spread_itself,
-            kept.number, pod.sole_claims, pod.attachments,
-        )  # fmt: skip
+        number = self._number(rules, namespace)
+        asked = (number, namespace, pod.labels)
+        scopes = self._scopes.get(asked)
+        if scopes is None:
+            if len(self._scopes) >= MEMO_MOST:
+                self._scopes.clear()
+            scopes = self._scopes[asked] = self._scopes_of(rules, dict(pod.labels), namespace)
+        self.budget.charge(namespace, PAIRS_A_PEERS)
+        key = (number, scopes, kept.number, pod.sole_claims, pod.attachments)
         found = self._peers.get(key)
         if found is None:
             found = self._peers[key] = Peers(
                 rules,
                 kept,
-                self._counter(affinity, living=False) if affinity else None,
-                tuple(self._counter((scope,), living=False) for scope in anti),
-                tuple(self._counter((_but_all(scope),), living=True) for scope in spreads),
-                tuple(self._counter((scope,), living=False) for scope in preferred),
-                itself,
-                spread_itself,
+                self._counter(scopes.affinity, living=False) if scopes.affinity else None,
+                tuple(self._counter((scope,), living=False) for scope in scopes.anti_affinity),
+                tuple(self._counter((_but_all(scope),), living=True) for scope in scopes.spreads),
+                tuple(self._counter((scope,), living=False) for scope in scopes.preferences),
+                scopes.selects_itself,
+                scopes.spreads_itself,
                 pod.sole_claims,
                 pod.attachments,
             )
         return found
+
+    def _scopes_of(self, rules: PodRules, labels: Mapping[str, str], namespace: str) -> RuleScopes:
+        affinity = tuple(_scope(term, labels, namespace) for term in rules.affinity)
+        spreads = tuple(
+            Scope((namespace,), None, with_own_values(one.selector, labels, one.match_label_keys))
+            for one in rules.spreads
+        )
+        return RuleScopes(
+            affinity,
+            tuple(_scope(term, labels, namespace) for term in rules.anti_affinity),
+            spreads,
+            tuple(_scope(one.term, labels, namespace) for one in rules.pod_preferences),
+            all(self._in_scope(scope, namespace, labels) for scope in affinity),
+            tuple(selects(scope.selector, labels) for scope in spreads),
+        )
 
     def ready(self, peers: Peers, namespace: str) -> bool:
         """Count what is not counted yet; False where some of it must wait for the next cycle.
@@ -311,6 +326,7 @@ class PodMatches:
         self._keeper_sets = {key: one for key, one in self._keeper_sets.items() if one in sets}
         self._claims = {claim: one for claim, one in self._claims.items() if one[0] > 0}
         self._peers_memo.clear()
+        self._scopes.clear()
         rules = {key[0] for key in self._peers}
         self._rules = {address: one for address, one in self._rules.items() if one[1] in rules}
         self._rule_numbers = {one: number for one, number in self._rule_numbers.items() if number in rules}
