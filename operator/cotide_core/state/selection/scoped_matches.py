@@ -99,7 +99,7 @@ class ScopedMatches(Generic[T]):
         if known is not None:
             self._sets -= len(known)
             for labels in known:
-                self.changed[namespace, labels] = None
+                self._note_change(namespace, labels)
 
     def take_changed(self) -> Callable[[str, Labels], bool]:
         """Return whether the answer about a namespace and a label set may be another one than before the last call.
@@ -148,4 +148,10 @@ class ScopedMatches(Generic[T]):
                 matched.items.append(item)
                 matched.summary = None
                 self._matches += 1
-                self.changed[namespace, labels] = None
+                self._note_change(namespace, labels)
+
+    def _note_change(self, namespace: str, labels: Labels) -> None:
+        if len(self.changed) >= LABEL_SETS_MOST:  # where nothing reads them, they must not pile up
+            self.changed.clear()
+            self.lost = True
+        self.changed[namespace, labels] = None
