@@ -8,7 +8,7 @@ DATA   ?=
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-real test-kueue test-cluster-api test-newer test-node test-kubelets test-upstream test-image test-chaos test-poison search soak interference bench-upstream fuzz mutants nightly check docs demo demo-bars bench crds wheel sbom chart kind clean
+.PHONY: help setup test test-real test-kueue test-cluster-api test-newer test-node test-kubelets test-upstream test-image test-chaos test-poison test-crowd search soak interference bench-upstream fuzz mutants nightly check docs demo demo-bars bench crds wheel sbom chart kind clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -121,6 +121,15 @@ test-poison: setup ## Poison pills among ordinary objects, on the emulator and o
 	  $(BIN)/python -m pytest tests/chaos/test_poison_pills.py --chaos-server real --poison-runs $(RUNS) \
 	    --chaos-seed $(CHAOS_SEED) $(ARGS)
 
+# As above, with a crowd of legal objects of another tenant, whose labels change all the time.
+test-crowd: setup ## Crowds of objects beside ordinary ones, on the emulator and on a real API server (RUNS=N, CHAOS_SEED=S)
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/chaos/test_crowds.py --crowd-runs $(RUNS) \
+	  --chaos-seed $(CHAOS_SEED) $(ARGS)
+	@$(BIN)/python tests/controlplane/binaries.py >/dev/null; code=$$?; \
+	  if [ $$code = 77 ]; then exit 0; elif [ $$code != 0 ]; then exit $$code; fi; \
+	  $(BIN)/python -m pytest tests/chaos/test_crowds.py --chaos-server real --crowd-runs $(RUNS) \
+	    --chaos-seed $(CHAOS_SEED) $(ARGS)
+
 search: setup ## Try the laws on new random examples (ARGS="--hypothesis-seed=7" for one seed)
 	HYPOTHESIS_PROFILE=search $(BIN)/python -m pytest -n 3 --dist worksteal -m hypothesis $(ARGS)
 
@@ -156,7 +165,7 @@ mutants: setup ## Change one place at a time and see a test fail, an hour and a 
 
 # Each step runs whatever became of those before; what failed is named at the end, with exit code 1. test-node comes
 # twice: the second finds what the first left behind.
-NIGHTLY ?= test-real test-kueue test-cluster-api test-newer test-node test-node test-kubelets test-upstream test-image test-chaos test-poison search soak bench-upstream fuzz mutants
+NIGHTLY ?= test-real test-kueue test-cluster-api test-newer test-node test-node test-kubelets test-upstream test-image test-chaos test-poison test-crowd search soak bench-upstream fuzz mutants
 NIGHTLY_FUZZ_SECONDS  ?= 600
 NIGHTLY_IMAGE_SECONDS ?= 600
 nightly: setup ## Run all that takes long, hours in all (NIGHTLY="soak fuzz" for some of it)

@@ -52,6 +52,7 @@ from cotide_core.planning.gang_start import GangStarts
 from cotide_core.planning.planner import PlannedStart, PlannerContext, planner_of
 from cotide_core.policies import build_policy
 from cotide_core.queueing.arrivals import is_irrelevant_update, is_schedulable
+from cotide_core.queueing.deferred_pods import DeferredPods
 from cotide_core.queueing.gangs import Gangs
 from cotide_core.queueing.ordering import FairOrder
 from cotide_core.queueing.queued_pod import QueuedPod, QueueState
@@ -133,10 +134,10 @@ class Scheduler:
         self._arrivals: dict[str, QueuedPod] = {}
         self._nominated: list[QueuedPod] = []
         """Arrivals that an earlier run made room for."""
+        self._deferred = DeferredPods()
         self._is_part = False
         """Whether more is to come before anything is decided."""
         self._resources_seen = self.state.columns.resource_generation
-        self._keepers_seen = self.state.matches.generation
         self._matches_kept = COUNTERS_KEPT
         self._handling: Event | Pod | None = None
         self._sequence = 0
@@ -168,6 +169,7 @@ class Scheduler:
         self._handling = None
         self._placer.renew()
         self.state.matches.begin()
+        self._take_deferred()
         self.state.expire_rates(now)
         usage = self.state.namespaces.usage
         if usage is not None:
@@ -183,7 +185,7 @@ class Scheduler:
             usage.advance(now, self.state.columns.offered())
         if self.state.columns.resource_generation != self._resources_seen:
             self._reshape()
-        if self.state.matches.generation != self._keepers_seen or self.state.matches.defaults.changed:
+        if self.state.matches.has_changed or self.state.matches.defaults.changed:
             self._regroup()
         if self.state.images.changed:
             self._follow_images()
@@ -252,6 +254,8 @@ class Scheduler:
         queue = self._queue.next_wakeup(now)
         if queue is not None and queue <= now:
             return queue
+        if self._deferred or self._wakes.has_put_off:
+            return now
         due = math.inf if queue is None else queue
         assumed = self.state.oldest_assumption()
         if assumed is not None:
@@ -270,7 +274,9 @@ class Scheduler:
 
     def pending(self) -> dict[str, int]:
         """Return how many pods wait, by queue: active, backoff, unschedulable, gated."""
-        return self._queue.sizes()
+        sizes = self._queue.sizes()
+        sizes["active"] += len(self._deferred)
+        return sizes
 
     def queue_positions(self) -> dict[str, int]:
         """Return the rank of each waiting pod in the policy's order, 1 for the next; gated pods have none."""
@@ -390,12 +396,17 @@ class Scheduler:
         if record is None or not is_schedulable(record):
             self._queue.remove(pod.key, now)
             self._arrivals.pop(pod.key, None)
+            self._deferred.drop(pod.key)
             if pod.node is not None:
                 self._assumptions.let_go(pod.key)
             if record is not None and record.row < 0:
                 self._stretched.pop(pod.key, None)
                 self._pod_forecasts.drop(pod.key)
                 self._capacity.gone(pod.key)
+            return
+        deferred = self._deferred.get(pod.key)
+        if deferred is not None:
+            self._deferred.put(pod, deferred[1] if deferred[0].uid == pod.uid else None)
             return
         entry = self._arrivals.get(pod.key) or self._queue.get(pod.key)
         if entry is None or entry.pod.uid != pod.uid:
@@ -409,13 +420,34 @@ class Scheduler:
         self.gangs.gone(key)
         self._queue.remove(key, now)
         self._arrivals.pop(key, None)
+        self._deferred.drop(key)
         self._assumptions.let_go(key)
         self._stretched.pop(key, None)
         self._pod_forecasts.drop(key)
         self._capacity.gone(key)
 
     def _admit(self, pod: Pod, known: QueuedPod | None) -> None:
-        """Note a pod that must be queued once the forecasts of this cycle's arrivals are known."""
+        """Note a pod that must be queued once the forecasts of this cycle's arrivals are known, or in a later cycle
+        where this one compared enough for its namespace."""
+        name = namespace_of(pod)
+        if self._deferred.has(name) or self.state.matches.budget.is_spent(name):
+            self._defer(pod, known)
+        else:
+            self._note_arrival(pod, known)
+
+    def _defer(self, pod: Pod, known: QueuedPod | None) -> None:
+        self._queue.remove(pod.key, self._now)
+        self._arrivals.pop(pod.key, None)
+        self._deferred.put(pod, known)
+
+    def _take_deferred(self) -> None:
+        """Note pods of earlier cycles before those that come."""
+        for pod, known in self._deferred.take(self.state.matches.budget.is_spent) if self._deferred else ():
+            self._handling = pod
+            self._note_arrival(pod, known)
+        self._handling = None
+
+    def _note_arrival(self, pod: Pod, known: QueuedPod | None) -> None:
         shape = self._shape_of(pod, known)
         entry = known
         if entry is None:
@@ -518,12 +550,15 @@ class Scheduler:
         """Give waiting pods another shape that placed pods keep off by a new rule, or that are spread by other
         selectors now."""
         matches = self.state.matches
-        anywhere = matches.generation != self._keepers_seen
         namespaces, matches.defaults.changed = matches.defaults.changed, set()
-        self._keepers_seen = matches.generation
+        is_concerned = matches.take_changed()
         for entry in [*self._arrivals.values(), *self._queue]:
-            concerned = anywhere or namespace_of(entry.pod) in namespaces
-            if concerned and matches.peers_of(entry.pod) is not entry.shape.fit.peers:
+            name = namespace_of(entry.pod)
+            if name not in namespaces and not is_concerned(entry.pod):
+                continue
+            if matches.budget.is_spent(name):
+                self._defer(entry.pod, entry)
+            elif matches.peers_of(entry.pod) is not entry.shape.fit.peers:
                 self._admit(entry.pod, entry)
 
     def _follow_images(self) -> None:
@@ -549,6 +584,7 @@ class Scheduler:
 
     def _decide(self, snapshot: Snapshot, now: float) -> list[DecidedBind]:
         binds: list[DecidedBind] = []
+        put_off: list[QueuedPod] = []
         left, effort = self.config.max_decisions_per_cycle, self._placer.effort
         weighs = self.config.effort_per_decision is not None
         while left > (self._attempts_worth(effort) if weighs else 0) and (entry := self._queue.pop()) is not None:
@@ -557,9 +593,10 @@ class Scheduler:
             if entry.queue_state is QueueState.PARKED and self._hoped_in_vain(entry, snapshot, now):
                 left -= 1
                 continue
-            if shape.fit.peers is not None and not self.state.matches.ready(shape.fit.peers):
-                self._queue.back_off(entry, now)
+            if not self._is_ready(entry, now):
+                put_off.append(entry)
                 continue
+            shape = entry.shape
             if (capped := self._queue.over_held(entry)) is not None:
                 self._queue.cap(entry, now)
                 self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, capped.message, cap=capped.limit))
@@ -584,10 +621,27 @@ class Scheduler:
             else:
                 binds.append(self._assumptions.assume(entry, placement, snapshot, now))
         self._handling = None
+        for entry in put_off:
+            self._queue.put_back(entry, now)
         self._queue.end_hopes(now)
         binds += self._planner.plan(snapshot, now, left - self._attempts_worth(effort), self._qos)
         self._out.extend(self._planner.waits(snapshot))
         return binds
+
+    def _is_ready(self, entry: QueuedPod, now: float) -> bool:
+        """Whether all is counted that concerns a popped pod; else it has its turn in the next cycle.
+
+        A pod that this cycle placed may concern it by a rule of its own: then it gets another shape.
+        """
+        matches, name = self.state.matches, namespace_of(entry.pod)
+        if matches.has_changed and matches.concerns(entry.pod):
+            if matches.budget.is_spent(name):
+                return False
+            shape = self._shape_of(entry.pod, entry)
+            if shape is not entry.shape:
+                self._queue.reshape(entry, shape, now)
+        peers = entry.shape.fit.peers
+        return peers is None or matches.ready(peers, name)
 
     def _fails_alike(self, shape: Shape) -> bool:
         """Whether nothing made room since a shape found none: no pod that left, and no bind that its rules ask for."""

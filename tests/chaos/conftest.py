@@ -7,16 +7,21 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 from binaries import REQUIRED, NotToBeHad, find_or_build, tell_on_stderr
 from chaos_run import Run
 from chaos_steps import Plan
+from control_plane import ControlPlane, control_plane
 from emulated_site import emulated_site
 from fork_server import ForkServer, open_fork_server
 from invariant_checker import InvariantChecker
+from observation import MakeRun, Observe
+from poison_run import Sight
 from report import Report
+from servers import emulated, real
 
 from cotide_kube.client import KubeClient
 
@@ -30,6 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("chaos")
     group.addoption("--chaos-runs", type=int, default=1, help="seeded runs (default 1)")
     group.addoption("--poison-runs", type=int, default=2, help="runs with a poison pill (default 2)")
+    group.addoption("--crowd-runs", type=int, default=2, help="runs beside a crowd of objects (default 2)")
     group.addoption("--chaos-seed", type=int, default=0, help="the first seed (default 0)")
     group.addoption("--chaos-server", choices=["emulated", "real"], default="emulated", help="what is hurt")
     group.addoption("--chaos-every", type=int, default=0, help="kill at every n-th await point (default 0: at one)")
@@ -60,6 +66,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "pill_seed" in metafunc.fixturenames:
         runs = int(metafunc.config.getoption("--poison-runs", 2))
         metafunc.parametrize("pill_seed", range(first, first + runs))
+    if "crowd_seed" in metafunc.fixturenames:
+        runs = int(metafunc.config.getoption("--crowd-runs", 2))
+        metafunc.parametrize("crowd_seed", range(first, first + runs))
     if "seed" in metafunc.fixturenames:
         metafunc.parametrize("seed", range(first, first + int(option(metafunc.config, "runs", 1))))
 
@@ -67,6 +76,38 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="session")
 def server(pytestconfig: pytest.Config) -> str:
     return str(option(pytestconfig, "server", "emulated"))
+
+
+@pytest.fixture(scope="module")
+def real_plane(
+    server: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlPlane | None]:
+    """Give a control plane whose nodes need no kubelet; None on the emulator."""
+    if server == "emulated":
+        yield None
+        return
+    still = dict.fromkeys(("node-monitor-grace-period", "node-startup-grace-period"), "1h")
+    with control_plane(request.getfixturevalue("binaries"), tmp_path_factory.mktemp("plane")) as plane:
+        plane.start_controller_manager(still)
+        plane.wait_for_accounts()
+        yield plane
+
+
+@pytest.fixture
+def observe(real_plane: ControlPlane | None, tmp_path: Path) -> Observe:
+    """Carry out runs of `poison_run` and `crowd_run` on the chosen server, each with nothing of an earlier one."""
+    numbers = count()
+
+    async def carry_out(make: MakeRun) -> tuple[Sight, int]:
+        folder = tmp_path / str(next(numbers))
+        folder.mkdir()
+        async with contextlib.AsyncExitStack() as stack:
+            found = await stack.enter_async_context(emulated(folder) if real_plane is None else real(real_plane))
+            client = await stack.enter_async_context(KubeClient(found.credentials))
+            run = make(found, client)
+            return await run.carry_out(), run.accepted
+
+    return lambda make: asyncio.run(carry_out(make))
 
 
 @pytest.fixture(scope="session")

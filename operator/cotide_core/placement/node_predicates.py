@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cotide_core.events import Node, NodeTerm, OpenClaim, Requirement, Taint, Toleration
-from cotide_core.state.pod_matches import holds
+from cotide_core.state.selection.selectors import holds
 from cotide_core.state.shapes import Constraints
 
 UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")

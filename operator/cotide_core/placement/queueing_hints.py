@@ -44,6 +44,13 @@ class QueueingHints:
         """The clock of `PodMatches` when its changes were looked at last."""
         self._nodes_seen = 0
         """The same of the nodes' own fields."""
+        self._put_off: set[Shape] = set()
+        """Shapes that are looked at in the next cycle, since this one compared enough for their namespace."""
+
+    @property
+    def has_put_off(self) -> bool:
+        """Whether parked shapes wait for the next cycle to be looked at."""
+        return bool(self._put_off)
 
     def next_change(self, now: float) -> float:
         """Return when `wake` has something to do without an event: now where this cycle's binds concern parked pods."""
@@ -104,13 +111,21 @@ class QueueingHints:
         seen, self._peers_seen = self._peers_seen, self._state.matches.clock
         nodes_seen, self._nodes_seen = self._nodes_seen, self._state.columns.spec_clock
         rearranged = nodes_seen != self._nodes_seen
-        if seen == self._peers_seen and not relieved and not rearranged:
+        before, self._put_off = self._put_off, set()
+        if seen == self._peers_seen and not relieved and not rearranged and not before:
             return
-        for shape in self._queue.parked_shapes():
+        matches = self._state.matches
+        parked = self._queue.parked_shapes()
+        for shape in sorted(parked, key=lambda one: one not in before) if before else parked:
             peers = shape.fit.peers
-            if peers is None or not peers.refuses or self._state.matches.claimed(peers.sole_claims):
+            if peers is None or not peers.refuses or matches.claimed(peers.sole_claims):
                 continue
-            if rearranged or self._state.matches.opened_since(peers, seen):
+            namespace = self._queue.speaks_for(shape)
+            if matches.budget.is_spent(namespace):
+                self._put_off.add(shape)
+                continue
+            matches.budget.charge(namespace, peers.pairs)
+            if rearranged or shape in before or matches.opened_since(peers, seen):
                 helped = bool(self._placer.candidates(snapshot, shape.fit).tally.get(FITS))
             else:
                 helped = bool(self._placer.feasibility.taking(shape.fit, snapshot, relieved))

@@ -233,6 +233,15 @@ class SchedulingQueue:
         """Whether others of a planned pod's namespace wait for a limit against which it counts."""
         return bool(self._counted) and self._capped.keeps_waiting(entry)
 
+    def reshape(self, entry: QueuedPod, shape: Shape, now: float) -> None:
+        """Give a popped pod another shape; the next of its old one has the turn that it had."""
+        self._hand_on(entry, now)
+        entry.shape = shape
+
+    def put_back(self, entry: QueuedPod, now: float) -> None:
+        """Take a popped pod back that has its turn in the next cycle."""
+        self._activate(entry, now)
+
     def cap(self, entry: QueuedPod, now: float, gang: Sequence[QueuedPod] = ()) -> None:
         """Keep a popped pod until its namespace may hold it; others of its shape may be of namespaces with room.
 
@@ -350,6 +359,11 @@ class SchedulingQueue:
             for s, g in self._parked.items()
             if g.heap.held and (g.scout is None or g.scout.queue_state is QueueState.BACKOFF)
         ]
+
+    def speaks_for(self, shape: Shape) -> str:
+        """Return the namespace of the first pod of a parked shape."""
+        first = self._parked[shape].heap.first()
+        return "" if first is None else namespace_of(first[2].pod)
 
     def wake(self, shape: Shape, now: float, *, urgent: bool) -> None:
         """Let the first parked pod of a shape try again: at once, or when its back-off is over."""

@@ -21,7 +21,6 @@ from typing import Final
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import (
     BindRefused,
-    Budget,
     BudgetDeleted,
     BudgetUpserted,
     Event,
@@ -58,6 +57,7 @@ from cotide_core.state.node_refusals import Amounts, Asked, NodeRefusals, asked_
 from cotide_core.state.pod_matches import PodMatches
 from cotide_core.state.rate_forecasts import RateEstimates, RateForecasts
 from cotide_core.state.remembered import Remembered
+from cotide_core.state.selection.budgets import Budgets
 from cotide_core.units import CPU, MEMORY, PODS, RECLAIMED_CPU, RECLAIMED_MEMORY
 
 _TERMINAL = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
@@ -102,7 +102,7 @@ class ClusterState:
     refusals : nodes that refused a pod lately.
     matches : how many pods of which node selectors match, and whom placed pods keep off.
     images : which images are on which nodes.
-    budgets : disruption budgets, by key.
+    budgets : disruption budgets.
     relieved : rows that may take more than before since the reader last emptied the set.
     eased : rows on which an online service's rate fell since then.
     """
@@ -126,7 +126,7 @@ class ClusterState:
         self.refusals = NodeRefusals()
         self.matches = PodMatches(self._held)
         self.images = NodeImages()
-        self.budgets: dict[str, Budget] = {}
+        self.budgets = Budgets()
         self.relieved: set[int] = set()
         self.eased: set[int] = set()
         self._pods: dict[str, PodRecord] = {}
@@ -595,9 +595,9 @@ class ClusterState:
         elif isinstance(event, SelectorDeleted):
             self.matches.defaults.remove(event.owner, event.key)
         elif isinstance(event, BudgetUpserted):
-            self.budgets[event.budget.key] = event.budget
+            self.budgets.put(event.budget)
         elif isinstance(event, BudgetDeleted):
-            self.budgets.pop(event.key, None)
+            self.budgets.remove(event.key)
         elif isinstance(event, NamespaceUpserted):
             self.matches.change_namespace(event.namespace.name, event.namespace.labels)
             self._weigh(event.namespace.name, event.namespace.weight)

@@ -12,15 +12,33 @@ Semantics: the Kubernetes documentation, "Assigning Pods to Nodes" and "Pod Topo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final, TypeVar
 
-from cotide_core.events import Pod, PodRules, PodTerm, Requirement, Selector
+from cotide_core.events import Pod, PodRules, PodTerm, Selector
 from cotide_core.state.attached_volumes import AttachedVolumes, Attachments
 from cotide_core.state.selection.default_spreads import DefaultSpreads
-from cotide_core.state.selection.pair_index import Held, HeldPods, Labels, PairIndex
+from cotide_core.state.selection.pair_budget import PairBudget
+from cotide_core.state.selection.peers import (
+    CHANGES_A_PAIR,
+    KEEPERS_A_PAIR,
+    NO_KEEPERS,
+    PAIRS_A_PEERS,
+    PAIRS_A_REQUIREMENT,
+    Counter,
+    HashedRules,
+    Keeper,
+    Keepers,
+    Peers,
+    RuleScopes,
+    Scope,
+    selectors_of,
+)
+from cotide_core.state.selection.scoped_matches import BY_LABEL, Matched, ScopedMatches
+from cotide_core.state.selection.selector_index import Labels, LabelSets, SelectorTest
+from cotide_core.state.selection.selectors import selects, with_own_values
 
+T = TypeVar("T")
 COUNTERS_KEPT: Final = 1024
 """Selectors that are counted before those that no waiting pod has are dropped (chosen)."""
 HARD_AFFINITY_WEIGHT: Final = 1
@@ -28,89 +46,10 @@ HARD_AFFINITY_WEIGHT: Final = 1
 ``hardPodAffinityWeight``."""
 MEMO_MOST: Final = 16_384
 """Sets of labels whose answers are remembered (chosen: some MB)."""
-VISITS_AT_ONCE: Final = 60_000
-"""Placed pods that new selectors may look at in one cycle (chosen: some 30 ms); the pods of further ones wait."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """Which pods are meant."""
-
-    namespaces: tuple[str, ...]
-    namespace_selector: Selector | None
-    selector: Selector | None
-
-
-@dataclass(eq=False, slots=True)
-class Counter:
-    """Number of pods by row that are in all of the scopes; compared by identity, since equal ones are interned."""
-
-    scopes: tuple[Scope, ...]
-    living: bool
-    """Whether pods on their way out are left out."""
-    rows: dict[int, int] = field(default_factory=dict)
-    counted: bool = False
-    """Whether ``rows`` says anything yet."""
-    version: int = 0
-
-
-@dataclass(eq=False, slots=True)
-class Keeper:
-    """Number of placed pods by row that refuse pods of a scope in their domain, or would have them there."""
-
-    scope: Scope
-    topology_key: str
-    weight: int
-    """What each adds to the score of its domain; 0: they refuse."""
-    number: int
-    rows: dict[int, int] = field(default_factory=dict)
-    version: int = 0
-
-
-@dataclass(eq=False, slots=True)
-class Peers:
-    """All that pods of one kind have to do with other pods; compared by identity, since equal ones are interned."""
-
-    rules: PodRules
-    keepers: tuple[Keeper, ...]
-    """That refuse them."""
-    wishers: tuple[Keeper, ...]
-    """That would have them in their domain, or elsewhere."""
-    affinity: Counter | None
-    """Pods that all affinity terms together select."""
-    anti_affinity: tuple[Counter, ...]
-    spreads: tuple[Counter, ...]
-    preferences: tuple[Counter, ...]
-    selects_itself: bool
-    """Whether the affinity terms select the pod itself: then the first of a group may start alone."""
-    spreads_itself: tuple[bool, ...]
-    sole_claims: tuple[str, ...]
-    attachments: Attachments
-    refuses: bool = field(init=False)
-    """Whether other pods, or domains, may refuse them a node."""
-    only_evens: bool = field(init=False)
-    """Whether preferred spread constraints are all that there is."""
-
-    def __post_init__(self) -> None:
-        rules = self.rules
-        required = any(one.required for one in rules.spreads)
-        near = bool(self.keepers or rules.affinity or rules.anti_affinity)
-        self.refuses = near or required or bool(self.sole_claims or self.attachments)
-        wishes = bool(self.wishers or rules.pod_preferences or rules.node_preferences)
-        self.only_evens = bool(rules.spreads) and not (self.refuses or wishes)
-
-    @property
-    def refusing(self) -> tuple[Counter, ...]:
-        """Those that may refuse a node."""
-        own = () if self.affinity is None else (self.affinity,)
-        pairs = zip(self.rules.spreads, self.spreads, strict=True)
-        return (*own, *self.anti_affinity, *(counter for spread, counter in pairs if spread.required))
-
-    @property
-    def counters(self) -> tuple[Counter, ...]:
-        """All that it takes to decide about them."""
-        own = () if self.affinity is None else (self.affinity,)
-        return (*own, *self.anti_affinity, *self.spreads, *self.preferences)
+Held = tuple[Pod, int]
+"""A placed pod and its row."""
+_HeldPods = LabelSets[dict[str, Held]]
+"""Placed pods of one namespace by labels and key."""
 
 
 class PodMatches:
@@ -123,7 +62,7 @@ class PodMatches:
     Attributes
     ----------
     active : whether anything is kept; while it is not, only pods with rules of their own are told.
-    generation : rises when `peers_of` may answer differently about a pod that it was asked about.
+    budget : pairs that this cycle may still compare.
     clock : rises with every number that changes.
     attached : volumes by row.
     defaults : spread constraints of pods that state none.
@@ -132,27 +71,27 @@ class PodMatches:
     def __init__(self, held: Callable[[], Iterable[Held]]) -> None:
         self._all = held
         self.active = False
-        self.generation = 0
+        self.budget = PairBudget()
         self.clock = 0
         self.attached = AttachedVolumes()
         self.defaults = DefaultSpreads()
-        self._visits = 0
         self._numbers = 0
         self._namespaces: dict[str, Labels] = {}
-        self._held: dict[str, HeldPods] | None = None
+        self._held: dict[str, _HeldPods] | None = None
         """Placed pods by namespace; None until they are needed."""
         self._counters: dict[tuple[tuple[Scope, ...], bool], Counter] = {}
         self._keepers: dict[tuple[Scope, str, int], Keeper] = {}
-        self._near: dict[str, PairIndex[Counter]] = {}
-        """Counters by the namespace that they name; those that select namespaces by label under an empty name."""
-        self._keeping: dict[str, list[Keeper]] = {}
+        self._counting: ScopedMatches[Counter] = ScopedMatches(self._counter_within)
+        self._keeping: ScopedMatches[Keeper] = ScopedMatches(self._keeper_within)
+        self._keeper_sets: dict[tuple[int, ...], Keepers] = {}
         self._claims: dict[str, tuple[int, int]] = {}
         """Of each claim for one pod alone: pods that hold it, and the clock of the last change."""
-        self._counters_memo: dict[str, dict[Labels, tuple[Counter, ...]]] = {}
-        self._keepers_memo: dict[tuple[str, Labels], tuple[Keeper, ...]] = {}
         self._rules: dict[int, tuple[PodRules, int]] = {}
-        self._rule_numbers: dict[PodRules, int] = {}
-        self._peers: dict[object, Peers] = {}
+        self._rule_numbers: dict[HashedRules, int] = {}
+        self._peers: dict[tuple[Any, ...], Peers] = {}
+        """The first part of a key is the number of the rules."""
+        self._scopes: dict[tuple[int, str, Labels], RuleScopes] = {}
+        """Of rules by number, namespace and labels of the pods that have them."""
         self._peers_memo: dict[object, Peers] = {}
         """The same by what a pod says, which takes less to look up."""
 
@@ -160,8 +99,8 @@ class PodMatches:
         return len(self._counters) + len(self._keepers)
 
     def begin(self) -> None:
-        """Begin a cycle: new selectors may look at pods again."""
-        self._visits = 0
+        """Begin a cycle: pairs may be compared again."""
+        self.budget.begin()
 
     def hold(self, pod: Pod, row: int, sign: int) -> None:
         """Count a pod on a row (1), or take it off (-1) as it was when it was counted."""
@@ -169,8 +108,10 @@ class PodMatches:
         if self._held is not None:
             self._keep(self._held, pod, row, sign)
         if self._counters:
-            for counter in self._counters_of(pod.labels, namespace):
-                if not (counter.living and pod.terminating):
+            counters = self._counters_of(pod.labels, namespace)
+            self.budget.charge(namespace, len(counters) // CHANGES_A_PAIR)
+            for counter in counters:
+                if counter.counted and not (counter.living and pod.terminating):
                     self._add(counter, row, sign)
         if pod.rules is not None:
             self.active = True
@@ -197,95 +138,131 @@ class PodMatches:
             self.attached.hang(before, now, row, self.clock)
 
     def change_namespace(self, name: str, labels: Labels) -> None:
-        """Take in the labels of a namespace; where selectors read them, all is counted anew when asked for."""
-        if self._namespaces.get(name, ()) == labels:
+        """Take in the labels of a namespace; what selects it by them, or did, is counted again when it is asked for."""
+        before = dict(self._namespaces.get(name, ()))
+        now = dict(labels)
+        if before == now:
             return
         self._namespaces[name] = labels
         if not labels:
             del self._namespaces[name]
         for counter in self._counters.values():
-            if _names(*counter.scopes) != ("",):
-                continue
-            counter.counted = False
-            counter.rows.clear()
-            self.clock += 1
-            counter.version = self.clock
+            scopes = counter.scopes
+            if any(_selects_namespace(one, name, before) is not _selects_namespace(one, name, now) for one in scopes):
+                counter.counted = False
+                counter.rows.clear()
+                self.clock += 1
+                counter.version = self.clock
         self._peers_memo.clear()
-        self._counters_memo.clear()
-        self._keepers_memo.clear()
-        if self._keeping.get(""):
-            self.generation += 1
+        self._scopes.clear()
+        self._counting.relabel(name)
+        self._keeping.relabel(name)
+
+    def take_changed(self) -> Callable[[Pod], bool]:
+        """Return whether `peers_of` may answer differently about a pod that it was asked about before the last call."""
+        is_changed = self._keeping.take_changed()
+        return lambda pod: is_changed(pod.key.partition("/")[0], pod.labels)
+
+    def concerns(self, pod: Pod) -> bool:
+        """Whether `peers_of` may answer differently about a pod, as `take_changed` would say."""
+        return self._keeping.lost or (pod.key.partition("/")[0], pod.labels) in self._keeping.changed
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether there may be such a pod."""
+        return self._keeping.lost or bool(self._keeping.changed)
 
     def peers_of(self, pod: Pod) -> Peers | None:
         """Return what a waiting pod has to do with others; None where that is nothing."""
         by_volumes = bool(pod.sole_claims or pod.attachments)
         namespace = pod.key.partition("/")[0]
         own = self.defaults.rules_of(pod, namespace)
-        keepers = self._keepers_of(pod, namespace) if self._keepers else ()
-        if own is None and not keepers and not by_volumes:
+        kept = self._keepers_of(pod, namespace) if self._keepers else NO_KEEPERS
+        if own is None and kept is NO_KEEPERS and not by_volumes:
             return None
         self.active = True
         rules = own or _NO_RULES
-        numbers = tuple([keeper.number for keeper in keepers])
-        key = (namespace, pod.labels, self._number(rules), numbers, pod.sole_claims, pod.attachments)
+        key = (namespace, pod.labels, self._number(rules, namespace), kept.number, pod.sole_claims, pod.attachments)
         found = self._peers_memo.get(key)
         if found is None:
             if len(self._peers_memo) >= MEMO_MOST:
                 self._peers_memo.clear()
-            found = self._peers_memo[key] = self._make_peers(pod, namespace, rules, keepers)
+            found = self._peers_memo[key] = self._make_peers(pod, namespace, rules, kept)
         return found
 
-    def _make_peers(self, pod: Pod, namespace: str, rules: PodRules, keepers: tuple[Keeper, ...]) -> Peers:
-        labels = dict(pod.labels)
-        affinity = tuple(_scope(term, labels, namespace) for term in rules.affinity)
-        anti = tuple(_scope(term, labels, namespace) for term in rules.anti_affinity)
-        spreads = tuple(
-            Scope((namespace,), None, with_own_values(one.selector, labels, one.match_label_keys))
-            for one in rules.spreads
-        )
-        preferred = tuple(_scope(one.term, labels, namespace) for one in rules.pod_preferences)
-        itself = all(self._in_scope(scope, namespace, labels) for scope in affinity)
-        spread_itself = tuple(selects(scope.selector, labels) for scope in spreads)
-        key = (
-            self._number(rules), affinity, anti, spreads, preferred, itself, spread_itself,
-            tuple(keeper.number for keeper in keepers), pod.sole_claims, pod.attachments,
-        )  # fmt: skip
+    def _make_peers(self, pod: Pod, namespace: str, rules: PodRules, kept: Keepers) -> Peers:
+        number = self._number(rules, namespace)
+        asked = (number, namespace, pod.labels)
+        scopes = self._scopes.get(asked)
+        if scopes is None:
+            if len(self._scopes) >= MEMO_MOST:
+                self._scopes.clear()
+            scopes = self._scopes[asked] = self._scopes_of(rules, dict(pod.labels), namespace)
+        self.budget.charge(namespace, PAIRS_A_PEERS)
+        key = (number, scopes, kept.number, pod.sole_claims, pod.attachments)
         found = self._peers.get(key)
         if found is None:
             found = self._peers[key] = Peers(
                 rules,
-                tuple(one for one in keepers if not one.weight),
-                tuple(one for one in keepers if one.weight),
-                self._counter(affinity, living=False) if affinity else None,
-                tuple(self._counter((scope,), living=False) for scope in anti),
-                tuple(self._counter((_but_all(scope),), living=True) for scope in spreads),
-                tuple(self._counter((scope,), living=False) for scope in preferred),
-                itself,
-                spread_itself,
+                kept,
+                self._counter(scopes.affinity, living=False) if scopes.affinity else None,
+                tuple(self._counter((scope,), living=False) for scope in scopes.anti_affinity),
+                tuple(self._counter((_but_all(scope),), living=True) for scope in scopes.spreads),
+                tuple(self._counter((scope,), living=False) for scope in scopes.preferences),
+                scopes.selects_itself,
+                scopes.spreads_itself,
                 pod.sole_claims,
                 pod.attachments,
             )
         return found
 
-    def ready(self, peers: Peers) -> bool:
-        """Count what is not counted yet; False where that must wait for the next cycle."""
+    def _scopes_of(self, rules: PodRules, labels: Mapping[str, str], namespace: str) -> RuleScopes:
+        affinity = tuple(_scope(term, labels, namespace) for term in rules.affinity)
+        spreads = tuple(
+            Scope((namespace,), None, with_own_values(one.selector, labels, one.match_label_keys))
+            for one in rules.spreads
+        )
+        return RuleScopes(
+            affinity,
+            tuple(_scope(term, labels, namespace) for term in rules.anti_affinity),
+            spreads,
+            tuple(_scope(one.term, labels, namespace) for one in rules.pod_preferences),
+            all(self._in_scope(scope, namespace, labels) for scope in affinity),
+            tuple(selects(scope.selector, labels) for scope in spreads),
+        )
+
+    def ready(self, peers: Peers, namespace: str) -> bool:
+        """Count what is not counted yet; False where some of it must wait for the next cycle.
+
+        Parameters
+        ----------
+        namespace : of the pod that asks, whose share it takes.
+        """
+        if self.budget.is_spent(namespace):
+            return False
+        self.budget.charge(namespace, peers.pairs)
         for counter in peers.counters:
             if not counter.counted:
-                if self._visits >= VISITS_AT_ONCE:
+                if self.budget.is_spent(namespace):
                     return False
-                self.rows(counter)
+                self._count(counter, namespace)
         return True
+
+    def count_all(self, peers: Peers) -> None:
+        """Count what is not counted yet, whatever it takes."""
+        for counter in peers.counters:
+            self.rows(counter)
 
     def rows(self, counter: Counter) -> Mapping[int, int]:
         """Return how many matching pods are on each row that has any."""
         if not counter.counted:
-            self._count(counter)
+            self._count(counter, counter.scopes[0].namespaces[0] if counter.scopes[0].namespaces else "")
         return counter.rows
 
     def version(self, peers: Peers) -> int:
         """Return a number that rises with every change of what concerns these pods."""
-        counted: list[Counter | Keeper] = [*peers.counters, *peers.keepers, *peers.wishers]
-        latest = max([one.version for one in counted], default=0)
+        latest = max([one.version for one in peers.counters], default=0)
+        latest = max(latest, peers.kept.version(self.clock))
         return max(latest, self.attached.version(peers.attachments), self._claims_version(peers))
 
     def refusing_version(self, peers: Peers) -> int:
@@ -293,8 +270,8 @@ class PodMatches:
 
         What they, or others, only prefer refuses none.
         """
-        counted: list[Counter | Keeper] = [*peers.refusing, *peers.keepers]
-        return max(max([one.version for one in counted], default=0), self._claims_version(peers))
+        latest = max([one.version for one in peers.refusing], default=0)
+        return max(latest, peers.kept.refusing_version(self.clock), self._claims_version(peers))
 
     def opened_since(self, peers: Peers, seen: int) -> bool:
         """Return whether since a clock's value something changed that may open any row to these pods.
@@ -325,31 +302,34 @@ class PodMatches:
             return False
         return counter in self._counters_of(pod.labels, pod.key.partition("/")[0])
 
-    def keeps(self, keeper: Keeper, pod: Pod) -> int:
-        """Return how often a placed pod counts in a keeper that refuses: once for each such term of its own."""
+    def keeps(self, keepers: Collection[Keeper], pod: Pod) -> int:
+        """Return how often a placed pod counts in keepers that refuse: once for each such term of its own."""
         if pod.rules is None:
             return 0
         namespace = pod.key.partition("/")[0]
-        return sum(self._keeper(term, 0, pod, namespace) is keeper for term in pod.rules.anti_affinity)
+        return sum(self._keeper(term, 0, pod, namespace) in keepers for term in pod.rules.anti_affinity)
 
     def prune(self, used: set[Peers]) -> None:
         """Drop what no waiting pod and no placed pod needs."""
         self._peers = {key: peers for key, peers in self._peers.items() if peers in used}
         wanted = {counter for peers in used for counter in peers.counters}
-        kept = {keeper for peers in used for keeper in (*peers.keepers, *peers.wishers)}
-        self._counters = {key: one for key, one in self._counters.items() if one in wanted}
-        self._near = {}
-        for counter in self._counters.values():
-            self._note(counter)
-        self._keepers = {key: one for key, one in self._keepers.items() if one.rows or one in kept}
-        self._keeping = _by_namespace((one, _names(one.scope)) for one in self._keepers.values())
+        sets = {peers.kept for peers in used}
+        kept = {keeper for one in sets for keeper in (*one.refusing, *one.wishing)}
+        unwanted = [one for one in self._counters.values() if one not in wanted]
+        for counter in unwanted:
+            del self._counters[counter.scopes, counter.living]
+        self._counting.remove(_listed_counter(one)[:2] for one in unwanted)
+        idle = [one for one in self._keepers.values() if not one.rows and one not in kept]
+        for keeper in idle:
+            del self._keepers[keeper.scope, keeper.topology_key, keeper.weight]
+        self._keeping.remove(_listed_keeper(one)[:2] for one in idle)
+        self._keeper_sets = {key: one for key, one in self._keeper_sets.items() if one in sets}
         self._claims = {claim: one for claim, one in self._claims.items() if one[0] > 0}
         self._peers_memo.clear()
-        self._counters_memo.clear()
-        self._keepers_memo.clear()
-        self._rules.clear()
-        rules = {peers.rules for peers in used}
-        self._rule_numbers = {one: number for one, number in self._rule_numbers.items() if one in rules}
+        self._scopes.clear()
+        rules = {key[0] for key in self._peers}
+        self._rules = {address: one for address, one in self._rules.items() if one[1] in rules}
+        self._rule_numbers = {one: number for one, number in self._rule_numbers.items() if number in rules}
 
     def _add(self, one: Counter | Keeper, row: int, sign: int) -> None:
         count = one.rows.get(row, 0) + sign
@@ -365,88 +345,85 @@ class PodMatches:
         found = self._counters.get(key)
         if found is None:
             found = self._counters[key] = Counter(scopes, living)
-            self._note(found)
+            self._counting.add(*_listed_counter(found))
         return found
 
-    def _note(self, counter: Counter) -> None:
-        """List a counter under the namespaces that it names."""
-        for name in _names(*counter.scopes):
-            near = self._near.get(name)
-            if near is None:
-                near = self._near[name] = PairIndex()
-            near.add(counter, counter.scopes[0].selector)
-        self._forget_answers(counter)
-
-    def _forget_answers(self, counter: Counter) -> None:
-        for name in _names(*counter.scopes):
-            if not name:
-                self._counters_memo.clear()
-            self._counters_memo.pop(name, None)
-
-    def _count(self, counter: Counter) -> None:
+    def _count(self, counter: Counter, namespace: str) -> None:
+        """Count the placed pods that a counter selects, for a pod of a namespace."""
         if self._held is None:
             self._held = {}
-            for pod, row in self._all():
+            held = list(self._all())
+            for pod, row in held:
                 self._keep(self._held, pod, row, 1)
-                self._visits += 1
-        scope = counter.scopes[0]
-        names = list(self._held) if scope.namespace_selector is not None else scope.namespaces
+            self.budget.charge(namespace, len(held))
+        first = counter.scopes[0]
+        names = list(self._held) if first.namespace_selector is not None else first.namespaces
+        tests = [SelectorTest(one.selector) for one in counter.scopes if one.selector is not None]
         rows: dict[int, int] = {}
-        for name in names:
-            held = self._held.get(name)
-            if held is not None:
-                self._count_in(counter, name, held, rows)
+        pairs = 1
+        for name in names if len(tests) == len(counter.scopes) else ():
+            pairs += 1
+            known = self._held.get(name)
+            if known is not None and all(self._in_namespace(one, name) for one in counter.scopes):
+                pairs += self._count_in(counter, tests, known, rows)
+        self.budget.charge(namespace, pairs)
         counter.rows = rows
         counter.counted = True
         self.clock += 1
         counter.version = self.clock
-        self._forget_answers(counter)
 
     @staticmethod
-    def _keep(table: dict[str, HeldPods], pod: Pod, row: int, sign: int) -> None:
+    def _keep(table: dict[str, _HeldPods], pod: Pod, row: int, sign: int) -> None:
         namespace = pod.key.partition("/")[0]
         held = table.get(namespace)
         if held is None:
-            held = table[namespace] = HeldPods()
+            held = table[namespace] = LabelSets()
+        pods = held.get(pod.labels)
         if sign > 0:
-            held.hold(pod, row)
-        else:
-            held.drop(pod)
+            if pods is None:
+                pods = {}
+                held.put(pod.labels, pods)
+            pods[pod.key] = (pod, row)
+        elif pods is not None and pods.pop(pod.key, None) is not None and not pods:
+            held.drop(pod.labels)
 
-    def _count_in(self, counter: Counter, namespace: str, held: HeldPods, rows: dict[int, int]) -> None:
-        """Add the matching pods of one namespace by row."""
+    @staticmethod
+    def _count_in(counter: Counter, tests: list[SelectorTest], held: _HeldPods, rows: dict[int, int]) -> int:
+        """Add the matching pods of one namespace by row; return the pairs that were compared."""
+        pairs = 0
         for labels in held.near(counter.scopes[0].selector):
-            self._visits += 1
-            if not self._matches(counter, labels, namespace):
+            pairs += 1
+            read = dict(labels)
+            if not all(test.passes(read) for test in tests):
                 continue
-            for pod, row in held.having(labels):
-                self._visits += 1
+            for pod, row in (held.get(labels) or {}).values():
+                pairs += 1
                 if not (counter.living and pod.terminating):
                     rows[row] = rows.get(row, 0) + 1
-
-    def _matches(self, counter: Counter, labels: Labels, namespace: str) -> bool:
-        read = dict(labels)
-        return all(self._in_scope(scope, namespace, read) for scope in counter.scopes)
+        return pairs
 
     def _in_scope(self, scope: Scope, namespace: str, labels: Mapping[str, str]) -> bool:
-        if namespace not in scope.namespaces:
-            wished = scope.namespace_selector
-            if wished is None or (wished and not selects(wished, dict(self._namespaces.get(namespace, ())))):
-                return False
-        return selects(scope.selector, labels)
+        return self._in_namespace(scope, namespace) and selects(scope.selector, labels)
 
-    def _counters_of(self, labels: Labels, namespace: str) -> tuple[Counter, ...]:
-        known = self._counters_memo.get(namespace)
-        if known is None:
-            known = self._counters_memo[namespace] = {}
-        found = known.get(labels)
-        if found is None:
-            if len(known) >= MEMO_MOST:
-                known.clear()
-            near = [one for name in (namespace, "") if name in self._near for one in self._near[name].near(labels)]
-            matching = [one for one in dict.fromkeys(near) if one.counted and self._matches(one, labels, namespace)]
-            found = known[labels] = tuple(matching)
-        return found
+    def _in_namespace(self, scope: Scope, namespace: str) -> bool:
+        if scope.namespace_selector == ():
+            return True
+        return _selects_namespace(scope, namespace, dict(self._namespaces.get(namespace, ())))
+
+    def _counter_within(self, counter: Counter, namespace: str, labels: Labels) -> bool:
+        """Whether a counter whose first selector selects the labels counts pods of a namespace that have them."""
+        first, *others = counter.scopes
+        return self._in_namespace(first, namespace) and all(
+            self._in_scope(scope, namespace, dict(labels)) for scope in others
+        )
+
+    def _keeper_within(self, keeper: Keeper, namespace: str, labels: Labels) -> bool:
+        del labels
+        return self._in_namespace(keeper.scope, namespace)
+
+    def _counters_of(self, labels: Labels, namespace: str) -> list[Counter]:
+        """Return the counters, counted or not, that count pods of a namespace with such labels."""
+        return self._matched(self._counting, labels, namespace).items
 
     def _keeper(self, term: PodTerm, weight: int, pod: Pod, namespace: str) -> Keeper:
         scope = _scope(term, dict(pod.labels), namespace)
@@ -455,74 +432,48 @@ class PodMatches:
         if found is None:
             self._numbers += 1
             found = self._keepers[key] = Keeper(*key, self._numbers)
-            for name in _names(scope):
-                self._keeping.setdefault(name, []).append(found)
-            self._keepers_memo.clear()
-            self.generation += 1
+            before = self._keeping.pairs
+            self._keeping.add(*_listed_keeper(found))
+            self.budget.charge(namespace, self._keeping.pairs - before + len(scope.selector or ()))
         return found
 
-    def _keepers_of(self, pod: Pod, namespace: str) -> tuple[Keeper, ...]:
-        key = (namespace, pod.labels)
-        found = self._keepers_memo.get(key)
-        if found is None:
-            if len(self._keepers_memo) >= MEMO_MOST:
-                self._keepers_memo.clear()
-            labels = dict(pod.labels)
-            near = {*self._keeping.get(namespace, ()), *self._keeping.get("", ())}
-            matching = [one for one in near if self._in_scope(one.scope, namespace, labels)]
-            found = self._keepers_memo[key] = tuple(sorted(matching, key=lambda one: one.number))
+    def _keepers_of(self, pod: Pod, namespace: str) -> Keepers:
+        matched = self._matched(self._keeping, pod.labels, namespace)
+        if matched.summary is None:
+            items = sorted(matched.items, key=lambda one: one.number)
+            numbers = tuple([one.number for one in items])
+            self.budget.charge(namespace, len(items) // KEEPERS_A_PAIR)
+            found = self._keeper_sets.get(numbers)
+            if found is None:
+                self._numbers += 1
+                refusing = tuple([one for one in items if not one.weight])
+                wishing = tuple([one for one in items if one.weight])
+                found = Keepers(self._numbers, refusing, wishing) if items else NO_KEEPERS
+                self._keeper_sets[numbers] = found
+            matched.summary = found
+        known: Keepers = matched.summary
+        return known
+
+    def _matched(self, table: ScopedMatches[T], labels: Labels, namespace: str) -> Matched[T]:
+        before = table.pairs
+        found = table.of(namespace, labels)
+        self.budget.charge(namespace, table.pairs - before)
         return found
 
-    def _number(self, rules: PodRules) -> int:
+    def _number(self, rules: PodRules, namespace: str) -> int:
         """Return a number for equal rules; hashing them takes as long as all the rest, and most are the same object."""
         known = self._rules.get(id(rules))
         if known is None:
             if len(self._rules) >= MEMO_MOST:
                 self._rules.clear()
             self._numbers += 1
-            number = self._rule_numbers.setdefault(rules, self._numbers)
+            self.budget.charge(namespace, PAIRS_A_REQUIREMENT * sum(map(len, selectors_of(rules))))
+            number = self._rule_numbers.setdefault(HashedRules(rules), self._numbers)
             known = self._rules[id(rules)] = (rules, number)
         return known[1]
 
 
 _NO_RULES: Final = PodRules()
-
-
-def selects(selector: Selector | None, labels: Mapping[str, str]) -> bool:
-    """Whether labels satisfy a selector; None selects nothing, an empty one everything."""
-    return selector is not None and all(holds(one, labels) for one in selector)
-
-
-def with_own_values(
-    selector: Selector | None, labels: Mapping[str, str], match: tuple[str, ...], mismatch: tuple[str, ...] = ()
-) -> Selector | None:
-    """Return a selector with the pod's own values of ``matchLabelKeys`` and ``mismatchLabelKeys``.
-
-    A key that the selector names already was written there by the API server when the pod was made (no user may name
-    it in both), and says what the pod's labels were then.
-    """
-    if selector is None or not (match or mismatch):
-        return selector
-    named = {one.key for one in selector}
-    added = [Requirement(key, "In", (labels[key],)) for key in match if key in labels and key not in named]
-    added += [Requirement(key, "NotIn", (labels[key],)) for key in mismatch if key in labels and key not in named]
-    return (*selector, *added)
-
-
-def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    """Whether labels satisfy one requirement of a label selector; an operator that it does not know never holds."""
-    value = labels.get(requirement.key)
-    match requirement.operator:
-        case "In":
-            return value is not None and value in requirement.values
-        case "NotIn":
-            return value is None or value not in requirement.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case _:
-            return False
 
 
 def _scope(term: PodTerm, labels: Mapping[str, str], namespace: str) -> Scope:
@@ -539,12 +490,16 @@ def _but_all(scope: Scope) -> Scope:
 def _names(*scopes: Scope) -> tuple[str, ...]:
     """Return the namespaces of the pods in all of the scopes; an empty name where one selects them by label."""
     by_label = any(scope.namespace_selector is not None for scope in scopes)
-    return ("",) if by_label else scopes[0].namespaces
+    return (BY_LABEL,) if by_label else scopes[0].namespaces
 
 
-def _by_namespace(found: Iterable[tuple[Keeper, tuple[str, ...]]]) -> dict[str, list[Keeper]]:
-    table: dict[str, list[Keeper]] = {}
-    for one, names in found:
-        for name in names:
-            table.setdefault(name, []).append(one)
-    return table
+def _selects_namespace(scope: Scope, name: str, labels: Mapping[str, str]) -> bool:
+    return name in scope.namespaces or selects(scope.namespace_selector, labels)
+
+
+def _listed_counter(counter: Counter) -> tuple[Counter, tuple[str, ...], Selector | None]:
+    return counter, _names(*counter.scopes), counter.scopes[0].selector
+
+
+def _listed_keeper(keeper: Keeper) -> tuple[Keeper, tuple[str, ...], Selector | None]:
+    return keeper, _names(keeper.scope), keeper.scope.selector

@@ -19,7 +19,7 @@ from cotide_core.events import HostPort, NodeTerm, OpenClaim, Pod, Toleration
 from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.namespace_use import namespace_of
 from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
-from cotide_core.state.pod_matches import Peers
+from cotide_core.state.selection.peers import Peers
 from cotide_core.units import RECLAIMED_CPU, RECLAIMED_MEMORY
 
 Columns = NDArray[np.intp] | slice

@@ -13,7 +13,9 @@ from typing import Any
 
 import msgspec
 
-from cotide_kube.objects import LabelSelector, MatchExpression
+from cotide_core.events import Requirement, Selector
+from cotide_core.state.selection.selectors import selects as core_selects
+from cotide_kube.objects import LabelSelector
 
 
 def read_selector(spec: Mapping[str, Any]) -> LabelSelector | None:
@@ -27,23 +29,15 @@ def read_selector(spec: Mapping[str, Any]) -> LabelSelector | None:
         return None
 
 
+def label_selector(selector: LabelSelector | None) -> Selector | None:
+    """Return a label selector as requirements that hold together; None, which selects nothing, for none."""
+    if selector is None:
+        return None
+    pairs = tuple(Requirement(key, "In", (value,)) for key, value in sorted(selector.match_labels.items()))
+    return pairs + tuple(Requirement(one.key, one.operator, tuple(one.values)) for one in selector.match_expressions)
+
+
 def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
     """Whether all requirements of a selector hold for these labels; an empty selector selects nothing."""
-    if selector is None or not (selector.match_labels or selector.match_expressions):
-        return False
-    if any(labels.get(key) != value for key, value in selector.match_labels.items()):
-        return False
-    return all(_holds(expression, labels) for expression in selector.match_expressions)
-
-
-def _holds(expression: MatchExpression, labels: Mapping[str, str]) -> bool:
-    value = labels.get(expression.key)
-    if expression.operator == "In":
-        return value is not None and value in expression.values
-    if expression.operator == "NotIn":
-        return value is None or value not in expression.values
-    if expression.operator == "Exists":
-        return value is not None
-    if expression.operator == "DoesNotExist":
-        return value is None
-    return False
+    requirements = label_selector(selector)
+    return bool(requirements) and core_selects(requirements, labels)

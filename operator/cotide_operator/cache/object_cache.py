@@ -9,7 +9,7 @@ those of a Workload whose selector changed among many pods after `settle` has no
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
@@ -23,7 +23,6 @@ from cotide_kube.objects import (
     ClaimObject,
     CsiDriverObject,
     CsiNodeObject,
-    LabelSelector,
     Metadata,
     NamespaceObject,
     NodeObject,
@@ -39,9 +38,10 @@ from cotide_kube.objects import (
 )
 from cotide_operator.apis.names import GROUP, JOB_LABEL, TRACKING_FINALIZER
 from cotide_operator.cache.fair_queue import FairQueue
-from cotide_operator.cache.label_selectors import read_selector, selects
+from cotide_operator.cache.label_selectors import label_selector, read_selector
 from cotide_operator.cache.pod_interning import NodeKeeping, PodKeeping, keep_selector
 from cotide_operator.cache.quarantine import Quarantine
+from cotide_operator.cache.workload_selectors import WorkloadSelectors
 
 Kind = Literal[
     "nodes",
@@ -265,8 +265,9 @@ class ObjectCache:
         self._job_of: dict[str, str] = {}
         self._keeper_of: dict[str, str] = {}
         self._workload_of: dict[str, str] = {}
-        self._selectors: dict[str, dict[str, LabelSelector]] = {}
-        """Selectors of the Workloads that have one: namespace -> Workload key -> selector."""
+        self._selectors: dict[str, WorkloadSelectors] = {}
+        """By namespace, where a Workload has a selector."""
+        self._pods_by_namespace: dict[str, dict[str, None]] = {}
         self._unsettled: FairQueue[str] = FairQueue()
         """Pods that a changed selector may give to another Workload, and that were not looked at yet."""
 
@@ -407,7 +408,14 @@ class ObjectCache:
         pod = self.pods.get(key)
         _move(self._job_of, self._pods_by_job, key, owned_key(pod.metadata, "Job") if pod else None)
         _move(self._keeper_of, self._kept_by_job, key, keeper_of(pod) if pod else None)
-        _move(self._workload_of, self._pods_by_workload, key, self.workload_for(pod) if pod else None)
+        namespace = namespace_of_key(key)
+        if pod is not None:
+            self._pods_by_namespace.setdefault(namespace, {})[key] = None
+        elif (known := self._pods_by_namespace.get(namespace)) is not None:
+            known.pop(key, None)
+            if not known:
+                del self._pods_by_namespace[namespace]
+        _move(self._workload_of, self._pods_by_workload, key, self._workload_by_selector(namespace, key, pod))
 
     def max_class_of(self, namespace: str) -> str:
         """Return what the pods of a namespace may claim: its label, or what holds for those without one."""
@@ -421,26 +429,36 @@ class ObjectCache:
         if owned is not None:
             return owned
         selectors = self._selectors.get(pod.metadata.namespace)
-        if not selectors:
-            return None
-        # Two Workloads that select the same pod are a user's mistake; the first by name has it, always the same.
-        return next((key for key in sorted(selectors) if selects(selectors.get(key), pod.metadata.labels)), None)
+        return None if selectors is None else selectors.of_labels(pod.metadata.labels)
+
+    def _workload_by_selector(self, namespace: str, key: str, pod: PodObject | None) -> str | None:
+        """Return the Workload that controls or selects a pod that is here; None for one that is gone."""
+        owned = None if pod is None else owned_key(pod.metadata, "Workload")
+        selectors = self._selectors.get(namespace)
+        if selectors is None:
+            return owned
+        if pod is None or owned is not None:
+            selectors.forget_pod(key)
+            return owned
+        return selectors.of_pod(key, pod.metadata.labels)
 
     def _reselect(self, key: str, namespace: str) -> None:
-        """Follow a Workload's selector: the pods of its namespace are looked at anew by `settle`."""
+        """Follow a Workload's selector: `settle` gives the pods that it concerns to their Workloads."""
         workload = self.workloads.get(key)
-        selector = read_selector(workload.spec) if workload else None
-        known = self._selectors.setdefault(namespace, {})
-        if known.get(key) == selector:
-            return
-        if selector is None:
-            del known[key]
-        else:
-            known[key] = selector
-        within = f"{namespace}/"
-        for pod in self.pods:
-            if pod.startswith(within):
-                self._unsettled.add(pod, namespace)
+        selector = (label_selector(read_selector(workload.spec)) if workload else None) or None
+        known = self._selectors.get(namespace)
+        if known is None:
+            if selector is None:
+                return
+            known = self._selectors[namespace] = WorkloadSelectors()
+            self._unsettle(self._pods_by_namespace.get(namespace, ()), namespace)
+        self._unsettle(known.put(key, selector), namespace)
+        if not known:
+            del self._selectors[namespace]
+
+    def _unsettle(self, pods: Iterable[str], namespace: str) -> None:
+        for pod in pods:
+            self._unsettled.add(pod, namespace)
 
 
 def _move(owner_of: dict[str, str], owned: dict[str, dict[str, None]], key: str, owner: str | None) -> None:

@@ -31,8 +31,8 @@ from cotide_kube.objects import (
     Volume,
 )
 from cotide_kube.timestamps import parse_timestamp
+from cotide_operator.cache.label_selectors import label_selector
 from cotide_operator.clock import Clock
-from cotide_operator.translation.pod_rules import label_selector
 
 DO_NOT_DISRUPT_ANNOTATION: Final = "karpenter.sh/do-not-disrupt"
 """On pods ``"true"`` or, since Karpenter 1.12, a duration from the pod's start; on nodes ``"true"``."""

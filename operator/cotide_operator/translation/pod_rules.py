@@ -13,8 +13,6 @@ from cotide_core.events import (
     PodRules,
     PodSelector,
     PodTerm,
-    Requirement,
-    Selector,
     Spread,
     WeightedNodeTerm,
     WeightedPodTerm,
@@ -31,6 +29,7 @@ from cotide_kube.objects import (
     ServiceObject,
     SpreadConstraint,
 )
+from cotide_operator.cache.label_selectors import label_selector
 from cotide_operator.translation.node_terms import node_term
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -163,11 +162,3 @@ def _spread(one: SpreadConstraint) -> Spread:
         honors_taints=one.node_taints_policy == "Honor",
         match_label_keys=one.match_label_keys,
     )
-
-
-def label_selector(selector: LabelSelector | None) -> Selector | None:
-    """Return a label selector as requirements that hold together; None, which selects nothing, for none."""
-    if selector is None:
-        return None
-    pairs = tuple(Requirement(key, "In", (value,)) for key, value in sorted(selector.match_labels.items()))
-    return pairs + tuple(Requirement(one.key, one.operator, tuple(one.values)) for one in selector.match_expressions)

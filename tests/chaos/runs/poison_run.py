@@ -92,7 +92,7 @@ class PoisonRun:
         )
         async with self._running(text) as operator:
             for number in range(STEPS):
-                await self._poison(number)
+                await self._disturb(number)
                 begun = time.monotonic()
                 await self._step(number)
                 self.sight.seconds.append(time.monotonic() - begun)
@@ -126,7 +126,8 @@ class PoisonRun:
         body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {"taints": [taint]}, "status": status}
         await self._client.create("/api/v1/nodes", body)
 
-    async def _poison(self, number: int) -> None:
+    async def _disturb(self, number: int) -> None:
+        """Do what others shall not feel, before a step."""
         if not self._poisoned:
             return
         if number == self._script.at:

@@ -85,7 +85,7 @@ def test_scores_kept_up_change_by_change_equal_a_look_at_every_row(
     assert fit.peers is not None
     for index, (kind, number, zone) in enumerate(changes):
         apply(state, kind, number, zone, f"p{index}")
-        state.matches.ready(fit.peers)
+        state.matches.count_all(fit.peers)
         snapshot = Snapshot.of(state)
         kept.refresh(snapshot)
         everything = slice(0, snapshot.size)

@@ -178,16 +178,45 @@ def test_a_pod_that_trips_the_indexes_is_quarantined_and_the_others_change_hands
     mirror = ObjectCache()
     for name in ("a", "b", "c"):
         mirror.apply("pods", "ADDED", pod(name, {"app": "web"}))
-    workload_for = mirror.workload_for
+    by_selector = mirror._workload_by_selector
 
-    def trips(found: PodObject) -> str | None:
-        if found.metadata.name == "b":
+    def trips(namespace: str, key: str, found: PodObject | None) -> str | None:
+        if key == "ns/b":
             raise OverflowError("too large")
-        return workload_for(found)
+        return by_selector(namespace, key, found)
 
-    monkeypatch.setattr(mirror, "workload_for", trips)
+    monkeypatch.setattr(mirror, "_workload_by_selector", trips)
     mirror.apply("workloads", "ADDED", workload("web", {"app": "web"}))
     while mirror.settle():
         pass
     assert names(mirror.pods_of_workload("ns/web")) == ["a", "c"]
     assert mirror.quarantine.get("pods", "ns/b") is not None
+
+
+def test_a_pod_event_costs_the_same_however_many_long_selectors_its_namespace_has() -> None:
+    mirror = ObjectCache()
+    absent = [{"key": f"k{number}", "operator": "DoesNotExist"} for number in range(63)]
+    for number in range(300):
+        never = {"key": f"never{number}", "operator": "Exists"}
+        spec = {"selector": {"matchExpressions": [*absent, never]}}
+        body = workload_manifest(f"w{number}", namespace="ns", **spec)
+        mirror.apply("workloads", "ADDED", msgspec.convert(body, CustomObject))
+    index = mirror._selectors["ns"]._index
+    for number in range(20):
+        mirror.apply("pods", "ADDED", pod(f"p{number}", {"app": f"a{number % 2}"}))
+    assert index.pairs == 0, "no pod has a label that one of them requires"
+    assert mirror.workload_of("ns/p0") is None
+
+
+def test_a_changed_selector_gives_its_pods_to_the_next_by_name() -> None:
+    mirror = ObjectCache()
+    for name in range(3):
+        mirror.apply("pods", "ADDED", pod(f"p{name}", {"app": "web", "number": str(name)}))
+    for name in ("bee", "ant"):
+        mirror.apply("workloads", "ADDED", workload(name, {"app": "web"}))
+    assert len(mirror.pods_of_workload("ns/ant")) == 3
+    mirror.apply("workloads", "MODIFIED", workload("ant", {"number": "1"}))
+    assert names(mirror.pods_of_workload("ns/ant")) == ["p1"]
+    assert sorted(names(mirror.pods_of_workload("ns/bee"))) == ["p0", "p2"]
+    mirror.apply("workloads", "DELETED", workload("bee", {"app": "web"}))
+    assert mirror.workload_of("ns/p0") is None

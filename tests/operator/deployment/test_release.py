@@ -151,6 +151,7 @@ def test_nightly_runs_all_that_takes_long_and_goes_on_when_a_step_fails() -> Non
         "test-image",
         "test-chaos",
         "test-poison",
+        "test-crowd",
         "test-upstream",
         "bench-upstream",
         "search",

@@ -24,7 +24,7 @@ from cotide_core.placement.constraints.topology_spread import (
 )
 from cotide_core.placement.label_index import ABSENT, LabelIndex
 from cotide_core.placement.top_rows import Ranking, Ties
-from cotide_core.state.pod_matches import Counter
+from cotide_core.state.selection.peers import Counter
 from cotide_core.state.shapes import FitShape
 from cotide_core.state.snapshot import Snapshot
 

@@ -19,7 +19,7 @@ from cotide_core.limits import INT32_MOST
 from cotide_core.placement.constraints.domains import Domains
 from cotide_core.placement.constraints.topology_spread import refused_by_spread
 from cotide_core.placement.label_index import LabelIndex
-from cotide_core.state.pod_matches import Peers
+from cotide_core.state.selection.peers import Peers, sums_by_topology
 from cotide_core.state.shapes import FitShape
 from cotide_core.state.snapshot import Snapshot
 
@@ -57,7 +57,7 @@ class PeerCodes:
         """Return (N,) 0 where no other pod and no domain refuses the shape, else the code of the first reason."""
         assert shape.peers is not None  # noqa: S101 - the caller looked
         matches = snapshot.state.matches
-        matches.ready(shape.peers)
+        matches.count_all(shape.peers)
         stamp = (matches.refusing_version(shape.peers), snapshot.columns.spec_clock, snapshot.size)
         known = self._known.pop(shape, None)
         if known is None or known[0] != stamp:
@@ -88,9 +88,9 @@ class PeerCodes:
             rows = snapshot.state.matches.rows(counter)
             if rows:
                 refuse(domains.counts(term.topology_key, rows) > 0, peer)
-        for keeper in peers.keepers:
-            if keeper.rows:
-                refuse(domains.counts(keeper.topology_key, keeper.rows) > 0, kept_off)
+        for key, rows in sums_by_topology(peers.keepers).items():
+            if rows:
+                refuse(domains.counts(key, rows) > 0, kept_off)
         return codes
 
     def _with_volumes(self, peers: Peers, snapshot: Snapshot, codes: NDArray[np.int16]) -> NDArray[np.int16]:

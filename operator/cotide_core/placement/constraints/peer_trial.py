@@ -7,7 +7,7 @@ pods what `peer_codes` would say of it after these pods left (tests/core/reclaim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -16,12 +16,14 @@ from cotide_core.kernels.array_types import Integers
 from cotide_core.placement.constraints.domains import Domains
 from cotide_core.placement.constraints.topology_spread import counted_domains, required_spreads
 from cotide_core.placement.label_index import LabelIndex
-from cotide_core.state.pod_matches import Counter, Keeper, Peers
+from cotide_core.state.selection.peers import Counter, Peers, sums_by_topology
 from cotide_core.state.shapes import FitShape
 from cotide_core.state.snapshot import Snapshot
 
 Rule = Callable[[int, Sequence[Pod]], bool]
 """Whether a row passes without some of its pods."""
+Leaving = Callable[[Sequence[Pod]], int]
+"""How many of some pods are counted."""
 
 
 class PeerTrial:
@@ -32,15 +34,18 @@ class PeerTrial:
         self._peers: Peers = shape.peers
         self._matches = snapshot.state.matches
         self._domains = Domains(index, snapshot)
-        self._matches.ready(self._peers)
+        self._matches.count_all(self._peers)
         self._rules: list[Rule] = [self._claims]
         for spread in required_spreads(self._peers):
             self._rules.append(self._spread(shape, spread))
         if self._peers.affinity is not None:
             self._rules.append(self._affinity(self._peers.affinity))
         for term, counter in zip(self._peers.rules.anti_affinity, self._peers.anti_affinity, strict=True):
-            self._rules.append(self._nothing_left(term.topology_key, counter))
-        self._rules += [self._nothing_left(one.topology_key, one) for one in self._peers.keepers if one.rows]
+            rows = self._matches.rows(counter)
+            self._rules.append(self._nothing_left(term.topology_key, rows, self._leaving_of(counter)))
+        for key, rows in sums_by_topology(self._peers.keepers).items():
+            if rows:
+                self._rules.append(self._nothing_left(key, rows, self._leaving_keepers(key)))
 
     def passes(self, row: int, without: Sequence[Pod]) -> bool:
         """Whether all rules leave a row to the shape once these pods of the row are gone."""
@@ -50,33 +55,36 @@ class PeerTrial:
         del row
         return self._matches.left_of_claims(self._peers.sole_claims, without) == 0
 
-    def _leaving(self, counted: Counter | Keeper, without: Sequence[Pod]) -> int:
-        if isinstance(counted, Keeper):
-            return sum(self._matches.keeps(counted, pod) for pod in without)
-        return sum(self._matches.counts(counted, pod) for pod in without)
+    def _leaving_of(self, counter: Counter) -> Leaving:
+        return lambda without: sum(self._matches.counts(counter, pod) for pod in without)
 
-    def _sums(self, key: str, counted: Counter | Keeper) -> tuple[Integers, list[int]]:
-        rows = counted.rows if isinstance(counted, Keeper) else self._matches.rows(counted)
+    def _leaving_keepers(self, key: str) -> Leaving:
+        """Count the pods as the keepers of a topology key count them, all together."""
+        keepers = {one for one in self._peers.keepers if one.topology_key == key}
+        return lambda without: sum(self._matches.keeps(keepers, pod) for pod in without)
+
+    def _sums(self, key: str, rows: Mapping[int, int]) -> tuple[Integers, list[int]]:
         return self._domains.sums(key, rows), self._domains.of(key)[0].tolist()
 
-    def _nothing_left(self, key: str, counted: Counter | Keeper) -> Rule:
+    def _nothing_left(self, key: str, rows: Mapping[int, int], leaving: Leaving) -> Rule:
         """No counted pod is left in the row's domain; a row without the label is in none."""
-        sums, numbers = self._sums(key, counted)
+        sums, numbers = self._sums(key, rows)
 
         def rule(row: int, without: Sequence[Pod]) -> bool:
             domain = numbers[row]
-            return domain < 0 or sums.item(domain) - self._leaving(counted, without) <= 0
+            return domain < 0 or sums.item(domain) - leaving(without) <= 0
 
         return rule
 
     def _affinity(self, counter: Counter) -> Rule:
         """A pod that all terms select is left in each term's domain, or the pod is the first of its group."""
         keys = dict.fromkeys(term.topology_key for term in self._peers.rules.affinity)
-        known = [self._sums(key, counter) for key in keys]
-        total = sum(self._matches.rows(counter).values())
+        rows, leaving = self._matches.rows(counter), self._leaving_of(counter)
+        known = [self._sums(key, rows) for key in keys]
+        total = sum(rows.values())
 
         def rule(row: int, without: Sequence[Pod]) -> bool:
-            gone = self._leaving(counter, without)
+            gone = leaving(without)
             if any(numbers[row] < 0 for _, numbers in known):
                 return False
             if all(sums.item(numbers[row]) - gone > 0 for sums, numbers in known):
@@ -92,13 +100,14 @@ class PeerTrial:
         numbers, sums, known, counted = counted_domains(shape, self._peers, spread, counter, self._domains)
         enough = int(known.sum()) >= max(1, spread.min_domains)
         lowest = np.sort(sums[known])[:2].tolist()
+        leaving = self._leaving_of(counter)
         numbered = numbers.tolist()
 
         def rule(row: int, without: Sequence[Pod]) -> bool:
             domain = numbered[row]
             if domain < 0:
                 return False
-            gone = self._leaving(counter, without) if counted[row] else 0
+            gone = leaving(without) if counted[row] else 0
             there = sums.item(domain) - gone if known[domain] else 0
             least = 0
             if enough:

@@ -15,7 +15,7 @@ from cotide_core.kernels.array_types import Booleans, Floats
 from cotide_core.placement.constraints.domains import Domains
 from cotide_core.placement.constraints.topology_spread import evenness
 from cotide_core.placement.label_index import LabelIndex
-from cotide_core.state.pod_matches import Peers
+from cotide_core.state.selection.peers import Peers, sums_by_topology
 from cotide_core.state.shapes import FitShape
 from cotide_core.state.snapshot import Snapshot
 
@@ -49,8 +49,8 @@ def preferences(shape: FitShape, snapshot: Snapshot, index: LabelIndex, fits: Bo
         near = np.zeros(snapshot.size)
         for wish, counter in zip(peers.rules.pod_preferences, peers.preferences, strict=True):
             near += wish.weight * domains.counts(wish.term.topology_key, snapshot.state.matches.rows(counter))
-        for wisher in peers.wishers:
-            near += wisher.weight * domains.counts(wisher.topology_key, wisher.rows)
+        for key, rows in sums_by_topology(peers.wishers).items():
+            near += domains.counts(key, rows)
         least, most = float(near[fits].min()), float(near[fits].max())
         total += weight * (near - least) / (most - least) if most > least else 0.0
     even = evenness(shape, peers, domains, fits)

@@ -18,7 +18,7 @@ from cotide_core.events import Spread
 from cotide_core.kernels.array_types import Booleans, Floats, Integers
 from cotide_core.placement.constraints.domains import Domains
 from cotide_core.placement.node_predicates import hard_taints_tolerated
-from cotide_core.state.pod_matches import Counter, Peers
+from cotide_core.state.selection.peers import Counter, Peers
 from cotide_core.state.shapes import FitShape
 
 HOSTNAME: Final = "kubernetes.io/hostname"

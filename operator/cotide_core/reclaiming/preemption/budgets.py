@@ -9,13 +9,13 @@ has counted as disrupted, and takes a budget with an empty selector for one that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from cotide_core.events import Budget, Pod
-from cotide_core.state.pod_matches import selects
+from cotide_core.events import Pod
+from cotide_core.state.selection.budgets import Budgets
 
 
-def violating(pods: Iterable[Pod], budgets: Mapping[str, Budget]) -> set[str]:
+def violating(pods: Iterable[Pod], budgets: Budgets) -> set[str]:
     """Return the keys of the pods whose leaving a budget does not allow, those before them going first.
 
     Parameters
@@ -25,16 +25,11 @@ def violating(pods: Iterable[Pod], budgets: Mapping[str, Budget]) -> set[str]:
     left: dict[str, int] = {}
     found: set[str] = set()
     for pod in pods:
-        if not pod.labels:
-            continue
-        namespace, _, name = pod.key.partition("/")
-        labels = dict(pod.labels)
-        for key, budget in budgets.items():
-            if key.partition("/")[0] != namespace or name in budget.disrupted:
+        name = pod.key.partition("/")[2]
+        for budget in budgets.of(pod):
+            if name in budget.disrupted:
                 continue
-            if not budget.selector or not selects(budget.selector, labels):
-                continue
-            left[key] = left.get(key, budget.allowed) - 1
-            if left[key] < 0:
+            left[budget.key] = left.get(budget.key, budget.allowed) - 1
+            if left[budget.key] < 0:
                 found.add(pod.key)
     return found

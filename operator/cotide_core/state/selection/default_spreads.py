@@ -16,21 +16,20 @@ from typing import Final
 from cotide_core.classes import WorkloadClass
 from cotide_core.config import SYSTEM_SPREADS, DefaultSpread
 from cotide_core.events import Pod, PodRules, PodSelector, Requirement, Selector, Spread
-from cotide_core.state.selection.pair_index import Labels, PairIndex
+from cotide_core.state.selection.selector_index import Labels, SelectorIndex
 
 SERVICE: Final = "Service"
 MEMO_MOST: Final = 16_384
 """Answers about sets of labels of one namespace that are remembered (chosen: some MB)."""
 _NO_RULES: Final = PodRules()
-_Service = tuple[str, Selector]
-"""Name and selector."""
 
 
 @dataclass(slots=True)
 class _Namespace:
-    services: PairIndex[_Service] = field(default_factory=PairIndex)
-    pairs: dict[str, tuple[_Service, tuple[str, str] | None]] = field(default_factory=dict)
-    """Of each Service the item and the label that it is under."""
+    services: SelectorIndex[str] = field(default_factory=SelectorIndex)
+    """By name."""
+    selectors: dict[str, Selector] = field(default_factory=dict)
+    """Those of Services, by name."""
     owners: dict[str, Selector] = field(default_factory=dict)
     """By ``Kind/name``."""
     answers: dict[tuple[Labels, str, int], tuple[PodRules | None, PodRules | None]] = field(default_factory=dict)
@@ -64,9 +63,8 @@ class DefaultSpreads:
         if found is None:
             found = self._namespaces[name] = _Namespace()
         if selector.owner == SERVICE:
-            self._drop_service(found, rest)
-            item = (rest, selector.selector)
-            found.pairs[rest] = (item, found.services.add(item, selector.selector))
+            found.services.add(rest, selector.selector)
+            found.selectors[rest] = selector.selector
         else:
             found.owners[f"{selector.owner}/{rest}"] = selector.selector
         self._forget_answers(name, found)
@@ -78,11 +76,12 @@ class DefaultSpreads:
         if found is None:
             return
         if owner == SERVICE:
-            self._drop_service(found, rest)
+            found.services.remove(rest)
+            found.selectors.pop(rest, None)
         else:
             found.owners.pop(f"{owner}/{rest}", None)
         self._forget_answers(name, found)
-        if not found.pairs and not found.owners:
+        if not found.selectors and not found.owners:
             del self._namespaces[name]
 
     def rules_of(self, pod: Pod, namespace: str) -> PodRules | None:
@@ -117,19 +116,11 @@ class DefaultSpreads:
 
     @staticmethod
     def _merged(pod: Pod, found: _Namespace) -> Selector:
-        labels = dict(pod.labels)
         merged: dict[Requirement, None] = {}
-        for _, selector in found.services.near(pod.labels):
-            if selector and all(labels.get(one.key) in one.values for one in selector):
-                merged.update(dict.fromkeys(selector))
+        for name in found.services.matching(pod.labels):
+            merged.update(dict.fromkeys(found.selectors[name]))
         merged.update(dict.fromkeys(found.owners.get(pod.controller, ())))
         return tuple(sorted(merged, key=lambda one: (one.key, one.operator, one.values)))
-
-    @staticmethod
-    def _drop_service(found: _Namespace, name: str) -> None:
-        known = found.pairs.pop(name, None)
-        if known is not None:
-            found.services.remove(*known)
 
     def _forget_answers(self, name: str, found: _Namespace) -> None:
         found.answers.clear()

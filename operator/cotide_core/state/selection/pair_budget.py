@@ -1,0 +1,44 @@
+"""How much one cycle may compare: pairs of a selector and an object, of a keeper and a pod, of a claim and a pod.
+
+Owned by `state.pod_matches`, asked by `cycle.Scheduler` before work that can wait for the next cycle. Decisions are
+bounded by number elsewhere; one decision may compare thousands of pairs. Each namespace has a share, so that pods with
+costly rules leave room for those of others. Invariant: only numbers decide, so that a replay defers alike; the first
+that asks in a cycle may go on, so that each cycle gets something done.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PAIRS_A_CYCLE: Final = 60_000
+"""Chosen: some 30 ms."""
+SHARE: Final = 2
+"""Of the pairs of a cycle, one of so many parts is what one namespace may compare. Chosen."""
+
+
+class PairBudget:
+    """Pairs of one cycle."""
+
+    def __init__(self) -> None:
+        self._total = 0
+        self._of: dict[str, int] = {}
+        self._asked = False
+
+    def begin(self) -> None:
+        """Begin a cycle."""
+        self._total = 0
+        self._of.clear()
+        self._asked = False
+
+    def charge(self, namespace: str, pairs: int) -> None:
+        """Count pairs that were compared for pods of a namespace."""
+        if pairs:
+            self._total += pairs
+            self._of[namespace] = self._of.get(namespace, 0) + pairs
+
+    def is_spent(self, namespace: str) -> bool:
+        """Whether work for pods of a namespace must wait for the next cycle."""
+        if not self._asked:
+            self._asked = True
+            return False
+        return self._total >= PAIRS_A_CYCLE or self._of.get(namespace, 0) >= PAIRS_A_CYCLE // SHARE
