@@ -82,7 +82,7 @@ class SelectorIndex(Generic[T]):
     def __init__(self) -> None:
         self._by_label: dict[_Label | None, dict[T, None]] = {}
         self._tests: dict[T, SelectorTest] = {}
-        self._places: dict[T, tuple[_Label | None, ...]] = {}
+        self._listed_under: dict[T, tuple[_Label | None, ...]] = {}
         """Under which labels an item is listed."""
         self.pairs = 0
 
@@ -99,16 +99,16 @@ class SelectorIndex(Generic[T]):
         if selector is None or ways is None:
             return
         rarest = min(ways, key=self._crowd) if ways else None
-        places = _ANY if rarest is None else rarest
+        buckets = _ANY if rarest is None else rarest
         self._tests[item] = SelectorTest(selector)
-        self._places[item] = places
-        for label in places:
+        self._listed_under[item] = buckets
+        for label in buckets:
             self._by_label.setdefault(label, {})[item] = None
 
     def remove(self, item: T) -> None:
         """Remove an item, if it is there."""
         self._tests.pop(item, None)
-        for label in self._places.pop(item, ()):
+        for label in self._listed_under.pop(item, ()):
             items = self._by_label[label]
             del items[item]
             if not items:
