@@ -159,6 +159,9 @@ def _meaning(source: str) -> str | None:
     for node in tree.body:
         if isinstance(node, ast.AnnAssign) and "Final" in ast.unparse(node.annotation):
             node.value = ast.Constant(0) if _is_number(node.value) else node.value
+            if isinstance(node.value, ast.Call):  # a back-off of so many seconds
+                for keyword in node.value.keywords:
+                    keyword.value = ast.Constant(0) if _is_number(keyword.value) else keyword.value
     for inner in ast.walk(tree):
         if isinstance(inner, ast.arg):
             inner.annotation = None
