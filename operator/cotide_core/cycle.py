@@ -633,7 +633,10 @@ class Scheduler:
 
         A pod that this cycle placed may concern it by a rule of its own: then it gets another shape.
         """
-        matches, name = self.state.matches, namespace_of(entry.pod)
+        matches = self.state.matches
+        if entry.shape.fit.peers is None and not matches.has_changed:
+            return True
+        name = namespace_of(entry.pod)
         if matches.has_changed and matches.concerns(entry.pod):
             if matches.budget.is_spent(name):
                 return False

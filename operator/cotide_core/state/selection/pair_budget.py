@@ -38,6 +38,8 @@ class PairBudget:
 
     def is_spent(self, namespace: str) -> bool:
         """Whether work for pods of a namespace must wait for the next cycle."""
+        if self._total < PAIRS_A_CYCLE // SHARE:
+            return False
         if not self._asked:
             self._asked = True
             return False

@@ -146,6 +146,8 @@ class Peers:
     """Whether other pods, or domains, may refuse them a node."""
     only_evens: bool = field(init=False)
     """Whether preferred spread constraints are all that there is."""
+    pairs: int = field(init=False)
+    """What it takes to look at them once, in pairs."""
 
     def __post_init__(self) -> None:
         rules = self.rules
@@ -154,6 +156,7 @@ class Peers:
         self.refuses = near or required or bool(self.sole_claims or self.attachments)
         wishes = bool(self.wishers or rules.pod_preferences or rules.node_preferences)
         self.only_evens = bool(rules.spreads) and not (self.refuses or wishes)
+        self.pairs = 1 + len(self.keepers) // KEEPERS_A_PAIR + len(self.counters)
 
     @property
     def keepers(self) -> tuple[Keeper, ...]:
@@ -164,11 +167,6 @@ class Peers:
     def wishers(self) -> tuple[Keeper, ...]:
         """Return those that would have them in their domain, or elsewhere."""
         return self.kept.wishing
-
-    @property
-    def pairs(self) -> int:
-        """Return what it takes to look at them once, in pairs."""
-        return 1 + len(self.keepers) // KEEPERS_A_PAIR + len(self.counters)
 
     @property
     def refusing(self) -> tuple[Counter, ...]:
