@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,14 @@ from cotide_core.errors import InputError
 
 LONG = 60.0
 """Seconds that nobody waits."""
+
+
+@pytest.fixture(autouse=True)
+def heeded() -> Iterator[None]:
+    """A shell that starts the tests in the background has them ignore Ctrl-C, which a program then does, too."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def told(number: int = signal.SIGINT) -> None:
