@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from cotide_kube.connection import ramp as connection_ramp
-from cotide_kube.connection.ramp import FIRST, ConnectionRamp
+from cotide_kube.connection.ramp import ANSWERS_A_CONNECTION, FIRST, ConnectionRamp
 
 HOUR = 3600.0
 
@@ -42,7 +42,7 @@ class Requests:
 
 
 async def settled() -> None:
-    for _ in range(5):
+    for _ in range(500):
         await asyncio.sleep(0)
 
 
@@ -100,4 +100,16 @@ async def test_after_a_rest_the_bound_starts_over(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(connection_ramp, "FORGET_SECONDS", -1.0)
     await requests.begin(1)
     assert requests.ramp.bound == FIRST
+    await requests.finish()
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_long_burst_opens_connections_one_by_one() -> None:
+    ramp, total = ConnectionRamp(64), FIRST + 10 * ANSWERS_A_CONNECTION
+    requests = Requests(ramp)
+    await requests.begin(total)
+    for end in requests.ends[: 3 * ANSWERS_A_CONNECTION]:
+        end.set()
+    await settled()
+    assert requests.under_way == ramp.bound == FIRST + 3
     await requests.finish()
