@@ -244,6 +244,8 @@ class VolumeBinder:
 
     def _wake(self, keys: Iterable[str]) -> None:
         """Have the pods look that wait for these: a few in each turn of the loop, since a crowd may share a claim."""
+        if not self._waits:
+            return
         is_due = bool(self._woken)
         for key in keys:
             for changed, namespace in self._waits.get(key, {}).items():
