@@ -67,7 +67,7 @@ def printed_rows() -> dict[str, list[tuple[float, ...]]]:
     return {
         cells[0]: [tuple(float(one.replace(",", "")) for one in cell.split("; ")) for cell in cells[1:4]]
         for cells in lines
-        if cells and cells[0] in ROWS
+        if cells and cells[0] in ROWS and len(cells) == 4 and ";" in cells[1]
     }
 
 
