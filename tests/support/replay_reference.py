@@ -315,9 +315,10 @@ def reference_platform(pool: Pool, patience=PATIENCE, patience_seconds=PATIENCE_
         for lent in (False, True):
             for job in [job for job in in_order if job.start < 0 and (job.predictable or not lent)]:
                 within = lent or not job.predictable or share.held() + job.demand <= share.processors()
-                if within and fits(planned, pool.capacity, now, planned_length(job), job.demand):
-                    planned.append((now, now + planned_length(job), job.demand))
-                    share.start(job, now, planned_length(job))
+                length = job.upper if reserved else planned_length(job)
+                if within and fits(planned, pool.capacity, now, length, job.demand):
+                    planned.append((now, now + length, job.demand))
+                    share.start(job, now, length)
 
 
 def reference_printed_platform(pool: Pool) -> None:

@@ -55,6 +55,7 @@ class Shares(NamedTuple):
     by_volume : (n,) the order of the second and third pass.
     overdue, predictable : (n,) who has waited long enough for a reservation, and whose run time can be relied on.
     amounts : (G, S) what a pod takes of the S resources that are shared out.
+    beside : (n,) out: whether a pod that starts now starts beside a reservation.
     held, share : (S,) what the predictable hold now, counted up by the call, and what they may hold.
     """
 
@@ -64,6 +65,7 @@ class Shares(NamedTuple):
     amounts: Integers
     held: Integers
     share: Integers
+    beside: Booleans
 
 
 @cache
@@ -71,15 +73,18 @@ def compile_platform() -> None:
     """Have the kernel compiled, once in a process."""
     profiles, demands, plan = smallest()
     nobody, nothing = np.zeros(1, np.bool_), np.zeros(2, np.int64)
-    shares = Shares(np.zeros(1, np.int64), nobody, nobody, np.zeros((1, 2), np.int64), nothing, nothing)
-    plan_platform(profiles, 0, demands, shares, 1, plan)
+    shares = Shares(np.zeros(1, np.int64), nobody, nobody, np.zeros((1, 2), np.int64), nothing, nothing, nobody)
+    plan_platform(profiles, 0, demands, demands, shares, 1, plan)
 
 
 @compiled
-def plan_platform(profiles: Profiles, now: int, demands: Demands, shares: Shares, most_starts: int, plan: Plan) -> int:
+def plan_platform(
+    profiles: Profiles, now: int, demands: Demands, shorter: Demands, shares: Shares, most_starts: int, plan: Plan
+) -> int:
     """Plan n pods, which come in order of submission; return how many start now, or `NO_ROOM`.
 
-    Parameters as in `machine_plan.plan_machines`, but the plan is only filled by the call.
+    Parameters as in `machine_plan.plan_machines`, but the plan is only filled by the call. ``shorter`` is what the
+    pods ask where they start beside a reservation of this call, with bounds of its own.
     """
     machine, start, group, need, take = plan.machine, plan.start, demands.group, demands.need, demands.take
     machine[:] = -1
@@ -88,6 +93,8 @@ def plan_platform(profiles: Profiles, now: int, demands: Demands, shares: Shares
     indices = np.zeros(2, np.int64)
     for step in range(3):
         present = present_on(profiles, now)
+        beside = step > 0 and indices[0] + indices[1] > 0
+        asked = shorter if beside else demands
         for index in range(group.shape[0]):
             pod = index if step == 0 else shares.by_volume[index]
             if starts >= most_starts:
@@ -99,18 +106,19 @@ def plan_platform(profiles: Profiles, now: int, demands: Demands, shares: Shares
             if step > 0 and not fits_somewhere(present, demands.may[demands.fit[of]], need[of]):
                 continue
             limit = NEVER if step == 0 else now + 1
-            found, begin = first_machine(profiles, now, demands, of, limit, -1, plan.opened)
+            found, begin = first_machine(profiles, now, asked, of, limit, -1, plan.opened)
             if found < 0:
                 continue
             if not has_room(profiles, found):
                 return NO_ROOM
-            hold(profiles, found, begin, lasts_on(demands, of, found), take[of], 1)
+            hold(profiles, found, begin, lasts_on(asked, of, found), take[of], 1)
             machine[pod] = found
             start[pod] = begin
             if begin > now:
                 indices[trusted] += 1
                 continue
             starts += 1
+            shares.beside[pod] = beside
             for resource in range(take.shape[1]):
                 present[found, resource] -= take[of, resource]
             for resource in range(shares.share.shape[0]):

@@ -62,6 +62,8 @@ class PlanRequest:
     opened: Booleans
     gang: Integers | None = None
     """(n,) see `kernels.machine_gangs`; None where nobody waits for a gang."""
+    beside: Booleans | None = None
+    """(n,) pods that start beside a reservation, as the answer has it; None where a method plans both alike."""
 
     @property
     def most_starts(self) -> int:
@@ -104,6 +106,10 @@ class PlanMethod:
     def seconds(self, entry: QueuedPod) -> float:
         """Return the lone run time that a pod is planned for."""
         return self._quantile.seconds(entry.seconds_p50, entry.seconds_p90)
+
+    def seconds_beside(self, entry: QueuedPod) -> float:
+        """Return the lone run time that a pod is planned for where it starts beside a reservation."""
+        return self.seconds(entry)
 
     def restrict(self, problem: PlanProblem, snapshot: Snapshot) -> None:
         """Leave out nodes that a group is to leave to others."""

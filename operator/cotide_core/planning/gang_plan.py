@@ -66,6 +66,9 @@ def solve_with_gangs(method: PlanMethod, base: Profiles, request: PlanRequest) -
     for part, indexes in ((first, with_gang), (rest, others)):
         request.machine[indexes], request.start[indexes] = part.machine, part.start
     request.opened |= first.opened | rest.opened
+    if rest.beside is not None:
+        request.beside = np.zeros(len(request.group), np.bool_)
+        request.beside[others] = rest.beside
     return profiles, rest if len(others) else None
 
 

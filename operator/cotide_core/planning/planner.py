@@ -361,7 +361,10 @@ class Planner:
         if guard is not None:
             guard.keep(entry.shape for entry in waiting)
         opened = self._opened(self._availability.refresh(moment), snapshot)
-        problem = PlanProblem(waiting, snapshot, self._placer, self._availability, self._method.seconds, guard)
+        method = self._method
+        problem = PlanProblem(
+            waiting, snapshot, self._placer, self._availability, method.seconds, guard, method.seconds_beside
+        )
         problem.keep_off(self._capacity)
         self._method.restrict(problem, snapshot)
         free = np.ascontiguousarray(self._availability.free[:, :, problem.used])
@@ -423,7 +426,9 @@ class Planner:
             self._gangs.touch(entry.pod.key)
             record = self._state.record(entry.pod.key)
             if record is not None and record.row == row:
-                self._availability.began(record, request.moment, request.problem.lasts(index, row))
+                beside = request.beside is not None and bool(request.beside[index])
+                lasts = request.problem.lasts(index, row, beside=beside)
+                self._availability.began(record, request.moment, lasts)
                 self._method.begun(entry, row)
         return started
 

@@ -33,11 +33,13 @@ class PlanProblem:
     waiting : in the order in which they are served.
     seconds : the run time that is planned for a pod.
     guard : what the latency guard refused; None looks at resources only.
+    beside : the run time that is planned for a pod that starts beside a reservation; None for ``seconds``.
 
     Attributes
     ----------
     group : (n,) of each pod.
     firsts : one pod of each group.
+    length_beside : (G,) as ``length``, for pods that start beside a reservation.
     need, take, length, kind, fit, slot, stretch, may, soft : see `kernels.machine_plan`.
     amounts : (G, 2) millicores and bytes, plain and reclaimed.
     used : the resources that somebody needs, of those of the availability: the others refuse nobody.
@@ -52,18 +54,20 @@ class PlanProblem:
         availability: Availability,
         seconds: Callable[[QueuedPod], float],
         guard: PlanGuard | None,
+        beside: Callable[[QueuedPod], float] | None = None,
     ) -> None:
         type_of = availability.stretches.type_of
-        groups: dict[tuple[object, float, str], int] = {}
+        groups: dict[tuple[object, float, float, str], int] = {}
         self.firsts: list[QueuedPod] = []
         members: list[int] = []
-        lasts: list[int] = []
+        lasts: list[tuple[int, int]] = []
         for entry in waiting:
             planned = seconds(entry)
-            number = groups.setdefault((entry.shape, planned, type_of(entry.pod)), len(groups))
+            shorter = planned if beside is None else beside(entry)
+            number = groups.setdefault((entry.shape, planned, shorter, type_of(entry.pod)), len(groups))
             if number == len(self.firsts):
                 self.firsts.append(entry)
-                lasts.append(planned_length(planned))
+                lasts.append((planned_length(planned), planned_length(shorter)))
             members.append(number)
         firsts = self.firsts
         # A guard tells shapes apart that fit on the same nodes, and slack tells gratis pods from batch.
@@ -83,7 +87,10 @@ class PlanProblem:
         # In rows: the kernel is compiled once for each layout of its arrays.
         self.need: Integers = np.ascontiguousarray(need[:, self.used])
         self.take: Integers = np.ascontiguousarray(take[:, self.used])
-        self.length: Integers = np.array(lasts, np.int64)
+        # In rows of their own: the kernel is compiled once for each layout of its arrays.
+        lengths = np.array(lasts, np.int64).T
+        self.length: Integers = np.ascontiguousarray(lengths[0])
+        self.length_beside: Integers = np.ascontiguousarray(lengths[1])
         rates = snapshot.service_rates
         self.stretch: Floats = np.array([availability.stretches.of_rows(kind, rates) for kind in kinds])
         rows = {int(row): one for row, one in zip(self.fit.tolist(), firsts, strict=True)}
@@ -100,11 +107,15 @@ class PlanProblem:
         self.slot: Integers = np.where(several, np.cumsum(several), 0)
         self.slots = 1 + int(several.sum())
 
-    def demands(self, group: Integers, machines: int, moment: int) -> Demands:
-        """Return what pods of these groups, (n,), ask of the nodes; the bounds hold for one call of a kernel."""
+    def demands(self, group: Integers, machines: int, moment: int, *, beside: bool = False) -> Demands:
+        """Return what pods of these groups, (n,), ask of the nodes; the bounds hold for one call of a kernel.
+
+        ``beside`` gives the lengths of pods that start beside a reservation.
+        """
+        length = self.length_beside if beside else self.length
         bound = np.full((self.slots, machines), moment, np.int64)
         return Demands(
-            group, self.need, self.take, self.length, self.kind, self.stretch, self.fit, self.may, self.soft, self.slot,
+            group, self.need, self.take, length, self.kind, self.stretch, self.fit, self.may, self.soft, self.slot,
             bound,
         )  # fmt: skip
 
@@ -131,9 +142,12 @@ class PlanProblem:
         for row, shape in enumerate(self._shapes):
             guard.leave_out(shape, snapshot, self.may[row])
 
-    def lasts(self, index: int, row: int) -> int:
-        """Return for how many microseconds a pod is planned to run on a row."""
-        return self.lasts_of(int(self.group[index]), row)
+    def lasts(self, index: int, row: int, *, beside: bool = False) -> int:
+        """Return for how many microseconds a pod is planned to run on a row, ``beside`` a reservation or without."""
+        of = int(self.group[index])
+        if beside:
+            return stretched(int(self.length_beside[of]), float(self.stretch[self.kind[of], row]))
+        return self.lasts_of(of, row)
 
     def lasts_of(self, of: int, row: int) -> int:
         """Return the same for the pods of a group."""

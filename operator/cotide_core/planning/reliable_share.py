@@ -91,6 +91,10 @@ class ReliableShare(PlanMethod):
             return upper
         return max(upper, entry.pod.requested_seconds or 0.0)
 
+    def seconds_beside(self, entry: QueuedPod) -> float:
+        """Return the upper quantile: by long estimates the room in front of a reservation stays idle."""
+        return super().seconds(entry)
+
     def behind(self, left: list[int], waiting: Sequence[QueuedPod]) -> list[int]:
         """Return the pods without a reservation by volume."""
         return sorted(left, key=lambda index: (*self._volume_key(waiting[index]), index))
@@ -108,12 +112,17 @@ class ReliableShare(PlanMethod):
         for amounts, _ in self._runs.values():
             held += amounts
         share = self._share()
+        beside = np.zeros(len(waiting), np.bool_)
 
         def step(profiles: Profiles, plan: Plan) -> int:
-            demands = problem.demands(request.group, len(profiles.sizes), moment)
-            shares = Shares(by_volume, overdue, predictable, problem.amounts, held.copy(), share)
-            return plan_platform(profiles, moment, demands, shares, request.most_starts, plan)
+            rows = len(profiles.sizes)
+            demands = problem.demands(request.group, rows, moment)
+            shorter = problem.demands(request.group, rows, moment, beside=True)
+            beside[:] = False
+            shares = Shares(by_volume, overdue, predictable, problem.amounts, held.copy(), share, beside)
+            return plan_platform(profiles, moment, demands, shorter, shares, request.most_starts, plan)
 
+        request.beside = beside
         return self.run(base, request, step)
 
     def settle(self, request: PlanRequest) -> None:

@@ -136,6 +136,14 @@ def test_whoever_has_waited_for_long_has_a_start_reserved():
     assert not scheduler.planned()["d/late"].reserved
 
 
+def test_beside_a_reservation_a_pod_is_planned_by_its_forecast_whatever_its_user_asks_for():
+    """r holds one of four cores until 900, when wide has its start. long asks for 9,000 s and has a p90 of 300 s."""
+    scheduler, _ = engine(node(cpu=4000), pod("r", 1000, 900.0, type="900-900"))
+    scheduler.handle([pod("wide", 4000, 9.0, type=UNSURE)], 0.0)
+    assert bound(scheduler.handle([pod("long", 3000, 9000.0, 501.0, type="30-300")], 501.0)) == {"long": "a"}
+    assert scheduler.planned()["d/wide"].start_seconds == 900.0
+
+
 def test_two_of_each_kind_have_a_start_reserved():
     """r holds two of four cores until 900. wide (3 cores) is reserved 900 to 1000, wider (4) 1000 to 1100; long, one
     core from 501 on for 600 s, fits beside wide and would delay wider. third has no reservation but a smaller volume.

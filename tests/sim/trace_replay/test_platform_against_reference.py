@@ -131,6 +131,17 @@ def test_after_ten_days_a_job_has_a_start_reserved_whatever_it_asks_for():
     assert PATIENCE_SECONDS == 10 * DAY
 
 
+def test_beside_a_reservation_a_job_is_planned_by_its_forecast_whatever_its_user_asks_for():
+    """Two processors, one of them busy until eleven days. The wide job, which asks for thirty days, is reserved then.
+
+    A short job asks for five days and its upper forecast is a minute. It comes half a day before the reservation.
+    """
+    rows = [(0, 11 * DAY, 1, 11 * DAY, 1), (1, 10, 2, 30 * DAY, 0), (10 * DAY + DAY // 2, 60, 1, 5 * DAY, 0)]
+    jobs = by_hand(*rows)
+    jobs[2].upper = 60
+    assert platform(jobs, 2)[0] == [0, 11 * DAY, 10 * DAY + DAY // 2]
+
+
 def test_forecasts_of_the_platform_use_nothing_that_is_not_over():
     """Change how long one job runs: up to its end, in either schedule, nothing else changes."""
     rng = np.random.default_rng(3)

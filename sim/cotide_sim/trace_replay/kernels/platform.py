@@ -11,7 +11,9 @@ Where this departs from the seed, for what it gains (docs/replay.md has the figu
 
 - One round plans both: jobs are tried in order of volume, the predictable by their forecast, the others by their upper
   forecast. The processors that the predictable may not hold but nobody else can use are lent to them.
-- A job is planned to take its upper forecast if predictable, else what its user asked for.
+- A job is planned to take its upper forecast if predictable, else what its user asked for. Beside a reservation every
+  job is planned by its upper forecast: many users ask for days and run for minutes, and by their requests the
+  processors in front of a reservation stay idle.
 - Selective reservations (Srinivasan et al. 2002): a job has a start reserved once it has waited `PATIENCE` times as
   long as it is planned to take, or ten days, the first submitted first, at most `RESERVED` of each kind; what can't be
   foreseen is protected earlier (see `PlatformSettings`). Before that a job may be overtaken: reserving for everyone, as
@@ -143,6 +145,15 @@ def is_free(times: Integers, free: Integers, size: int, seconds: int, demand: in
 
 
 @inlined
+def is_among(job: int, listed: Integers, count: int) -> bool:
+    """Return whether a job is one of the first ``count`` of a list."""
+    found = False
+    for index in range(count):
+        found |= listed[index] == job
+    return found
+
+
+@inlined
 def share_of(rule: PlatformRule) -> int:
     """Return the processors that the predictable may hold."""
     return int(rule.capacity * rule.shares[0] / rule.shares[1])
@@ -192,9 +203,9 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: PlatformRule) -> PlatformRul
     share = share_of(rule)
     times, levels = kept.profile[0], kept.profile[1]
     size = profile_of(times, levels, now, free, kept.ends[0], kept.ends[1], counts[RUNNING], jobs.demand)
-    size = _overdue(now, size, jobs, kept, rule)
-    size = _by_volume(now, size, share, True, jobs, kept, rule)
-    _by_volume(now, size, rule.capacity, False, jobs, kept, rule)
+    size, reserved = _overdue(now, size, jobs, kept, rule)
+    size = _by_volume(now, size, share, True, reserved, jobs, kept, rule)
+    _by_volume(now, size, rule.capacity, False, reserved, jobs, kept, rule)
     return rule
 
 
@@ -202,6 +213,13 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: PlatformRule) -> PlatformRul
 def planned_on_platform(job: int, jobs: Jobs, rule: PlatformRule) -> int:
     """Return the seconds that a job is planned to take."""
     length: int = rule.upper[job] if rule.predictable[job] == 1 else jobs.request[job]
+    return length
+
+
+@inlined
+def backfilled_on_platform(job: int, beside: bool, jobs: Jobs, rule: PlatformRule) -> int:
+    """Return the seconds that a job in order of volume is planned to take, ``beside`` a reservation or without one."""
+    length: int = rule.upper[job] if beside else planned_on_platform(job, jobs, rule)
     return length
 
 
@@ -228,8 +246,11 @@ def start_on_platform(now: int, job: int, length: int, jobs: Jobs, kept: Kept, r
 
 
 @inlined
-def _overdue(now: int, size: int, jobs: Jobs, kept: Kept, rule: PlatformRule) -> int:
-    """Start or reserve the overdue in order of submission; return the profile's segments."""
+def _overdue(now: int, size: int, jobs: Jobs, kept: Kept, rule: PlatformRule) -> tuple[int, int]:
+    """Start or reserve the overdue in order of submission; return the profile's segments, and the reservations.
+
+    The reserved jobs are the first in ``kept.queues[1, 1]``, which this rule needs for nothing else.
+    """
     counts, queue, demand = kept.counts, kept.queues[0, 1], jobs.demand
     times, levels = kept.profile[0], kept.profile[1]
     most = rule.settings.reserved
@@ -249,12 +270,13 @@ def _overdue(now: int, size: int, jobs: Jobs, kept: Kept, rule: PlatformRule) ->
         begin = earliest_start(times, levels, size, now, length, demand[job])
         size = change(times, levels, size, begin, begin + length, -demand[job])
         if begin > now:
+            kept.queues[1, 1, reserved_predictable + reserved_others] = job
             reserved_predictable += kind
             reserved_others += 1 - kind
             index += 1
             continue
         start_on_platform(now, job, length, jobs, kept, rule)
-    return size
+    return size, reserved_others + reserved_predictable
 
 
 @inlined
@@ -277,13 +299,16 @@ def next_by_volume(first: int, second: int, with_others: bool, kept: Kept, rule:
 
 
 @inlined
-def _by_volume(now: int, size: int, share: int, with_others: bool, jobs: Jobs, kept: Kept, rule: PlatformRule) -> int:
+def _by_volume(
+    now: int, size: int, share: int, with_others: bool, reserved: int, jobs: Jobs, kept: Kept, rule: PlatformRule
+) -> int:
     """Start what fits in order of volume; return the profile's segments.
 
     Parameters
     ----------
     share : processors that the predictable may hold.
-    with_others : whether those who are not predictable are tried, too.
+    with_others : whether jobs that are not predictable are tried, too.
+    reserved : reservations of this round.
     """
     counts, demand = kept.counts, jobs.demand
     times, levels = kept.profile[0], kept.profile[1]
@@ -294,10 +319,11 @@ def _by_volume(now: int, size: int, share: int, with_others: bool, jobs: Jobs, k
         if kind == NONE_LEFT:
             break
         job = rule.lines[kind, first if kind == 1 else second]
-        length = planned_on_platform(job, jobs, rule)
+        length = backfilled_on_platform(job, reserved > 0, jobs, rule)
         if (
             demand[job] > rule.capacity - counts[TAKEN]
             or (kind == 1 and counts[HELD] + demand[job] > share)
+            or is_among(job, kept.queues[1, 1], reserved)
             or not is_free(times, levels, size, length, demand[job])
         ):
             first += kind

@@ -40,7 +40,9 @@ from cotide_sim.trace_replay.kernels.platform import (
     HELD,
     NONE_LEFT,
     PlatformRule,
+    backfilled_on_platform,
     ended_on_platform,
+    is_among,
     is_overdue,
     next_by_volume,
     planned_on_platform,
@@ -152,6 +154,7 @@ def _by_volume(now: int, share: int, with_others: bool, jobs: Jobs, kept: Kept, 
     share : of the first resource, what the predictable may hold.
     with_others : whether those who are not predictable are tried, too.
     """
+    reserved = kept.counts[RESERVED]
     first = 0
     second = 0
     while True:
@@ -159,9 +162,9 @@ def _by_volume(now: int, share: int, with_others: bool, jobs: Jobs, kept: Kept, 
         if kind == NONE_LEFT:
             break
         job = rule.platform.lines[kind, first if kind == 1 else second]
-        length = planned_on_platform(job, jobs, rule.platform)
+        length = backfilled_on_platform(job, reserved > 0, jobs, rule.platform)
         beyond = kind == 1 and kept.counts[HELD] + jobs.demand[job] > share
-        if beyond or not _could(now, job, length, kept, rule):
+        if beyond or is_among(job, rule.reserved[0], reserved) or not _could(now, job, length, kept, rule):
             first += kind
             second += 1 - kind
             continue
@@ -171,10 +174,7 @@ def _by_volume(now: int, share: int, with_others: bool, jobs: Jobs, kept: Kept, 
 
 @inlined
 def _could(now: int, job: int, length: int, kept: Kept, rule: GangPlatformRule) -> bool:
-    """Return whether a job could start now, beside what is reserved.
-
-    One with a reservation found no room at this moment before, and within a round there is less and less.
-    """
+    """Return whether a job without a reservation could start now, beside what is reserved."""
     if not all_fit(rule.present, job, rule.gangs):
         return False
     if kept.counts[RESERVED] == 0:
