@@ -177,8 +177,8 @@ def see(pod: PodObject) -> SeenPod:
         let_go=metadata.deletion_timestamp is not None and not grace,
         disrupted=conditions.get("DisruptionTarget") == "True",
         own_limit=exceeded_its_own_limit(status),
-        cannot_start=_cannot_start(status),
-        creating=_creating(pod),
+        cannot_start=why_it_cannot_start(status),
+        creating=what_is_created(pod),
         ready=conditions.get("Ready") == "True",
         gates=tuple(gate.name for gate in pod.spec.scheduling_gates),
         kueue_group=KUEUE_GROUP_LABEL in metadata.labels,
@@ -189,7 +189,8 @@ def see(pod: PodObject) -> SeenPod:
     )
 
 
-def _cannot_start(status: PodStatus) -> str:
+def why_it_cannot_start(status: PodStatus) -> str:
+    """Return the kubelet's reason and message for a container that cannot start; empty where there is none."""
     if status.phase != "Pending":
         return ""
     for one in (*status.init_container_statuses, *status.container_statuses):
@@ -199,10 +200,10 @@ def _cannot_start(status: PodStatus) -> str:
     return ""
 
 
-def _creating(pod: PodObject) -> str:
+def what_is_created(pod: PodObject) -> str:
     """Return what is done before the next container of a pod starts; "" where it has started, or can't be."""
     status = pod.status
-    if status.phase != "Pending" or _cannot_start(status) or not _next_is_being_created(pod):
+    if status.phase != "Pending" or why_it_cannot_start(status) or not _next_is_being_created(pod):
         return ""
     # A kubelet writes False before it mounts, and nothing more until a pull is over: only True says something.
     prepared = any(one.type == SANDBOX_READY and one.status == "True" for one in status.conditions)
@@ -211,6 +212,8 @@ def _creating(pod: PodObject) -> str:
 
 def _next_is_being_created(pod: PodObject) -> bool:
     """Whether a container waits to be made that no init container before it keeps waiting."""
+    if not (pod.status.init_container_statuses or pod.status.container_statuses):  # no kubelet has seen it yet
+        return False
     sidecars = {one.name for one in pod.spec.init_containers if one.restart_policy == "Always"}
     for one in pod.status.init_container_statuses:
         ended = one.state.terminated is not None and one.state.terminated.exit_code == 0

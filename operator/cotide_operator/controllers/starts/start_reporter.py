@@ -19,7 +19,7 @@ from cotide_kube.objects import PodObject
 from cotide_operator.cache.object_cache import Kind, ObjectCache
 from cotide_operator.clock import Clock
 from cotide_operator.controllers.child_pods import CANNOT_START as REFUSALS
-from cotide_operator.controllers.child_pods import SeenPod, see
+from cotide_operator.controllers.child_pods import SeenPod, what_is_created, why_it_cannot_start
 from cotide_operator.controllers.starts.start_conditions import STARTED
 from cotide_operator.controllers.starts.start_times import SLOW_SECONDS
 from cotide_operator.observability.metrics import Metrics
@@ -103,10 +103,10 @@ class StartReporter:
         workload_class = pod.metadata.labels.get(CLASS_LABEL, "")
         if workload_class not in _CLASSES or not pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
             return None
-        seen = see(pod)
-        if seen.cannot_start:
-            return workload_class, reason_of(seen)
-        return (workload_class, CREATING) if seen.creating else None
+        refusal = why_it_cannot_start(pod.status)
+        if refusal or what_is_created(pod):
+            return workload_class, _reason_in(refusal)
+        return None
 
     def _count(self, workload_class: str, reason: str) -> int:
         since = self._since.get((workload_class, reason), {})
@@ -130,15 +130,15 @@ class StartReporter:
 
     def gave_up(self, key: str, uid: str, pod: SeenPod, workload_class: str) -> None:
         """Say that a pod of a Job was not started in time, counts as a failure and is deleted."""
-        self._telemetry.starts_given_up.labels(workload_class, reason_of(pod)).inc()
+        self._telemetry.starts_given_up.labels(workload_class, _reason_in(pod.cannot_start)).inc()
         why = pod.cannot_start or pod.creating
         message = f"pod {pod.name} on {pod.node} was not started in time and is deleted: {why}"
         self._recorder.of_ours("Job", key, uid, "Warning", "PodGivenUp", message, topic=pod.name)
 
 
-def reason_of(pod: SeenPod) -> str:
+def _reason_in(refusal: str) -> str:
     """Return the kubelet's reason for a pod that does not start, one of few words."""
-    return pod.cannot_start.partition(":")[0] if pod.cannot_start else CREATING
+    return refusal.partition(":")[0] if refusal else CREATING
 
 
 def _fault(conditions: Iterable[Any]) -> str:
