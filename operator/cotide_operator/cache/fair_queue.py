@@ -78,6 +78,11 @@ class FairQueue(Generic[K]):
     def __len__(self) -> int:
         return len(self._tenant_of)
 
+    @property
+    def in_all(self) -> int:
+        """Keys that wait, and slots that are held."""
+        return len(self._tenant_of) + self._slots.in_all
+
     def __contains__(self, key: object) -> bool:
         return key in self._tenant_of
 
@@ -151,8 +156,12 @@ class FairQueue(Generic[K]):
 
     def pop(self) -> K | None:
         """Return the oldest key of the tenant whose turn it is, as `take` does; None when there is none."""
-        tenant = self.turn()
-        return None if tenant is None else self.take(tenant)
+        limit, held = self._slots.limit, self._slots.held
+        if limit > 0:
+            for tenant in self._lines:
+                if held.get(tenant, 0) < limit:
+                    return self.take(tenant)
+        return None
 
     def release(self, tenant: str) -> None:
         """Give back a slot of a tenant, once the work on one of its keys has ended."""

@@ -409,9 +409,12 @@ class ObjectCache:
         _move(self._job_of, self._pods_by_job, key, owned_key(pod.metadata, "Job") if pod else None)
         _move(self._keeper_of, self._kept_by_job, key, keeper_of(pod) if pod else None)
         namespace = namespace_of_key(key)
+        known = self._pods_by_namespace.get(namespace)
         if pod is not None:
-            self._pods_by_namespace.setdefault(namespace, {})[key] = None
-        elif (known := self._pods_by_namespace.get(namespace)) is not None:
+            if known is None:
+                known = self._pods_by_namespace[namespace] = {}
+            known[key] = None
+        elif known is not None:
             known.pop(key, None)
             if not known:
                 del self._pods_by_namespace[namespace]

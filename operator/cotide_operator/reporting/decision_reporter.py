@@ -264,7 +264,7 @@ class DecisionReporter:
         self._recorder.scheduled(bind.key, bind.uid, bind.node)
         if bind.at_risk:
             self._recorder.at_risk(bind.key, bind.uid, f"on {bind.node}: {bind.reason.partition(': ')[2]}")
-        self._annotator.bound(bind.key)
+        self._annotator.bound(bind.key, note.labels if note is not None else None)
 
     def _attempted(self, result: str, key: str, workload_class: str, wall_seconds: float) -> None:
         counters = self._counters.get((result, workload_class))

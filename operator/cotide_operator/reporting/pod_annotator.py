@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, Final
 
 from cotide_core.classes import CLASS_LABEL, CLASSES
@@ -89,13 +89,22 @@ class PodAnnotator:
 
     def labels_for(self, key: str) -> dict[str, str]:
         """Return the class label where a pod lacks it: what a binding takes along."""
-        pod, decided = self._mirror.pods.get(key), self._class_of(key)
-        return {CLASS_LABEL: decided} if pod is not None and decided is not None and self._lacks_class(pod) else {}
+        pod = self._mirror.pods.get(key)
+        if pod is None or not self._lacks_class(pod):
+            return {}
+        decided = self._class_of(key)
+        return {CLASS_LABEL: decided} if decided is not None else {}
 
-    def bound(self, key: str) -> None:
-        """Drop what is not written of why a pod waits; write the class on one that carries none, some time."""
+    def bound(self, key: str, sent: Mapping[str, str] | None = None) -> None:
+        """Drop what is not written of why a pod waits; write the class on one that carries none, some time.
+
+        Parameters
+        ----------
+        sent : mapping, optional
+            The labels that its binding brought, which some servers do not take over; None where that is not known.
+        """
         self.confirmed(key)
-        if self.labels_for(key):
+        if self.labels_for(key) if sent is None else sent:
             self._unlabelled[key] = time.monotonic() + LABEL_SECONDS
 
     def confirmed(self, key: str) -> None:

@@ -181,7 +181,7 @@ class Binder:
     @property
     def backlog(self) -> int:
         """Decisions that are not carried out yet."""
-        return len(self._waiting) + self._waiting.in_flight
+        return self._waiting.in_all
 
     def carry_out(self, instructions: Sequence[Instruction], notes: Mapping[str, BindNote]) -> None:
         """Queue what one decision cycle wants done; evictions that only help together are refused together.
@@ -324,9 +324,10 @@ class Binder:
         self._refuse(bind, refused[0], note, retry=refused[1])
 
     def _settle(self) -> None:
-        if self.backlog < self._concurrency * ROOM_PER_BIND // 2:
+        backlog = self._waiting.in_all
+        if backlog < self._concurrency * ROOM_PER_BIND // 2:
             self._room.set()
-        if not self.busy:
+        if not backlog:
             self._drained.set()
 
     def _report(self, report: Report) -> None:
