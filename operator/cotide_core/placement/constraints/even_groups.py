@@ -17,6 +17,7 @@ from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.placement.constraints.domains import Domains
 from cotide_core.placement.constraints.topology_spread import (
     HOSTNAME,
+    POINTS,
     counted_rows,
     preferred_spreads,
     ranked_rows,
@@ -240,7 +241,7 @@ class EvenGroups:
         most = max(costs, default=0)
         if most:
             both, most_added = most + min(costs), self._weight
-            evens = [most_added * ((both - cost) / most) for cost in costs]
+            evens = [most_added * (POINTS * (both - cost) // most / POINTS) for cost in costs]
         else:
             evens = [self._weight] * len(costs)
         found = list(zip(self._alive, evens, strict=True))

@@ -22,6 +22,9 @@ from cotide_core.state.selection.peers import Counter, Peers
 from cotide_core.state.shapes import FitShape
 
 HOSTNAME: Final = "kubernetes.io/hostname"
+POINTS: Final = 100
+"""Steps of a score (kube-scheduler's ``MaxNodeScore``). Rounding down sets the most even rows apart by a whole step,
+even where thousands of pods are counted and one pod more changes little."""
 Constraint = tuple[Spread, Counter, bool]
 """A constraint, the pods that it counts, and whether it selects the pod itself."""
 
@@ -57,9 +60,9 @@ def counted_domains(
 def evenness(shape: FitShape, peers: Peers, domains: Domains, fits: Booleans) -> Floats | None:
     """Return (N,) 0 to 1, how even each row that fits would leave things; None where no constraint asks.
 
-    The sum of the counts, each weighted by the logarithm of its number of domains, is turned round and scaled as
-    kube-scheduler does; rows that lack a label get 0, unless the constraints do not require labels. Each node is a
-    domain of the hostname, whatever the inclusion policies say.
+    The sum of the counts, each weighted by the logarithm of its number of domains, is turned round, scaled and rounded
+    down to whole hundredths as kube-scheduler does; rows that lack a label get 0, unless the constraints do not require
+    labels. Each node is a domain of the hostname, whatever the inclusion policies say.
     """
     soft = preferred_spreads(peers)
     if not soft or not fits.any():
@@ -84,9 +87,9 @@ def evenness(shape: FitShape, peers: Peers, domains: Domains, fits: Booleans) ->
                 spread.topology_key, matches.rows(counter), counted_rows(shape, spread, ranked, domains)
             )
         cost += np.where(numbers >= 0, there * weight_of(number) + (spread.max_skew - 1), 0.0)
-    cost = np.rint(cost)
-    least, most = float(cost[scored].min()), float(cost[scored].max())
-    even = np.ones(len(cost)) if most == 0 else (most + least - cost) / most
+    costs = np.rint(cost).astype(np.int64)
+    least, most = int(costs[scored].min()), int(costs[scored].max())
+    even = np.ones(len(costs)) if most == 0 else POINTS * (most + least - costs) // most / POINTS
     return np.where(ranked, even, 0.0)
 
 
