@@ -12,8 +12,8 @@ the node that comes carries that id, so that asking again is harmless::
 A replacement is ordered only when the actuator has said that the first is gone: an order that is being cancelled still
 counts as a node to come. Machines go by draining: cordoned, never while an online service runs there, stopped when
 empty, taken back when they are needed again. Invariants: orders and nodes of a kind together never exceed what is
-wanted by an order of ours; no node with an online pod is ever stopped. The operator has its nodes drained by
-consolidation, and the book drains none.
+wanted by an order of ours; no node with an online pod, and none that its owner keeps, is drained. The operator has its
+nodes drained by consolidation, and the book drains none.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ class NodeView:
     pods, online_pods : pods on it besides those of DaemonSets, and those of online services among them.
     freed : consolidation has emptied and cordoned it, for whoever takes it.
     uid : of the node object; empty where nobody asks.
+    kept : its owner or its role forbids to take it out of service.
     """
 
     name: str
@@ -89,6 +90,12 @@ class NodeView:
     online_pods: int = 0
     freed: bool = False
     uid: str = ""
+    kept: bool = False
+
+    @property
+    def may_drain(self) -> bool:
+        """Whether it may be cordoned to be stopped."""
+        return not self.online_pods and not self.kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +206,7 @@ class OrderBook:
         gone = [name for name in left if name in self.stopping]
         issued, held = self.issued, set[str]()
         for name in list(draining):
-            if by_name[name].online_pods and name not in stopping:
+            if not by_name[name].may_drain and name not in stopping:
                 draining.remove(name)
                 opening.append(name)
         for kind, count in sorted(wanted.items()):
@@ -291,8 +298,8 @@ def _held_back(orders: Iterable[NodeOrder], kind: str, room: int) -> set[str]:
 
 
 def _leaving(there: Iterable[NodeView], surplus: int) -> list[NodeView]:
-    """Return nodes to drain: without online pods, the emptiest first."""
-    able = sorted((node for node in there if not node.online_pods), key=lambda node: (node.pods, node.name))
+    """Return nodes to drain: those that may, the emptiest first."""
+    able = sorted((node for node in there if node.may_drain), key=lambda node: (node.pods, node.name))
     return able[: max(surplus, 0)]
 
 

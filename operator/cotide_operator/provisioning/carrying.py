@@ -3,7 +3,7 @@
 Called by `cotide capacity --apply`, once a step. Flow: book from its ConfigMap -> `OrderBook.step` -> the new book
 written -> instructions sent -> answers written. Invariants: what was sent stands in the book that the next turn reads,
 whenever this process ends; a book that another has changed meanwhile is refused, and nothing is sent; directly before
-each stop the API server is asked whether the node is cordoned still and empty.
+each stop the API server is asked whether the node is cordoned still, unprotected and empty.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cotide_kube.objects import PodObject
 from cotide_kube.plain_objects import OddObjectError, checked
 from cotide_operator.apis.names import CONSOLIDATION_MARK
 from cotide_operator.provisioning.actuators import NodeActuator
-from cotide_operator.provisioning.cluster_view import needs_node
+from cotide_operator.provisioning.cluster_view import is_kept, needs_node
 
 CONFIG_MAP: Final = "cotide-node-orders"
 KEY: Final = "book.json"
@@ -159,9 +159,9 @@ async def open_node(client: KubeClient, node: str) -> None:
 
 
 async def _still_empty(client: KubeClient, node: str) -> bool:
-    """Whether a node is cordoned and without pods at this moment: the plan's view is as old as the plan took."""
+    """Whether a node is cordoned, unprotected and without pods at this moment: the view is as old as the plan took."""
     found = await client.list("/api/v1/nodes", {"fieldSelector": f"metadata.name={node}"})
-    if not found or not (found[0].get("spec") or {}).get("unschedulable"):
+    if not found or not (found[0].get("spec") or {}).get("unschedulable") or is_kept(found[0]):
         return False
     pods = await client.list("/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"})
     return not any(map(_holds, pods))

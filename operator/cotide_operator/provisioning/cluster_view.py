@@ -23,7 +23,7 @@ from cotide_core.units import CPU, MEMORY, resource_amount
 from cotide_kube.objects import PodSpec
 from cotide_kube.plain_objects import OddObjectError, named
 from cotide_kube.timestamps import parse_timestamp
-from cotide_operator.translation.eviction_annotations import is_mirror
+from cotide_operator.translation.eviction_annotations import is_mirror, node_protection
 from cotide_operator.translation.pod_requests import effective_requests
 
 Floats = NDArray[np.float64]
@@ -118,6 +118,7 @@ def view_of(
                 online,
                 meta["name"] in freed,
                 meta.get("uid", ""),
+                is_kept(node),
             )
         )
         free.append(_free(node, on_node.get(meta["name"], ())))
@@ -173,6 +174,12 @@ def made_view(
         np.array(free, dtype=np.float64).reshape(-1, 2),
         np.array(takes, dtype=np.bool_) if takes else None,
     )
+
+
+def is_kept(node: Mapping[str, Any]) -> bool:
+    """Whether the owner or the role of a node forbids to take it out of service."""
+    meta = node["metadata"]
+    return bool(node_protection(meta.get("labels") or {}, meta.get("annotations") or {}))
 
 
 def needs_node(pod: Mapping[str, Any]) -> bool:

@@ -113,6 +113,34 @@ def test_a_node_that_a_person_has_cordoned_is_never_stopped_and_one_that_consoli
     assert log.read_text().splitlines() == ["stop freed small"]
 
 
+@pytest.mark.parametrize(
+    ("labels", "annotations"),
+    [
+        ({"node-role.kubernetes.io/control-plane": ""}, {}),
+        ({}, {"karpenter.sh/do-not-disrupt": "true"}),
+        ({}, {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "yes"}),
+    ],
+)
+def test_an_idle_node_that_its_owner_or_its_role_keeps_is_neither_cordoned_nor_stopped(
+    scene, tmp_path, labels, annotations
+):
+    run, put, config = scene
+    log = tmp_path / "log"
+    config.write_text(CONFIG + actuator(log))
+    for name, cordoned in (("open", False), ("freed", True)):
+        made = node(name, "small")
+        made["metadata"]["labels"] |= labels
+        made["metadata"]["annotations"] = {**annotations, **({MARK: FREED} if cordoned else {})}
+        made["spec"] = {"unschedulable": cordoned}
+        put("/api/v1/nodes", made)
+    put("/api/v1/nodes", node("plain", "small"))
+    put("/api/v1/nodes", node("busy", "small"))
+    put("/api/v1/namespaces/default/pods", pod_manifest("one", "1", "1Gi", labels={}, spec={"nodeName": "busy"}))
+    done = json.loads(run("--apply", "-o", "json").stdout)
+    assert done["sent"] == ["uncordon freed (small)", "cordon plain (small)"]
+    assert not log.exists()
+
+
 def test_a_plan_leaves_out_what_a_person_has_cordoned_as_acting_does(scene, tmp_path):
     run, put, config = scene
     config.write_text(CONFIG + actuator(tmp_path / "log"))

@@ -70,6 +70,15 @@ def test_a_node_is_cordoned_emptied_and_stopped_and_never_with_an_online_pod():
     assert actions(todo) == []
 
 
+def test_a_node_that_its_owner_keeps_is_not_drained_and_is_opened_where_it_was_being_drained():
+    nodes = [NodeView("kept", "a", kept=True), NodeView("plain", "a", pods=2)]
+    book, todo = OrderBook().step({"a": 0}, nodes, 0.0, DEADLINE)
+    assert actions(todo) == [(Action.CORDON, "plain")]
+    now_kept = replace(nodes[1], cordoned=True, pods=0, kept=True)
+    _, todo = book.step({"a": 0}, [nodes[0], now_kept], 60.0, DEADLINE)
+    assert actions(todo) == [(Action.UNCORDON, "plain")]
+
+
 def test_a_draining_node_is_taken_back_before_another_is_started():
     nodes = [NodeView("busy", "a", pods=3), NodeView("other", "a", pods=9)]
     book, _ = OrderBook().step({"a": 1}, nodes, 0.0, DEADLINE)
