@@ -121,10 +121,10 @@ class Scheduler:
         self._capacity = capacity_of(config, self.state, self._placer, self._stretched, self.gangs.mates)
         self._watches_latencies = self._capacity.watches_latencies
         self._assumptions = Assumptions(self.state, self._queue)
-        context = PlannerContext(self.state, self._placer, self._queue, self._capacity, self._assumptions, self.gangs)
-        self._gang_starts = GangStarts(
-            self.gangs, self.state, self._placer, self._queue, self._capacity, self._assumptions
+        context = PlannerContext(
+            self.state, self._placer, self._queue, self._capacity, self._assumptions, self.gangs, self._shape_now
         )
+        self._gang_starts = GangStarts(context, self._capacity)
         self._planner = planner_of(policy.plan, context, self._run_times, config)
         self._reservation = GangReservation(context, self._run_times, config)
         self._capacity.kept_off = self._reservation.kept_off
@@ -637,14 +637,19 @@ class Scheduler:
         if entry.shape.fit.peers is None and not matches.has_changed:
             return True
         name = namespace_of(entry.pod)
-        if matches.has_changed and matches.concerns(entry.pod):
-            if matches.budget.is_spent(name):
-                return False
-            shape = self._shape_of(entry.pod, entry)
-            if shape is not entry.shape:
-                self._queue.reshape(entry, shape, now)
+        if matches.has_changed and matches.concerns(entry.pod) and matches.budget.is_spent(name):
+            return False
+        shape = self._shape_now(entry)
+        if shape is not entry.shape:
+            self._queue.reshape(entry, shape, now)
         peers = entry.shape.fit.peers
         return peers is None or matches.ready(peers, name)
+
+    def _shape_now(self, entry: QueuedPod) -> Shape:
+        """Return a waiting pod's shape by the rules of all placed pods, those that this cycle placed included."""
+        matches = self.state.matches
+        is_concerned = matches.has_changed and matches.concerns(entry.pod)
+        return self._shape_of(entry.pod, entry) if is_concerned else entry.shape
 
     def _fails_alike(self, shape: Shape) -> bool:
         """Whether nothing made room since a shape found none: no pod that left, and no bind that its rules ask for."""

@@ -21,17 +21,15 @@ import numpy as np
 from cotide_core.forecasts import QosForecaster
 from cotide_core.instructions import Evict, Wait, WaitReason
 from cotide_core.limits import GANG_KINDS_MOST, GANG_REQUESTS_MOST
-from cotide_core.placement.assumptions import Assumptions
 from cotide_core.placement.bind_instructions import DecidedBind
 from cotide_core.placement.feasibility import FITS
-from cotide_core.placement.placer import Placement, Placer, Upcoming
+from cotide_core.placement.placer import Placement, Upcoming
 from cotide_core.placement.refusal_messages import overall, sentence
 from cotide_core.placement.wait_instructions import Room, wait
+from cotide_core.planning.planner import PlannerContext
 from cotide_core.queueing.capped_pods import Capped
-from cotide_core.queueing.gangs import Gangs, GangStanding
+from cotide_core.queueing.gangs import GangStanding
 from cotide_core.queueing.queued_pod import QueuedPod
-from cotide_core.queueing.scheduling_queue import SchedulingQueue
-from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.shapes import FitShape, Shape
 from cotide_core.state.snapshot import Snapshot
 
@@ -117,21 +115,14 @@ class GangStarts:
     plans, join : of the planner: whether pods of a shape are planned, and to hand one over.
     """
 
-    def __init__(
-        self,
-        gangs: Gangs,
-        state: ClusterState,
-        placer: Placer,
-        queue: SchedulingQueue,
-        capacity: GangCapacity,
-        assumptions: Assumptions,
-    ) -> None:
-        self._gangs = gangs
-        self._state = state
-        self._placer = placer
-        self._queue = queue
+    def __init__(self, context: PlannerContext, capacity: GangCapacity) -> None:
+        self._gangs = context.gangs
+        self._state = context.state
+        self._placer = context.placer
+        self._queue = context.queue
         self._capacity = capacity
-        self._assumptions = assumptions
+        self._assumptions = context.assumptions
+        self._shape_now = context.shape_now
         self._failed: dict[str, _Refused] = {}
         """By gang that found no room."""
 
@@ -267,18 +258,35 @@ class GangStarts:
             if trial.capped is not None:
                 trial.failed = one
                 break
-            found = self._capacity.place(snapshot, one, qos, ahead)
+            found, room = self._place(snapshot, one, qos, ahead)
             if found.row >= 0:
                 self._state.assume(one.pod.key, snapshot.name(found.row), now)
                 trial.placed[one] = found
                 continue
-            room, found = self._capacity.make_room(snapshot, one, found, qos)
             if room is None:
                 trial.failed, trial.refused = one, found
                 break
             trial.rooms[one] = room
         trial.could = len(trial.placed)
         return trial
+
+    def _place(
+        self, snapshot: Snapshot, member: QueuedPod, qos: QosForecaster, ahead: Upcoming
+    ) -> tuple[Placement, Room | None]:
+        """Choose a node for a member, or room that others make.
+
+        Members that were placed before it may keep it off by rules of their own. It gets the shape of these rules only
+        meanwhile: where the gang does not start, these rules are gone.
+        """
+        shape, member.shape = member.shape, self._shape_now(member)
+        try:
+            found = self._capacity.place(snapshot, member, qos, ahead)
+            if found.row >= 0:
+                return found, None
+            room, found = self._capacity.make_room(snapshot, member, found, qos)
+            return found, room
+        finally:
+            member.shape = shape
 
     def _at_most(self, needs: Mapping[FitShape, int], snapshot: Snapshot) -> int:
         """Return how many members fit at most, by requests alone; exact for like members without a guard.

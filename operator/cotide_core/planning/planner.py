@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -84,6 +84,8 @@ class PlannerContext(NamedTuple):
     capacity: PlannedCapacity
     assumptions: Assumptions
     gangs: Gangs
+    shape_now: Callable[[QueuedPod], Shape]
+    """A waiting pod's shape by the rules of all placed pods, those that this cycle placed included."""
 
 
 class NoPlanner:
@@ -145,7 +147,7 @@ class Planner:
     """
 
     def __init__(self, rule: PlanRule, context: PlannerContext, run_times: RunTimes, config: SchedulerConfig) -> None:
-        state, placer, queue, self._capacity, self._assumptions, self._gangs = context
+        state, placer, queue, self._capacity, self._assumptions, self._gangs, self._shape_now = context
         plans = config.plans or PlansConfig()
         stretches = SlowdownCache(run_times.forecaster)
         quantile = PlanQuantile(plans.quantile)
@@ -434,7 +436,8 @@ class Planner:
 
     def _checked(self, entry: QueuedPod, row: int, snapshot: Snapshot, qos: QosForecaster) -> Placement | None:
         """Return the placement of a pod whose planned start has come, or None when it can't be."""
-        if self._placer.feasibility.codes(entry.shape.fit, snapshot, slice(row, row + 1))[0] != FITS:
+        fit = self._shape_now(entry).fit  # a pod that started before it may keep it off
+        if self._placer.feasibility.codes(fit, snapshot, slice(row, row + 1))[0] != FITS:
             return None
         if not self._capacity.admits(entry, row):
             return None
