@@ -102,7 +102,7 @@ def test_a_whole_task_of_half_its_cpu_lets_two_run_at_once_and_slows_only_what_n
     # 2 of 4 cores each: the shuffle needs one and takes 10 s, the reduce needs four and takes 10 s in place of 5 s.
     assert run(two, "task", size=0.5).job_seconds.tolist() == [20.0]
     assert run(two, "slots", size=0.5).job_seconds.tolist() == [20.0]
-    # By phases both shuffle on a core each, then reduce on two each: the same 20 s, which two reduces in turn take, too.
+    # By phases both shuffle on a core each, then reduce on two each: the 20 s that two reduces in turn take, too.
     assert run(two, "drf", size=0.5).job_seconds.tolist() == [20.0]
     assert run(two, "drf", size=0.5).longest_pause_seconds == 0.0
     assert run(two, "drf").longest_pause_seconds == 5.0
