@@ -114,7 +114,7 @@ def refused(workload: Workload) -> Outcome:
         task += stage.tasks
         spent += float(factor) * sum(phase.milliseconds for phase in stage.true.phases)
     end = int(workload.submitted[-1]) + spent
-    waited = (end - workload.submitted) / 1000.0
+    waited: Floats = (np.full(len(workload.submitted), end) - workload.submitted) / 1000.0
     return Outcome(
         job_seconds=waited,
         wait_seconds=waited,

@@ -18,13 +18,13 @@ def instance(sizes: list[int], homes: list[int], nodes: int) -> Instance:
 
 
 def test_the_plan_of_the_least_transfer_is_not_the_one_of_the_least_distance() -> None:
-    # Nodes of 80 and 70 under one switch, of 60 and 70 under the other: no pair fits into one node, four fit into three.
+    # Nodes of 80 and 70 under one switch, of 60 and 70 under another: no pair fits into one node, all fit into three.
     four = instance([50, 30, 30, 40, 50, 10, 20, 50], [0, 0, 1, 1, 2, 2, 3, 3], 4)
     tree = SwitchTree.of_ports(4, 2)
     plain, near = hsa(four, tree).outcome, hsa(four, tree, by_distance=True).outcome
     # Plain: 30 and 40 leave node 1 for the other switch: 70 moved, 70 x 2.
     assert (plain.nodes_used, plain.transfer, weighted_transfer(four, plain, tree)) == (3, 70, 140)
-    # By distance: of node 3, 50 stays under its switch and 20 leaves it, and so does 10 of node 2: 50 + 20 x 2 + 10 x 2.
+    # By distance: 50 of node 3 stays under its switch, 20 of it and 10 of node 2 leave it: 50 + 20 x 2 + 10 x 2.
     assert (near.nodes_used, near.transfer, weighted_transfer(four, near, tree)) == (3, 80, 110)
 
 

@@ -348,13 +348,13 @@ def misses_of(rows: Sequence[Row], after: Row) -> list[str]:
         fell = 1 - new / old if old > 0 else 0.0
         if fell < bar:
             out.append(f"{after.name}: {what} fell by {fell:.0%} ({old:.0f} to {new:.0f}), the bar is {bar:.0%}")
-    for what, old, new in (
+    for what, without, own in (
         ("p95 of the delay", before.delay_p95, after.delay_p95),
         ("p99 of the delay", before.delay_p99, after.delay_p99),
         ("tasks that did not end", before.unfinished, after.unfinished),
     ):
-        if old is not None and new is not None and new > old:
-            out.append(f"{after.name}: {what} rose from {old:.0f} to {new:.0f}")
+        if without is not None and own is not None and own > without:
+            out.append(f"{after.name}: {what} rose from {without:.0f} to {own:.0f}")
     return out
 
 

@@ -36,18 +36,20 @@ class RuleKnob(NamedTuple):
         return run(workload, rule, self.weights, size=self.size)
 
 
-def _with(**options: Sequence[float]) -> tuple[RuleKnob, ...]:
-    (name, values) = next(iter(options.items()))
-    return tuple(RuleKnob(Weights()._replace(**{name: value}), size) for size in SIZES for value in values)
+def _sized(*weights: Weights) -> tuple[RuleKnob, ...]:
+    return tuple(RuleKnob(one, size) for size in SIZES for one in weights)
 
 
+_SHORTNESS: Final = _sized(*(Weights(shortness=value) for value in (0.5, 2.0, 8.0)))
+_ALPHA: Final = _sized(*(Weights(alpha=value) for value in (0.0001, 0.01, 1.0)))
+_OVERCOMMIT: Final = _sized(*(Weights(overcommit=value) for value in (1.15, 1.3, 2.0)))
 _SIZED: Final = tuple(RuleKnob(size=float(size)) for size in np.linspace(1.0, 0.45, 12).round(2))
 KNOBS: Final[dict[str, tuple[RuleKnob, ...]]] = {
-    PHASES: _with(shortness=(0.5, 2.0, 8.0)),
-    TASK_UTILITY: _with(shortness=(0.5, 2.0, 8.0)),
-    PRINTED: _with(alpha=(0.0001, 0.01, 1.0)),
-    DRF: _with(overcommit=(1.15, 1.3, 2.0)),
-    FIFO: _with(overcommit=(1.15, 1.3, 2.0)),
+    PHASES: _SHORTNESS,
+    TASK_UTILITY: _SHORTNESS,
+    PRINTED: _ALPHA,
+    DRF: _OVERCOMMIT,
+    FIFO: _OVERCOMMIT,
     TASK: _SIZED,
     TASK_FIFO: _SIZED,
     SLOTS: _SIZED,
