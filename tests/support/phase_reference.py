@@ -10,6 +10,8 @@ import itertools
 import math
 from dataclasses import dataclass, field
 
+from cotide_core.phases.utility import DISTANCE
+
 Need = tuple[int, ...]
 
 
@@ -76,7 +78,7 @@ def report(order: list[Task], jobs: list[Job], capacity: Need, now: float, weigh
 
     Of equal utilities the first of ``order`` wins, which holds the tasks that wait or are on the node.
     """
-    alpha, square, constant, floor, epsilon = weights
+    alpha, square, constant, floor, epsilon, measure = weights
     node, total = 0, capacity
     unfinished = sum(any(task.state != "done" for task in job.tasks) for job in jobs)
     tasks = [task for job in jobs for task in job.tasks]
@@ -96,6 +98,8 @@ def report(order: list[Task], jobs: list[Job], capacity: Need, now: float, weigh
                 candidates.remove(task)
                 continue
             fairness = math.log((after * unfinished + floor) / (before * unfinished + floor))
+            if measure == DISTANCE:
+                fairness = abs(before * unfinished - 1) - abs(after * unfinished - 1)
             if task.state == "waiting":
                 group = [one for one in task.job.tasks if one.group == task.group]
                 remaining = sum(one.state != "done" for one in group)

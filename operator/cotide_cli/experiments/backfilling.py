@@ -219,6 +219,8 @@ def _print_platform(report: platform.Report) -> None:
             f"{PAPER_LOWER['wait_seconds']:.0%}) and {means['bounded_slowdown']:.0%} in bounded slowdown (the seed: "
             f"more than {PAPER_LOWER['bounded_slowdown']:.0%})"
         )
+    for name, bars in report.inactive.items():
+        click.echo(f"{name} in the platform's place misses {bars} bar(s)")
     for name, figures_of in PAPER_TABLE_4_3.items():
         words = ", ".join(f"{family} {value:g}" for family, value in figures_of.items())
         click.echo(f"the seed's Table 4.3, bounded slowdown, {name}: {words}")

@@ -55,7 +55,8 @@ def command(
 ) -> int:
     """Place servers over data centres by predictive control and by its rivals; compare cost and failed requests.
 
-    A week and seed take a minute. Without --data on generated requests and prices.
+    A week and seed take a minute, and so does the choice of each policy's setting on other seeds. Without --data on
+    generated requests and prices.
     """
     from cotide_sim.experiments.placement import plot as placement_plot
     from cotide_sim.experiments.placement.experiment import run
@@ -80,7 +81,7 @@ def _print(report: PlacementReport) -> None:
     for week in report.weeks:
         click.echo(f"{week.week}: {week.reading}; reconfiguration costs x{week.reconfiguration:g}")
         lines = [["policy", "cost", "servers", "reconfiguration", "egress", "moved", "lost requests", "failed steps"]]
-        lines[0] += ["our cost over it", "decision s"]
+        lines[0] += ["our cost over it", "decision s", "chosen"]
         for row in week.policies:
             cells = [row.policy, _spread(row.cost, ".0f"), f"{row.servers_cost.mean:.0f}"]
             cells += [f"{row.reconfiguration_cost.mean:.1f}", f"{row.egress_cost.mean:.1f}"]
@@ -89,13 +90,15 @@ def _print(report: PlacementReport) -> None:
                 _spread(row.unserved, ".3%"),
                 _spread(row.violations, ".1%"),
             ]
-            lines.append([*cells, _spread(row.own_cost_over_it, ".3f"), f"{row.decision_seconds.mean:.3f}"])
+            lines.append([*cells, _spread(row.own_cost_over_it, ".3f"), f"{row.decision_seconds.mean:.3f}", row.knob])
         print_figures(lines)
         click.echo(f"  our reconfigurations over greedy's: {_spread(week.own_reconfigurations_over_greedy, '.2f')}")
         click.echo(
             f"  of greedy's cost: {_spread(week.greedy_unmoved, '.3f')} without its reconfigurations, which nobody goes"
             f" below who provides for the same; the oracle {_spread(week.oracle_over_greedy, '.3f')}\n"
         )
+        for name, bars in week.inactive.items():
+            click.echo(f"  {name} in the place of ours misses {bars} bar(s)")
     gap = report.rounded_over_integral
     click.echo(f"rounding up on small instances costs {_spread(gap, '.3f')} of the integral optimum")
     click.echo(f"means over {len(report.seeds)} seed(s), in brackets the least and the most")

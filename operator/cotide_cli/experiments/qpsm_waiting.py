@@ -76,7 +76,10 @@ def _print(report: Report) -> None:
     for gain in report.gains:
         means = f"{gain.ours:.1%} less than {gain.rival} on average over rates, {gain.paper:.1%} in the paper"
         click.echo(f"qpsm waits {means}")
+    for name, count in report.inactive.items():
+        click.echo(f"{name} in the place of qpsm misses {count} bar(s)")
     for rate in report.unjudged:
         click.echo(f"at {rate:,} requests/s no job may be deployed beside the service: not judged")
-    bars = "at each rate less waiting and no fewer deployments than fifo and random, on average the paper's shares"
+    bars = "at each rate less waiting, no fewer deployments and no more time over the limit than fifo and random, on"
+    bars += " average the paper's shares"
     click.echo(f"every stated bar was reached: {bars}" if not report.missed else "\n".join(["missed:", *report.missed]))

@@ -3,6 +3,10 @@
 Called by the experiments. At each level the nodes under one switch are one subset, where all transfers cost the same;
 a method for subsets (DMNS in the paper, DMAS and BFD beside it) runs on each. Nodes that are then above the threshold
 leave as full, nodes that are empty leave as freed, the rest meet under the next level's switches.
+
+Above the first level the transfers of a subset do not cost the same: its nodes hang on different switches below, and an
+application may have come from another node. ``by_distance`` counts DT_cost with C (III-B.2), from the first node of
+each application, with the level of the lowest common switch as C.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import numpy as np
 
 from cotide_core.consolidation.dmns import dmns
 from cotide_core.consolidation.instance import Instance, Integers, Outcome
+from cotide_core.consolidation.kmns import kmns
 from cotide_core.consolidation.switch_tree import SwitchTree
 
 THRESHOLD: Final = 0.95
@@ -40,16 +45,27 @@ class HierarchicalOutcome:
 
 
 def hsa(
-    instance: Instance, tree: SwitchTree, method: Method = dmns, threshold: float = THRESHOLD
+    instance: Instance,
+    tree: SwitchTree,
+    method: Method = dmns,
+    threshold: float = THRESHOLD,
+    *,
+    by_distance: bool = False,
 ) -> HierarchicalOutcome:
-    """Consolidate up the tree with one method for subsets."""
+    """Consolidate up the tree with one method for subsets.
+
+    Parameters
+    ----------
+    by_distance : takes of the plans with the fewest nodes the one of the least DT_cost with C, in place of ``method``.
+        It tries every K in full.
+    """
     targets = instance.homes.copy()
     active = np.arange(instance.nodes)
     transfers, nodes_used = [], []
     for switches in tree.switches:
         before = targets.copy()
         for subset in _subsets(active, switches):
-            _consolidate(instance, targets, subset, method)
+            _consolidate(instance, targets, subset, tree if by_distance else method)
         transfers.append(int(instance.moving[before != targets].sum()))
         nodes_used.append(int(np.count_nonzero(np.bincount(targets, minlength=instance.nodes))))
         shares = instance.moved_to(targets).load_shares
@@ -66,9 +82,18 @@ def _subsets(active: Integers, switches: Integers) -> list[Integers]:
     return [subset for subset in np.split(active[order], edges) if len(subset) > 1]
 
 
-def _consolidate(instance: Instance, targets: Integers, subset: Integers, method: Method) -> None:
+def _consolidate(instance: Instance, targets: Integers, subset: Integers, method: Method | SwitchTree) -> None:
     inside = np.zeros(instance.nodes, np.bool_)
     inside[subset] = True
     applications = np.flatnonzero(inside[targets])
-    found = method(instance.moved_to(targets).part(applications, subset))
-    targets[applications] = subset[found.targets]
+    part = instance.moved_to(targets).part(applications, subset)
+    if not isinstance(method, SwitchTree):
+        targets[applications] = subset[method(part).targets]
+        return
+    moving, first = instance.moving[applications], instance.homes[applications]
+
+    def cost(drained: int) -> tuple[int, int]:
+        found = kmns(part, drained)
+        return found.nodes_used, int(np.sum(moving * method.distance(first, subset[found.targets])))
+
+    targets[applications] = subset[kmns(part, min(range(len(subset) + 1), key=cost)).targets]

@@ -188,7 +188,8 @@ def _worth(work: Work, nodes: Nodes, weights: Weights, row: int, now: int) -> fl
         return 2.0 - before
     if weights.rule == ARRIVAL:
         return 1.0 / (1.0 + float(job))  # jobs are numbered as they come
-    gain = fairness_gain(before, dominant_share(work.held[job], added, removed, nodes.total), work.counts[NOT_DONE])
+    after = dominant_share(work.held[job], added, removed, nodes.total)
+    gain = fairness_gain(before, after, work.counts[NOT_DONE], weights.measure)
     gain += weights.shortness * shortness_gain(work.left[job])
     if row >= 0:
         return gain + weights.alpha * parallelism_gain(work.waiting[row] + work.running[row], work.running[row])

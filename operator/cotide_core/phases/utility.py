@@ -1,9 +1,15 @@
 """What granting a phase is worth: eqs. 14 to 17 of Zhang and Boutaba 2014.
 
 Called by `node_report`. Fairness is dominant resource fairness (Ghodsi et al. 2011): a job's dominant share is the
-largest part of any resource that it holds, and the fair share of n jobs is 1/n. The paper leaves the measure open; ours
-is minus the logarithm of the share in fair shares, whose sum over jobs is least where shares are proportionally fair. A
-square of the distance from the fair share was tried and is worse (docs/phases.md).
+largest part of any resource that it holds, and the fair share of n jobs is 1/n. The paper leaves the measure open
+("according to fairness metrics such as DRF") and states that it is the user's, before less after the grant. Two
+measures stand here, both in fair shares:
+
+    `DISTANCE`    the distance from the fair share. A grant beyond the fair share loses fairness: where performance is
+                  worth less than that, the utility is not positive and lines 14 and 15 of Algorithm 2 decline the grant
+    `LOGARITHM`   minus the logarithm of the share, whose sum over jobs is least where shares are proportionally fair.
+                  More is always better for the user: no grant is declined, so that no room that a task fits into stays
+                  empty, and a job that has the cluster for itself receives all of it
 
 Added to the paper, which leaves the utility of performance to the user (sec. IV): a job with little left is worth more,
 since it then gives back all it holds. Weighed against fairness as logarithms: with the weight w a job is served like
@@ -27,6 +33,8 @@ LEAST: Final = 1e-12
 UTILITY: Final = 0
 DOMINANT_SHARE: Final = 1
 ARRIVAL: Final = 2
+LOGARITHM: Final = 0
+DISTANCE: Final = 1
 
 
 class Weights(NamedTuple):
@@ -43,6 +51,7 @@ class Weights(NamedTuple):
     overcommit : a node starts no task beyond so many times its capacity, in what its tasks will need in the mean of the
         time that they have left; the first one always.
     start_milliseconds : a group that started no task for longer than this has a node kept free for it.
+    measure : of fairness in eq. 15: `LOGARITHM` or `DISTANCE`.
     whole : 1 where a task starts only on a node with room for the largest of its needs, as a live pod does; 0 where its
         first phase must fit.
     """
@@ -56,6 +65,7 @@ class Weights(NamedTuple):
     overcommit: float = 1.3
     shortness: float = 0.5
     whole: int = 0
+    measure: int = LOGARITHM
 
 
 @compiled
@@ -69,8 +79,17 @@ def dominant_share(held: Integers, added: Integers, removed: Integers, total: In
 
 
 @compiled
-def fairness_gain(before: float, after: float, jobs: int) -> float:
-    """Return eq. 15: how much nearer to the fair share a job comes, from one dominant share to another."""
+def fairness_gain(before: float, after: float, jobs: int, measure: int) -> float:
+    """Return eq. 15 for one dominant share after another; below 0 where `DISTANCE` sees the job leave its fair share.
+
+    Parameters
+    ----------
+    before, after : dominant shares, in [0, 1].
+    jobs : that are not done, at least 1.
+    measure : `LOGARITHM` or `DISTANCE`.
+    """
+    if measure == DISTANCE:
+        return abs(before * jobs - 1.0) - abs(after * jobs - 1.0)
     return math.log((after * jobs + FLOOR) / (before * jobs + FLOOR))
 
 

@@ -34,22 +34,38 @@ MB: Final = 1e6
 BLOCK: Final = 128 << 20
 SCALED_TO: Final = 600
 LOAD: Final = 0.8
+HOUR: Final = 3600.0
+HALF: Final = 12
+"""Hours that a report draws: as many as the odd ones of a day."""
 SHORTEST: Final = 500
 """Milliseconds below which a phase is a part of its neighbour."""
 
 
-def facebook_day(log: SwimLog, seed: int, *, hours: float | None = None) -> Workload:
-    """Return the jobs of a log as a workload.
+def drawn_hours(log: SwimLog, seed: int, hours: int = HALF, *, tuning: bool = False) -> SwimLog:
+    """Return some hours of a log, drawn with replacement (a block bootstrap): seeds differ in their jobs.
 
     Parameters
     ----------
-    seed : of the stragglers.
-    hours : the first hours only; all by default.
+    hours : how many, at least 1.
+    tuning : draws from the even hours of the log, which the odd hours of a report never contain.
     """
+    generator = np.random.default_rng([seed, 4])
+    last = int(log.submitted[-1] // HOUR)
+    those = np.arange(0 if tuning else 1, last + 1, 2)
+    hour = (log.submitted // HOUR).astype(np.int64)
+    drawn = [np.flatnonzero(hour == one) for one in generator.choice(those if len(those) else [0], hours)]
+    jobs = np.concatenate(drawn)
+    begun = HOUR * (np.repeat(np.arange(hours), [len(one) for one in drawn]) - hour[jobs])
+    return SwimLog(
+        log.name, log.submitted[jobs] + begun, log.read_bytes[jobs], log.shuffle_bytes[jobs], log.written_bytes[jobs]
+    )
+
+
+def facebook_day(log: SwimLog, seed: int) -> Workload:
+    """Return the jobs of a log as a workload; the seed is that of the stragglers."""
     generator = np.random.default_rng(seed)
     scale = min(1.0, SCALED_TO / MACHINES.get(log.name, SCALED_TO))
-    jobs = len(log.submitted) if hours is None else int(np.searchsorted(log.submitted, 3600 * hours))
-    jobs = max(1, jobs)
+    jobs = len(log.submitted)
     stages: list[Stage] = []
     for job in range(jobs):
         stages += _stages(

@@ -44,11 +44,14 @@ class Outcome:
     reports: int
 
 
-def run(workload: Workload, rule: str, weights: Weights | None = None, growing_milliseconds: int = 0) -> Outcome:
+def run(
+    workload: Workload, rule: str, weights: Weights | None = None, growing_milliseconds: int = 0, size: float = 1.0
+) -> Outcome:
     """Play a workload under a rule.
 
     Parameters
     ----------
+    size : the most cpu that a task holds, as a share of its largest need (`rules.groups_of`).
     growing_milliseconds : from when a task that paused has what it needs until it goes on: live a kubelet's resize.
 
     Raises
@@ -58,7 +61,7 @@ def run(workload: Workload, rule: str, weights: Weights | None = None, growing_m
     RuntimeError
         When a job did not end: a fault of the scheduler that must not pass for a result.
     """
-    groups, capacity = groups_of(rule, workload)
+    groups, capacity = groups_of(rule, workload, size)
     jobs = len(workload.submitted)
     work, nodes = tables(groups, capacity, jobs=jobs)
     first, follower = np.full(jobs, NONE, np.int64), np.full(len(groups), NONE, np.int64)
@@ -95,6 +98,32 @@ def run(workload: Workload, rule: str, weights: Weights | None = None, growing_m
         utilisation=area.sum(axis=0) / (workload.capacity.sum(axis=0) * span),
         slowed=slowed_share(workload.submitted, seen.finished, area / workload.capacity.sum(axis=0), length),
         reports=int(seen.scalar[1]),
+    )
+
+
+def refused(workload: Workload) -> Outcome:
+    """Return what comes of a scheduler that starts nothing: the contender that every table has to reject.
+
+    No job ends. Each counts as running until all work were done by one task after the other, which takes longer than
+    under any scheduler that works.
+    """
+    spent = 0.0
+    task = 0
+    for stage in workload.stages:
+        factor = workload.factor[task : task + stage.tasks].sum()
+        task += stage.tasks
+        spent += float(factor) * sum(phase.milliseconds for phase in stage.true.phases)
+    end = int(workload.submitted[-1]) + spent
+    waited: Floats = (np.full(len(workload.submitted), end) - workload.submitted) / 1000.0
+    return Outcome(
+        job_seconds=waited,
+        wait_seconds=waited,
+        paused_seconds=np.zeros(workload.tasks),
+        longest_pause_seconds=0.0,
+        makespan_seconds=(end - int(workload.submitted[0])) / 1000.0,
+        utilisation=np.zeros(workload.capacity.shape[1]),
+        slowed=1.0,
+        reports=0,
     )
 
 

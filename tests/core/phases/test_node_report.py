@@ -12,7 +12,7 @@ from cotide_core.phases.node_report import desk, end_phase, open_group, report
 from cotide_core.phases.profile import Phase, Profile
 from cotide_core.phases.safe_state import stays_safe
 from cotide_core.phases.tables import DONE, NONE, OPEN, PAUSED, RUNNING, WAITING, Nodes, Work, tables
-from cotide_core.phases.utility import EPSILON, FLOOR, Weights
+from cotide_core.phases.utility import DISTANCE, EPSILON, FLOOR, LOGARITHM, Weights
 
 NEVER = 10**12
 UNBOUNDED = Weights(pause_milliseconds=NEVER, start_milliseconds=NEVER, overcommit=1e9, shortness=0.0)
@@ -103,6 +103,24 @@ def test_a_node_starts_no_more_than_it_can_expect_to_serve() -> None:
     assert nodes.expected.tolist() == [[14, 2]]
 
 
+@pytest.mark.parametrize(("measure", "slots"), [(LOGARITHM, 10), (DISTANCE, 5)])
+def test_by_distance_one_of_two_jobs_is_declined_what_exceeds_its_fair_share(measure: int, slots: int) -> None:
+    # Ten cores, two jobs, and only one has tasks that wait. Its fifth core is its fair share; the sixth costs 0.2 fair
+    # shares, and saves 0.0001 x (20/5 - 20/6) waves: the utility is negative (Algorithm 2, lines 14 and 15).
+    work, nodes = one_node([(0, chain((1, 1)), 20)], cores=10, memory=100)
+    work.counts[0] = 2
+    assert len(granted(work, nodes, weights=UNBOUNDED._replace(measure=measure))) == slots
+    assert nodes.declined[0] == (slots < 10)
+
+
+def test_a_high_weight_of_performance_grants_what_distance_alone_declines() -> None:
+    # The sixth core: 0.5 x (20/5 - 20/6) = 0.33 above the loss of 0.2; the seventh 0.5 x (20/6 - 20/7) = 0.24, the
+    # eighth 0.5 x (20/7 - 20/8) = 0.18 below it.
+    work, nodes = one_node([(0, chain((1, 1)), 20)], cores=10, memory=100)
+    work.counts[0] = 2
+    assert len(granted(work, nodes, weights=UNBOUNDED._replace(measure=DISTANCE, alpha=0.5))) == 7
+
+
 def test_of_jobs_with_equal_shares_the_one_with_less_left_comes_first_and_shares_still_count() -> None:
     # 3 and 9 equal tasks: a quarter and three quarters of all work.
     work, nodes = one_node([(0, chain((2, 1)), 9), (1, chain((2, 1)), 3)])
@@ -162,19 +180,20 @@ def twin(groups: list[tuple[int, Profile, int]]) -> list[reference.Job]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(groups=groups_of, data=st.data())
-def test_the_kernel_selects_what_the_printed_algorithm_selects(groups, data) -> None:  # type: ignore[no-untyped-def]
+@given(groups=groups_of, measure=st.sampled_from([LOGARITHM, DISTANCE]), data=st.data())
+def test_the_kernel_selects_what_the_printed_algorithm_selects(groups, measure, data) -> None:  # type: ignore[no-untyped-def]
+    unbounded = UNBOUNDED._replace(measure=measure)
     work, nodes = one_node(groups)
     jobs = twin(groups)
     work.counts[0] = sum(bool(job.tasks) for job in jobs)
-    weights = (UNBOUNDED.alpha, UNBOUNDED.wait_square, UNBOUNDED.wait_constant, FLOOR, EPSILON)
+    weights = (UNBOUNDED.alpha, UNBOUNDED.wait_square, UNBOUNDED.wait_constant, FLOOR, EPSILON, measure)
     tasks = {task.number: task for job in jobs for task in job.tasks}
     for moment in range(6):
         now = 1000 * moment
         order = [*nodes.tasks[0, : nodes.held[0]].tolist()]
         for group in work.open[: work.counts[OPEN]]:
             order += np.flatnonzero((work.group == group) & (work.state == WAITING)).tolist()
-        picked = granted(work, nodes, now)
+        picked = granted(work, nodes, now, unbounded)
         assert picked == reference.report([tasks[one] for one in order], jobs, (8, 8), moment, weights)
         running = np.flatnonzero(work.state == RUNNING).tolist()
         if not running:

@@ -7,7 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from cotide_core.phases.utility import dominant_share, fairness_gain, parallelism_gain, shortness_gain, wait_penalty
+from cotide_core.phases.utility import (
+    DISTANCE,
+    LOGARITHM,
+    dominant_share,
+    fairness_gain,
+    parallelism_gain,
+    shortness_gain,
+    wait_penalty,
+)
 
 
 def amounts(*values: int) -> np.ndarray:
@@ -20,12 +28,21 @@ def test_the_dominant_share_is_that_of_the_scarcest_resource() -> None:
 
 
 def test_a_job_further_below_its_share_gains_more_fairness_from_the_same_phase() -> None:
-    assert fairness_gain(0.0, 0.1, 4) > fairness_gain(0.2, 0.3, 4) > fairness_gain(0.5, 0.6, 4) > 0
+    gains = [fairness_gain(before, before + 0.1, 4, LOGARITHM) for before in (0.0, 0.2, 0.5)]
+    assert gains[0] > gains[1] > gains[2] > 0
 
 
 def test_fairness_gain_is_the_logarithm_of_shares_in_fair_shares() -> None:
     # four jobs: 0.1 -> 0.2 of the cluster is 0.4 -> 0.8 fair shares
-    assert fairness_gain(0.1, 0.2, 4) == pytest.approx(math.log(0.81 / 0.41))
+    assert fairness_gain(0.1, 0.2, 4, LOGARITHM) == pytest.approx(math.log(0.81 / 0.41))
+
+
+def test_by_distance_a_job_gains_up_to_its_fair_share_and_loses_as_much_beyond_it() -> None:
+    # two jobs: 0.4 -> 0.5 of the cluster is 0.8 -> 1 fair share, 0.5 -> 0.6 is 1 -> 1.2
+    assert fairness_gain(0.4, 0.5, 2, DISTANCE) == pytest.approx(0.2)
+    assert fairness_gain(0.5, 0.6, 2, DISTANCE) == pytest.approx(-0.2)
+    # 0.4 -> 0.7 is 0.8 -> 1.4: 0.2 nearer, 0.4 farther
+    assert fairness_gain(0.4, 0.7, 2, DISTANCE) == pytest.approx(-0.2)
 
 
 def test_a_job_is_worth_more_the_less_work_it_has_left() -> None:

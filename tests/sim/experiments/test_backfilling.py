@@ -69,6 +69,17 @@ def test_every_rival_is_replayed_with_every_source_and_workers_do_not_change_a_f
     assert without_clock(reliable_share_experiment.run(logs, workers=3)) == without_clock(report)
 
 
+def test_arrival_order_alone_and_a_scheduler_that_starts_nothing_miss_bars_in_the_platforms_place():
+    log = small_log(60)
+    starts = reliable_share_experiment.after_the_last(log)
+    assert starts[0] == log.submit[-1], "nothing starts while jobs come"
+    assert (np.diff(starts) == log.run[:-1]).all(), "then one after the other"
+    report = reliable_share_experiment.run([small_log()])
+    assert set(report.inactive) == {"fcfs", "refuse all"}
+    assert min(report.inactive.values()) > 0
+    assert {row.policy for row in report.logs[0].rows} >= set(report.inactive)
+
+
 TAIL = Tail(1, 100.0, 100.0, 100, 2.0, 2.0, 2.0)
 
 

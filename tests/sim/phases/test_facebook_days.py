@@ -8,7 +8,7 @@ import pytest
 from repository import DATA
 
 from cotide_core.errors import InputError
-from cotide_sim.phases.swim_model import facebook_day
+from cotide_sim.phases.swim_model import drawn_hours, facebook_day
 from cotide_sim.traces.mapreduce.swim import FILES, read_swim
 
 MAP_ONLY = "job0\t10\t10\t268435456\t0\t1000\n"  # two blocks of 128 MiB
@@ -36,6 +36,17 @@ def test_the_larger_cluster_is_scaled_to_the_smaller_one(tmp_path: Path) -> None
     path = log(tmp_path, SHUFFLING)
     assert facebook_day(read_swim(path, "facebook-2010"), 0).stages[1].tasks == 1  # 3 GB / 5
     assert facebook_day(read_swim(path, "facebook-2009"), 0).stages[1].tasks == 3
+
+
+def test_seeds_draw_other_hours_and_those_for_tuning_share_none_with_a_report(tmp_path: Path) -> None:
+    lines = "".join(f"job{hour}\t{3600 * hour + 7}\t10\t{hour + 1}\t0\t1\n" for hour in range(24))
+    whole = read_swim(log(tmp_path, lines), "facebook-2009")
+    # A job an hour, which reads as many bytes as the hour's number and one.
+    one, other, tuning = (drawn_hours(whole, seed, 6, tuning=seed == 101) for seed in (0, 1, 101))
+    assert one.submitted.tolist() == [7.0 + 3600 * hour for hour in range(6)]
+    assert {*one.read_bytes, *other.read_bytes} <= set(range(2, 25, 2))
+    assert set(tuning.read_bytes) <= set(range(1, 24, 2))
+    assert one.read_bytes.tolist() != other.read_bytes.tolist()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from cotide_core.phases.utility import Weights
 from cotide_sim.phases.mixes import mix
 from cotide_sim.phases.rules import RULES, groups_of, slowed
 from cotide_sim.phases.workload import Stage, Workload, stragglers
-from cotide_sim.phases.world import bound, run, slowed_share
+from cotide_sim.phases.world import bound, refused, run, slowed_share
 
 NARROW = Profile((Phase("shuffle", (1000, 1), 10_000), Phase("reduce", (4000, 1), 5000)))
 
@@ -95,6 +95,34 @@ def test_a_phase_that_is_given_half_of_what_it_needs_takes_twice_as_long() -> No
     assert slowed(phase, (250, 800)) == 8000
     assert slowed(phase, (250, 200)) == 16_000
     assert slowed(phase, (900, 900)) == 4000
+
+
+def test_a_whole_task_of_half_its_cpu_lets_two_run_at_once_and_slows_only_what_needs_more() -> None:
+    two = phased(Stage(0, NARROW, 2, reduces=False))
+    # 2 of 4 cores each: the shuffle needs one and takes 10 s, the reduce needs four and takes 10 s in place of 5 s.
+    assert run(two, "task", size=0.5).job_seconds.tolist() == [20.0]
+    assert run(two, "slots", size=0.5).job_seconds.tolist() == [20.0]
+    # By phases both shuffle on a core each, then reduce on two each: the 20 s that two reduces in turn take, too.
+    assert run(two, "drf", size=0.5).job_seconds.tolist() == [20.0]
+    assert run(two, "drf", size=0.5).longest_pause_seconds == 0.0
+    assert run(two, "drf").longest_pause_seconds == 5.0
+
+
+def test_the_printed_utility_leaves_idle_what_a_job_would_hold_beyond_its_fair_share() -> None:
+    # Two jobs on 4 cores; the first is one task of 12 s on one core, the second eight of 3 s on one core each. By the
+    # printed utility the second holds two cores, its fair share, until it ends at 12 s, and one core idles: a third
+    # costs 0.5 fair shares, and saves 0.0001 x (8/2 - 8/3) waves. The logarithm lets three run at once.
+    quick, long = Profile((Phase("map", (1000, 1), 3000),)), Profile((Phase("map", (1000, 1), 12_000),))
+    two = phased(Stage(0, long, 1, reduces=False), Stage(1, quick, 8, reduces=False), submitted=(0, 0))
+    assert run(two, "printed").job_seconds.tolist() == [12.0, 12.0]
+    assert run(two, "phases").job_seconds.tolist() == [12.0, 9.0]
+
+
+def test_a_scheduler_that_starts_nothing_is_slower_than_one_task_after_the_other() -> None:
+    two = phased(Stage(0, NARROW, 2, reduces=False), Stage(1, NARROW, 1, reduces=False), submitted=(0, 1000))
+    # Three tasks of 15 s after the last submission at 1 s.
+    assert refused(two).job_seconds.tolist() == [46.0, 45.0]
+    assert refused(two).utilisation.tolist() == [0.0, 0.0]
 
 
 def test_misstated_needs_stay_within_the_share_and_the_truth_does_not_change() -> None:

@@ -53,6 +53,11 @@ BACKFILLING: Final = ("easy", "easy-sjbf", "easy-svbf", "conservative", "slack")
 """Pure backfilling; easy-sjbf and easy-svbf are the seed's FCFS-BF1 and FCFS-BF2 (section 4.5.2)."""
 PLANS: Final = ("sjf", "svf")
 """Pure plans, the seed's Plan-based1 and Plan-based2."""
+FCFS: Final = "fcfs"
+REFUSE_ALL: Final = "refuse all"
+INACTIVE: Final = (FCFS, REFUSE_ALL)
+"""Contenders that must miss a bar in the platform's place: one that only keeps the order of arrival, and one that
+starts no job while jobs come."""
 SOURCES: Final[tuple[Runtime, ...]] = ("request", "last-two", "learned")
 FAMILIES: Final = {"backfilling": BACKFILLING, "plans": PLANS}
 MEASURES: Final = ("wait_seconds", "bounded_slowdown")
@@ -151,7 +156,10 @@ class LogResult:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All logs, means over them, and what was missed, in words."""
+    """All logs, means over them, and what was missed, in words.
+
+    ``inactive``: bars that each contender of `INACTIVE` misses in the platform's place.
+    """
 
     logs: tuple[LogResult, ...]
     mean_lower: dict[str, dict[str, float]]
@@ -159,6 +167,7 @@ class Report:
     mean_gap_closed: float | None
     mean_plan_gap_closed: float | None
     missed: tuple[str, ...]
+    inactive: dict[str, int]
 
 
 @on_one_thread
@@ -182,8 +191,28 @@ def run(
     cells = [(jobs, *cell) for jobs in logs for cell in _cells(trees)]
     names = [f"{Path(jobs.name).name}: {policy}, {source}" for jobs, policy, source, _ in cells]
     rows = side_by_side([partial(_row, *cell, seed) for cell in cells], workers, names, progress)
-    found = tuple(_result(jobs, [rows[index] for index, cell in enumerate(cells) if cell[0] is jobs]) for jobs in logs)
-    return _report(found)
+    by_log = [[rows[index] for index, cell in enumerate(cells) if cell[0] is jobs] for jobs in logs]
+    for jobs, own in zip(logs, by_log, strict=True):
+        own.append(_row_of(jobs, REFUSE_ALL, "request", jobs.request, after_the_last(jobs), 0.0, seed))
+    found = tuple(_result(jobs, own) for jobs, own in zip(logs, by_log, strict=True))
+    inactive = {name: _missed_by(name, logs, by_log) for name in INACTIVE}
+    return _report(found, inactive)
+
+
+def after_the_last(jobs: BatchJobs) -> Integers:
+    """Return (n,) starts of a scheduler that starts nothing while jobs come, and then one job after the other."""
+    ends = np.cumsum(jobs.run)
+    starts: Integers = jobs.submit[-1] + ends - jobs.run
+    return starts
+
+
+def _missed_by(contender: str, logs: Sequence[BatchJobs], by_log: Sequence[list[Row]]) -> int:
+    """Return how many bars a contender misses in the platform's place."""
+    results = []
+    for jobs, rows in zip(logs, by_log, strict=True):
+        own = next(row for row in rows if row.policy == contender)
+        results.append(_result(jobs, [own, *rows[1:]]))
+    return len(_own_missed(tuple(results)))
 
 
 def _cells(trees: bool) -> Iterator[tuple[str, Runtime, Reliability]]:
@@ -196,6 +225,7 @@ def _cells(trees: bool) -> Iterator[tuple[str, Runtime, Reliability]]:
     for policy in (*BACKFILLING, *PLANS):
         for source in SOURCES:
             yield policy, source, "mixture"
+    yield FCFS, "request", "mixture"
     for policy in ("easy-sjbf", *PLANS, PLATFORM, PRINTED):
         yield policy, "clairvoyant", "mixture"
 
@@ -205,22 +235,26 @@ def _row(jobs: BatchJobs, policy: str, source: Runtime, reliability: Reliability
     faults = faults_of(jobs, schedule)
     if faults:
         raise CotideError(f"the schedule of {policy} failed its check, please report this: {faults[0]}")
-    figures = figures_of(jobs, schedule.start, seed=seed)
+    return _row_of(jobs, policy, schedule.source, schedule.forecast, schedule.start, schedule.wall_seconds, seed)
+
+
+def _row_of(
+    jobs: BatchJobs, policy: str, source: str, forecast: Integers, start: Integers, wall_seconds: float, seed: int
+) -> Row:
+    figures = figures_of(jobs, start, seed=seed)
     wait, slowdown = figures["wait_seconds_mean"], figures["bounded_slowdown_mean"]
     return Row(
         policy=policy,
-        source=schedule.source,
-        accuracy=float(accuracy(schedule.forecast.astype(np.float64), jobs.run.astype(np.float64)).mean()),
+        source=source,
+        accuracy=float(accuracy(forecast.astype(np.float64), jobs.run.astype(np.float64)).mean()),
         wait_seconds=wait.value,
         wait_interval=_interval(wait),
         bounded_slowdown=slowdown.value,
         slowdown_interval=_interval(slowdown),
         utilisation=figures["utilisation"].value,
-        all_jobs=_tail(jobs, schedule.start, np.ones(len(jobs), np.bool_)),
-        classes={
-            name: _tail(jobs, schedule.start, chosen) for name, chosen in job_classes(jobs).items() if chosen.any()
-        },
-        wall_seconds=schedule.wall_seconds,
+        all_jobs=_tail(jobs, start, np.ones(len(jobs), np.bool_)),
+        classes={name: _tail(jobs, start, chosen) for name, chosen in job_classes(jobs).items() if chosen.any()},
+        wall_seconds=wall_seconds,
     )
 
 
@@ -298,7 +332,7 @@ def _lower_on_learned(platform: str, rows: Sequence[Row]) -> dict[str, dict[str,
     }
 
 
-def _report(logs: tuple[LogResult, ...]) -> Report:
+def _report(logs: tuple[LogResult, ...], inactive: dict[str, int] | None = None) -> Report:
     mean_lower = {
         family: {name: _mean([log.lower[family][name] for log in logs]) for name in MEASURES} for family in FAMILIES
     }
@@ -310,10 +344,23 @@ def _report(logs: tuple[LogResult, ...]) -> Report:
         }
         for platform in (PLATFORM, PRINTED)
     }
+    inactive = inactive or {}
+    missed = _own_missed(logs)
+    missed += [f"{contender} misses no bar: the bars are too low" for contender, many in inactive.items() if not many]
+    missed += _paper_missed(same[PRINTED])
+    return Report(logs, mean_lower, same, *_mean_closed(logs), tuple(missed), inactive)
+
+
+def _mean_closed(logs: tuple[LogResult, ...]) -> tuple[float | None, float | None]:
+    """Return the mean share of the gap to clairvoyant backfilling, and to the clairvoyant plan, that is closed."""
     closed = [log.gap_closed for log in logs if log.gap_closed is not None]
     plan_closed = [log.plan_gap_closed for log in logs if log.plan_gap_closed is not None]
-    mean_closed = _mean(closed) if closed else None
-    mean_plan_closed = _mean(plan_closed) if plan_closed else None
+    return (_mean(closed) if closed else None), (_mean(plan_closed) if plan_closed else None)
+
+
+def _own_missed(logs: tuple[LogResult, ...]) -> list[str]:
+    """Return which bars of ours the first row of each log misses, in words."""
+    mean_closed, mean_plan_closed = _mean_closed(logs)
     missed = []
     needed = math.ceil(LOGS_WON_SHARE * len(logs))
     won = sum(log.wins for log in logs)
@@ -326,8 +373,7 @@ def _report(logs: tuple[LogResult, ...]) -> Report:
     longer = [log.trace for log in logs if log.lower["backfilling"]["wait_seconds"] < 0]
     if longer:
         missed.append(f"waits longer than the best backfilling on {', '.join(longer)}")
-    missed += _paper_missed(same[PRINTED])
-    return Report(logs, mean_lower, same, mean_closed, mean_plan_closed, tuple(missed))
+    return missed
 
 
 def _paper_missed(printed: dict[str, dict[str, float]]) -> Iterator[str]:

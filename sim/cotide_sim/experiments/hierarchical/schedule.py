@@ -2,16 +2,19 @@
 
 Called by ``cotide experiment hierarchical``. Without prediction a node's next slot is taken to be as it is now; with
 it, what production will use and what batch and gratis tasks will hold is forecast. Everything else is the same engine,
-policy and days, and figures are means over the days of several seeds: one day's delay hangs on a few tasks that run for
-hours. Invariant: same seeds and files, same rows, however many processes play them.
+policy, days and choice of victims. Our quantiles and the share of the static reserve are chosen from as many values, on
+days of their own (`like_for_like`). Figures are means over the days of several seeds, and since one day's delay hangs
+on a few tasks that run for hours, the change by day stands beside them: its median, its interval, and the change of the
+mean without the worst day. Invariant: same seeds and files, same rows, however many processes play them.
 """
 
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Final, Literal
 
 import numpy as np
@@ -20,14 +23,16 @@ from cotide_core.classes import WorkloadClass
 from cotide_core.config import HierarchicalConfig, SchedulerConfig
 from cotide_core.kernels.array_types import Floats
 from cotide_sim.experiments.hierarchical.data_center import (
+    DAY_SECONDS,
     SAMPLE_SECONDS,
     Task,
     draw_tasks,
     draw_usage,
     usage_from_series,
 )
-from cotide_sim.experiments.hierarchical.engine_run import Drive, Forecaster, Outcome
+from cotide_sim.experiments.hierarchical.engine_run import DRAIN_SECONDS, Drive, Forecaster, Outcome
 from cotide_sim.experiments.hierarchical.forecasters import Known, Point, Predicted, Present, Reserve, slot_maxima
+from cotide_sim.experiments.like_for_like import TUNING_SEEDS, Interval, best_knob, interval, reported
 from cotide_sim.traces.load.load_series import LoadSeries
 
 SLOT_SIZES: Final = (100.0, 200.0, 300.0, 400.0, 500.0)
@@ -56,9 +61,19 @@ BARS: Final = (("overloads", 0.85), ("kills and evictions", 0.60), ("mean delay"
 """How far prediction must bring each down, at slots of 300 s (the paper's abstract)."""
 WITHOUT: Final = "without prediction"
 JUDGED: Final = "ours"
+RANDOM: Final = ", random victims"
+REFUSE_ALL: Final = "refuse all"
 RESERVE: Final = "static reserve"
-RESERVES: Final = (0.05, 0.10, 0.15, 0.20)
-"""Shares of a machine kept free without any forecast: the rival that is cheapest to have."""
+RESERVES: Final = (0.025, 0.05, 0.10, 0.20)
+"""Shares of a machine kept free without any forecast, to choose from: the rival that is cheapest to have."""
+Quantiles = tuple[Point, Point]
+QUANTILES: Final[tuple[Quantiles, ...]] = (
+    ("point", "point"),
+    ("p90", "point"),
+    ("p90", "p90"),
+    ("p99", "p99"),
+)
+"""Of production and of what batch and gratis tasks will hold, to choose from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +83,7 @@ class Row:
     Attributes
     ----------
     undelayed : tasks that started within a second and were never taken off.
+    mean_delay, delay_p95, delay_p99, max_delay : seconds.
     batch_delay, gratis_delay : mean delay by class.
     first_delay : mean from submission to the first start; lost : mean run time thrown away by kills and evictions. What
         is left of the mean delay is waiting in the queue again.
@@ -87,6 +103,8 @@ class Row:
     gratis_delay: float | None = None
     first_delay: float | None = None
     lost: float | None = None
+    delay_p95: float | None = None
+    delay_p99: float | None = None
 
 
 PAPER: Final = (
@@ -123,30 +141,90 @@ class Way:
         return Predicted(slot_maxima(usage, self.slot_seconds), online=self.online, batch=self.batch)
 
 
-def ways(slot_sizes: Sequence[float] = SLOT_SIZES) -> list[Way]:
+def ways(slot_sizes: Sequence[float], reserve: float, quantiles: Quantiles) -> list[Way]:
     """Return the ways that are compared; ours for each slot size, the others at the paper's."""
     sizes = sorted({PAPER_SLOT, *slot_sizes})
+    online, batch = quantiles
     return [
-        Way(WITHOUT, PAPER_SLOT, "present", PLAIN),
-        *(Way(f"{RESERVE} {share:.0%}", PAPER_SLOT, "reserve", DEFAULTS, reserve=share) for share in RESERVES),
+        Way(WITHOUT, PAPER_SLOT, "present", DEFAULTS),
+        Way(WITHOUT + RANDOM, PAPER_SLOT, "present", PLAIN),
+        Way(RESERVE, PAPER_SLOT, "reserve", DEFAULTS, reserve=reserve),
         Way("as printed, to the letter", PAPER_SLOT, "forecast", LITERAL),
         Way("the paper's points", PAPER_SLOT, "forecast", DEFAULTS),
-        Way("p90 of production", PAPER_SLOT, "forecast", DEFAULTS, online="p90"),
-        *(Way(JUDGED, size, "forecast", DEFAULTS, online="p90", batch="p90") for size in sizes),
+        *(Way(JUDGED, size, "forecast", DEFAULTS, online=online, batch=batch) for size in sizes),
+        Way(JUDGED + RANDOM, PAPER_SLOT, "forecast", PLAIN, online=online, batch=batch),
         Way("production known", PAPER_SLOT, "truth", DEFAULTS),
+        Way(REFUSE_ALL, PAPER_SLOT, "present", DEFAULTS),
     ]
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """By which share the mean delay of a way is above that of the same days without prediction and the same victims.
+
+    Attributes
+    ----------
+    of_means : of the means over all days. by_day : of each day alone; its median is what one large day does not move.
+    without_worst : of the means without the day of the longest mean delay before.
+    """
+
+    name: str
+    slot_seconds: float
+    of_means: float
+    by_day: Interval
+    without_worst: float
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """All rows, how many days each is a mean of, the bars that were missed, in words, and the static reserves that miss
-    none."""
+    """All rows, how many days each is a mean of, the bars that were missed, in words, and whether the static reserve
+    misses none.
+
+    ``reserve`` and ``quantiles`` were chosen on days of their own. ``inactive``: bars that each contender misses which
+    predicts or starts nothing.
+    """
 
     rows: tuple[Row, ...]
     tasks: int
     days: int
     missed: tuple[str, ...]
     reserves_that_pass: tuple[str, ...] = ()
+    reserve: float = 0.0
+    quantiles: Quantiles = ("p90", "p90")
+    changes: tuple[Change, ...] = ()
+    inactive: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Days:
+    """What all days share, and the processes that play them."""
+
+    series: LoadSeries | None
+    load: float
+    workers: int
+    progress: Callable[[str], None]
+
+    def play(self, compared: Sequence[Way], seeds: Sequence[int]) -> list[list[Row]]:
+        """Return a row of each way and day."""
+        cells = [(way, seed) for way in compared for seed in seeds]
+        found: list[Row] = []
+        with ExitStack() as stack:
+            answers: Iterable[Row]
+            if self.workers <= 1:
+                answers = map(self._one, cells)
+            else:
+                # Spawned, not forked: kernels may be compiling in another thread of this process.
+                context = multiprocessing.get_context("spawn")
+                pool = stack.enter_context(ProcessPoolExecutor(self.workers, mp_context=context))
+                ordered = [pool.submit(play, way, seed, self.series, self.load) for way, seed in cells]
+                answers = (one.result() for one in ordered)
+            for (way, seed), row in zip(cells, answers, strict=True):
+                found.append(row)
+                self.progress(f"{len(found)}/{len(cells)}: {way.name}, slots of {way.slot_seconds:.0f} s, seed {seed}")
+        return [found[start : start + len(seeds)] for start in range(0, len(found), len(seeds))]
+
+    def _one(self, cell: tuple[Way, int]) -> Row:
+        return play(*cell, self.series, self.load)
 
 
 def run(
@@ -158,36 +236,70 @@ def run(
     workers: int = 1,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Play each seed's day in every way and return the means.
+    """Choose the settings, play each seed's day in every way and return the means.
 
     Parameters
     ----------
+    seeds : none of `like_for_like.TUNING_SEEDS`.
     series : real production usage; None for generated.
     load : scales what tasks ask for.
     workers : processes; 1 plays all in this one.
-    progress : told of each day after it was played.
+    progress : called with each day after it was played.
+
+    Raises
+    ------
+    InputError
+        When a seed is one on which settings are chosen.
     """
-    compared = ways(slot_sizes)
-    found: dict[tuple[int, int], Row] = {}
-    left = [(index, seed) for index in range(len(compared)) for seed in seeds]
-
-    def note(index: int, seed: int, row: Row) -> None:
-        found[index, seed] = row
-        way = compared[index]
-        progress(f"{len(found)}/{len(left)}: {way.name}, slots of {way.slot_seconds:.0f} s, seed {seed}")
-
-    if workers <= 1:
-        for index, seed in left:
-            note(index, seed, play(compared[index], seed, series, load))
-    else:
-        # Spawned, not forked: kernels may be compiling in another thread of this process.
-        with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-            tasks = {pool.submit(play, compared[index], seed, series, load): (index, seed) for index, seed in left}
-            for task in as_completed(tasks):
-                note(*tasks[task], task.result())
-    rows = [_mean([found[index, seed] for seed in seeds]) for index in range(len(compared))]
+    seeds = reported(seeds)
+    days = _Days(series, load, workers, progress)
+    reserve, quantiles = _chosen(days)
+    compared = ways(slot_sizes, reserve, quantiles)
+    played = days.play(compared, seeds)
+    rows = [_mean(one) for one in played]
+    changes = [
+        _change_by_day(by_day, played[1 if way.knobs.victims == "random" else 0])
+        for way, by_day in zip(compared, played, strict=True)
+    ]
+    before, ours, still = rows[0], _judged_row(rows), next(row for row in rows if row.name == REFUSE_ALL)
+    inactive = {one.name: len(misses_of(rows, one)) for one in (before, still)}
+    found = missed(rows) + worse_than_reserve(rows, ours)
+    found += [f"{name} misses no bar: the bars are too low" for name, many in inactive.items() if not many]
     return Report(
-        (*PAPER, *rows), len(draw_tasks(seeds[0], load=load)), len(seeds), tuple(missed(rows)), reserves_that_pass(rows)
+        (*PAPER, *rows), len(draw_tasks(seeds[0], load=load)), len(seeds), tuple(found), reserves_that_pass(rows),
+        reserve, quantiles, tuple(changes), inactive,
+    )  # fmt: skip
+
+
+def _chosen(days: _Days) -> tuple[float, Quantiles]:
+    """Return the reserve and the quantiles that are best on the tuning days, of as many each."""
+    before = Way(WITHOUT, PAPER_SLOT, "present", DEFAULTS)
+    by_reserve = [Way(RESERVE, PAPER_SLOT, "reserve", DEFAULTS, reserve=share) for share in RESERVES]
+    by_quantile = [
+        Way(JUDGED, PAPER_SLOT, "forecast", DEFAULTS, online=online, batch=batch) for online, batch in QUANTILES
+    ]
+    base, *others = (_mean(one) for one in days.play([before, *by_reserve, *by_quantile], TUNING_SEEDS))
+    scores = [tuning_score(base, one) for one in others]
+    reserves = dict(zip(RESERVES, scores, strict=False))
+    quantiles = dict(zip(QUANTILES, scores[len(RESERVES) :], strict=True))
+    return best_knob(RESERVES, reserves.__getitem__), best_knob(QUANTILES, quantiles.__getitem__)
+
+
+def tuning_score(before: Row, after: Row) -> float:
+    """Return the mean logarithm of what is left of overloads, kills with evictions, and mean delay; less is better."""
+    left = [(new + 1.0) / (old + 1.0) for old, new in zip(_judged(before), _judged(after), strict=True)]
+    return float(np.log(left).mean())
+
+
+def _change_by_day(after: Sequence[Row], before: Sequence[Row]) -> Change:
+    old, new = (np.array([row.mean_delay for row in rows]) for rows in (before, after))
+    left = np.arange(len(old)) != int(old.argmax()) if len(old) > 1 else np.ones(1, np.bool_)
+    return Change(
+        after[0].name,
+        after[0].slot_seconds,
+        float(new.mean() / max(old.mean(), 1e-9) - 1),
+        interval((new / np.maximum(old, 1e-9) - 1).tolist()),
+        float(new[left].mean() / max(old[left].mean(), 1e-9) - 1),
     )
 
 
@@ -195,6 +307,8 @@ def play(way: Way, seed: int, series: LoadSeries | None = None, load: float = DE
     """Play the day of one seed in one way."""
     usage = draw_usage(seed) if series is None else usage_from_series(series, seed)
     tasks = draw_tasks(seed, load=load)
+    if way.name == REFUSE_ALL:
+        return _row(way, tasks, refused(tasks))
     config = SchedulerConfig(policy="hierarchical", seed=seed, hierarchical=way.knobs)
     drive = Drive(tasks, usage, way.forecaster(usage), config, slot_seconds=way.slot_seconds)
     return _row(way, tasks, drive.run())
@@ -205,9 +319,20 @@ def change(before: Row, after: Row) -> tuple[float, float, float]:
     return tuple(new / old - 1 if old > 0 else 0.0 for old, new in zip(_judged(before), _judged(after), strict=True))  # type: ignore[return-value]  # three of three
 
 
+def refused(tasks: Sequence[Task]) -> Outcome:
+    """Return what comes of a scheduler that starts nothing: each task waits until the run is given up."""
+    at = np.array([task.at_seconds for task in sorted(tasks, key=lambda task: task.number)])
+    delays = DAY_SECONDS + DRAIN_SECONDS - at
+    return Outcome(0, 0, 0, delays, len(tasks), delays, np.zeros(len(tasks)))
+
+
 def missed(rows: Sequence[Row]) -> list[str]:
     """Return which bars our way missed against no prediction at slots of 300 s, in words; empty for none."""
-    return misses_of(rows, next(row for row in rows if row.name == JUDGED and row.slot_seconds == PAPER_SLOT))
+    return misses_of(rows, _judged_row(rows))
+
+
+def _judged_row(rows: Sequence[Row]) -> Row:
+    return next(row for row in rows if row.name == JUDGED and row.slot_seconds == PAPER_SLOT)
 
 
 def reserves_that_pass(rows: Sequence[Row]) -> tuple[str, ...]:
@@ -216,14 +341,31 @@ def reserves_that_pass(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def misses_of(rows: Sequence[Row], after: Row) -> list[str]:
-    """Return which bars one row misses against no prediction, in words."""
+    """Return which bars one row misses against no prediction with the same victims, in words."""
     before = next(row for row in rows if row.name == WITHOUT)
     out = []
     for (what, bar), old, new in zip(BARS, _judged(before), _judged(after), strict=True):
         fell = 1 - new / old if old > 0 else 0.0
         if fell < bar:
             out.append(f"{after.name}: {what} fell by {fell:.0%} ({old:.0f} to {new:.0f}), the bar is {bar:.0%}")
+    for what, without, own in (
+        ("p95 of the delay", before.delay_p95, after.delay_p95),
+        ("p99 of the delay", before.delay_p99, after.delay_p99),
+        ("tasks that did not end", before.unfinished, after.unfinished),
+    ):
+        if without is not None and own is not None and own > without:
+            out.append(f"{after.name}: {what} rose from {without:.0f} to {own:.0f}")
     return out
+
+
+def worse_than_reserve(rows: Sequence[Row], ours: Row) -> list[str]:
+    """Return in which measure a static reserve does better than ours, in words."""
+    reserve = next(row for row in rows if row.name == RESERVE)
+    return [
+        f"{ours.name}: {what} {new:.0f}, with the static reserve {old:.0f}"
+        for (what, _), old, new in zip(BARS, _judged(reserve), _judged(ours), strict=True)
+        if new > old
+    ]
 
 
 def _judged(row: Row) -> tuple[float, float, float]:
@@ -240,7 +382,8 @@ def _row(way: Way, tasks: Sequence[Task], outcome: Outcome) -> Row:
         undelayed=int((delays < 1.0).sum()), mean_delay=float(delays.mean()), max_delay=float(delays.max()),
         unfinished=outcome.unfinished, batch_delay=float(delays[batch].mean()),
         gratis_delay=float(delays[~batch].mean()), first_delay=float(outcome.first_delays.mean()),
-        lost=float(outcome.lost.mean()),
+        lost=float(outcome.lost.mean()), delay_p95=float(np.quantile(delays, 0.95)),
+        delay_p99=float(np.quantile(delays, 0.99)),
     )  # fmt: skip
 
 

@@ -37,7 +37,8 @@ class PredictiveControl:
 
     ``source``: ``forecast``, ``last value``, ``yesterday`` or ``oracle``. ``reserve`` multiplies demand where there is
     no distribution. ``quantile``: of demand, the level of safety. ``horizon`` 1 without reconfiguration costs is the
-    greedy placement that ignores them. ``band``: hysteresis.
+    greedy placement that ignores them. ``band``: hysteresis, of any of them: changes of servers below this share are
+    left alone.
     """
 
     def __init__(
@@ -100,11 +101,11 @@ class PredictiveControl:
 class Nearest:
     """Reactive thresholds: every network at its nearest data centre, servers follow the last load.
 
-    ``reserve``: servers over what the last load needed; fewer only when a fifth is idle.
+    ``reserve``: servers over what the last load needed; fewer only when the share ``idle`` of them is.
     """
 
-    def __init__(self, scene: PlacementScenario, *, reserve: float = 1.2) -> None:
-        self._scene, self._reserve = scene, reserve
+    def __init__(self, scene: PlacementScenario, *, reserve: float = 1.2, idle: float = 0.2) -> None:
+        self._scene, self._reserve, self._idle = scene, reserve, idle
         model = scene.model
         self._split = np.zeros(model.delays.shape)
         self._split[model.delays.argmin(axis=0), np.arange(model.delays.shape[1])] = 1.0
@@ -113,9 +114,29 @@ class Nearest:
 
     def decide(self, step: int, servers: Floats) -> tuple[Floats, Floats]:
         """Return servers for the last load and its reserve."""
-        last = self._scene.demand[step - 1] if step else self._scene.before[-1]
-        needed = (self._split * self._per_rate) @ last * self._reserve
-        wanted = np.ceil(needed)
+        wanted, split = self.for_load(self._scene.demand[step - 1] if step else self._scene.before[-1])
+        kept = np.where((wanted <= servers) & (wanted > (1.0 - self._idle) * servers), servers, wanted)
+        return kept, split
+
+    def for_load(self, load: Floats) -> tuple[Floats, Floats]:
+        """Return the servers that (V,) requests per second and the reserve need, at most what there are."""
         limit = np.array([centre.servers * (1 + centre.overflow) for centre in self._scene.model.centres])
-        kept = np.where((wanted <= servers) & (wanted > 0.8 * servers), servers, wanted)
-        return np.minimum(kept, np.floor(limit)), self._split
+        wanted = np.ceil((self._split * self._per_rate) @ load * self._reserve)
+        return np.minimum(wanted, np.floor(limit)), self._split
+
+
+class Unmoved:
+    """Does nothing: every network at its nearest data centre, with the servers that the busiest step of the week before
+    needed, all the time.
+
+    ``share`` of these servers; 0 refuses every request.
+    """
+
+    def __init__(self, scene: PlacementScenario, *, share: float = 1.0) -> None:
+        nearest = Nearest(scene, reserve=share)
+        self._servers, self._split = nearest.for_load(scene.before.max(axis=0))
+
+    def decide(self, step: int, servers: Floats) -> tuple[Floats, Floats]:
+        """Return the same servers and split in every step."""
+        del step, servers
+        return self._servers, self._split

@@ -1,0 +1,94 @@
+"""The settings that each rule of the phases experiment chooses from, and the choice.
+
+Called by `experiment`. All rules choose from twelve, on workloads of seeds that no report uses, by the same score: the
+geometric mean over mean, p95 and p99 of job time, each over that of task level as YARN has it. Invariant: the same
+workloads, the same choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from cotide_core.kernels.array_types import Floats
+from cotide_core.phases.utility import Weights
+from cotide_sim.experiments.like_for_like import best_knob
+from cotide_sim.phases.rules import DRF, FIFO, PHASES, PRINTED, SLOTS, TASK, TASK_FIFO, TASK_UTILITY
+from cotide_sim.phases.workload import Workload
+from cotide_sim.phases.world import Outcome, run
+
+LATE: Final = (0.95, 0.99)
+"""Quantiles of job time that are judged beside its mean."""
+SIZES: Final = (1.0, 0.8, 0.65, 0.5)
+"""Most cpu that a task holds, of its largest need."""
+
+
+class RuleKnob(NamedTuple):
+    """How a rule is set: its weights, and the most cpu that a task holds (`rules.groups_of`)."""
+
+    weights: Weights = Weights()
+    size: float = 1.0
+
+    def play(self, workload: Workload, rule: str) -> Outcome:
+        """Run a workload."""
+        return run(workload, rule, self.weights, size=self.size)
+
+
+def _sized(*weights: Weights) -> tuple[RuleKnob, ...]:
+    return tuple(RuleKnob(one, size) for size in SIZES for one in weights)
+
+
+_SHORTNESS: Final = _sized(*(Weights(shortness=value) for value in (0.5, 2.0, 8.0)))
+_ALPHA: Final = _sized(*(Weights(alpha=value) for value in (0.0001, 0.01, 1.0)))
+_OVERCOMMIT: Final = _sized(*(Weights(overcommit=value) for value in (1.15, 1.3, 2.0)))
+_SIZED: Final = tuple(RuleKnob(size=float(size)) for size in np.linspace(1.0, 0.45, 12).round(2))
+KNOBS: Final[dict[str, tuple[RuleKnob, ...]]] = {
+    PHASES: _SHORTNESS,
+    TASK_UTILITY: _SHORTNESS,
+    PRINTED: _ALPHA,
+    DRF: _OVERCOMMIT,
+    FIFO: _OVERCOMMIT,
+    TASK: _SIZED,
+    TASK_FIFO: _SIZED,
+    SLOTS: _SIZED,
+}
+"""Twelve for each rule. A rule without a weight of its own has the more sizes; task level can't be overcommitted, since
+a task holds all that it will need."""
+
+
+WEIGHTS: Final = {
+    PHASES: "shortness",
+    TASK_UTILITY: "shortness",
+    PRINTED: "alpha",
+    DRF: "overcommit",
+    FIFO: "overcommit",
+}
+"""The weight that each rule chooses, where it has one."""
+
+
+def weight_of(rule: str, knob: RuleKnob) -> str:
+    """Return the weight that a rule chose, in words; empty where it has none."""
+    name = WEIGHTS.get(rule)
+    return f"{name} {getattr(knob.weights, name):g}" if name else ""
+
+
+def late(seconds: Floats) -> Floats:
+    """Return mean, p95 and p99."""
+    return np.array([seconds.mean(), *np.quantile(seconds, LATE)])
+
+
+def chosen(workloads: Sequence[Workload], rules: Sequence[str], progress: Callable[[str], None]) -> dict[str, RuleKnob]:
+    """Return the best knob of each rule."""
+    yarn = [late(RuleKnob().play(workload, TASK).job_seconds) for workload in workloads]
+    found = {}
+    for rule in rules:
+        progress(rule)
+
+        def score(knob: RuleKnob, rule: str = rule) -> float:
+            own = [late(knob.play(workload, rule).job_seconds) for workload in workloads]
+            return float(np.mean([np.log(one / base).mean() for one, base in zip(own, yarn, strict=True)]))
+
+        found[rule] = best_knob(KNOBS[rule], score)
+    return found
