@@ -5,9 +5,9 @@ was trained is what runs. Naghshnejad 2019, eqs. 7.3-7.24 after Qin and others (
 
 - input attention (7.12-7.14): each step's inputs are weighted by how well each series of the window answers the state;
 - temporal attention (7.16-7.18): the decoder reads a weighted sum of all encoder states, else the last one alone;
-- temporal and consistency bias (7.22-7.24): weights by unit of psi and phi, added inside the tanh, as in Cohn and others
-  (2016), the text's model. Printed is a sum outside the tanh. There each term that is equal for all source positions
-  leaves the softmax as it is: four of the six weights would change nothing.
+- temporal and consistency bias (7.22-7.24): weights by unit of psi and phi, added inside the tanh, as in Cohn and
+  others (2016), the text's model. Printed is a sum outside the tanh. There each term
+  that is equal for all source positions leaves the softmax as it is: four of the six weights would change nothing.
 
 Table 7.3's four layers of 12, 10, 10 and 1 nodes do not say which are recurrent; one layer of `HIDDEN` each stands for
 encoder and decoder. Invariant: pure; no variant reads parameters that it does not have.

@@ -159,7 +159,9 @@ def test_arima_is_the_model_of_statsmodels() -> None:
 
 
 @pytest.mark.parametrize(("name", "fits"), [("ridge", 1), ("boosting", 1), ("ridge-daily", 3), ("boosting-daily", 3)])
-def test_a_schedule_of_fits_is_the_same_for_ridge_and_trees(name: str, fits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schedule_of_fits_is_the_same_for_ridge_and_trees(
+    name: str, fits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two days are asked about: fitted once, or once before and once after each day."""
     counted: list[int] = []
     monkeypatch.setattr(OnLags, "_learn", lambda *_: counted.append(1))

@@ -320,7 +320,9 @@ SERIES_ENTRIES: Final[Mapping[str, SeriesEntry]] = MappingProxyType(
         ),
         "ridge": SeriesEntry(lambda seed: OnLags(seed=seed), "ridge on lags and calendar, fitted once", "-"),
         "ridge-daily": SeriesEntry(lambda seed: OnLags(seed=seed, daily=True), "the same, fitted every day", "-"),
-        "boosting": SeriesEntry(lambda seed: OnLags(seed=seed, boosted=True), "boosted trees on lags, fitted once", "-"),
+        "boosting": SeriesEntry(
+            lambda seed: OnLags(seed=seed, boosted=True), "boosted trees on lags, fitted once", "-"
+        ),
         "boosting-daily": SeriesEntry(
             lambda seed: OnLags(seed=seed, boosted=True, daily=True), "the same, fitted every day", "-"
         ),
