@@ -22,7 +22,7 @@ from cotide_core.forecasts import HostLoadForecast
 from cotide_core.kernels.array_types import Floats
 from cotide_operator.host_load.contenders import DEFAULT, Contenders, Contest, Predictor
 from cotide_predictors.host_load.arma import ArmaParameters
-from cotide_predictors.host_load.forecaster import HostLoadModel
+from cotide_predictors.host_load.forecaster import ALLOCATED, HostLoadModel
 from cotide_predictors.host_load.peak_rule import PeakRule
 from cotide_predictors.host_load.scoring import LoadScorer, LoadScores, Trust
 from cotide_predictors.host_load.slot_ring import DAY_SLOTS, Records, SlotRing
@@ -90,7 +90,7 @@ class Forecasters:
     ) -> None:
         self.rows = rows
         self._online = Contenders(rows, predictor, challenger, quantile, ahead_slots, day_slots)
-        self._batch_models = [HostLoadModel(rows, centre="feedback-ar", day_slots=day_slots) for _ in NAMES[BATCH]]
+        self._batch_models = [HostLoadModel(rows, centre=ALLOCATED, day_slots=day_slots) for _ in NAMES[BATCH]]
         self._batch_scorers = [LoadScorer(rows) for _ in NAMES[BATCH]]
         self._records = np.zeros((4, rows), np.intp)
         self._newest = np.zeros(rows, np.intp)
