@@ -96,7 +96,7 @@ def _allocated(seeds: range, output: str) -> int:
 
 
 def _print_allocated(report: AllocatedReport) -> None:
-    points = [["point", "MSE", "under-estimates", "mean over all", "MSE less held now's"]]
+    points = [["point", "MSE", "under-estimates", "mean over all", "MSE less that in use"]]
     points += [
         [
             row.method,
@@ -107,7 +107,7 @@ def _print_allocated(report: AllocatedReport) -> None:
         ]
         for row in report.points
     ]
-    quantiles = [["quantiles around", "pinball p90", "pinball p99", "covers p90", "covers p99", "p90 less held now's"]]
+    quantiles = [["quantiles around", "pinball p90", "pinball p99", "covers p90", "covers p99", "p90 less that in use"]]
     quantiles += [
         [
             row.centre,
@@ -125,7 +125,11 @@ def _print_allocated(report: AllocatedReport) -> None:
         f"  {report.slots} slots of 12 series over {report.seeds} seeds; {report.changed:.1%} rise above what is held"
         " at their start; pinball losses times 1000"
     )
-    click.echo("no model beats what is held now" if not report.missed else "\n".join(["missed:", *report.missed]))
+    click.echo(
+        "no other point forecast is better than that in use"
+        if not report.missed
+        else "\n".join(["missed:", *report.missed])
+    )
 
 
 def _readers(

@@ -12,8 +12,8 @@ full window length at every lag, which keeps the AR(2) stationary. A constant wi
 last value.
 
 What is allocated inside a slot that is still open is a record of its own behind those of the closed slots (the paper:
-"each time the workload is changed"). A later change replaces it, and the slot's maximum takes its place. `HeldNow` is
-the rival without a model. Invariant: a missing record repeats the last one, as an allocation stays until it is changed.
+"each time the workload is changed"). A later change replaces it, and the slot's maximum takes its place. `HeldLoad` is
+the rival without a time series. Invariant: a missing record repeats the last one, as an allocation stays until it is changed.
 """
 
 from __future__ import annotations
@@ -103,16 +103,22 @@ class FeedbackAr:
         self._ar[rows] = 0.0
 
 
-class HeldNow:
-    """What n hosts hold now stays: the forecast without a model, with the methods of `FeedbackAr`.
+class HeldLoad:
+    """What n hosts hold now, and by how much a slot usually rises above it; methods as of `FeedbackAr`.
 
     Parameters
     ----------
     hosts : number of hosts.
+    rises : False: what is held now stays, the forecast without a model.
     """
 
-    def __init__(self, hosts: int) -> None:
+    def __init__(self, hosts: int, *, rises: bool = True) -> None:
+        self._rises = rises
         self._held = np.full(hosts, np.nan)
+        self._start = np.full(hosts, np.nan)
+        """What was held when the open slot began; nan where no change was reported in it."""
+        self._rise = np.zeros(hosts)
+        self._slots = np.zeros(hosts)
 
     @property
     def last(self) -> Floats:
@@ -120,20 +126,31 @@ class HeldNow:
         return self._held.copy()
 
     def record(self, values: Floats) -> None:
-        """Take in one slot's records (n,); a missing one repeats the last."""
+        """Close a slot with its maxima (n,) and learn how far they rose; a missing one repeats what is held."""
+        start = np.where(np.isfinite(self._start), self._start, self._held)
+        rise = values - start
+        known = np.isfinite(rise)
+        self._slots += known
+        rate = 1.0 / np.clip(self._slots, 1.0, WINDOW_SLOTS)
+        self._rise += np.where(known, rate * (rise - self._rise), 0.0)
         np.copyto(self._held, values, where=np.isfinite(values))
+        self._start[:] = np.nan
 
     def revise(self, rows: NDArray[np.intp], values: Floats) -> None:
-        """Take in what some hosts hold in the open slot."""
+        """Take in what some hosts hold in the open slot; the first of a slot is what it begins with."""
         self._held[rows] = values
+        self._start[rows] = np.where(np.isfinite(self._start[rows]), self._start[rows], values)
 
     def path(self, slots: int) -> Floats:
-        """Return (n, slots) what is held, at each slot; nan for hosts without a record."""
-        return np.repeat(self._held[:, None], slots, axis=1)
+        """Return (n, slots) what is held and the mean rise, at each slot; nan for hosts without a record."""
+        peak = self._held + np.maximum(self._rise, 0.0) if self._rises else self._held
+        return np.repeat(peak[:, None], slots, axis=1)
 
     def reset(self, rows: NDArray[np.intp]) -> None:
         """Forget these hosts."""
-        self._held[rows] = np.nan
+        for state in (self._held, self._start):
+            state[rows] = np.nan
+        self._rise[rows] = self._slots[rows] = 0.0
 
 
 @compiled

@@ -2,10 +2,9 @@
 
 The entry of this package, called by the operator's slot tick and the experiments: `record` once a slot, `forecast`
 when asked, `revise` when a placement changed what is allocated. The point of online usage is the paper's last-state
-ARMA. That of what batch and gratis pods hold is what they hold now, which no model beats at slot starts
-(docs/host-load.md); the paper's feedback AR is the centre of that name. The quantiles are mixed from several experts
-and calibrated on each host's own residuals, with a pooled prior (`mixture`), so that a host that joined a minute ago
-has quantiles too.
+ARMA. That of what batch and gratis pods hold is what they hold now with the mean rise of the latest slots, which beats
+the paper's feedback AR at slot starts (docs/host-load.md). The quantiles are mixed from several experts and calibrated
+on each host's own residuals, with a pooled prior (`mixture`), so that a host that joined a minute ago has quantiles too.
 
 Loads are shares of the host's capacity, 0 to ``ceiling``. Invariant: same records in, same forecasts out; a missing
 record (nan) is never read as zero; quantiles rise with their level and stay within [0, ceiling].
@@ -24,13 +23,13 @@ from cotide_core.forecasts import HostLoadForecast
 from cotide_core.kernels.array_types import Floats
 from cotide_predictors.host_load.arma import ArmaParameters, LastStateArma
 from cotide_predictors.host_load.experts import EXPERTS, LINEAR, ExpertBank
-from cotide_predictors.host_load.feedback_ar import FeedbackAr, HeldNow
+from cotide_predictors.host_load.feedback_ar import FeedbackAr, HeldLoad
 from cotide_predictors.host_load.growth import overlay
 from cotide_predictors.host_load.mixture import LEVELS, QuantileMixture
 from cotide_predictors.host_load.slot_ring import DAY_SLOTS
 
-Centre = Literal["last-state-arma", "feedback-ar", "held-now"]
-ALLOCATED: Final[Centre] = "held-now"
+Centre = Literal["last-state-arma", "feedback-ar", "held-now", "held-rise"]
+ALLOCATED: Final[Centre] = "held-rise"
 """Centre of the forecasts of allocated load wherever Cotide plans with them."""
 
 
@@ -40,7 +39,8 @@ class HostLoadModel:
     Parameters
     ----------
     hosts : number of rows.
-    centre : ``last-state-arma`` for online usage; ``held-now`` or ``feedback-ar`` for allocated batch and gratis load.
+    centre : ``last-state-arma`` for online usage; the others for allocated batch and gratis load: what is held now, the
+        same with its mean rise within a slot, or the feedback AR.
     horizons : slots ahead that can be asked for; each has quantiles of its own, for the peak over its slots.
     parameters : fitted ARMA parameters; None: the defaults until `refit`.
     ceiling : highest load believed and forecast, in shares of capacity.
@@ -93,7 +93,7 @@ class HostLoadModel:
             When the centre is last-state ARMA: usage is measured, not decided.
         """
         if self.allocated is None:
-            raise ValueError("only allocated load (centre held-now or feedback-ar) is revised by placements")
+            raise ValueError("only allocated load is revised by placements")
         chosen = np.asarray(rows, dtype=np.intp)
         before, held = self.allocated.last[chosen], np.clip(values, 0.0, self.ceiling)
         moved = np.where(np.isfinite(before), held - before, 0.0)
@@ -244,11 +244,11 @@ class _Horizon:
         return _array_bytes(self._mixture) + pending + sum(seen.nbytes for seen in self._seen)
 
 
-def _allocated(centre: Centre, hosts: int) -> FeedbackAr | HeldNow | None:
+def _allocated(centre: Centre, hosts: int) -> FeedbackAr | HeldLoad | None:
     """Return the centre model of allocated load; None for usage."""
     if centre == "feedback-ar":
         return FeedbackAr(hosts)
-    return HeldNow(hosts) if centre == "held-now" else None
+    return None if centre == "last-state-arma" else HeldLoad(hosts, rises=centre == "held-rise")
 
 
 def _following(parameters: ArmaParameters) -> ArmaParameters:

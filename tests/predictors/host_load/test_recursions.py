@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cotide_core.kernels.array_types import Floats
 from cotide_predictors.host_load.arma import ArmaParameters, LastStateArma
 from cotide_predictors.host_load.arma_fit import fit_arma, fit_group, stacked
-from cotide_predictors.host_load.feedback_ar import FeedbackAr, HeldNow
+from cotide_predictors.host_load.feedback_ar import FeedbackAr, HeldLoad
 from cotide_predictors.host_load.refit import refit
 
 
@@ -209,7 +209,7 @@ def test_a_gap_repeats_what_was_held_last() -> None:
 
 
 def test_held_now_stays_at_every_horizon() -> None:
-    model = HeldNow(2)
+    model = HeldLoad(2, rises=False)
     model.record(np.array([0.2, np.nan]))
     model.revise(np.array([0]), np.array([0.5]))
     assert model.path(2)[0].tolist() == [0.5, 0.5]
@@ -218,6 +218,20 @@ def test_held_now_stays_at_every_horizon() -> None:
     assert model.last.tolist() == [0.5, 0.3]
     model.reset(np.array([0]))
     assert np.isnan(model.last[0])
+
+
+def test_the_mean_rise_is_from_what_a_slot_began_with_to_its_maximum() -> None:
+    """Slots begin with .1 and .3 and reach .2 and .6: rises of .1 and .3, their mean .2."""
+    model = HeldLoad(1)
+    model.record(np.array([0.1]))
+    for start, later, peak in ((0.1, 0.15, 0.2), (0.3, 0.5, 0.6)):
+        model.revise(np.array([0]), np.array([start]))
+        model.revise(np.array([0]), np.array([later]))
+        model.record(np.array([peak]))
+    model.revise(np.array([0]), np.array([0.4]))
+    assert model.path(2)[0] == pytest.approx([0.6, 0.6])
+    model.record(np.array([np.nan]))  # teaches no rise
+    assert model.path(1)[0, 0] == pytest.approx(0.6)
 
 
 @settings(max_examples=50, deadline=None)

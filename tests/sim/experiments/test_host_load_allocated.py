@@ -11,6 +11,7 @@ from cotide_sim.experiments.host_load.allocated import (
     APPENDED,
     AT_LEAST,
     HELD,
+    IN_USE,
     MAXIMA,
     OVERWRITTEN,
     WHOLE,
@@ -42,6 +43,8 @@ def test_contenders_differ_in_what_their_window_holds() -> None:
     found = {name: float(values[0]) for name, values in shadows.points[0].items()}
     assert found[HELD] == 0.5
     assert found[WHOLE] == 1.0
+    # The slots began with what they reached: no rise.
+    assert found[IN_USE] == pytest.approx(0.5)
     assert found[APPENDED] == pytest.approx(path_of([0.1, 0.2, 0.35, 0.4, 0.6, 0.5]))
     assert found[MAXIMA] == pytest.approx(path_of([0.1, 0.2, 0.35, 0.4, 0.6]))
     assert found[OVERWRITTEN] == pytest.approx(path_of([0.2, 0.35, 0.4, 0.6, 0.5]))
@@ -58,4 +61,4 @@ def test_a_point_forecast_is_scored_by_hand_and_a_better_one_is_named() -> None:
     assert row.behind == pytest.approx(-0.04)
     assert row.high == pytest.approx(-0.04)
     assert _missed([row])
-    assert not _missed([_point(HELD, errors, np.array([0.01, 0.02]), 1)])
+    assert not _missed([_point(IN_USE, errors, np.array([0.01, 0.02]), 1)])

@@ -27,10 +27,11 @@ FIRST_APART: Final = 1.5
 """Log seconds from the first level to that of either class (chosen)."""
 CLASS_PRIOR: Final = 0.1
 """Variance of a user's coefficients of the first layer around those of all users (chosen)."""
-DEFAULT_NOISE: Final = (0.15, 0.001, 0.8, 0.1)
-"""Variances before the first choice: of the observation and the step, of the first layer and of the levels (chosen)."""
+DEFAULT_NOISE: Final = (0.15, 0.001, 0.1, 0.3)
+"""Variances before the first choice: of the observation and the step, of the first layer and of the levels (chosen: as
+for `fixed_multiple`)."""
 _CLASSES: Final = ((0.15, 0.001), (0.15, 0.01), (0.05, 0.01), (0.5, 0.001))
-_LEVELS: Final = ((0.8, 0.1), (0.8, 0.3), (0.3, 0.1), (0.3, 0.3), (1.5, 0.05), (0.1, 0.3))
+_LEVELS: Final = ((0.1, 0.3), (0.3, 0.3), (0.3, 0.1), (0.8, 0.1), (0.8, 0.3), (1.5, 0.05))
 SETTINGS: Final[tuple[Noise, ...]] = tuple((*first, *levels) for first in _CLASSES for levels in _LEVELS)
 """What is chosen from on completed jobs (chosen, around the default)."""
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from cotide_core.config import SchedulerConfig
 from cotide_core.kernels.array_types import Floats
-from cotide_predictors.host_load.feedback_ar import WINDOW_SLOTS, FeedbackAr
+from cotide_predictors.host_load.feedback_ar import WINDOW_SLOTS, FeedbackAr, HeldLoad
 from cotide_predictors.host_load.forecaster import ALLOCATED, Centre, HostLoadModel
 from cotide_sim.experiments.hierarchical.data_center import DAY_SECONDS, MACHINES, draw_tasks, draw_usage
 from cotide_sim.experiments.hierarchical.engine_run import Drive
@@ -33,10 +33,10 @@ HELD: Final = "held now"
 APPENDED: Final = "AR(2), held now appended"
 OVERWRITTEN: Final = "AR(2), last record overwritten"
 MAXIMA: Final = "AR(2), slot maxima alone"
-RISEN: Final = "held now and the mean rise"
+IN_USE: Final = "held now and the mean rise"
 AT_LEAST: Final = ", at least held"
 WHOLE: Final = "the whole machine"
-CENTRES: Final[tuple[Centre, ...]] = ("held-now", "feedback-ar")
+CENTRES: Final[tuple[Centre, ...]] = (ALLOCATED, "held-now", "feedback-ar")
 WARM_UP: Final = 12
 """Slots of the day before the first that is scored (chosen: an hour)."""
 SEEDS: Final = tuple(range(10))
@@ -49,7 +49,7 @@ class PointRow:
     Attributes
     ----------
     mse : mean squared error, shares of capacity squared. under : share of slots above it; under_mean : mean short-fall.
-    behind : mse less that of `HELD`, mean over seeds; low, high : its 95 % interval, widened for the contenders.
+    behind : mse less that of `IN_USE`, mean over seeds; low, high : its 95 % interval, widened for the contenders.
     """
 
     method: str
@@ -101,7 +101,7 @@ class Shadows:
         self._appended, self._maxima = FeedbackAr(hosts), FeedbackAr(hosts)
         self._overwritten: list[Floats] = []
         self._models = {centre: HostLoadModel(hosts, centre=centre) for centre in CENTRES}
-        self._rises: list[Floats] = []
+        self._risen = HeldLoad(hosts)
         self._made: tuple[dict[str, Floats], dict[str, Floats]] | None = None
         self.truth: list[Floats] = []
         self.points: list[dict[str, Floats]] = []
@@ -114,10 +114,9 @@ class Shadows:
             self.truth.append(np.minimum(values, 1.0))
             self.points.append(self._made[0])
             self.quantiles.append(self._made[1])
-            self._rises = [*self._rises[1 - WINDOW_SLOTS :], values - self._made[0][HELD]]
         self._made = None
         self._plan.record(online, batch)
-        for model in (self._appended, self._maxima, *self._models.values()):
+        for model in (self._appended, self._maxima, self._risen, *self._models.values()):
             model.record(values)
         self._overwritten = [*self._overwritten[1 - WINDOW_SLOTS :], values]
 
@@ -127,6 +126,7 @@ class Shadows:
         rows = np.arange(len(held))
         self._plan.revise(batch)
         self._appended.revise(rows, held)
+        self._risen.revise(rows, held)
         self._overwritten[-1] = held
         for model in self._models.values():
             model.revise(rows.tolist(), held)
@@ -142,8 +142,7 @@ class Shadows:
         for values in self._overwritten:
             before.record(values)
         models = {APPENDED: self._appended, OVERWRITTEN: before, MAXIMA: self._maxima}
-        rise = np.mean(self._rises, axis=0) if self._rises else np.zeros(len(held))
-        points = {HELD: held, RISEN: held + rise}
+        points = {IN_USE: self._risen.path(1)[:, 0], HELD: held}
         for name, model in models.items():
             found = np.clip(model.path(1)[:, 0], 0.0, 1.0)
             points |= {name: found, name + AT_LEAST: np.fmax(found, held)}
@@ -167,8 +166,8 @@ def run(seeds: Sequence[int] = SEEDS, progress: Callable[[str], object] = str) -
         name: [np.array([slot[name] for slot in day.points]) - now for day, now in zip(days, truth, strict=True)]
         for name in names
     }
-    held = np.array([float((error**2).mean()) for error in errors[HELD]])
-    points = tuple(_point(name, errors[name], held, len(names) - 1) for name in names)
+    used = np.array([float((error**2).mean()) for error in errors[IN_USE]])
+    points = tuple(_point(name, errors[name], used, len(names) - 1) for name in names)
     quantiles = tuple(_quantiles(centre, days, truth) for centre in CENTRES)
     changed = float(np.mean([(np.abs(error) > 1e-9).mean() for error in errors[HELD]]))
     return Report(len(seeds), sum(len(now) for now in truth), changed, points, quantiles, _missed(points))
@@ -185,9 +184,9 @@ def _played(seed: int) -> Shadows:
     return shadows
 
 
-def _point(name: str, errors: list[Floats], held: Floats, rivals: int) -> PointRow:
+def _point(name: str, errors: list[Floats], used: Floats, rivals: int) -> PointRow:
     squares = np.array([float((error**2).mean()) for error in errors])
-    mean, low, high = interval(squares - held, rivals)
+    mean, low, high = interval(squares - used, rivals)
     short = np.concatenate([np.maximum(-error, 0.0) for error in errors])
     return PointRow(name, float(squares.mean()), float((short > 1e-9).mean()), float(short.mean()), mean, low, high)
 
@@ -212,7 +211,7 @@ def _quantiles(centre: str, days: Sequence[Shadows], truth: list[Floats]) -> Qua
 def _missed(points: Sequence[PointRow]) -> tuple[str, ...]:
     """Return who is better than the point forecast in use beyond noise."""
     return tuple(
-        f"{row.method}: MSE {row.mse:.5f}, {-row.behind:.6f} ({-row.high:.6f} to {-row.low:.6f}) below that of {HELD}"
+        f"{row.method}: MSE {row.mse:.5f}, {-row.behind:.6f} ({-row.high:.6f} to {-row.low:.6f}) below that of {IN_USE}"
         for row in points
         if row.high < 0
     )
