@@ -2,7 +2,7 @@
 
 Called by `live`, in a thread, one call at a time: ten thousand nodes take some 100 ms a slot, which is too long for
 the event loop. Usage of online pods is forecast by the configured predictor, with a challenger in shadow where one is
-named (`contenders`); what batch and gratis pods hold by feedback AR (Jiang et al., section IV), as placements decide
+named (`contenders`); what batch and gratis pods hold by what they hold now and its mean rise, as placements decide
 it; cpu and memory each with a pool of their own. Loads are shares of the node.
 
 Invariants: a forecast is scored once, against the slot it was made for, before that slot is learnt from; a row without

@@ -13,7 +13,8 @@ last value.
 
 What is allocated inside a slot that is still open is a record of its own behind those of the closed slots (the paper:
 "each time the workload is changed"). A later change replaces it, and the slot's maximum takes its place. `HeldLoad` is
-the rival without a time series. Invariant: a missing record repeats the last one, as an allocation stays until it is changed.
+the rival without a time series. Invariant: a missing record repeats the last one, as an allocation stays until it is
+changed.
 """
 
 from __future__ import annotations

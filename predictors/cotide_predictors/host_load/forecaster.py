@@ -4,7 +4,7 @@ The entry of this package, called by the operator's slot tick and the experiment
 when asked, `revise` when a placement changed what is allocated. The point of online usage is the paper's last-state
 ARMA. That of what batch and gratis pods hold is what they hold now with the mean rise of the latest slots, which beats
 the paper's feedback AR at slot starts (docs/host-load.md). The quantiles are mixed from several experts and calibrated
-on each host's own residuals, with a pooled prior (`mixture`), so that a host that joined a minute ago has quantiles too.
+on each host's own residuals, with a pooled prior (`mixture`): a host that joined a minute ago has quantiles, too.
 
 Loads are shares of the host's capacity, 0 to ``ceiling``. Invariant: same records in, same forecasts out; a missing
 record (nan) is never read as zero; quantiles rise with their level and stay within [0, ceiling].
