@@ -116,7 +116,9 @@ class Shadows:
             self.quantiles.append(self._made[1])
         self._made = None
         self._plan.record(online, batch)
-        for model in (self._appended, self._maxima, self._risen, *self._models.values()):
+        for record in (self._appended.record, self._maxima.record, self._risen.record):
+            record(values)
+        for model in self._models.values():
             model.record(values)
         self._overwritten = [*self._overwritten[1 - WINDOW_SLOTS :], values]
 
@@ -143,8 +145,8 @@ class Shadows:
             before.record(values)
         models = {APPENDED: self._appended, OVERWRITTEN: before, MAXIMA: self._maxima}
         points = {IN_USE: self._risen.path(1)[:, 0], HELD: held}
-        for name, model in models.items():
-            found = np.clip(model.path(1)[:, 0], 0.0, 1.0)
+        for name, series in models.items():
+            found = np.clip(series.path(1)[:, 0], 0.0, 1.0)
             points |= {name: found, name + AT_LEAST: np.fmax(found, held)}
         points[WHOLE] = np.ones(len(held))
         quantiles: dict[str, Floats] = {}
