@@ -119,9 +119,9 @@ def _bias(xp: Any, parameters: Parameters, step: int, outputs: list[Any], apart:
     ----------
     step : of the decoder, from 0. outputs : (b, 1) each, the last known value and the steps before. apart : (b, 12).
     """
-    places = xp.log1p(xp.arange(WINDOW, dtype=apart.dtype))
-    place = parameters["place_bias"]
-    temporal = log1p(step) * place[0] + places[:, None] * place[1] + log1p(WINDOW) * place[2]
+    sources = xp.log1p(xp.arange(WINDOW, dtype=apart.dtype))
+    ordered = parameters["place_bias"]
+    temporal = log1p(step) * ordered[0] + sources[:, None] * ordered[1] + log1p(WINDOW) * ordered[2]
     target = xp.concatenate(outputs, axis=1)
     own = xp.abs(target - target[:, -1:]).mean(axis=1)
     close = parameters["consistency_bias"]

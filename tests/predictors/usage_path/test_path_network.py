@@ -99,7 +99,7 @@ def test_a_missing_slot_is_as_the_one_before() -> None:
     np.testing.assert_array_equal(filled_forward(history), [[1.0, 1.0, 1.0, 3.0], [0.0] * 4])
 
 
-def attention_by_hand(place: list[float], close: list[float]) -> list[float]:
+def attention_by_hand(ordered: list[float], close: list[float]) -> list[float]:
     """Return 12 outputs of a network of one hidden unit that counts, with all but a few weights 0.
 
     The encoder's state at step i is h_i: the cell gains half of tanh(x_i) and forgets half, and half of its tanh shows.
@@ -118,7 +118,7 @@ def attention_by_hand(place: list[float], close: list[float]) -> list[float]:
         psi = [[math.log(1 + step), math.log(1 + source), math.log(13)] for source in range(12)]
         phi = [[own, apart[source], step / 12] for source in range(12)]
         inside = [
-            sum(w * x for w, x in zip([*place, *close], [*psi[source], *phi[source]], strict=True))
+            sum(w * x for w, x in zip([*ordered, *close], [*psi[source], *phi[source]], strict=True))
             for source in range(12)
         ]
         grown = [math.exp(math.tanh(one)) for one in inside]
@@ -126,13 +126,13 @@ def attention_by_hand(place: list[float], close: list[float]) -> list[float]:
     return said[1:]
 
 
-def attention_in_code(place: list[float], close: list[float]) -> np.ndarray:
+def attention_in_code(ordered: list[float], close: list[float]) -> np.ndarray:
     """Return the same of the real network."""
     parameters = {name: np.zeros(shape) for name, shape in shapes_of("lstm-tp-bias").items()}
     parameters["encoder"][0, 3 * HIDDEN] = 1.0  # the first unit's candidate is tanh of the value
     parameters["out"][HIDDEN, 0] = 1.0  # the output moves by the context's first unit
     parameters["time_score"][0] = 1.0
-    parameters["place_bias"][:, 0] = place
+    parameters["place_bias"][:, 0] = ordered
     parameters["consistency_bias"][:, 0] = close
     inputs = np.zeros((1, 12, 9))
     inputs[0, :, 0] = [0.5, -1.0, 2.0, 0.0, 1.5, -0.5, 1.0, 0.3, -2.0, 0.7, 1.2, -0.4]

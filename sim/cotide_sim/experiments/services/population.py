@@ -102,7 +102,7 @@ def split(found: Mapping[str, QosSamples], seed: int) -> dict[str, Family]:
         fresh = sorted({key for key in keys if key not in judged_of})
         drawn = generator.permutation(len(fresh))
         held = round(HELD_OUT * len(fresh)) if judged_of else max(1, round(HELD_OUT * len(fresh)))
-        judged_of |= {fresh[place]: rank < held for rank, place in enumerate(drawn.tolist())}
+        judged_of |= {fresh[index]: rank < held for rank, index in enumerate(drawn.tolist())}
         judged = np.array([judged_of[key] for key in keys])
         unit = QosSamples(samples.mixes, samples.latency_milliseconds / _lone(samples))
         families[name] = Family(unit, np.flatnonzero(~judged), np.flatnonzero(judged))
