@@ -20,7 +20,7 @@ import numpy as np
 from cotide_core.kernels.array_types import Floats
 from cotide_predictors.host_load.arma import ArmaParameters, LastStateArma
 from cotide_predictors.host_load.feedback_ar import FeedbackAr
-from cotide_predictors.host_load.forecaster import HostLoadModel
+from cotide_predictors.host_load.forecaster import ALLOCATED, HostLoadModel
 from cotide_predictors.host_load.refit import refit
 
 STEPS = 40
@@ -82,7 +82,7 @@ def main() -> None:
     asked = parser.parse_args()
     records = loads(asked.hosts, STEPS, 1)
     figures: dict[str, float] = {}
-    online, allocated = HostLoadModel(asked.hosts), HostLoadModel(asked.hosts, centre="feedback-ar")
+    online, allocated = HostLoadModel(asked.hosts), HostLoadModel(asked.hosts, centre=ALLOCATED)
     steps = {
         "arma_and_ar_with_update": paper_step(asked.hosts),
         "quantiles_online": model_step(online),

@@ -179,7 +179,7 @@ class HostLoadForecast:
 
     Attributes
     ----------
-    point : (n,) the paper's forecast: last-state ARMA, or feedback AR (Jiang et al., section IV).
+    point : (n,) last-state ARMA (Jiang et al., section IV), or what is held now with its mean rise in a slot.
     p50, p90, p99 : (n,) calibrated quantiles, ``p50 <= p90 <= p99``; read from the pool for hosts without history.
     """
 

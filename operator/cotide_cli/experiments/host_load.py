@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from cotide_cli.experiments.options import print_report
 from cotide_cli.inputs.checked_types import SEED, WORKERS_MOST, DataFolder, PlotFile
 from cotide_cli.printing import as_text, output_option, print_figures
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
+    from cotide_sim.experiments.host_load.allocated import Report as AllocatedReport
     from cotide_sim.experiments.host_load.forecasts import SetReport
     from cotide_sim.traces.load.load_series import LoadSeries
 
@@ -40,6 +42,10 @@ _NUMBER: Final = ".6f"
 @click.option(
     "--workers", type=click.IntRange(0, WORKERS_MOST), default=0, show_default=True, help="Processes that fit ARMA."
 )
+@click.option("--allocated", is_flag=True, help="What batch pods will hold at slot starts, on days of tasks instead.")
+@click.option(
+    "--seeds", type=click.IntRange(2, 1000), default=10, show_default=True, help="Days of --allocated, from --seed on."
+)
 @output_option
 @click.option("--plot", type=PlotFile(), help="Write a plot, as .png or .svg.")
 def command(
@@ -49,6 +55,8 @@ def command(
     hosts: int | None,
     seed: int,
     workers: int,
+    allocated: bool,
+    seeds: int,
     output: str,
     plot: Path | None,
 ) -> int:
@@ -59,6 +67,8 @@ def command(
     from cotide_sim.experiments.host_load import plot as forecast_plot
     from cotide_sim.experiments.host_load.forecasts import run_set
 
+    if allocated:
+        return _allocated(range(seed, seed + seeds), output)
     if sets and data is None:
         raise InputError("names a set of --data, which is not given", field="--set")
     reports = []
@@ -75,6 +85,51 @@ def command(
             _print_report(report)
         click.echo("every stated bar was reached" if not missed else "\n".join(["missed:", *missed]))
     return 3 if missed else 0
+
+
+def _allocated(seeds: range, output: str) -> int:
+    """Compare the forecasts of what batch and gratis pods hold."""
+    from cotide_sim.experiments.host_load.allocated import run
+
+    report = run(seeds, progress=lambda text: click.echo(text, err=True))
+    return print_report(report, output, _print_allocated, seed=seeds.start)
+
+
+def _print_allocated(report: AllocatedReport) -> None:
+    points = [["point", "MSE", "under-estimates", "mean over all", "MSE less that in use"]]
+    points += [
+        [
+            row.method,
+            f"{row.mse:{_NUMBER}}",
+            f"{row.under:.2%}",
+            f"{row.under_mean:.4f}",
+            f"{row.behind:+{_NUMBER}} ({row.low:+{_NUMBER}} to {row.high:+{_NUMBER}})",
+        ]
+        for row in report.points
+    ]
+    quantiles = [["quantiles around", "pinball p90", "pinball p99", "covers p90", "covers p99", "p90 less that in use"]]
+    quantiles += [
+        [
+            row.centre,
+            f"{row.pinball_p90:.3f}",
+            f"{row.pinball_p99:.3f}",
+            f"{row.coverage_p90:.2%}",
+            f"{row.coverage_p99:.2%}",
+            f"{row.behind:+.3f} ({row.low:+.3f} to {row.high:+.3f})",
+        ]
+        for row in report.quantiles
+    ]
+    for lines in (points, quantiles):
+        print_figures(lines, left=(0,))
+    click.echo(
+        f"  {report.slots} slots of 12 series over {report.seeds} seeds; {report.changed:.1%} rise above what is held"
+        " at their start; pinball losses times 1000"
+    )
+    click.echo(
+        "no other point forecast is better than that in use"
+        if not report.missed
+        else "\n".join(["missed:", *report.missed])
+    )
 
 
 def _readers(

@@ -2,7 +2,7 @@
 
 Called by `live`, in a thread, one call at a time: ten thousand nodes take some 100 ms a slot, which is too long for
 the event loop. Usage of online pods is forecast by the configured predictor, with a challenger in shadow where one is
-named (`contenders`); what batch and gratis pods hold by feedback AR (Jiang et al., section IV), as placements decide
+named (`contenders`); what batch and gratis pods hold by what they hold now and its mean rise, as placements decide
 it; cpu and memory each with a pool of their own. Loads are shares of the node.
 
 Invariants: a forecast is scored once, against the slot it was made for, before that slot is learnt from; a row without
@@ -22,7 +22,7 @@ from cotide_core.forecasts import HostLoadForecast
 from cotide_core.kernels.array_types import Floats
 from cotide_operator.host_load.contenders import DEFAULT, Contenders, Contest, Predictor
 from cotide_predictors.host_load.arma import ArmaParameters
-from cotide_predictors.host_load.forecaster import HostLoadModel
+from cotide_predictors.host_load.forecaster import ALLOCATED, HostLoadModel
 from cotide_predictors.host_load.peak_rule import PeakRule
 from cotide_predictors.host_load.scoring import LoadScorer, LoadScores, Trust
 from cotide_predictors.host_load.slot_ring import DAY_SLOTS, Records, SlotRing
@@ -90,7 +90,7 @@ class Forecasters:
     ) -> None:
         self.rows = rows
         self._online = Contenders(rows, predictor, challenger, quantile, ahead_slots, day_slots)
-        self._batch_models = [HostLoadModel(rows, centre="feedback-ar", day_slots=day_slots) for _ in NAMES[BATCH]]
+        self._batch_models = [HostLoadModel(rows, centre=ALLOCATED, day_slots=day_slots) for _ in NAMES[BATCH]]
         self._batch_scorers = [LoadScorer(rows) for _ in NAMES[BATCH]]
         self._records = np.zeros((4, rows), np.intp)
         self._newest = np.zeros(rows, np.intp)

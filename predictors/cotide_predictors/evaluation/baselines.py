@@ -1,33 +1,60 @@
 """What the models are measured against: the usual estimators, each with sensible scaling.
 
-Called only by evaluation. QoS rivals answer for the one limit they were trained for and see the mix as plain columns
-(rate, pressure, count and size of each type); completion rivals see type columns, log size, rate and pressure and
-learn log seconds, which served SVR and the linear model far better than seconds and made no odds to the forests.
+Called by evaluation and the experiments. QoS rivals answer for the one limit they were trained for. Each sees the mix
+as it is (rates, pressure, count and size of each type) and in logarithms with their products, as our smooth base does,
+and chooses its settings on held-out cells of its own training rows (`trial_choice`). Two contenders do not look:
+one refuses every mix, one accepts every mix. Completion rivals see type columns, log size, rate and pressure and learn
+log seconds, which served SVR and the linear model far better than seconds and made no odds to the forests.
 Contract as `QosModel` and `CompletionModel`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.forecasts import MixBatch
-from cotide_core.kernels.array_types import Floats
+from cotide_core.kernels.array_types import Floats, Indices
 from cotide_predictors.completion.completion_model import JobBatch
 from cotide_predictors.estimator import Estimator
+from cotide_predictors.evaluation.trial_choice import choose, log_loss
+from cotide_predictors.qos.mixes import cells_of
+
+Settings = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class QosMethod:
+    """A way to classify mixes.
+
+    Attributes
+    ----------
+    build : settings and seed to an unfitted estimator; None for a contender that always says ``constant``.
+    trials : `trial_choice.TRIALS` settings, the library's usual ones first.
+    constant : probability that is answered without a look; None for an estimator.
+    """
+
+    build: Callable[[Settings, int], Any] | None
+    trials: tuple[Settings, ...] = ()
+    constant: float | None = None
 
 
 class QosRival(Estimator):
-    """A classifier of plain columns, for one limit.
+    """A classifier of mixes, for one limit.
 
     Parameters
     ----------
     method : a key of `QOS_RIVALS`.
     limit_milliseconds : the limit that labels are made for.
     random_state : seed.
+
+    Attributes
+    ----------
+    settings_ : what was chosen on held-out cells of the training rows; empty for a constant answer.
     """
 
     def __init__(self, *, method: str, limit_milliseconds: float, random_state: int = 0) -> None:
@@ -38,9 +65,24 @@ class QosRival(Estimator):
     def fit(self, mixes: MixBatch, latency_milliseconds: Floats) -> Self:
         """Learn from (n,) latencies; where all rows are of one kind, that kind is the answer."""
         columns, violated = self._columns(mixes), latency_milliseconds > self.limit_milliseconds
-        self.constant_ = float(violated[0]) if violated.all() or not violated.any() else None
-        if self.constant_ is None:
-            self.estimator_ = QOS_RIVALS[self.method](self.random_state).fit(columns, violated)
+        method = QOS_RIVALS[self.method]
+        self.settings_: Settings = {}
+        self.constant_ = method.constant
+        if method.build is None:
+            return self
+        if violated.all() or not violated.any():
+            self.constant_ = float(violated[0])
+            return self
+        build, seed = method.build, self.random_state
+
+        def loss(settings: Settings, learned: Indices, held: Indices) -> float:
+            if len(np.unique(violated[learned])) < 2:
+                return float("nan")
+            found = build(settings, seed).fit(columns[learned], violated[learned])
+            return log_loss(np.asarray(found.predict_proba(columns[held])[:, 1]), violated[held])
+
+        self.settings_ = choose(method.trials, cells_of(mixes), seed, loss)
+        self.estimator_ = build(self.settings_, seed).fit(columns, violated)
         return self
 
     def violation_probability(self, mixes: MixBatch) -> Floats:
@@ -56,17 +98,33 @@ class QosRival(Estimator):
         return np.asarray(self.estimator_.predict(self._columns(mixes)), dtype=np.bool_)
 
     def _columns(self, mixes: MixBatch) -> Floats:
-        rate = mixes.requests_per_second
-        if self.method == RATE_ONLY:
-            return rate[:, None]
-        others = (mixes.other_requests_per_second, mixes.cpu_pressure, mixes.counts, mixes.input_bytes)
-        return np.column_stack((rate, *others))
+        return mixes.requests_per_second[:, None] if self.method == RATE_ONLY else qos_columns(mixes)
+
+
+def qos_columns(mixes: MixBatch) -> Floats:
+    """Return the (n, 6 + 3 types) columns that every rival sees.
+
+    Rate, rate of the others, pressure, count and bytes of each type; log1p of both rates and of all bytes; the product
+    of the log rate with each count.
+    """
+    rate = np.log1p(mixes.requests_per_second)[:, None]
+    other = np.log1p(mixes.other_requests_per_second)[:, None]
+    size = np.log1p(mixes.input_bytes.sum(axis=1))[:, None]
+    plain = (mixes.requests_per_second, mixes.other_requests_per_second, mixes.cpu_pressure)
+    return np.column_stack((*plain, mixes.counts, mixes.input_bytes, rate, other, size, mixes.counts * rate))
 
 
 class PlattSvm(Estimator):
-    """RBF support vectors whose distances become probabilities by a logistic fit on held-out distances."""
+    """RBF support vectors whose distances become probabilities by a logistic fit on held-out distances.
 
-    def __init__(self, *, random_state: int = 0) -> None:
+    Parameters
+    ----------
+    softness, width : C and gamma of scikit-learn's SVC.
+    """
+
+    def __init__(self, *, softness: float = 1.0, width: float | str = "scale", random_state: int = 0) -> None:
+        self.softness = softness
+        self.width = width
         self.random_state = random_state
 
     def fit(self, columns: Floats, violated: NDArray[np.bool_]) -> Self:
@@ -77,7 +135,7 @@ class PlattSvm(Estimator):
         from sklearn.preprocessing import StandardScaler
         from sklearn.svm import SVC
 
-        machine = make_pipeline(StandardScaler(), SVC(kernel="rbf"))
+        machine = make_pipeline(StandardScaler(), SVC(kernel="rbf", C=self.softness, gamma=self.width))
         self.machine_ = machine.fit(columns, violated)
         rarer = int(min(violated.sum(), (~violated).sum()))
         self.platt_ = None
@@ -130,18 +188,22 @@ class CompletionRival(Estimator):
         return np.column_stack((kinds, size, jobs.requests_per_second, jobs.cpu_pressure))
 
 
-def _logistic(random_state: int) -> Any:
+def _logistic(settings: Settings, random_state: int) -> Any:
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, random_state=random_state))
+    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, random_state=random_state, **settings))
 
 
-def _boosting(random_state: int) -> Any:
+def _boosting(settings: Settings, random_state: int) -> Any:
     from xgboost import XGBClassifier
 
-    return XGBClassifier(n_estimators=100, n_jobs=1, random_state=random_state)
+    return XGBClassifier(n_jobs=1, random_state=random_state, **settings)
+
+
+def _vectors(settings: Settings, random_state: int) -> Any:
+    return PlattSvm(random_state=random_state, **settings)
 
 
 def _linear(random_state: int) -> Any:
@@ -168,12 +230,33 @@ def _forest(random_state: int) -> Any:
 
 
 RATE_ONLY: Final = "xgboost, rate only"
+LOGISTIC: Final = "logistic regression"
+REFUSE_ALL: Final = "refuses all"
+ACCEPT_ALL: Final = "accepts all"
 PAPER_FOREST: Final = "forest without rate (paper)"
-QOS_RIVALS: Final[dict[str, Callable[[int], Any]]] = {
-    "xgboost, plain (paper)": _boosting,
-    "logistic regression": _logistic,
-    "svm, rbf": lambda seed: PlattSvm(random_state=seed),
-    RATE_ONLY: _boosting,
+_BOOSTINGS: Final[tuple[Settings, ...]] = (
+    {"n_estimators": 100},
+    {"n_estimators": 100, "max_depth": 3},
+    {"n_estimators": 200, "max_depth": 5, "learning_rate": 0.1},
+    {"n_estimators": 200, "max_depth": 3, "learning_rate": 0.1},
+    {"n_estimators": 200, "max_depth": 5, "learning_rate": 0.1, "reg_lambda": 0.3, "min_child_weight": 0.3},
+    {"n_estimators": 50, "max_depth": 4, "learning_rate": 0.1},
+)
+_VECTORS: Final[tuple[Settings, ...]] = (
+    {"softness": 1.0},
+    {"softness": 10.0},
+    {"softness": 100.0},
+    {"softness": 1.0, "width": 0.01},
+    {"softness": 10.0, "width": 0.01},
+    {"softness": 100.0, "width": 0.01},
+)
+QOS_RIVALS: Final[dict[str, QosMethod]] = {
+    "xgboost, plain (paper)": QosMethod(_boosting, _BOOSTINGS),
+    LOGISTIC: QosMethod(_logistic, tuple({"C": c} for c in (1.0, 0.01, 0.1, 10.0, 100.0, 1000.0))),
+    "svm, rbf": QosMethod(_vectors, _VECTORS),
+    RATE_ONLY: QosMethod(_boosting, _BOOSTINGS),
+    REFUSE_ALL: QosMethod(None, constant=1.0),
+    ACCEPT_ALL: QosMethod(None, constant=0.0),
 }
 COMPLETION_RIVALS: Final[dict[str, Callable[[int], Any]]] = {
     "svr, rbf": _support_vectors,

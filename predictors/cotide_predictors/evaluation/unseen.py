@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cotide_core.forecasts import MixBatch, QosSamples
 from cotide_core.kernels.array_types import Floats
 from cotide_predictors.evaluation.baselines import QOS_RIVALS, QosRival
-from cotide_predictors.evaluation.held_out import OURS, QosContender, Score, Watch, score_qos
+from cotide_predictors.evaluation.held_out import OURS, QosContender, Score, Watch, chosen_model, score_qos
 from cotide_predictors.one_thread import on_one_thread
 from cotide_predictors.qos.mixes import with_limit
 from cotide_predictors.qos.qos_model import QosModel
@@ -55,8 +55,7 @@ def evaluate_unseen(
     learned, asked : samples to train on and to score, over the same types of jobs in the same order.
     watch : told what each contender said of which rows.
     """
-    ours = QosModel(limits_milliseconds=tuple(limits_milliseconds), random_state=random_state)
-    ours.fit(learned.mixes, learned.latency_milliseconds)
+    ours = chosen_model(learned, limits_milliseconds, random_state)
     found = []
     for limit in limits_milliseconds:
         mixes, violated = with_limit(asked.mixes, limit), asked.latency_milliseconds > limit

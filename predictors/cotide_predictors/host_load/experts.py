@@ -7,7 +7,7 @@ decided host by host (`mixture`).
 =============  =================================================  ===========================
 expert         location                                           scale: mean absolute error
 =============  =================================================  ===========================
-centre, fast   the centre model's peak (ARMA or feedback AR)      over 8 slots
+centre, fast   the centre model's peak (ARMA or allocated load)   over 8 slots
 centre, slow   the same                                           over a day
 level, short   mean level over 3 hours                            over 6 hours
 level, long    mean level over 800 slots                          over 2 days

@@ -9,7 +9,12 @@ section IV-B):
 
 Eq. 10 is misprinted: the autocovariance at lag 0 is E[X^2] - mu^2, not sigma^2 - mu^2. Autocovariances divide by the
 full window length at every lag, which keeps the AR(2) stationary. A constant window has g0 = 0: the forecast is the
-last value. Invariant: a missing record repeats the last one, as an allocation stays until it is changed.
+last value.
+
+What is allocated inside a slot that is still open is a record of its own behind those of the closed slots (the paper:
+"each time the workload is changed"). A later change replaces it, and the slot's maximum takes its place. `HeldLoad` is
+the rival without a time series. Invariant: a missing record repeats the last one, as an allocation stays until it is
+changed.
 """
 
 from __future__ import annotations
@@ -40,14 +45,15 @@ class FeedbackAr:
             raise ValueError(f"a window of {window_slots} slots is too short for two lags; at least 5 are needed")
         self._window = np.full((window_slots, hosts), np.nan)
         self._newest = 0
+        self._open = np.full(hosts, np.nan)
+        """What is allocated in the slot that is open; nan where no change was reported in it."""
         self._records = np.zeros(hosts, dtype=np.intp)
         self._ar = np.zeros((hosts, 2))
 
     @property
     def last(self) -> Floats:
         """(n,) the newest record, nan before the first."""
-        newest: Floats = self._window[self._newest].copy()
-        return newest
+        return np.where(np.isfinite(self._open), self._open, self._window[self._newest])
 
     @property
     def coefficients(self) -> Floats:
@@ -55,24 +61,32 @@ class FeedbackAr:
         return self._ar.copy()
 
     def record(self, values: Floats) -> None:
-        """Take in one slot's records (n,) and compute the coefficients anew."""
-        filled = np.where(np.isfinite(values), values, self._window[self._newest])
+        """Close a slot with its records (n,) and compute the coefficients from closed slots."""
+        filled = np.where(np.isfinite(values), values, self.last)
+        self._open[:] = np.nan
         self._newest = (self._newest + 1) % len(self._window)
         self._window[self._newest] = filled
         self._records = np.minimum(self._records + ~np.isnan(filled), len(self._window))
         _yule_walker(self._window, self._newest, self._records, self._ar)
 
     def revise(self, rows: NDArray[np.intp], values: Floats) -> None:
-        """Replace the newest record of some hosts: a placement or an eviction changed what is allocated there."""
-        self._window[self._newest, rows] = values
-        self._records[rows] = np.maximum(self._records[rows], 1)
+        """Take in what some hosts hold in the open slot: a placement or an eviction changed it."""
+        self._open[rows] = values
+        slots = len(self._window)
+        newest = (self._newest + 1) % slots
+        window = np.ascontiguousarray(self._window[:, rows])
+        window[newest] = values
         part = self._ar[rows]
-        _yule_walker(np.ascontiguousarray(self._window[:, rows]), self._newest, self._records[rows], part)
+        _yule_walker(window, newest, np.minimum(self._records[rows] + 1, slots), part)
         self._ar[rows] = part
 
     def path(self, slots: int) -> Floats:
         """Return (n, slots) forecasts by eq. 14, fed back into itself; nan for hosts without a record."""
-        x0, x1, x2 = (self._window[(self._newest - lag) % len(self._window)] for lag in range(3))
+        closed = [self._window[(self._newest - lag) % len(self._window)] for lag in range(3)]
+        is_open = np.isfinite(self._open)
+        x0 = np.where(is_open, self._open, closed[0])
+        x1 = np.where(is_open, closed[0], closed[1])
+        x2 = np.where(is_open, closed[1], closed[2])
         first = np.where(np.isfinite(x1), x0 - x1, 0.0)
         second = np.where(np.isfinite(x2), x1 - x2, 0.0)
         found = np.empty((len(x0), slots))
@@ -85,8 +99,59 @@ class FeedbackAr:
     def reset(self, rows: NDArray[np.intp]) -> None:
         """Forget these hosts."""
         self._window[:, rows] = np.nan
+        self._open[rows] = np.nan
         self._records[rows] = 0
         self._ar[rows] = 0.0
+
+
+class HeldLoad:
+    """What n hosts hold now, and by how much a slot usually rises above it; methods as of `FeedbackAr`.
+
+    Parameters
+    ----------
+    hosts : number of hosts.
+    rises : False: what is held now stays, the forecast without a model.
+    """
+
+    def __init__(self, hosts: int, *, rises: bool = True) -> None:
+        self._rises = rises
+        self._held = np.full(hosts, np.nan)
+        self._start = np.full(hosts, np.nan)
+        """What was held when the open slot began; nan where no change was reported in it."""
+        self._rise = np.zeros(hosts)
+        self._slots = np.zeros(hosts)
+
+    @property
+    def last(self) -> Floats:
+        """(n,) the newest record, nan before the first."""
+        return self._held.copy()
+
+    def record(self, values: Floats) -> None:
+        """Close a slot with its maxima (n,) and learn how far they rose; a missing one repeats what is held."""
+        start = np.where(np.isfinite(self._start), self._start, self._held)
+        rise = values - start
+        known = np.isfinite(rise)
+        self._slots += known
+        rate = 1.0 / np.clip(self._slots, 1.0, WINDOW_SLOTS)
+        self._rise += np.where(known, rate * (rise - self._rise), 0.0)
+        np.copyto(self._held, values, where=np.isfinite(values))
+        self._start[:] = np.nan
+
+    def revise(self, rows: NDArray[np.intp], values: Floats) -> None:
+        """Take in what some hosts hold in the open slot; the first of a slot is what it begins with."""
+        self._held[rows] = values
+        self._start[rows] = np.where(np.isfinite(self._start[rows]), self._start[rows], values)
+
+    def path(self, slots: int) -> Floats:
+        """Return (n, slots) what is held and the mean rise, at each slot; nan for hosts without a record."""
+        peak = self._held + np.maximum(self._rise, 0.0) if self._rises else self._held
+        return np.repeat(peak[:, None], slots, axis=1)
+
+    def reset(self, rows: NDArray[np.intp]) -> None:
+        """Forget these hosts."""
+        for state in (self._held, self._start):
+            state[rows] = np.nan
+        self._rise[rows] = self._slots[rows] = 0.0
 
 
 @compiled

@@ -1,9 +1,10 @@
 """Forecasts of the next slots' peak load of every host: a corrected point and p50, p90 and p99.
 
 The entry of this package, called by the operator's slot tick and the experiments: `record` once a slot, `forecast`
-when asked, `revise` when a placement changed what is allocated. The point is the paper's: last-state ARMA for online
-usage, feedback AR for what batch and gratis pods hold. The quantiles are mixed from several experts and calibrated on
-each host's own residuals, with a pooled prior (`mixture`), so that a host that joined a minute ago has quantiles too.
+when asked, `revise` when a placement changed what is allocated. The point of online usage is the paper's last-state
+ARMA. That of what batch and gratis pods hold is what they hold now with the mean rise of the latest slots, which beats
+the paper's feedback AR at slot starts (docs/host-load.md). The quantiles are mixed from several experts and calibrated
+on each host's own residuals, with a pooled prior (`mixture`): a host that joined a minute ago has quantiles, too.
 
 Loads are shares of the host's capacity, 0 to ``ceiling``. Invariant: same records in, same forecasts out; a missing
 record (nan) is never read as zero; quantiles rise with their level and stay within [0, ceiling].
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +23,14 @@ from cotide_core.forecasts import HostLoadForecast
 from cotide_core.kernels.array_types import Floats
 from cotide_predictors.host_load.arma import ArmaParameters, LastStateArma
 from cotide_predictors.host_load.experts import EXPERTS, LINEAR, ExpertBank
-from cotide_predictors.host_load.feedback_ar import FeedbackAr
+from cotide_predictors.host_load.feedback_ar import FeedbackAr, HeldLoad
 from cotide_predictors.host_load.growth import overlay
 from cotide_predictors.host_load.mixture import LEVELS, QuantileMixture
 from cotide_predictors.host_load.slot_ring import DAY_SLOTS
 
-Centre = Literal["last-state-arma", "feedback-ar"]
+Centre = Literal["last-state-arma", "feedback-ar", "held-now", "held-rise"]
+ALLOCATED: Final[Centre] = "held-rise"
+"""Centre of the forecasts of allocated load wherever Cotide plans with them."""
 
 
 class HostLoadModel:
@@ -36,7 +39,8 @@ class HostLoadModel:
     Parameters
     ----------
     hosts : number of rows.
-    centre : ``last-state-arma`` for online usage, ``feedback-ar`` for allocated batch and gratis load.
+    centre : ``last-state-arma`` for online usage; the others for allocated batch and gratis load: what is held now, the
+        same with its mean rise within a slot, or the feedback AR.
     horizons : slots ahead that can be asked for; each has quantiles of its own, for the peak over its slots.
     parameters : fitted ARMA parameters; None: the defaults until `refit`.
     ceiling : highest load believed and forecast, in shares of capacity.
@@ -55,7 +59,8 @@ class HostLoadModel:
         self.ceiling = ceiling
         self.levels = tuple(levels)
         self.arma = LastStateArma(_following(parameters or ArmaParameters.default(hosts)))
-        self.feedback = FeedbackAr(hosts) if centre == "feedback-ar" else None
+        self._named: Centre = centre
+        self.allocated = _allocated(centre, hosts)
         self._bank = ExpertBank(hosts, ceiling=ceiling, day_slots=day_slots)
         self._day_slots = day_slots
         self._horizons = {slots: _Horizon(hosts, slots, levels) for slots in sorted({1, *horizons})}
@@ -74,8 +79,8 @@ class HostLoadModel:
         for horizon in self._horizons.values():
             horizon.learn(learnt)
         self.arma.record(clean)
-        if self.feedback is not None:
-            self.feedback.record(clean)
+        if self.allocated is not None:
+            self.allocated.record(clean)
         for horizon in self._horizons.values():
             horizon.advance()
 
@@ -85,14 +90,14 @@ class HostLoadModel:
         Raises
         ------
         ValueError
-            When the centre is not the feedback AR: usage is measured, not decided.
+            When the centre is last-state ARMA: usage is measured, not decided.
         """
-        if self.feedback is None:
-            raise ValueError("only allocated load (centre feedback-ar) is revised by placements")
+        if self.allocated is None:
+            raise ValueError("only allocated load is revised by placements")
         chosen = np.asarray(rows, dtype=np.intp)
-        before, held = self.feedback.last[chosen], np.clip(values, 0.0, self.ceiling)
+        before, held = self.allocated.last[chosen], np.clip(values, 0.0, self.ceiling)
         moved = np.where(np.isfinite(before), held - before, 0.0)
-        self.feedback.revise(chosen, held)
+        self.allocated.revise(chosen, held)
         self._bank.shift(chosen, moved)
         for slots, horizon in self._horizons.items():
             if not horizon.stale:
@@ -123,8 +128,8 @@ class HostLoadModel:
         chosen = np.asarray(rows, dtype=np.intp)
         self.arma.reset(chosen)
         self._bank.reset(chosen)
-        if self.feedback is not None:
-            self.feedback.reset(chosen)
+        if self.allocated is not None:
+            self.allocated.reset(chosen)
         for horizon in self._horizons.values():
             horizon.reset(chosen)
 
@@ -134,14 +139,14 @@ class HostLoadModel:
         The newest forecast is made anew from the same records.
         """
         larger = HostLoadModel(
-            hosts, centre="last-state-arma" if self.feedback is None else "feedback-ar", horizons=tuple(self._horizons),
+            hosts, centre=self._named, horizons=tuple(self._horizons),
             parameters=self.arma.parameters.extended(hosts), ceiling=self.ceiling, levels=self.levels,
             day_slots=self._day_slots,
         )  # fmt: skip
         overlay(larger.arma, self.arma)
         larger._bank.follow(self._bank)
-        if larger.feedback is not None and self.feedback is not None:
-            overlay(larger.feedback, self.feedback)
+        if larger.allocated is not None and self.allocated is not None:
+            overlay(larger.allocated, self.allocated)
         for slots, horizon in self._horizons.items():
             larger._horizons[slots].follow(horizon)
         return larger
@@ -149,7 +154,7 @@ class HostLoadModel:
     def bytes_per_host(self) -> float:
         """Return the memory of the state, in bytes a host."""
         parts: list[object] = [self.arma, self.arma.parameters]
-        parts += [self.feedback] if self.feedback else []
+        parts += [self.allocated] if self.allocated else []
         total = self._bank.bytes() + sum(_array_bytes(part) for part in parts)
         total += sum(horizon.bytes() for horizon in self._horizons.values())
         return total / max(1, self.hosts)
@@ -161,8 +166,8 @@ class HostLoadModel:
 
     def _centre(self, slots: int, *, corrected: bool) -> Floats:
         """Return the centre model's peak over the next slots."""
-        if self.feedback is not None:
-            peak: Floats = self.feedback.path(slots).max(axis=1)
+        if self.allocated is not None:
+            peak: Floats = self.allocated.path(slots).max(axis=1)
             return peak
         return self.arma.corrected(slots) if corrected else np.asarray(self.arma.path(slots).max(axis=1))
 
@@ -237,6 +242,13 @@ class _Horizon:
         """Return the memory of the state, in bytes."""
         pending = sum(array.nbytes for forecast in self._pending for array in forecast)
         return _array_bytes(self._mixture) + pending + sum(seen.nbytes for seen in self._seen)
+
+
+def _allocated(centre: Centre, hosts: int) -> FeedbackAr | HeldLoad | None:
+    """Return the centre model of allocated load; None for usage."""
+    if centre == "feedback-ar":
+        return FeedbackAr(hosts)
+    return None if centre == "last-state-arma" else HeldLoad(hosts, rises=centre == "held-rise")
 
 
 def _following(parameters: ArmaParameters) -> ArmaParameters:

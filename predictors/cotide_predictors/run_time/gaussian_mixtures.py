@@ -49,6 +49,11 @@ class GaussianMixtures:
         below[:, 0], below[:, -1] = 0.0, 1.0
         return Distributions(edges, np.diff(below, axis=1))
 
+    def likelier_centre(self) -> Floats:
+        """Return (n,) seconds at the centre of the component with the largest weight."""
+        found: Floats = np.exp(self.means[np.arange(len(self)), np.argmax(self.weights, axis=1)])
+        return found
+
     def highest_centre(self) -> Floats:
         """Return (n,) seconds at the centre of the component with the largest weight / deviation (Naghshnejad 2019,
         eq. 6.3)."""

@@ -5,8 +5,9 @@ was trained is what runs. Naghshnejad 2019, eqs. 7.3-7.24 after Qin and others (
 
 - input attention (7.12-7.14): each step's inputs are weighted by how well each series of the window answers the state;
 - temporal attention (7.16-7.18): the decoder reads a weighted sum of all encoder states, else the last one alone;
-- consistency bias (7.22-7.24): what is added to the scores before the softmax. The printed sums over tanh(W[c; h]),
-  which is no scalar, are read as sums over the scores, as in Cohn and others (2016), whom the text follows.
+- temporal and consistency bias (7.22-7.24): weights by unit of psi and phi, added inside the tanh, as in Cohn and
+  others (2016), the text's model. Printed is a sum outside the tanh. There each term
+  that is equal for all source positions leaves the softmax as it is: four of the six weights would change nothing.
 
 Table 7.3's four layers of 12, 10, 10 and 1 nodes do not say which are recurrent; one layer of `HIDDEN` each stands for
 encoder and decoder. Invariant: pure; no variant reads parameters that it does not have.
@@ -50,7 +51,7 @@ def shapes_of(variant: Variant) -> dict[str, tuple[int, ...]]:
     if "tp" in variant:
         shapes |= {"time_state": (2 * HIDDEN, SCORED), "time_encoded": (HIDDEN, SCORED), "time_score": (SCORED,)}
     if "bias" in variant:
-        shapes |= {"place_bias": (3,), "consistency_bias": (3,)}
+        shapes |= {"place_bias": (3, SCORED), "consistency_bias": (3, SCORED)}
     return shapes
 
 
@@ -97,9 +98,10 @@ def _decoded(
     for step in range(WINDOW):
         if attends:
             state = xp.concatenate([hidden, cell], axis=1) @ parameters["time_state"]
-            scores = xp.tanh(state[:, None, :] + keys) @ parameters["time_score"]
+            answered = state[:, None, :] + keys
             if biased:
-                scores = scores + _bias(xp, parameters, step, outputs, apart)
+                answered = answered + _bias(xp, parameters, step, outputs, apart)
+            scores = xp.tanh(answered) @ parameters["time_score"]
             context = (_softmax(xp, scores)[:, :, None] * encoded).sum(axis=1)
         before = xp.concatenate([outputs[-1], context], axis=1)
         read = before @ parameters["context"] + parameters["context_bias"]
@@ -111,15 +113,20 @@ def _decoded(
 
 
 def _bias(xp: Any, parameters: Parameters, step: int, outputs: list[Any], apart: Any) -> Any:
-    """Return (b, 12) what eq. 7.24 adds to the scores: temporal bias and consistency bias."""
-    steps = xp.log1p(xp.arange(WINDOW, dtype=apart.dtype))
-    ahead, window = log1p(step), log1p(WINDOW)
-    weights = parameters["place_bias"]
-    temporal = weights[0] * ahead + weights[1] * steps + weights[2] * window
-    said = xp.concatenate(outputs, axis=1)
-    own = xp.abs(said - said[:, -1:]).mean(axis=1, keepdims=True)
-    weights = parameters["consistency_bias"]
-    return temporal[None, :] + weights[0] * own + weights[1] * apart + weights[2] * (step / WINDOW)
+    """Return (b, 12, u) what eq. 7.24 adds to each unit of the score: W1 psi (temporal) and W2 phi (consistency).
+
+    Parameters
+    ----------
+    step : of the decoder, from 0. outputs : (b, 1) each, the last known value and the steps before. apart : (b, 12).
+    """
+    sources = xp.log1p(xp.arange(WINDOW, dtype=apart.dtype))
+    ordered = parameters["place_bias"]
+    temporal = log1p(step) * ordered[0] + sources[:, None] * ordered[1] + log1p(WINDOW) * ordered[2]
+    target = xp.concatenate(outputs, axis=1)
+    own = xp.abs(target - target[:, -1:]).mean(axis=1)
+    close = parameters["consistency_bias"]
+    consistency = own[:, None, None] * close[0] + apart[:, :, None] * close[1] + (step / WINDOW) * close[2]
+    return temporal[None, :, :] + consistency
 
 
 def _step(xp: Any, weights: Any, bias: Any, read: Any, hidden: Any, cell: Any) -> tuple[Any, Any]:

@@ -22,7 +22,7 @@ from cotide_core.forecasts import HostLoadForecast
 from cotide_core.kernels.array_types import Floats
 from cotide_core.state.host_load import offered
 from cotide_core.units import RECLAIMED_CPU, RECLAIMED_MEMORY
-from cotide_predictors.host_load.forecaster import HostLoadModel
+from cotide_predictors.host_load.forecaster import ALLOCATED, HostLoadModel
 from cotide_predictors.host_load.slots import SlotClock
 
 Quantile = Literal["p50", "p90", "p99"]
@@ -98,7 +98,7 @@ class SlotForecasts:
         self._batch = [
             (
                 SlotClock(count, slot_seconds=slot_seconds),
-                HostLoadModel(count, centre="feedback-ar", horizons=horizons),
+                HostLoadModel(count, centre=ALLOCATED, horizons=horizons),
             )
             for _ in range(RESOURCES)
         ]

@@ -11,6 +11,7 @@ from evaluate_scene import run, write_qos_samples
 from cotide_cli.evaluation.asking import read_model
 from cotide_core.errors import ModelError
 from cotide_predictors.evaluation.baselines import COMPLETION_RIVALS, QOS_RIVALS
+from cotide_predictors.evaluation.held_out import SHIPPED
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def test_qos_report_has_every_rival_at_every_limit(
     report = json.loads(captured.out)
     assert report["split_by"] == "cell"
     seen = {(row["limit_milliseconds"], row["model"]) for row in report["scores"]}
-    assert seen == {(limit, model) for limit in (3.0, 5.0) for model in ("cotide", *QOS_RIVALS)}
+    assert seen == {(limit, model) for limit in (3.0, 5.0) for model in ("cotide", SHIPPED, *QOS_RIVALS)}
     ours = next(row for row in report["scores"] if row["model"] == "cotide" and row["limit_milliseconds"] == 3.0)
     assert ours["metrics"]["f1"]["mean"] > 0.85
     assert ours["versus_cotide"] is None

@@ -65,7 +65,7 @@ def test_quantiles_are_read_from_counts_as_numpy_reads_them_from_values() -> Non
     assert np.arcsinh(50) < REACH
 
 
-@pytest.mark.parametrize("centre", ["last-state-arma", "feedback-ar"])
+@pytest.mark.parametrize("centre", ["last-state-arma", "feedback-ar", "held-rise"])
 def test_the_kernels_answer_alike_compiled_and_as_plain_python(centre: str, monkeypatch: pytest.MonkeyPatch) -> None:
     load = noisy_hosts(4, 60)
     load[1, :20] = load[2, 30:33] = np.nan
@@ -178,10 +178,11 @@ def test_a_horizon_forecasts_the_peak_over_its_slots() -> None:
         model.forecast(3)
 
 
-def test_allocated_load_moves_with_a_placement_before_the_next_record() -> None:
+@pytest.mark.parametrize("centre", ["feedback-ar", "held-now", "held-rise"])
+def test_allocated_load_moves_with_a_placement_before_the_next_record(centre: str) -> None:
     generator = np.random.default_rng(5)
     load = np.round(0.3 + 0.02 * generator.standard_normal((3, 200)), 2)
-    model, _ = fed(load, centre="feedback-ar")
+    model, _ = fed(load, centre=centre)
     before = model.forecast()
     model.revise([1], np.array([load[1, -1] + 0.4]))
     after = model.forecast()
@@ -194,7 +195,7 @@ def test_allocated_load_moves_with_a_placement_before_the_next_record() -> None:
 
 def test_what_is_placed_beyond_the_ceiling_and_goes_again_leaves_nothing_behind() -> None:
     """Ten placements of 40 % more than a full host, each taken back within the slot."""
-    models = [HostLoadModel(1, centre="feedback-ar") for _ in range(2)]
+    models = [HostLoadModel(1, centre="held-rise") for _ in range(2)]
     for model in models:
         for _ in range(40):
             model.record(np.array([0.5]))
@@ -205,7 +206,7 @@ def test_what_is_placed_beyond_the_ceiling_and_goes_again_leaves_nothing_behind(
 
 
 def test_usage_is_measured_and_not_revised() -> None:
-    with pytest.raises(ValueError, match="feedback-ar"):
+    with pytest.raises(ValueError, match="only allocated load"):
         HostLoadModel(1).revise([0], np.array([0.5]))
 
 

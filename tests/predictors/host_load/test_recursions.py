@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cotide_core.kernels.array_types import Floats
 from cotide_predictors.host_load.arma import ArmaParameters, LastStateArma
 from cotide_predictors.host_load.arma_fit import fit_arma, fit_group, stacked
-from cotide_predictors.host_load.feedback_ar import FeedbackAr
+from cotide_predictors.host_load.feedback_ar import FeedbackAr, HeldLoad
 from cotide_predictors.host_load.refit import refit
 
 
@@ -161,17 +161,77 @@ def test_a_constant_window_forecasts_the_last_value_at_every_horizon() -> None:
     assert model.path(3).tolist() == [[0.3, 0.3, 0.3]]
 
 
-def test_a_placement_changes_the_newest_record_and_the_coefficients_at_once() -> None:
+@pytest.mark.parametrize("slots", [30, 60])
+def test_a_placement_appends_a_record_of_the_open_slot_until_its_maximum_is_known(slots: int) -> None:
+    """Also where the window of 36 slots is full, and for a second placement in the same slot."""
     generator = np.random.default_rng(3)
-    records = 0.3 + 0.05 * generator.standard_normal((30, 2))
-    placed, corrected_later = FeedbackAr(2), FeedbackAr(2)
+    records = 0.3 + 0.05 * generator.standard_normal((slots, 2))
+    placed, recorded, untouched = FeedbackAr(2), FeedbackAr(2), FeedbackAr(2)
     for row in records:
-        placed.record(row)
+        for model in (placed, recorded, untouched):
+            model.record(row)
+    placed.revise(np.array([1]), np.array([0.5]))
     placed.revise(np.array([1]), np.array([0.8]))
-    records[-1, 1] = 0.8
-    for row in records:
-        corrected_later.record(row)
-    assert np.array_equal(placed.path(2), corrected_later.path(2))
+    recorded.record(np.array([0.0, 0.8]))
+    assert np.array_equal(placed.path(2)[1], recorded.path(2)[1])
+    assert np.array_equal(placed.path(2)[0], untouched.path(2)[0])
+    placed.record(np.array([0.4, 0.9]))
+    untouched.record(np.array([0.4, 0.9]))
+    assert np.array_equal(placed.path(2), untouched.path(2))
+    assert placed.last.tolist() == [0.4, 0.9]
+
+
+def test_the_window_holds_each_slots_maximum_once() -> None:
+    """Maxima .1 .2 .35 .4 .6, each held from a placement in its slot on: .7 is held when the next slot begins.
+
+    Differences .1 .15 .05 .2 .1 with the mean .12: -.02 .03 -.07 .08 -.02. Sums of their products at lags 0, 1 and 2:
+    .0130, -.0099, .0052; eq. 11 gives phi1 = -1.088, phi2 = -.428, eq. 14 a step of -1.088 x .1 - .428 x .2 = -.195.
+    """
+    model = FeedbackAr(1)
+    model.record(np.array([0.1]))
+    for held in (0.2, 0.35, 0.4, 0.6):
+        model.revise(np.array([0]), np.array([held]))
+        model.record(np.array([held]))
+    model.revise(np.array([0]), np.array([0.7]))
+    g0, g1, g2 = 0.0130, -0.0099, 0.0052
+    first = (g0 * g1 - g1 * g2) / (g0**2 - g1**2)
+    second = (g0 * g2 - g1**2) / (g0**2 - g1**2)
+    assert model.coefficients[0] == pytest.approx([first, second])
+    assert model.path(1)[0, 0] == pytest.approx(0.7 + first * 0.1 + second * 0.2)
+
+
+def test_a_gap_repeats_what_was_held_last() -> None:
+    model = FeedbackAr(1)
+    model.record(np.array([0.2]))
+    model.revise(np.array([0]), np.array([0.5]))
+    model.record(np.array([np.nan]))
+    assert model.last.tolist() == [0.5]
+
+
+def test_held_now_stays_at_every_horizon() -> None:
+    model = HeldLoad(2, rises=False)
+    model.record(np.array([0.2, np.nan]))
+    model.revise(np.array([0]), np.array([0.5]))
+    assert model.path(2)[0].tolist() == [0.5, 0.5]
+    assert np.isnan(model.path(2)[1]).all()
+    model.record(np.array([np.nan, 0.3]))
+    assert model.last.tolist() == [0.5, 0.3]
+    model.reset(np.array([0]))
+    assert np.isnan(model.last[0])
+
+
+def test_the_mean_rise_is_from_what_a_slot_began_with_to_its_maximum() -> None:
+    """Slots begin with .1 and .3 and reach .2 and .6: rises of .1 and .3, their mean .2."""
+    model = HeldLoad(1)
+    model.record(np.array([0.1]))
+    for start, later, peak in ((0.1, 0.15, 0.2), (0.3, 0.5, 0.6)):
+        model.revise(np.array([0]), np.array([start]))
+        model.revise(np.array([0]), np.array([later]))
+        model.record(np.array([peak]))
+    model.revise(np.array([0]), np.array([0.4]))
+    assert model.path(2)[0] == pytest.approx([0.6, 0.6])
+    model.record(np.array([np.nan]))  # teaches no rise
+    assert model.path(1)[0, 0] == pytest.approx(0.6)
 
 
 @settings(max_examples=50, deadline=None)

@@ -11,7 +11,6 @@ from cotide_predictors.run_time.jobs import event_order
 from cotide_predictors.run_time.kalman.fixed_multiple import FLOOR, FixedMultipleKalman, mixtures_of
 from cotide_predictors.run_time.kalman.forecasts import kalman_forecasts
 from cotide_predictors.run_time.kalman.multi_layer import MultiLayerKalman
-from cotide_predictors.run_time.kalman.noise import fitted_noise
 from cotide_predictors.run_time.kalman.recursion import level_step, regression_forecast, regression_step
 from cotide_predictors.run_time.kalman.regressors import regressors_of
 
@@ -54,19 +53,6 @@ def test_the_regression_filter_is_the_filter_of_statsmodels() -> None:
     centre, spread = regression_forecast(mean, covariance, rows[0])
     assert centre == pytest.approx(rows[0] @ mean)
     assert spread == pytest.approx(rows[0] @ covariance @ rows[0])
-
-
-def test_maximum_likelihood_finds_the_variances_that_made_the_values() -> None:
-    generator = np.random.default_rng(3)
-    values = np.cumsum(generator.normal(0.0, 0.5, 4000)) + generator.normal(0.0, 1.0, 4000)
-
-    def likelihoods(noise: tuple[float, float, float, float]) -> np.ndarray:
-        level = np.array([0.0, 1.0])
-        return np.array([sum(level_step(level, value, noise[0], noise[1]) for value in values), 0.0])
-
-    observed, drift, *others = fitted_noise(likelihoods, (0.1, 0.1, 0.5, 0.5))
-    assert (observed, drift) == (pytest.approx(1.0, rel=0.15), pytest.approx(0.25, rel=0.25))
-    assert others == pytest.approx([0.5, 0.5], rel=1e-6)
 
 
 def test_the_model_that_foretells_a_user_takes_over_and_can_lose_again() -> None:

@@ -19,7 +19,7 @@ from cotide_predictors.run_time.habits.upper_margin import FIRST_MARGIN, moved
 from cotide_predictors.run_time.history import snapshots
 from cotide_predictors.run_time.jobs import JobTable, RunLog, codes, event_order
 from cotide_predictors.run_time.kalman.forecasts import kalman_forecasts
-from cotide_predictors.run_time.kalman.smoothing import exponentially_smoothed
+from cotide_predictors.run_time.kalman.smoothing import KEPT, Smoothing, exponentially_smoothed
 from cotide_predictors.run_time.regression import OnlineRegression, table_4_1
 from cotide_predictors.run_time.sequential.forecaster import answers_of
 
@@ -175,7 +175,7 @@ def half_hour_log(jobs: int = 120) -> RunLog:
 
 @pytest.mark.parametrize("kind", ["fmkf", "mlkf"])
 def test_the_filters_of_one_namespace_are_those_of_a_log(kind: Any) -> None:
-    """Below 200 completions a log's noise is not fitted either. The first job is the model's."""
+    """Below 200 completions no noise is chosen for a log either. The first job is the model's."""
     log = half_hour_log()
     asked = answers_of(kalman_forecasts(log, kind), np.full(len(log), np.nan))
     made = walked(LiveFilters(kind), log)
@@ -186,7 +186,7 @@ def test_the_filters_of_one_namespace_are_those_of_a_log(kind: Any) -> None:
 
 def test_smoothing_of_an_owner_is_that_of_a_user() -> None:
     log = half_hour_log()
-    levels = exponentially_smoothed(log)
+    levels = exponentially_smoothed(log, setting=Smoothing(KEPT, in_logs=False))
     known = np.flatnonzero(np.isfinite(levels))
     made = walked(live_forecaster("exponential-smoothing"), log)
     assert len(known) > 100

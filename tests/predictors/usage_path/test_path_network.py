@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from cotide_core.errors import ModelError
-from cotide_predictors.usage_path.attention_network import VARIANTS, Variant, forward
+from cotide_predictors.usage_path.attention_network import HIDDEN, VARIANTS, Variant, forward, shapes_of
 from cotide_predictors.usage_path.inputs import PAST_SLOTS, WINDOW, filled_forward, windows_of
 from cotide_predictors.usage_path.path_network import PathNetwork
 from cotide_predictors.usage_path.training import initial_parameters, trained
@@ -96,3 +97,54 @@ def test_the_day_before_is_that_of_the_slot_to_come() -> None:
 def test_a_missing_slot_is_as_the_one_before() -> None:
     history = np.array([[np.nan, 1.0, np.nan, 3.0], [np.nan] * 4])
     np.testing.assert_array_equal(filled_forward(history), [[1.0, 1.0, 1.0, 3.0], [0.0] * 4])
+
+
+def attention_by_hand(ordered: list[float], close: list[float]) -> list[float]:
+    """Return 12 outputs of a network of one hidden unit that counts, with all but a few weights 0.
+
+    The encoder's state at step i is h_i: the cell gains half of tanh(x_i) and forgets half, and half of its tanh shows.
+    The decoder's state stays 0, so that the next output is the last one plus the context, and the context is the
+    mean of h weighted by the softmax of tanh(W1 psi + W2 phi) (eqs. 7.17, 7.18 and 7.24).
+    """
+    window = [0.5, -1.0, 2.0, 0.0, 1.5, -0.5, 1.0, 0.3, -2.0, 0.7, 1.2, -0.4]
+    cell, states = 0.0, []
+    for value in window:
+        cell = 0.5 * cell + 0.5 * math.tanh(value)
+        states.append(0.5 * math.tanh(cell))
+    apart = [sum(abs(one - other) for other in window) / 12 for one in window]
+    said = [window[-1]]
+    for step in range(12):
+        own = sum(abs(one - said[-1]) for one in said) / len(said)
+        psi = [[math.log(1 + step), math.log(1 + source), math.log(13)] for source in range(12)]
+        phi = [[own, apart[source], step / 12] for source in range(12)]
+        inside = [
+            sum(w * x for w, x in zip([*ordered, *close], [*psi[source], *phi[source]], strict=True))
+            for source in range(12)
+        ]
+        grown = [math.exp(math.tanh(one)) for one in inside]
+        said.append(said[-1] + sum(one * h for one, h in zip(grown, states, strict=True)) / sum(grown))
+    return said[1:]
+
+
+def attention_in_code(ordered: list[float], close: list[float]) -> np.ndarray:
+    """Return the same of the real network."""
+    parameters = {name: np.zeros(shape) for name, shape in shapes_of("lstm-tp-bias").items()}
+    parameters["encoder"][0, 3 * HIDDEN] = 1.0  # the first unit's candidate is tanh of the value
+    parameters["out"][HIDDEN, 0] = 1.0  # the output moves by the context's first unit
+    parameters["time_score"][0] = 1.0
+    parameters["place_bias"][:, 0] = ordered
+    parameters["consistency_bias"][:, 0] = close
+    inputs = np.zeros((1, 12, 9))
+    inputs[0, :, 0] = [0.5, -1.0, 2.0, 0.0, 1.5, -0.5, 1.0, 0.3, -2.0, 0.7, 1.2, -0.4]
+    return forward(np, parameters, "lstm-tp-bias", inputs)[0]  # type: ignore[arg-type,no-any-return]  # by its parts
+
+
+@pytest.mark.parametrize("weight", range(6))
+def test_each_weight_of_the_bias_changes_the_output_as_by_hand(weight: int) -> None:
+    weights = [0.2, -0.1, 0.3, 0.1, 0.4, -0.2]
+    before = attention_in_code(weights[:3], weights[3:])
+    np.testing.assert_allclose(before, attention_by_hand(weights[:3], weights[3:]), rtol=1e-12)
+    weights[weight] += 0.5
+    after = attention_in_code(weights[:3], weights[3:])
+    np.testing.assert_allclose(after, attention_by_hand(weights[:3], weights[3:]), rtol=1e-12)
+    assert np.abs(after - before).max() > 1e-4

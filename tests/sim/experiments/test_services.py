@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from cotide_core.forecasts import QosSamples
+from cotide_predictors.qos.mixes import take_mixes
 from cotide_sim.experiments.services.guard_by_service import CONTENDERS, HEURISTIC, LOGISTIC, OURS, play
 from cotide_sim.experiments.services.judgement import Outcome, interval, judge
 from cotide_sim.experiments.services.population import (
@@ -118,3 +123,55 @@ def test_a_seed_gives_an_outcome_of_each_contender_about_each_service_at_each_ag
     assert len(found) == 2 * 2 * len(CONTENDERS)
     young = {one.contender: one for one in found if one.age == 1 and one.service.startswith("shop/00")}
     assert young[OURS].refused == young[HEURISTIC].refused, "one sample passes no gate: the heuristic decides"
+
+
+def test_a_contender_that_refuses_everything_misses_the_floor_of_acceptance() -> None:
+    """Of 100 rows 95 break. Refusing all has an F1 of 2 x 95 / (100 + 95) = .974, a rival of 89 caught one of .96."""
+    services = [Service("shop/a", "even", 10.0, 2.0, 0.1)]
+
+    def said(seed: int, age: int, name: str, refused: int, caught: int) -> Outcome:
+        return Outcome(seed, "shop/a", age, name, 1000, 950, refused, caught, 0.5, 0.1)
+
+    found = [
+        said(seed, age, name, *counts)
+        for seed in (0, 1, 2)
+        for age in (100, 200)
+        for name, counts in ((OURS, (1000, 950)), (LOGISTIC, (895, 890)), (HEURISTIC, (895, 890)))
+    ]
+    missed = judge(found, services, 0.1, ours=OURS, logistic=LOGISTIC, heuristic=HEURISTIC).missed
+    assert missed == (
+        "accepts 0.0% of what holds at 100 samples, less than 50%",
+        "accepts 0.0% of what holds at 200 samples, less than 50%",
+    )
+
+
+def test_what_was_accepted_is_a_share_of_what_holds() -> None:
+    # 60 of 100 rows hold; of 44 refused rows 40 break, so that 56 of the 60 are accepted.
+    assert outcome(0, "a", 1, OURS, 44, 40).accepted == pytest.approx(56 / 60)
+
+
+def test_no_cell_is_learned_from_in_one_table_and_judged_on_in_its_sister() -> None:
+    """The sister has the same rows in another order, its types too, and one cell of its own."""
+    one = read_tables(None)["mild"]
+    order = np.random.default_rng(0).permutation(len(one.mixes))
+    mixes = take_mixes(one.mixes, order)
+    types = tuple(reversed(mixes.types))
+    turned = replace(mixes, types=types, counts=mixes.counts[:, ::-1], input_bytes=mixes.input_bytes[:, ::-1])
+    rates = turned.requests_per_second.copy()
+    rates[0] = 1.0
+    sister = QosSamples(replace(turned, requests_per_second=rates), one.latency_milliseconds[order])
+    families = split({"one": one, "sister": sister}, 5)
+    judged = np.zeros(len(order), np.bool_)
+    judged[families["one"].judged] = True
+    in_sister = np.zeros(len(order), np.bool_)
+    in_sister[families["sister"].judged] = True
+    assert np.array_equal(in_sister[1:], judged[order][1:])
+    assert 0.2 < judged.mean() < 0.3
+
+
+@pytest.mark.data
+def test_the_measured_sister_tables_share_one_split(colocation: Path) -> None:
+    families = split(read_tables(colocation), 0)
+    grid, once = families["grid"], families["grid-once"]
+    assert np.array_equal(grid.judged, once.judged)
+    assert len(grid.judged) == pytest.approx(0.25 * 546, rel=0.1)

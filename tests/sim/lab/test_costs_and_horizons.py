@@ -11,10 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from cotide_cli.main import cotide
+from cotide_predictors.host_load.arma import ArmaParameters, LastStateArma
 from cotide_sim.lab.cell_run import run_cell
 from cotide_sim.lab.cells import LabOutcome, at_horizon, horizon_of
 from cotide_sim.lab.plan import cells_of, source_of
-from cotide_sim.lab.series.entries import SERIES_ENTRIES, Arma
+from cotide_sim.lab.series.entries import SERIES_ENTRIES, Arma, OnLags
 from cotide_sim.lab.series.held_bytes import held_bytes
 from cotide_sim.workloads.generated_load import generated_load
 
@@ -50,9 +51,9 @@ def test_bytes_are_those_of_arrays_and_numbers_each_once() -> None:
 
 
 def test_a_forecaster_that_keeps_more_costs_more() -> None:
-    kept = {name: outcome(name).costs["bytes_per_series"] for name in ("last-value", "arima", "host-load")}
+    kept = {name: outcome(name).costs["bytes_per_series"] for name in ("last-value", "arma", "host-load")}
     assert kept["last-value"] == 0
-    assert 0 < kept["arima"] < kept["host-load"]
+    assert 0 < kept["arma"] < kept["host-load"]
 
 
 def test_what_is_left_of_the_cost_of_a_forecast_where_nothing_is_new() -> None:
@@ -131,6 +132,48 @@ def test_arma_of_each_series_follows_series_that_are_unlike() -> None:
 def test_a_series_that_cannot_be_fitted_has_the_defaults() -> None:
     load = generated_load(1, hosts=3, slots=700).load.copy()
     load[1] = 0.5
-    forecaster = SERIES_ENTRIES["arima-each"].make(0)
+    forecaster = SERIES_ENTRIES["arma-each"].make(0)
     forecaster.fit(load)
     assert np.allclose(forecaster.forecast(load)[1], 0.5)
+
+
+def test_arima_sums_the_differences_to_come_as_by_hand() -> None:
+    """AR .5 and MA 0 on differences: after 1, 2, 4 the last step is 2, and 1, .5, .25 ... come after it."""
+    forecaster = SERIES_ENTRIES["arima"].make(0)
+    history = np.array([[1.0, 2.0, 4.0]])
+    forecaster._model = LastStateArma(ArmaParameters(np.array([[0.5]]), np.array([[0.0]]), np.zeros(1)))  # type: ignore[attr-defined]  # fixed
+    steps = 2.0 * 0.5 ** np.arange(1, 13)
+    np.testing.assert_allclose(forecaster.forecast(history)[0], 4.0 + np.cumsum(steps))
+
+
+def test_arima_is_the_model_of_statsmodels() -> None:
+    from statsmodels.tsa.arima.model import ARIMA
+
+    load = 50.0 + np.cumsum(np.random.default_rng(2).normal(0, 1, 700))
+    forecaster = SERIES_ENTRIES["arima"].make(0)
+    forecaster.fit(load[None, :600])
+    fitted = forecaster._model.parameters  # type: ignore[attr-defined]  # what was found
+    model = ARIMA(load, order=(1, 1, 1))
+    found = model.smooth([fitted.ar[0, 0], fitted.ma[0, 0], 1.0])
+    np.testing.assert_allclose(forecaster.forecast(load[None])[0], found.forecast(12), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "fits"), [("ridge", 1), ("boosting", 1), ("ridge-daily", 3), ("boosting-daily", 3)])
+def test_a_schedule_of_fits_is_the_same_for_ridge_and_trees(
+    name: str, fits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two days are asked about: fitted once, or once before and once after each day."""
+    counted: list[int] = []
+    monkeypatch.setattr(OnLags, "_learn", lambda *_: counted.append(1))
+    monkeypatch.setattr(OnLags, "_answer", lambda _self, inputs: np.zeros((len(inputs), 12)))
+    load = generated_load(1, hosts=2, slots=1200).load
+    forecaster = SERIES_ENTRIES[name].make(0)
+    forecaster.fit(load[:, :600])
+    for origin in range(600, 600 + 2 * 288 + 1, 12):
+        forecaster.forecast(load[:, :origin])
+    assert len(counted) == fits
+
+
+def test_the_highest_record_is_a_forecast_that_holds_every_peak() -> None:
+    found = SERIES_ENTRIES["highest"].make(0).forecast(np.array([[0.2, np.nan, 0.9, 0.1]]))
+    assert found.tolist() == [[0.9] * 12]

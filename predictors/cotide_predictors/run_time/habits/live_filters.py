@@ -1,7 +1,7 @@
 """The Kalman filters (Naghshnejad 2019, sections 5.3.3 and 5.3.4) for pods that nobody knows beforehand.
 
 Called by `live_catalogue`. An owner stands for the user; what all users together have come to is here what its
-namespace has come to, since no tenant's runs may move another's forecasts. For the same reason the noise is not fitted
+namespace has come to, since no tenant's runs may move another's forecasts. For the same reason the noise is not chosen
 but stays at its first variances. The request is replaced by what the completion model says, and bounds
 nothing. Recursions are those of `kalman`. Invariant: as `live_forecaster` has it.
 """
@@ -131,14 +131,14 @@ def one_job(requested_seconds: float, cores: float, hour: int) -> JobTable:
 
 
 def _packed(state: State, part: int) -> Floats:
-    """Return the filters of a row as one row of numbers; who is known, and likelihoods, are not among them."""
-    found: Floats = np.concatenate([one[part].ravel() for one in state[:-2]])
+    """Return the filters of a row as one row of numbers; which are known is not among them."""
+    found: Floats = np.concatenate([one[part].ravel() for one in state[:-1]])
     return found
 
 
 def _unpack(row: Floats, state: State, part: int) -> None:
     begin = 0
-    for one in state[:-2]:
+    for one in state[:-1]:
         size = one[part].size
         one[part] = row[begin : begin + size].reshape(one[part].shape)
         begin += size

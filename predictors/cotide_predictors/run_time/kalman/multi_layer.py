@@ -3,7 +3,7 @@
 Called by `forecasts`. The first layer is a regression filter on the class, 1 for long and 0 for short (eq. 5.12); the
 second has a local level for each class. The thesis gives no threshold T: here it lies midway between the user's two
 levels, so that both follow the user's own two modes. A forecast is the mixture of both levels, weighted by the first
-layer's answer held within [`SURE`, 1 - `SURE`]; the printed rule, one class by threshold, is its larger component.
+layer's answer held within [`SURE`, 1 - `SURE`]; the printed rule, one class by threshold, is its likelier component.
 
 Invariant: as in `fixed_multiple`.
 """
@@ -18,7 +18,7 @@ from cotide_core.kernels.array_types import Floats
 from cotide_core.kernels.compiled import compiled
 from cotide_predictors.estimator import Estimator
 from cotide_predictors.run_time.jobs import Ints
-from cotide_predictors.run_time.kalman.fixed_multiple import FIRST_LEVEL, LEVEL_PRIOR
+from cotide_predictors.run_time.kalman.fixed_multiple import FIRST_LEVEL, LEVEL_PRIOR, Noise
 from cotide_predictors.run_time.kalman.recursion import level_step, regression_forecast, regression_step
 
 SURE: Final = 0.02
@@ -27,8 +27,13 @@ FIRST_APART: Final = 1.5
 """Log seconds from the first level to that of either class (chosen)."""
 CLASS_PRIOR: Final = 0.1
 """Variance of a user's coefficients of the first layer around those of all users (chosen)."""
-DEFAULT_NOISE: Final = (0.15, 0.001, 0.8, 0.1)
-"""Variances before a fit: of the observation and the step, of the first layer and of the levels (chosen)."""
+DEFAULT_NOISE: Final = (0.15, 0.001, 0.1, 0.3)
+"""Variances before the first choice: of the observation and the step, of the first layer and of the levels (chosen: as
+for `fixed_multiple`)."""
+_CLASSES: Final = ((0.15, 0.001), (0.15, 0.01), (0.05, 0.01), (0.5, 0.001))
+_LEVELS: Final = ((0.1, 0.3), (0.3, 0.3), (0.3, 0.1), (0.8, 0.1), (0.8, 0.3), (1.5, 0.05))
+SETTINGS: Final[tuple[Noise, ...]] = tuple((*first, *levels) for first in _CLASSES for levels in _LEVELS)
+"""What is chosen from on completed jobs (chosen, around the default)."""
 
 
 class MlkfState(NamedTuple):
@@ -39,20 +44,18 @@ class MlkfState(NamedTuple):
     mean, covariance : (u + 1, k) and (u + 1, k, k) of the first layer.
     levels : (u + 1, 2, 2) mean and variance of short and long.
     known : (u + 1,) 1 where the user has completed a job.
-    likelihood : (2,) summed log densities of the first layer and of the levels.
     """
 
     mean: Floats
     covariance: Floats
     levels: Floats
     known: Ints
-    likelihood: Floats
 
 
 class MultiLayerKalman(Estimator):
     """The filters of all users; parameters, `begin` and `walk` as of `FixedMultipleKalman`."""
 
-    def __init__(self, *, noise: tuple[float, float, float, float] = DEFAULT_NOISE) -> None:
+    def __init__(self, *, noise: Noise = DEFAULT_NOISE) -> None:
         self.noise = noise
 
     def begin(self, users: int, regressors: int) -> Self:
@@ -73,7 +76,7 @@ def state_of(users: int, regressors: int) -> MlkfState:
     levels = np.empty((users + 1, 2, 2))
     levels[:, 0, 0], levels[:, 1, 0] = FIRST_LEVEL - FIRST_APART, FIRST_LEVEL + FIRST_APART
     levels[:, :, 1] = 2 * LEVEL_PRIOR
-    return MlkfState(mean, covariance, levels, np.zeros(users + 1, np.int64), np.zeros(2))
+    return MlkfState(mean, covariance, levels, np.zeros(users + 1, np.int64))
 
 
 @compiled
@@ -106,18 +109,15 @@ def walk_multi_layer(
                 for one in range(regressors.shape[1]):
                     state.covariance[user, one, one] += CLASS_PRIOR
                 state.levels[user, :, 1] += LEVEL_PRIOR
-            _learn_one(user, regressors[job], log_seconds[job], noise, state, True)
-            _learn_one(everybody, regressors[job], log_seconds[job], noise, state, False)
+            _learn_one(user, regressors[job], log_seconds[job], noise, state)
+            _learn_one(everybody, regressors[job], log_seconds[job], noise, state)
 
 
 @compiled
-def _learn_one(user: int, row: Floats, value: float, noise: Floats, state: MlkfState, counted: bool) -> None:
+def _learn_one(user: int, row: Floats, value: float, noise: Floats, state: MlkfState) -> None:
     """Move one row of filters: the first layer by the class, and the level of that class."""
     levels = state.levels[user]
     threshold = 0.5 * (levels[0, 0] + levels[1, 0])
     long = 1 if value >= threshold else 0
-    by_class = regression_step(state.mean[user], state.covariance[user], row, float(long), noise[0], noise[1])
-    by_level = level_step(levels[long], value, noise[2], noise[3])
-    if counted:
-        state.likelihood[0] += by_class
-        state.likelihood[1] += by_level
+    regression_step(state.mean[user], state.covariance[user], row, float(long), noise[0], noise[1])
+    level_step(levels[long], value, noise[2], noise[3])

@@ -1,6 +1,6 @@
 """One step of the two Kalman filters: a local level, and a regression whose coefficients walk at random.
 
-Called by `fixed_multiple`, `multi_layer` and `noise`. Naghshnejad 2019, eqs. 5.1-5.8; eqs. 5.3 and 5.4 are garbled in
+Called by `fixed_multiple` and `multi_layer`. Naghshnejad 2019, eqs. 5.1-5.8; eqs. 5.3 and 5.4 are garbled in
 print, the standard recursion stands here:
 
     v = y - Z a,  S = Z P Z' + H,  K = P Z' / S,  a += K v,  P += Q - K S K'

@@ -1,6 +1,6 @@
 """The Kalman filters, one submission and completion after the other.
 
-Called by `catalogue`; the filters and the moments at which their noise is fitted are those of `kalman.forecasts`.
+Called by `catalogue`; the filters and the moments at which their noise is chosen are those of `kalman.forecasts`.
 Invariant: as `forecaster` has it.
 """
 
@@ -9,10 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from cotide_core.kernels.array_types import Floats
-from cotide_predictors.run_time.jobs import Ints, JobTable, codes
+from cotide_predictors.run_time.jobs import Ints, JobTable
 from cotide_predictors.run_time.kalman.fixed_multiple import mixtures_of
 from cotide_predictors.run_time.kalman.forecasts import Filters, Kind
-from cotide_predictors.run_time.kalman.regressors import regressors_of
 from cotide_predictors.run_time.sequential.forecaster import Answers, answers_of
 
 
@@ -21,7 +20,7 @@ class SequentialKalman:
 
     def __init__(self, jobs: JobTable, kind: Kind) -> None:
         self._jobs = jobs
-        self._filters = Filters(kind, codes(jobs.user), regressors_of(jobs))
+        self._filters = Filters(kind, jobs)
         self._logs = np.zeros(len(jobs))
         self._out = np.empty((len(jobs), 6))
 

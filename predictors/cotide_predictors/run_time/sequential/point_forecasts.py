@@ -12,7 +12,7 @@ from cotide_core.kernels.array_types import Floats
 from cotide_predictors.run_time.heuristics import bounded
 from cotide_predictors.run_time.history import WIDTH, Histories
 from cotide_predictors.run_time.jobs import Ints, JobTable, codes
-from cotide_predictors.run_time.kalman.smoothing import KEPT, walk_levels
+from cotide_predictors.run_time.kalman.smoothing import Smoother
 from cotide_predictors.run_time.regression import FEATURES, OnlineRegression, table_4_1
 from cotide_predictors.run_time.sequential.forecaster import Answers, points_only
 
@@ -49,8 +49,7 @@ class SequentialSmoothing:
 
     def __init__(self, jobs: JobTable) -> None:
         self._jobs = jobs
-        self._keys = codes(jobs.user)
-        self._levels = np.full(int(self._keys.max(initial=0)) + 1, np.nan)
+        self._smoother = Smoother(jobs)
         self._run = np.empty(len(jobs))
         self._out = np.full(len(jobs), np.nan)
 
@@ -58,9 +57,9 @@ class SequentialSmoothing:
         """Learn."""
         del finish_seconds
         self._run[jobs] = run_seconds
-        walk_levels(~jobs, self._keys, self._run, KEPT, self._levels, self._out)
+        self._smoother.walk(~jobs, self._run, self._out)
 
     def submitted(self, rows: slice) -> Answers:
         """Forecast."""
-        walk_levels(np.arange(rows.start, rows.stop), self._keys, self._run, KEPT, self._levels, self._out)
+        self._smoother.walk(np.arange(rows.start, rows.stop), self._run, self._out)
         return points_only(bounded(self._out[rows], self._jobs.requested_seconds[rows]))

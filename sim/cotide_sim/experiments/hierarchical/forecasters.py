@@ -14,7 +14,7 @@ from cotide_core.forecasts import HostLoadForecast
 from cotide_core.kernels.array_types import Floats
 from cotide_predictors.host_load.arma import ArmaParameters
 from cotide_predictors.host_load.arma_fit import fit_arma, stacked
-from cotide_predictors.host_load.forecaster import HostLoadModel
+from cotide_predictors.host_load.forecaster import ALLOCATED, HostLoadModel
 from cotide_sim.experiments.hierarchical.data_center import DAY_SAMPLES, MACHINES, SAMPLE_SECONDS
 
 Point = Literal["point", "p50", "p90", "p99"]
@@ -81,8 +81,8 @@ class Known:
 
 
 class Predicted:
-    """Last-state ARMA for production, feedback AR for batch and gratis (Jiang et al., section IV), or quantiles of
-    either.
+    """Last-state ARMA for production, feedback AR for batch and gratis (Jiang et al., section IV), or the quantiles
+    that run live.
 
     Parameters
     ----------
@@ -95,7 +95,8 @@ class Predicted:
         fits = [fit_arma(history) for history in histories]
         parameters = stacked(fits, ArmaParameters.default(hosts))
         self._online = HostLoadModel(hosts, parameters=parameters)
-        self._batch = HostLoadModel(hosts, centre="feedback-ar")
+        # The paper's point is its own model's; our quantiles are those that run live.
+        self._batch = HostLoadModel(hosts, centre="feedback-ar" if batch == "point" else ALLOCATED)
         self._taken: tuple[Point, Point] = (online, batch)
 
     def record(self, online: Floats, batch: Floats) -> None:

@@ -31,6 +31,10 @@ OURS: Final = "cotide"
 BEST_RIVAL: Final = "max(N-sigma, percentile)"
 LEVELS: Final = (0.5, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998)
 """The levels kept in the experiment; those beyond p50, p90 and p99 draw the curve of slack against violations."""
+WHOLE: Final = "the whole machine"
+"""Forecasts a full host, so that nothing is sold: the contender that refuses everything."""
+NOTHING: Final = "nothing"
+"""Forecasts an idle host, so that everything is sold: the contender that looks at nothing."""
 COVERAGE_BAND: Final = (0.98, 0.997)
 WARM_UP_SLOTS: Final = 288
 HOSTS_FITTED_ONE_BY_ONE: Final = 100
@@ -116,6 +120,8 @@ def run_set(series: LoadSeries, *, seed: int, workers: int = 0, progress: Progre
         "last value": rivals.last_value(load),
         "mean": rivals.running_mean(load),
         "exponential smoothing": rivals.exponential_smoothing(load),
+        WHOLE: np.ones(load.shape),
+        NOTHING: np.zeros(load.shape),
     }
     progress(f"{series.name}: rivals")
     p90, p99 = ({**simple, **_rival_quantiles(load, level)} for level in (0.9, 0.99))

@@ -3,7 +3,9 @@ thousandth.
 
 Called by ``cotide experiment services``. Two waves of unlike services (`population`): the second appears when the first
 has a thousand samples of each. At each age all contenders learn from the same samples and judge the same rows, of cells
-that no service learned from. A node is refused where a contender's probability is above the guard's threshold.
+that no service learned from, in no table. A node is refused where a contender's probability is above the guard's
+threshold. The rivals by service choose their settings on held-out cells of the service's own samples
+(`evaluation.trial_choice`); ours runs as it ships. Two contenders refuse and accept everything.
 Invariant: same tables, seeds and settings, same numbers; the services are those of the first seed, the others draw
 other samples and other cells.
 """
@@ -26,7 +28,8 @@ from cotide_core.errors import ModelError
 from cotide_core.forecasting.heuristics import HeuristicQos
 from cotide_core.forecasts import MixBatch, QosForecaster, QosSamples
 from cotide_core.kernels.array_types import Floats
-from cotide_predictors.evaluation.baselines import RATE_ONLY, QosRival
+from cotide_predictors.evaluation.baselines import ACCEPT_ALL, RATE_ONLY, REFUSE_ALL, QosRival
+from cotide_predictors.evaluation.baselines import LOGISTIC as LOGISTIC_METHOD
 from cotide_predictors.one_thread import on_one_thread
 from cotide_predictors.qos.mixes import take_mixes
 from cotide_predictors.qos.qos_model import QosModel, train_qos
@@ -39,7 +42,14 @@ HEURISTIC: Final = "heuristic only"
 POOLED: Final = "one pooled model (before)"
 LOGISTIC: Final = "logistic regression by service"
 RATE: Final = "rate only, by service"
-CONTENDERS: Final = (OURS, HEURISTIC, POOLED, LOGISTIC, RATE)
+CONTENDERS: Final = (OURS, HEURISTIC, POOLED, LOGISTIC, RATE, REFUSE_ALL, ACCEPT_ALL)
+METHODS: Final = {
+    LOGISTIC: LOGISTIC_METHOD,
+    RATE: RATE_ONLY,
+    REFUSE_ALL: REFUSE_ALL,
+    ACCEPT_ALL: ACCEPT_ALL,
+}
+"""Rivals that know a service by its own samples alone, and their methods."""
 AGES: Final = (1, 10, 30, 100, 200, 500, 1000)
 """Samples of a service at which it is judged."""
 SERVICES: Final = 12
@@ -131,17 +141,14 @@ def _outcomes(seed: int, age: int, wave: _Wave, known: list[Measured], seen: lis
     outcomes = []
     for service, own, (asked, latency) in zip(wave.services, seen, wave.judged, strict=True):
         limit = service.limit_milliseconds
-        logistic, rate = (
-            QosRival(method=method, limit_milliseconds=limit, random_state=seed).fit(*own)
-            for method in ("logistic regression", RATE_ONLY)
-        )
         said = {
             OURS: ours.violation_probability(asked),
             HEURISTIC: heuristic.violation_probability(asked),
             POOLED: pooled.unbounded_probability(asked),
-            LOGISTIC: logistic.violation_probability(asked),
-            RATE: rate.violation_probability(asked),
         }
+        for name, method in METHODS.items():
+            rival = QosRival(method=method, limit_milliseconds=limit, random_state=seed)
+            said[name] = rival.fit(*own).violation_probability(asked)
         broken = latency > limit
         outcomes += [
             Outcome.of(seed, service.name, age, name, probability, broken, THRESHOLD)

@@ -3,7 +3,7 @@
 Called by `guard_by_service`. A service is a table (memcached beside batch jobs run again and again, or once; beside
 antagonists; beside PARSEC jobs) whose latencies and rates are scaled. Without measured tables four are generated from
 `GeneratedInterference`, whose sensitivity to jobs differs. Invariant: same tables and seeds, same services and samples;
-rows of one cell are never both learned from and judged on, in no service.
+a cell is learned from or judged on in all tables alike: grid and grid-once hold the same cells.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from cotide_core.forecasts import MixBatch, QosSamples
 from cotide_core.kernels.array_types import Floats, Indices
-from cotide_predictors.qos.mixes import cells_of, take_mixes
+from cotide_predictors.qos.mixes import take_mixes
 from cotide_sim.interference.model import GeneratedInterference
 from cotide_sim.traces.colocation import tables
 
@@ -89,16 +89,38 @@ def draw_services(names: Sequence[str], count: int, seed: int) -> list[Service]:
 
 
 def split(found: Mapping[str, QosSamples], seed: int) -> dict[str, Family]:
-    """Return each table in units of its lone p95 with its cells split at random, the same split for all services."""
+    """Return each table in units of its lone p95 with its cells split at random.
+
+    One split holds for all services and for all tables: a cell that several tables have lies on one side in each. A
+    table whose cells are all drawn already draws none of its own.
+    """
     generator = np.random.default_rng((seed, 1))
+    judged_of: dict[bytes, bool] = {}
     families = {}
     for name, samples in found.items():
-        cells = cells_of(samples.mixes)
-        drawn = generator.permutation(np.unique(cells))
-        judged = np.isin(cells, drawn[: max(1, round(HELD_OUT * len(drawn)))])
+        keys = _cell_keys(samples.mixes)
+        fresh = sorted({key for key in keys if key not in judged_of})
+        drawn = generator.permutation(len(fresh))
+        held = round(HELD_OUT * len(fresh)) if judged_of else max(1, round(HELD_OUT * len(fresh)))
+        judged_of |= {fresh[index]: rank < held for rank, index in enumerate(drawn.tolist())}
+        judged = np.array([judged_of[key] for key in keys])
         unit = QosSamples(samples.mixes, samples.latency_milliseconds / _lone(samples))
         families[name] = Family(unit, np.flatnonzero(~judged), np.flatnonzero(judged))
     return families
+
+
+def _cell_keys(mixes: MixBatch) -> list[bytes]:
+    """Return (n,) keys that are equal for rows of one cell in all tables: rates, pressure and jobs by type's name."""
+    named = [
+        b"".join(
+            f"{kind}\0".encode() + np.array([count, size]).tobytes()
+            for kind, count, size in sorted(zip(mixes.types, counts, sizes, strict=True))
+            if count > 0
+        )
+        for counts, sizes in zip(mixes.counts.tolist(), mixes.input_bytes.tolist(), strict=True)
+    ]
+    plain = np.column_stack((mixes.requests_per_second, mixes.other_requests_per_second, mixes.cpu_pressure))
+    return [row.tobytes() + jobs for row, jobs in zip(plain, named, strict=True)]
 
 
 def measure(

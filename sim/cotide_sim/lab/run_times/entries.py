@@ -22,7 +22,7 @@ from cotide_predictors.run_time.habits.live_catalogue import HABITS, LIVE_PREDIC
 from cotide_predictors.run_time.heuristics import HEURISTICS, bounded, within_request
 from cotide_predictors.run_time.history import snapshots
 from cotide_predictors.run_time.jobs import RunLog, codes, event_order
-from cotide_predictors.run_time.kalman.forecasts import Kind, kalman_forecasts
+from cotide_predictors.run_time.kalman.forecasts import Kind, kalman_forecasts, points_of
 from cotide_predictors.run_time.kalman.smoothing import exponentially_smoothed
 from cotide_predictors.run_time.kernels.run_forecasts import LEARNED
 from cotide_predictors.run_time.kernels.tree_forecasts import edges
@@ -89,7 +89,8 @@ def _kalman(kind: Kind, log: RunLog, seed: int) -> RunTimeForecasts:
 
 def _kalman_printed(log: RunLog, seed: int) -> RunTimeForecasts:
     del seed
-    return _points(within_request(kalman_forecasts(log, "mlkf").highest_centre(), log.jobs.requested_seconds))
+    found = kalman_forecasts(log, "mlkf", point="likelier")
+    return _points(points_of(found, log.jobs.requested_seconds, "likelier"))
 
 
 def _density(hidden: tuple[int, ...], past: bool, log: RunLog, seed: int) -> RunTimeForecasts:
@@ -171,9 +172,7 @@ ENTRIES: Final[Mapping[str, RunTimeEntry]] = MappingProxyType(
         "regression": RunTimeEntry(_regression, "on-line polynomial regression", "Naghshnejad 2019, 4.4.4"),
         "fmkf": RunTimeEntry(partial(_kalman, "fmkf"), "level and regression mixed", "Naghshnejad 2019, 5.3.3"),
         "mlkf": RunTimeEntry(partial(_kalman, "mlkf"), "short and long levels mixed", "Naghshnejad 2019, 5.3.4"),
-        "mlkf-printed": RunTimeEntry(
-            _kalman_printed, "centre of the highest component alone", "Naghshnejad 2019, 5.3.4"
-        ),
+        "mlkf-printed": RunTimeEntry(_kalman_printed, "level of the likelier class alone", "Naghshnejad 2019, 5.3.4"),
         "mdn": RunTimeEntry(
             partial(_density, (64,), True),
             "density network, one layer, past runs among inputs",

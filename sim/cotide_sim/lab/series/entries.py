@@ -56,6 +56,17 @@ class LastValue:
         return np.repeat(filled_forward(history)[:, -1:], WINDOW, axis=1)
 
 
+class Highest:
+    """The highest record of each series so far, twelve times: what holds every peak that was ever seen."""
+
+    def fit(self, history: Floats) -> None:
+        """Learn nothing."""
+
+    def forecast(self, history: Floats) -> Floats:
+        """Return the path."""
+        return np.repeat(np.nan_to_num(history).max(axis=1, keepdims=True), WINDOW, axis=1)
+
+
 class Yesterday:
     """The same slots of the day before; ``drift`` moves them by how much the last hour differs from its own."""
 
@@ -103,7 +114,10 @@ class _OnRecords:
 
 
 class Arma(_OnRecords):
-    """ARMA(1,1) fitted on a group of series, or on each, around each one's running mean; ARIMA of the thesis."""
+    """ARMA(1,1) on the latest two days before the first origin, for a group of series or for each.
+
+    A group's parameters run around each series' own running mean.
+    """
 
     def __init__(self, *, seed: int, each: bool = False) -> None:
         super().__init__()
@@ -111,24 +125,51 @@ class Arma(_OnRecords):
         self.each = each
 
     def fit(self, history: Floats) -> None:
-        """Fit each series by itself, or some as a group; who can't be fitted has the defaults."""
+        """Fit each series by itself, or some as a group; a series without a fit has the defaults."""
         hosts = len(history)
         if self.each:
             fits = [fit_group(one[None, -2 * DAY_SLOTS :]) for one in history]
             self._model = LastStateArma(stacked(fits, ArmaParameters.default(hosts)))
             return
-        drawn = np.random.default_rng(self.seed).choice(hosts, min(GROUP_SERIES, hosts), replace=False)
-        found = fit_group(history[np.sort(drawn), -2 * DAY_SLOTS :])
-        parameters = ArmaParameters.default(hosts)
-        if found is not None:
-            ar, ma = np.tile(found.ar, (hosts, 1)), np.tile(found.ma, (hosts, 1))
-            parameters = ArmaParameters(ar, ma, np.full(hosts, np.nan))
-        self._model = LastStateArma(parameters)
+        self._model = LastStateArma(_common_fit(history[:, -2 * DAY_SLOTS :], self.seed, np.full(hosts, np.nan)))
 
     def forecast(self, history: Floats) -> Floats:
         """Return the path."""
         self._record_new(history, self._model.record)
         return np.maximum(np.nan_to_num(self._model.path(WINDOW)), 0.0)
+
+
+class Arima:
+    """ARIMA(1,1,1) without drift: ARMA(1,1) on first differences, fitted as a group on the whole history."""
+
+    def __init__(self, *, seed: int) -> None:
+        self.seed = seed
+        self._seen = 1
+
+    def fit(self, history: Floats) -> None:
+        """Fit some series' differences as a group."""
+        steps = np.diff(filled_forward(history), axis=1)
+        self._model = LastStateArma(_common_fit(steps, self.seed, np.zeros(len(history))))
+
+    def forecast(self, history: Floats) -> Floats:
+        """Return the path: the last record and the sums of the differences to come."""
+        filled = filled_forward(history)
+        for slot in range(self._seen, history.shape[1]):
+            self._model.record(filled[:, slot] - filled[:, slot - 1])
+        self._seen = history.shape[1]
+        steps = np.nan_to_num(self._model.path(WINDOW))
+        return np.maximum(filled[:, -1:] + np.cumsum(steps, axis=1), 0.0)
+
+
+def _common_fit(history: Floats, seed: int, mean: Floats) -> ArmaParameters:
+    """Return one fit of up to `GROUP_SERIES` series for all, around the given (n,) means; nan: the running mean."""
+    hosts = len(history)
+    drawn = np.random.default_rng(seed).choice(hosts, min(GROUP_SERIES, hosts), replace=False)
+    found = fit_group(history[np.sort(drawn)])
+    if found is None:
+        default = ArmaParameters.default(hosts)
+        return ArmaParameters(default.ar, default.ma, mean)
+    return ArmaParameters(np.tile(found.ar, (hosts, 1)), np.tile(found.ma, (hosts, 1)), mean)
 
 
 class HostLoad(_OnRecords):
@@ -168,11 +209,15 @@ class SigmaPercentile(_OnRecords):
 
 
 class OnLags:
-    """Regression of each horizon on the nine inputs' window: ridge, refitted as days go by, or boosted trees."""
+    """Regression of each horizon on the nine inputs' window: ridge or boosted trees.
 
-    def __init__(self, *, seed: int, boosted: bool) -> None:
+    ``daily``: fitted once more whenever a day has gone by; else once, as networks are.
+    """
+
+    def __init__(self, *, seed: int, boosted: bool = False, daily: bool = False) -> None:
         self.seed = seed
         self.boosted = boosted
+        self.daily = daily
         self._fitted_slots = 0
 
     def fit(self, history: Floats) -> None:
@@ -187,8 +232,8 @@ class OnLags:
         self._learn(_flat(windows.inputs), np.clip(target, -8.0, 8.0))
 
     def forecast(self, history: Floats) -> Floats:
-        """Return the path; the ridge learns anew first when a day has gone by."""
-        if not self.boosted and history.shape[1] - self._fitted_slots >= DAY_SLOTS:
+        """Return the path; a daily fit learns anew first when a day has gone by."""
+        if self.daily and history.shape[1] - self._fitted_slots >= DAY_SLOTS:
             self.fit(history)
         past = filled_forward(history[:, -PAST_SLOTS:])
         windows = windows_of(past, np.full(len(past), history.shape[1], dtype=np.int64))
@@ -262,15 +307,25 @@ _NETWORKS: Final = {
 SERIES_ENTRIES: Final[Mapping[str, SeriesEntry]] = MappingProxyType(
     {
         "last-value": SeriesEntry(lambda _: LastValue(), "the last record", "Naghshnejad 2019, 7.5"),
+        "highest": SeriesEntry(lambda _: Highest(), "the highest record so far", "-"),
         "yesterday": SeriesEntry(lambda _: Yesterday(), "same time yesterday", "Naghshnejad 2019, 7.5"),
         "yesterday-drift": SeriesEntry(lambda _: Yesterday(drift=1.0), "yesterday, moved to today's level", "-"),
         "smoothing": SeriesEntry(lambda _: Smoothing(), "exponential smoothing", "-"),
-        "arima": SeriesEntry(lambda seed: Arma(seed=seed), "ARMA(1,1), group fit", "Naghshnejad 2019, 7.5"),
-        "arima-each": SeriesEntry(
-            lambda seed: Arma(seed=seed, each=True), "ARMA(1,1), a fit of each series", "Naghshnejad 2019, 7.5"
+        "arma": SeriesEntry(lambda seed: Arma(seed=seed), "ARMA(1,1) on two days, group fit", "-"),
+        "arma-each": SeriesEntry(
+            lambda seed: Arma(seed=seed, each=True), "ARMA(1,1) on two days, a fit of each series", "-"
         ),
-        "ridge": SeriesEntry(lambda seed: OnLags(seed=seed, boosted=False), "on-line ridge on lags and calendar", "-"),
-        "boosting": SeriesEntry(lambda seed: OnLags(seed=seed, boosted=True), "boosted trees on lags", "-"),
+        "arima": SeriesEntry(
+            lambda seed: Arima(seed=seed), "ARIMA(1,1,1) on the whole history, group fit", "Naghshnejad 2019, 7.5"
+        ),
+        "ridge": SeriesEntry(lambda seed: OnLags(seed=seed), "ridge on lags and calendar, fitted once", "-"),
+        "ridge-daily": SeriesEntry(lambda seed: OnLags(seed=seed, daily=True), "the same, fitted every day", "-"),
+        "boosting": SeriesEntry(
+            lambda seed: OnLags(seed=seed, boosted=True), "boosted trees on lags, fitted once", "-"
+        ),
+        "boosting-daily": SeriesEntry(
+            lambda seed: OnLags(seed=seed, boosted=True, daily=True), "the same, fitted every day", "-"
+        ),
         "host-load": SeriesEntry(lambda _: HostLoad(), "our own peak forecaster", "Cotide"),
         "sigma-percentile": SeriesEntry(
             lambda _: SigmaPercentile(), "max of N-sigma and percentile (hostLoad.predictor)", "Bashir and others 2021"

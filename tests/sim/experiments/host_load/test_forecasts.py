@@ -10,7 +10,17 @@ import pytest
 from repository import ROOT
 
 from cotide_predictors.host_load import baselines as rivals
-from cotide_sim.experiments.host_load.forecasts import BEST_RIVAL, OURS, _forecast, pinball, run_set, warm_up_slots
+from cotide_sim.experiments.host_load.forecasts import (
+    BEST_RIVAL,
+    COVERAGE_BAND,
+    NOTHING,
+    OURS,
+    WHOLE,
+    _forecast,
+    pinball,
+    run_set,
+    warm_up_slots,
+)
 from cotide_sim.traces.load import alibaba2018
 from cotide_sim.traces.load.load_series import LoadSeries
 from cotide_sim.workloads.generated_load import generated_load
@@ -79,6 +89,15 @@ def test_our_quantiles_reach_every_bar_on_generated_series() -> None:
     scores = {score.method: score for score in report.quantiles}
     assert scores[OURS].pinball_p99 < scores[BEST_RIVAL].pinball_p99
     assert report.same_violation.slack > report.same_violation.rival_slack
+
+
+def test_to_refuse_and_to_accept_everything_both_miss_the_band_of_coverage() -> None:
+    scores = {score.method: score for score in run_set(small(), seed=0).quantiles}
+    low, high = COVERAGE_BAND
+    assert scores[WHOLE].coverage_p99 == 1.0 > high
+    assert scores[WHOLE].slack_p99 == 0.0
+    assert scores[NOTHING].coverage_p99 < low
+    assert scores[NOTHING].slack_p99 == 1.0
 
 
 def test_a_missed_bar_is_said() -> None:
