@@ -37,6 +37,7 @@ TARGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (OPERATOR + "scheduling/binder.py",),
         (
             "tests/operator/scheduling/test_binder.py",
+            "tests/operator/scheduling/test_bindings_of_tenants.py",
             "tests/operator/scheduling/test_evictor.py",
             "tests/operator/scheduling/test_volume_binder.py",
             "tests/operator/scheduling/test_preemption_by_priority.py",

@@ -96,6 +96,7 @@ async def test_a_released_lease_is_free_at_once(scene: Scene) -> None:
     await one.acquire()
     await one.release()
     assert not one.leading
+    assert (await scene.lease())["leaseDurationSeconds"] == 1, "for those that do not look at the holder"
     await two.acquire()
     assert time.now == 0.0
 
