@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from manifests import owner, pod_object, workload_manifest
 
-from cotide_kube.objects import PodObject
+from cotide_kube.objects import Metadata, NamespaceObject, PodObject
 from cotide_operator.cache import object_cache
 from cotide_operator.cache.label_selectors import read_selector, selects
 from cotide_operator.cache.object_cache import KINDS, CustomObject, ObjectCache, key_of
@@ -98,6 +98,41 @@ def test_nothing_counts_as_synced_before_every_kind_was_listed() -> None:
     assert mirror.missing() == [KINDS[-1]]
     mirror.mark_synced(KINDS[-1])
     assert mirror.synced
+
+
+def test_no_namespace_is_gone_before_the_namespaces_were_listed() -> None:
+    mirror = ObjectCache()
+    assert not mirror.is_gone("ns")
+    mirror.apply("namespaces", "ADDED", NamespaceObject(metadata=Metadata(name="ns")))
+    mirror.mark_synced("namespaces")
+    assert [mirror.is_gone(name) for name in ("ns", "other")] == [False, True]
+
+
+def test_a_first_list_gives_all_pods_to_their_workloads_and_a_later_one_leaves_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(object_cache, "SETTLE_SECONDS", 0.0)
+    mirror = ObjectCache()
+    for number in range(10):
+        mirror.apply("pods", "ADDED", pod(f"p{number}", {"app": f"{number % 2}"}))
+    mirror.apply("workloads", "ADDED", workload("web", {"app": "0"}))
+    for kind in KINDS:
+        mirror.mark_synced(kind)
+    assert len(mirror.pods_of_workload("ns/web")) == 5
+    mirror.apply("workloads", "MODIFIED", workload("web", {"app": "1"}))
+    mirror.mark_synced("workloads")
+    assert mirror.settle(), "pods wait for their turn"
+
+
+def test_a_pod_that_is_gone_is_not_looked_at_for_a_new_selector(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_cache, "SETTLE_SECONDS", 0.0)
+    mirror = ObjectCache()
+    for name in ("a", "b"):
+        mirror.apply("pods", "ADDED", pod(name))
+    mirror.apply("pods", "DELETED", pod("a"))
+    mirror.apply("workloads", "ADDED", workload("web", {"app": "web"}))
+    assert not mirror.settle(), "one pod, and one turn went with the Workload"
+    assert not mirror.quarantine
 
 
 def test_match_expressions_follow_the_api() -> None:

@@ -160,6 +160,14 @@ async def test_a_pod_that_is_gone_or_replaced_at_its_eviction_is_no_surprise(sta
     assert [key for key, _ in cluster.evicted] == ["d/2"]
 
 
+@pytest.mark.parametrize(("status", "freed_nodes"), [(199, ()), (200, ("a",)), (299, ("a",)), (300, ())])
+async def test_any_answer_from_200_to_299_lets_a_pod_go(status: int, freed_nodes: tuple[str, ...]) -> None:
+    cluster = SmallCluster(replace(pod_now("1", "a"), owner=""))
+    cluster.answers = [status]
+    cluster.on_sleep = cluster.there.clear
+    assert (await carry(cluster, freed("a", "1"))).freed == freed_nodes
+
+
 def test_a_carrier_reads_owner_readiness_and_refusal_of_a_pod() -> None:
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u-web", "controller": True}
     ready = {"type": "Ready", "status": "True"}
