@@ -210,6 +210,20 @@ async def test_failures_of_the_server_are_waited_for():
         assert await first(reflector(client), 2) == [("SYNCED", None), ("ADDED", "a")]
 
 
+async def test_failures_in_a_row_are_counted_until_a_list_is_read():
+    counts = []
+
+    async def unreadable(_request):
+        counts.append(following.failures)
+        return web.json_response([])
+
+    async with scripted_client() as (server, client):
+        server.then(unreadable, unreadable, unreadable, lists(version="3"))
+        following = reflector(client)
+        assert await first(following, 1) == [("SYNCED", None)]
+    assert (counts, following.failures) == ([0, 1, 2], 0)
+
+
 async def test_a_refusal_of_the_first_list_is_for_the_user():
     async with scripted_client() as (server, client):
         server.then(refuses(403, "Forbidden", "pods is forbidden"))
