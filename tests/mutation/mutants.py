@@ -345,7 +345,8 @@ def main(arguments: list[str]) -> int:
             tests = TARGETS[name][1]
             if name not in limits:
                 started = time.monotonic()
-                if not bench.passes(tests, keep=True):
+                # The first run in a new copy compiles kernels, which may take longer than a test waits for something.
+                if not (bench.passes(tests, keep=True) or bench.passes(tests, keep=True)):
                     print(f"mutants: the tests of {name} fail without a change", file=sys.stderr)
                     return 2
                 limits[name] = max(LIMIT_SECONDS_LEAST, LIMIT_FACTOR * (time.monotonic() - started))

@@ -216,6 +216,8 @@ async def test_closing_lets_what_is_in_flight_end_and_posts_nothing_more() -> No
     assert bench.api.posted == [("a", "n")]
     outcome = {report.bind.key: report.bound for report in bench.reports if isinstance(report, BindReport)}
     assert outcome == {"ns/a": True, "ns/b": False, "ns/c": False}
+    refused = [report.answer for report in bench.reports if not report.answer.ok]
+    assert [(answer.code, answer.reason) for answer in refused] == [(0, "Stopped")] * 2, "no server answered that"
 
 
 async def test_what_nobody_knows_of_when_it_closes_may_be_carried_out_yet() -> None:
@@ -296,6 +298,24 @@ async def test_there_is_room_again_once_half_the_backlog_is_gone() -> None:
         bench.api.gate.set()
         await asyncio.wait_for(waiting, 5)
     assert bench.binder.backlog <= 1
+
+
+async def test_there_is_no_room_yet_while_more_than_half_the_backlog_waits() -> None:
+    bench = Bench(concurrency=1)  # room for 4, again at 1
+    bench.api.gate = asyncio.Event()
+    for index in range(4):
+        if index:  # the first pod is gone, so that its binding ends at once
+            bench.pod(f"p{index}", uid=str(index))
+        bench.binder.submit(bind(f"p{index}", uid=str(index)))
+    async with bench.at_work():
+        await bench.report()
+        assert bench.binder.backlog == 3
+        waiting = asyncio.create_task(bench.binder.room())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        bench.api.gate.set()
+        await asyncio.wait_for(waiting, 5)
 
 
 async def test_a_rush_lasts_a_moment_longer_than_its_last_binding(monkeypatch: pytest.MonkeyPatch) -> None:
