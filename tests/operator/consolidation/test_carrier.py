@@ -243,6 +243,30 @@ async def test_an_interrupt_undoes_the_cordon_and_keeps_what_was_freed() -> None
     assert cluster.nodes["b"] == NodeNow(False, "")
 
 
+async def test_each_step_is_reported() -> None:
+    cluster = SmallCluster(pod_now("1", "a"), pod_now("2", "b"))
+    await cluster.mark("left", DRAINING, cordoned=True)
+    steps: list[str] = []
+    carrier = Carrier(cluster, timeout_seconds=30, now=cluster.now, sleep=cluster.sleep, say=steps.append)
+    await carrier.undo()
+    cluster.there.pop()
+    await carrier.carry_out((freed("a", "1"), freed("b", "2")), {"d/1": "u-1", "d/2": "u-2"})
+    cluster.answers = [500]
+    cluster.nodes["a"], cluster.there = NodeNow(False, ""), [pod_now("1", "a")]
+    await carrier.carry_out((freed("a", "1"),), {"d/1": "u-1"})
+    assert steps == [
+        "left: uncordoned, an earlier run left it draining",
+        "a: cordoned, 1 pod to move",
+        "d/1: moved",
+        "a: free",
+        "b: cordoned, 1 pod to move",
+        "d/2: went by itself",
+        "b: free",
+        "a: cordoned, 1 pod to move",
+        "a: uncordoned again",
+    ]
+
+
 async def test_what_a_killed_run_left_draining_is_uncordoned_and_what_it_freed_is_not() -> None:
     cluster = SmallCluster()
     await cluster.mark("a", DRAINING, cordoned=True)

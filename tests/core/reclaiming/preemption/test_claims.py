@@ -111,16 +111,6 @@ def test_room_on_another_node_is_taken_and_the_claim_given_up() -> None:
     assert bound(scheduler.handle([gone("low"), comes("late", 1000)], 3.0)) == {"late": "a"}
 
 
-def test_an_equal_that_a_claim_kept_out_gets_the_room_in_the_cycle_in_which_it_is_given_up() -> None:
-    port = (HostPort("TCP", "0.0.0.0", 80),)  # noqa: S104 - compared as data
-    scheduler = engine(node_upserted(), runs("low", "a", 600), backoff_initial_seconds=60.0)
-    assert nominated(scheduler.handle([comes("p", 800, 10, created_seconds=1.0)], 1.0)) == {"p": "a"}
-    equal = comes("equal", 300, 10, preempts=False, host_ports=port, created_seconds=0.0)
-    assert bound(scheduler.handle([equal], 2.0)) == {}, "the room is kept"
-    out = scheduler.handle([node_upserted("b", 1200), runs("taken", "b", 400, 99, host_ports=port)], 3.0)
-    assert bound(out) == {"p": "b", "equal": "a"}
-
-
 def test_a_victim_that_stays_ends_the_claim() -> None:
     scheduler = preempting()
     out = scheduler.handle([EvictRefused("d/low", "u-low", "a", 500, "no answer")], 2.0)
