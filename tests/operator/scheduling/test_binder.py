@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 import pytest
+from binder_at_work import at_work
 
 from cotide_core.instructions import Bind
 from cotide_kube.answers import Answer, ApiError
@@ -74,15 +73,6 @@ class Bench:
         assert isinstance(report, BindReport)
         return report
 
-    @asynccontextmanager
-    async def at_work(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.binder.run())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
 
 def bind(name: str = "p", uid: str = "u", node: str = "n") -> Bind:
     return Bind(f"ns/{name}", uid, node, "because")
@@ -110,7 +100,7 @@ async def test_each_answer_leads_to_its_report(answer: Answer, pod: Any, expecte
     bench = Bench()
     bench.pod()
     bench.api.answers, bench.api.pod = [answer], pod
-    async with bench.at_work():
+    async with at_work(bench.binder):
         bench.binder.submit(bind())
         report = await bench.report()
     assert (report.bound, report.retry) == expected
@@ -138,7 +128,7 @@ async def test_a_binding_of_unknown_fate_keeps_its_place_until_it_is_known(
     bench = Bench()
     bench.pod()
     bench.api.answers, bench.api.pod = list(answers), pod
-    async with bench.at_work():
+    async with at_work(bench.binder):
         bench.binder.submit(bind())
         report = await bench.report()  # one, and only when it is known
     assert (report.bound, report.retry) == expected
@@ -149,7 +139,7 @@ async def test_a_binding_of_unknown_fate_is_let_go_when_its_node_is_gone() -> No
     bench = Bench()
     bench.pod()
     bench.api.answers, bench.api.pod = [LOST] * 9, 503
-    async with bench.at_work():
+    async with at_work(bench.binder):
         bench.binder.submit(bind())
         while not bench.api.posted:
             await asyncio.sleep(0)
@@ -173,7 +163,7 @@ async def test_what_is_stale_is_never_posted(parts: dict[str, Any], node: str, e
     bench = Bench()
     bench.pod()
     bench.pod(**{"change": "MODIFIED", **parts})
-    async with bench.at_work():
+    async with at_work(bench.binder):
         bench.binder.submit(bind(node=node))
         report = await bench.report()
     assert (report.answer.code, report.retry) == expected
@@ -184,7 +174,7 @@ async def test_a_pod_is_never_posted_twice_at_a_time() -> None:
     bench = Bench()
     bench.pod()
     bench.api.gate = asyncio.Event()
-    async with bench.at_work():
+    async with at_work(bench.binder):
         bench.binder.submit(bind())
         bench.binder.submit(bind())
         refused = await bench.report()
@@ -203,7 +193,7 @@ async def test_closing_lets_what_is_in_flight_end_and_posts_nothing_more() -> No
     for name in ("a", "b", "c"):
         bench.pod(name, uid=name)
     bench.api.gate = asyncio.Event()
-    async with bench.at_work():
+    async with at_work(bench.binder):
         for name in ("a", "b"):
             bench.binder.submit(bind(name, uid=name))
         while not bench.api.posted:
@@ -232,7 +222,7 @@ async def test_what_nobody_knows_of_when_it_closes_may_be_carried_out_yet() -> N
         return answers[name]
 
     bench.api.bind = answer  # type: ignore[method-assign]  # always the same, however often it is posted
-    async with bench.at_work():
+    async with at_work(bench.binder):
         for name in ("lost", "taken"):
             bench.binder.submit(bind(name, uid=name))
         while len(bench.api.posted) < 2:
@@ -260,7 +250,7 @@ async def test_a_binding_that_is_cut_short_may_be_carried_out_yet() -> None:
     bench = Bench()
     bench.pod()
     bench.api.gate = asyncio.Event()
-    async with bench.at_work():
+    async with at_work(bench.binder):
         bench.binder.submit(bind())
         while not bench.api.posted:
             await asyncio.sleep(0)
@@ -278,7 +268,7 @@ async def test_what_goes_with_a_binding_is_what_its_report_brings_back_however_o
         {"cotide.dev/decision": "made before"},
         {"cotide.dev/class": "batch"},
     )
-    async with bench.at_work():
+    async with at_work(bench.binder):
         bench.binder.carry_out([one], {one.uid: note})
         report = await bench.report()
     assert bench.api.written == [(note.annotations, note.labels)] * 2
@@ -292,7 +282,7 @@ async def test_there_is_room_again_once_half_the_backlog_is_gone() -> None:
         bench.pod(f"p{index}", uid=str(index))
         bench.binder.submit(bind(f"p{index}", uid=str(index)))
     waiting = asyncio.create_task(bench.binder.room())
-    async with bench.at_work():
+    async with at_work(bench.binder):
         await asyncio.sleep(0)
         assert not waiting.done()
         bench.api.gate.set()
@@ -307,7 +297,7 @@ async def test_there_is_no_room_yet_while_more_than_half_the_backlog_waits() -> 
         if index:  # the first pod is gone, so that its binding ends at once
             bench.pod(f"p{index}", uid=str(index))
         bench.binder.submit(bind(f"p{index}", uid=str(index)))
-    async with bench.at_work():
+    async with at_work(bench.binder):
         await bench.report()
         assert bench.binder.backlog == 3
         waiting = asyncio.create_task(bench.binder.room())
