@@ -145,6 +145,43 @@ async def test_only_the_first_line_of_a_trouble_is_logged_and_an_old_version_is_
     assert [one.levelname for one in caplog.records] == [level]
 
 
+@pytest.mark.parametrize("then", ["close", "abort"])
+async def test_a_watch_that_lasted_is_none_of_the_fruitless_ones_however_it_ended(
+    then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reflector_module, "STEADY_SECONDS", 0.0)
+    async with scripted_client() as (server, client):
+        server.at = "9"
+        server.then(lists(pod("a", "7"), version="7"), watches(event("MODIFIED", pod("a", "8")), then=then))
+        server.now = [pod("a", "8")]
+        server.then(refuses(403), refuses(403), lists(pod("a", "8"), version="9"))
+        await until(client, 4)
+    assert watch_versions(server) == ["7", "8", "8"]
+
+
+async def test_an_event_of_an_earlier_version_is_where_the_watch_goes_on() -> None:
+    async with scripted_client() as (server, client):
+        server.then(lists(version="7"), watches(event("ADDED", pod("a", "5"))), watches(event("ADDED", pod("b", "9"))))
+        await until(client, 3)
+    assert watch_versions(server)[:2] == ["7", "5"]
+
+
+async def test_a_list_of_many_pages_pauses_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float, result: Any = None) -> Any:
+        waits.append(seconds)
+        return await sleep(0, result)
+
+    async with scripted_client() as (server, client):
+        server.then(lists(pod("a", "1"), token="t"), lists(pod("b", "2"), version="2"))
+        monkeypatch.setattr(reflector_module.asyncio, "sleep", noted)
+        await until(client, 3)
+        monkeypatch.undo()
+    assert set(waits) <= {0}
+
+
 async def test_a_busy_server_is_asked_for_no_list() -> None:
     async with scripted_client() as (server, client):
         server.then(lists(version="7"), *[refuses(429), refuses(503)] * 3, watches(event("ADDED", pod("b", "9"))))

@@ -201,6 +201,8 @@ def _meaning(source: str) -> str | None:
 def _is_number(value: ast.expr | None) -> bool:
     if isinstance(value, ast.UnaryOp):
         return _is_number(value.operand)
+    if isinstance(value, ast.Tuple):
+        return all(map(_is_number, value.elts))
     if isinstance(value, ast.BinOp):
         return _is_number(value.left) and _is_number(value.right)
     return isinstance(value, ast.Constant) and isinstance(value.value, int | float)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from binder_at_work import at_work
 
-from cotide_core.instructions import Bind
+from cotide_core.instructions import Bind, Evict, EvictCause
 from cotide_kube.answers import Answer, ApiError
 from cotide_kube.objects import NodeObject, PodObject
 from cotide_operator.cache.decision_store import Decision, DecisionStore
@@ -166,7 +166,7 @@ async def test_what_is_stale_is_never_posted(parts: dict[str, Any], node: str, e
     async with at_work(bench.binder):
         bench.binder.submit(bind(node=node))
         report = await bench.report()
-    assert (report.answer.code, report.retry) == expected
+    assert (report.answer.code, report.retry, report.wall_seconds) == (*expected, 0.0)
     assert bench.api.posted == []
 
 
@@ -186,6 +186,43 @@ async def test_a_pod_is_never_posted_twice_at_a_time() -> None:
             await bench.binder.drain()
     assert bench.api.posted == [("p", "n")]
     assert [report.bound for report in bench.reports if isinstance(report, BindReport)] == [False, True]
+
+
+async def test_a_pod_may_be_bound_again_once_its_binding_is_answered() -> None:
+    bench = Bench()
+    bench.pod()
+    bench.api.answers, bench.api.pod = [Answer(409)], WAITS
+    async with at_work(bench.binder):
+        bench.binder.submit(bind())
+        await bench.report()
+        bench.reports.clear()
+        bench.binder.submit(bind())
+        assert (await bench.report()).bound
+
+
+async def test_a_pod_that_trips_the_binder_is_set_aside_and_may_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    bench.pod()
+    monkeypatch.setattr(bench.api, "bind", None)
+    async with at_work(bench.binder):
+        bench.binder.submit(bind())
+        report = await bench.report()
+    assert (report.bound, report.retry, report.answer.code, report.answer.reason) == (False, True, 0, "InternalError")
+    assert bench.mirror.quarantine.get("pods", "ns/p") is not None
+    assert bench.binder.unanswered == 0
+
+
+async def test_what_waits_when_it_closes_is_refused_and_nothing_is_waited_for() -> None:
+    bench = Bench()
+    bench.pod()
+    bench.binder.submit(bind())
+    bench.binder.submit(Evict("ns/q", "v", "n", "because", EvictCause.PREEMPTED))
+    async with asyncio.timeout(5):
+        await bench.binder.drain()  # and no worker runs
+    assert [(type(report).__name__, report.answer.reason) for report in bench.reports] == [
+        ("BindReport", "Stopped"),
+        ("EvictReport", "Stopped"),
+    ]
 
 
 async def test_closing_lets_what_is_in_flight_end_and_posts_nothing_more() -> None:
@@ -275,7 +312,8 @@ async def test_what_goes_with_a_binding_is_what_its_report_brings_back_however_o
     assert report.note is note
 
 
-async def test_there_is_room_again_once_half_the_backlog_is_gone() -> None:
+async def test_there_is_room_again_once_half_the_backlog_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binder_module, "LOOK_SECONDS", 60.0)
     bench = Bench(concurrency=1)  # room for 4, again at 1
     bench.api.gate = asyncio.Event()
     for index in range(4):
@@ -319,9 +357,9 @@ async def test_a_rush_lasts_a_moment_longer_than_its_last_binding(monkeypatch: p
     bench.binder.close()
     assert not bench.binder.rushed, "asked for ten seconds ago, and ended"
     bench.binder.submit(bind())
-    now += CALM_SECONDS - 0.01
+    asked, now = now, now + CALM_SECONDS - 0.01
     assert bench.binder.rushed, "more may come"
-    now += 0.01
+    now = asked + CALM_SECONDS
     assert not bench.binder.rushed
 
 
