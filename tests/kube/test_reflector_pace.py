@@ -152,11 +152,11 @@ async def test_a_watch_that_lasted_is_none_of_the_fruitless_ones_however_it_ende
     monkeypatch.setattr(reflector_module, "STEADY_SECONDS", 0.0)
     async with scripted_client() as (server, client):
         server.at = "9"
-        server.then(lists(pod("a", "7"), version="7"), watches(event("MODIFIED", pod("a", "8")), then=then))
+        server.then(lists(pod("a", "7"), version="7"), watches(event("MODIFIED", pod("a", "8"))))
         server.now = [pod("a", "8")]
-        server.then(refuses(403), refuses(403), lists(pod("a", "8"), version="9"))
+        server.then(watches(then=then), refuses(403), refuses(403), lists(pod("a", "8"), version="9"))
         await until(client, 4)
-    assert watch_versions(server) == ["7", "8", "8"]
+    assert watch_versions(server) == ["7", "8", "8", "8"]
 
 
 async def test_an_event_of_an_earlier_version_is_where_the_watch_goes_on() -> None:

@@ -129,9 +129,10 @@ def test_a_first_list_gives_all_pods_to_their_workloads_and_a_later_one_leaves_t
 def test_a_pod_that_is_gone_is_not_looked_at_for_a_new_selector(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_cache, "SETTLE_SECONDS", 0.0)
     mirror = ObjectCache()
-    for name in ("a", "b"):
+    for name in ("a", "b", "c"):
         mirror.apply("pods", "ADDED", pod(name))
-    mirror.apply("pods", "DELETED", pod("a"))
+    for name in ("a", "b"):
+        mirror.apply("pods", "DELETED", pod(name))
     mirror.apply("workloads", "ADDED", workload("web", {"app": "web"}))
     assert not mirror.settle(), "one pod, and one turn went with the Workload"
     assert not mirror.quarantine
