@@ -145,7 +145,7 @@ async def test_a_binding_of_unknown_fate_is_let_go_when_its_node_is_gone() -> No
             await asyncio.sleep(0)
         bench.mirror.apply("nodes", "DELETED", msgspec.convert({"metadata": {"name": "n"}}, NodeObject))
         report = await bench.report()
-    assert (report.bound, report.retry) == (False, True)
+    assert (report.bound, report.retry, bench.binder.unanswered) == (False, True, 0)
     assert bench.api.posted == [("p", "n")]
 
 
@@ -245,6 +245,7 @@ async def test_closing_lets_what_is_in_flight_end_and_posts_nothing_more() -> No
     assert outcome == {"ns/a": True, "ns/b": False, "ns/c": False}
     refused = [report.answer for report in bench.reports if not report.answer.ok]
     assert [(answer.code, answer.reason) for answer in refused] == [(0, "Stopped")] * 2, "no server answered that"
+    assert bench.binder.unanswered == 0
 
 
 async def test_what_nobody_knows_of_when_it_closes_may_be_carried_out_yet() -> None:

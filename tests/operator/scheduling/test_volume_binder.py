@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import msgspec
+import pytest
 from binder_at_work import at_work
 
 from cotide_core.errors import ClusterError
@@ -292,3 +293,17 @@ async def test_pods_that_share_a_claim_are_all_bound_when_its_volume_is_there() 
         cluster.finish("c", "v", ["a"])
         await cluster.until(lambda: len(cluster.bound) == 2)
     assert sorted(cluster.bound) == [("p", "a"), ("q", "a")]
+
+
+async def test_a_pod_whose_claims_trip_the_binder_is_set_aside_and_may_be_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(VolumeBinder, "prepare", None)
+    cluster = Cluster()
+    async with at_work(cluster.binder):
+        cluster.claim("c", "made")
+        cluster.pod("c")
+        cluster.decide()
+        report = await cluster.report()
+    assert (report.bound, report.retry, report.answer.reason) == (False, True, "InternalError")
+    assert cluster.mirror.quarantine.get("pods", "ns/p") is not None
