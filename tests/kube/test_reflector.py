@@ -173,6 +173,15 @@ async def test_a_malformed_object_is_passed_over_and_counted():
     assert following.malformed == 2
 
 
+async def test_a_watch_goes_on_from_the_version_of_a_malformed_object():
+    bad = pod("bad", 6)
+    bad["spec"] = {"containers": 7}
+    async with scripted_client() as (server, client):
+        server.then(lists(version="1"), watches(event("ADDED", bad)), watches(event("ADDED", pod("b", 7))))
+        await first(reflector(client), 2)
+    assert watch_versions(server)[:2] == ["1", "6"]
+
+
 async def test_an_object_that_is_unreadable_in_a_later_list_stays_as_it_was_told():
     """It exists: a deletion would free what it holds. One that was never told is left out."""
     bad, unknown = pod("a", 5), pod("unknown", 5)

@@ -79,6 +79,13 @@ async def test_versions_that_have_overtaken_hide_no_restored_backup(was):
             await told(client, "later")
 
 
+async def test_an_object_that_was_listed_and_deleted_since_must_have_been_there_too():
+    async with scripted_client() as (server, client):
+        told_of(server, event("DELETED", pod("a", 97)))
+        with pytest.raises(BackupRestored, match="had no d/a at version 90, and had told of it: a backup was restored"):
+            await told(client, "later")
+
+
 async def test_who_keeps_only_the_collection_is_told_all_of_the_other_history():
     async with scripted_client() as (server, client):
         told_of(server, event("ADDED", pod("b", 97)))
