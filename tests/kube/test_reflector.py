@@ -173,6 +173,15 @@ async def test_a_malformed_object_is_passed_over_and_counted():
     assert following.malformed == 2
 
 
+async def test_a_watch_goes_on_from_the_version_of_a_malformed_object():
+    bad = pod("bad", 6)
+    bad["spec"] = {"containers": 7}
+    async with scripted_client() as (server, client):
+        server.then(lists(version="1"), watches(event("ADDED", bad)), watches(event("ADDED", pod("b", 7))))
+        await first(reflector(client), 2)
+    assert watch_versions(server)[:2] == ["1", "6"]
+
+
 async def test_an_object_that_is_unreadable_in_a_later_list_stays_as_it_was_told():
     """It exists: a deletion would free what it holds. One that was never told is left out."""
     bad, unknown = pod("a", 5), pod("unknown", 5)
@@ -208,6 +217,20 @@ async def test_failures_of_the_server_are_waited_for():
     async with scripted_client() as (server, client):
         server.then(lists(version="1"), refuses(500), refuses(429), watches(event("ADDED", pod("a", 2))))
         assert await first(reflector(client), 2) == [("SYNCED", None), ("ADDED", "a")]
+
+
+async def test_failures_in_a_row_are_counted_until_a_list_is_read():
+    counts = []
+
+    async def unreadable(_request):
+        counts.append(following.failures)
+        return web.json_response([])
+
+    async with scripted_client() as (server, client):
+        server.then(unreadable, unreadable, unreadable, lists(version="3"))
+        following = reflector(client)
+        assert await first(following, 1) == [("SYNCED", None)]
+    assert (counts, following.failures) == ([0, 1, 2], 0)
 
 
 async def test_a_refusal_of_the_first_list_is_for_the_user():

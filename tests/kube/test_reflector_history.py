@@ -7,6 +7,7 @@ import pytest
 from manifests import pod_manifest
 from scripted_server import QUICK, lists, scripted_client, watches
 
+from cotide_kube import reflector as reflector_module
 from cotide_kube.objects import NodeObject, PodObject
 from cotide_kube.reflector import BackupRestored, Reflector
 
@@ -78,6 +79,13 @@ async def test_versions_that_have_overtaken_hide_no_restored_backup(was):
             await told(client, "later")
 
 
+async def test_an_object_that_was_listed_and_deleted_since_must_have_been_there_too():
+    async with scripted_client() as (server, client):
+        told_of(server, event("DELETED", pod("a", 97)))
+        with pytest.raises(BackupRestored, match="had no d/a at version 90, and had told of it: a backup was restored"):
+            await told(client, "later")
+
+
 async def test_who_keeps_only_the_collection_is_told_all_of_the_other_history():
     async with scripted_client() as (server, client):
         told_of(server, event("ADDED", pod("b", 97)))
@@ -128,6 +136,16 @@ async def test_a_backup_from_between_the_last_object_and_a_bookmark_hides_nothin
         server.then(watches(event("ADDED", pod("hidden", 99)), LATER))
         assert ("ADDED", "hidden") in await told(client, "later")
     assert watched_from(server) == ["95", "97"]
+
+
+@pytest.mark.parametrize("lines", [(), (event("ADDED", pod("b", 97)), event("DELETED", pod("b", 98)))])
+async def test_what_was_listed_or_deleted_last_is_not_listed_again_where_the_server_was_there(lines, monkeypatch):
+    monkeypatch.setattr(reflector_module, "STEADY_SECONDS", 0.0)
+    async with scripted_client() as (server, client):
+        server.at, server.now, server.then_was = "120", [], [pod("b", 97), pod("a", 90)]
+        server.then(lists(pod("a", 90), version="95"), watches(*lines), watches(LATER))
+        seen = await told(client, "later")
+    assert [name for kind, name in seen if kind == "SYNCED"] == [None]
 
 
 @pytest.mark.parametrize("lines", [(), (event("ADDED", pod("b", 97)), event("DELETED", pod("b", 98)))])

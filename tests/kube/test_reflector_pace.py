@@ -111,8 +111,9 @@ async def test_a_version_that_is_no_number_is_passed_over(what: str) -> None:
     odd = bookmark("abc") if what == "a bookmark" else event("MODIFIED", pod("a", "abc"))
     async with scripted_client() as (server, client):
         server.then(lists(pod("a", "7"), version="7"), watches(odd), watches(event("ADDED", pod("b", "9"))))
-        await until(client, 4 if what == "an event" else 3)
+        following = await until(client, 4 if what == "an event" else 3)
     assert watch_versions(server)[:2] == ["7", "7"]
+    assert following.malformed == 1
 
 
 async def test_an_earlier_bookmark_is_passed_over() -> None:
@@ -130,6 +131,55 @@ async def test_a_lasting_refusal_of_a_watch_leads_to_a_new_list(status: int) -> 
         following = await until(client, 4)
     assert following.lists == 2
     assert watch_versions(server) == ["7", "7", "9"]
+
+
+@pytest.mark.parametrize(("status", "level"), [(410, "INFO"), (403, "WARNING")])
+async def test_only_the_first_line_of_a_trouble_is_logged_and_an_old_version_is_none_to_warn_of(
+    status: int, level: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "cotide_kube.reflector")
+    async with scripted_client() as (server, client):
+        again = [lists(version="8")] if status == 410 else []
+        server.then(lists(version="7"), refuses(status), *again, refuses(status), lists(version="9"))
+        await until(client, 2 + len(again))
+    assert [one.levelname for one in caplog.records] == [level]
+
+
+@pytest.mark.parametrize("then", ["close", "abort"])
+async def test_a_watch_that_lasted_is_none_of_the_fruitless_ones_however_it_ended(
+    then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reflector_module, "STEADY_SECONDS", 0.0)
+    async with scripted_client() as (server, client):
+        server.at = "9"
+        server.then(lists(pod("a", "7"), version="7"), watches(event("MODIFIED", pod("a", "8"))))
+        server.now = [pod("a", "8")]
+        server.then(watches(then=then), refuses(403), refuses(403), lists(pod("a", "8"), version="9"))
+        await until(client, 4)
+    assert watch_versions(server) == ["7", "8", "8", "8"]
+
+
+async def test_an_event_of_an_earlier_version_is_where_the_watch_goes_on() -> None:
+    async with scripted_client() as (server, client):
+        server.then(lists(version="7"), watches(event("ADDED", pod("a", "5"))), watches(event("ADDED", pod("b", "9"))))
+        await until(client, 3)
+    assert watch_versions(server)[:2] == ["7", "5"]
+
+
+async def test_a_list_of_many_pages_pauses_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float, result: Any = None) -> Any:
+        waits.append(seconds)
+        return await sleep(0, result)
+
+    async with scripted_client() as (server, client):
+        server.then(lists(pod("a", "1"), token="t"), lists(pod("b", "2"), version="2"))
+        monkeypatch.setattr(reflector_module.asyncio, "sleep", noted)
+        await until(client, 3)
+        monkeypatch.undo()
+    assert set(waits) <= {0}
 
 
 async def test_a_busy_server_is_asked_for_no_list() -> None:

@@ -37,6 +37,9 @@ MOST_PAUSE_SECONDS: Final = 1.0
 """Longest pause that a server brings about by ``Retry-After``. Chosen: the default retry period, so that several tries
 fit into the deadline however long the server asks us to stay away."""
 
+JOIN_SECONDS: Final = 5.0
+"""Longest wait for the thread's end. Chosen: its loop ends within milliseconds."""
+
 _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -111,7 +114,7 @@ class LeaseThread:
             await self._there(self._end())
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
-            await asyncio.to_thread(self._thread.join, 5.0)
+            await asyncio.to_thread(self._thread.join, JOIN_SECONDS)
 
     def permit(self) -> None:
         """Let a request of a leader pass, see `LeaderElector.permit`."""

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from manifests import owner, pod_object, workload_manifest
 
-from cotide_kube.objects import PodObject
+from cotide_core.classes import MAX_CLASS_LABEL
+from cotide_kube.objects import Metadata, NamespaceObject, PodObject
+from cotide_operator.apis.names import JOB_LABEL, TRACKING_FINALIZER
 from cotide_operator.cache import object_cache
 from cotide_operator.cache.label_selectors import read_selector, selects
 from cotide_operator.cache.object_cache import KINDS, CustomObject, ObjectCache, key_of
@@ -100,6 +102,106 @@ def test_nothing_counts_as_synced_before_every_kind_was_listed() -> None:
     assert mirror.synced
 
 
+def test_no_namespace_is_gone_before_the_namespaces_were_listed() -> None:
+    mirror = ObjectCache()
+    assert not mirror.is_gone("ns")
+    mirror.apply("namespaces", "ADDED", NamespaceObject(metadata=Metadata(name="ns")))
+    mirror.mark_synced("namespaces")
+    assert [mirror.is_gone(name) for name in ("ns", "other")] == [False, True]
+
+
+def test_a_first_list_gives_all_pods_to_their_workloads_and_a_later_one_leaves_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(object_cache, "SETTLE_SECONDS", 0.0)
+    mirror = ObjectCache()
+    for number in range(10):
+        mirror.apply("pods", "ADDED", pod(f"p{number}", {"app": f"{number % 2}"}))
+    mirror.apply("workloads", "ADDED", workload("web", {"app": "0"}))
+    for kind in KINDS:
+        mirror.mark_synced(kind)
+    assert len(mirror.pods_of_workload("ns/web")) == 5
+    mirror.apply("workloads", "MODIFIED", workload("web", {"app": "1"}))
+    mirror.mark_synced("workloads")
+    assert mirror.settle(), "pods wait for their turn"
+
+
+def test_a_pod_that_is_gone_is_not_looked_at_for_a_new_selector(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_cache, "SETTLE_SECONDS", 0.0)
+    mirror = ObjectCache()
+    for name in ("a", "b", "c"):
+        mirror.apply("pods", "ADDED", pod(name))
+    for name in ("a", "b"):
+        mirror.apply("pods", "DELETED", pod(name))
+    mirror.apply("workloads", "ADDED", workload("web", {"app": "web"}))
+    assert not mirror.settle(), "one pod, and one turn went with the Workload"
+    assert not mirror.quarantine
+
+
+def test_an_owner_goes_before_a_selector_and_a_pod_that_is_gone_belongs_to_no_workload() -> None:
+    mirror = ObjectCache()
+    mirror.apply("workloads", "ADDED", workload("web", {"app": "web"}))
+    by = {**owner("api"), "kind": "Workload"}
+    owned = pod_object("owned", labels={"app": "web"}, namespace="ns", ownerReferences=[by])
+    for one in (owned, pod("selected", {"app": "web"})):
+        mirror.apply("pods", "ADDED", one)
+    assert [mirror.workload_of("ns/owned"), mirror.workload_for(owned)] == ["ns/api", "ns/api"]
+    assert names(mirror.pods_of_workload("ns/web")) == ["selected"]
+    mirror.apply("pods", "DELETED", pod("selected", {"app": "web"}))
+    assert (mirror.pods_of_workload("ns/web"), mirror.workload_of("ns/selected")) == ([], None)
+    assert not mirror.quarantine
+
+
+def test_a_pod_with_our_finalizer_is_kept_for_its_job_or_the_job_that_its_label_names() -> None:
+    mirror = ObjectCache()
+    for name, labels, owners in (("a", {}, [owner("j")]), ("b", {JOB_LABEL: "k"}, []), ("c", {}, [])):
+        kept = pod_object(name, labels=labels, namespace="ns", finalizers=[TRACKING_FINALIZER], ownerReferences=owners)
+        mirror.apply("pods", "ADDED", kept)
+    mirror.apply("pods", "ADDED", pod("d", job="j"))
+    assert {key: names(mirror.pods_kept_for(key)) for key in mirror.keepers()} == {
+        "ns/j": ["a"],
+        "ns/k": ["b"],
+        "ns/": ["c"],
+    }
+    assert mirror.keeper_of("ns/d") is None
+
+
+def test_what_is_set_aside_is_so_at_its_version_until_it_changes() -> None:
+    mirror = ObjectCache()
+    mirror.apply("pods", "ADDED", pod_object("a", namespace="ns", uid="u", resourceVersion="7"))
+    for key in ("ns/a", "ns/unknown"):
+        mirror.set_aside("pods", key, "a test", ValueError("odd"))
+    assert [(one.uid, one.version) for one in mirror.quarantine] == [("u", "7"), ("", "")]
+    mirror.apply("pods", "MODIFIED", pod_object("a", namespace="ns", uid="u", resourceVersion="8"))
+    assert mirror.quarantine.get("pods", "ns/a") is None
+
+
+def test_a_copy_has_the_objects_and_their_owners_of_the_moment() -> None:
+    mirror = ObjectCache()
+    mirror.apply("workloads", "ADDED", workload("web", {"app": "web"}))
+    mirror.apply("pods", "ADDED", pod("a", {"app": "web"}, job="j"))
+    copy = mirror.copied()
+    mirror.apply("pods", "DELETED", pod("a"))
+    assert (list(copy.pods), copy.job_of("ns/a"), copy.workload_of("ns/a")) == (["ns/a"], "ns/j", "ns/web")
+
+
+def test_pods_may_claim_the_class_that_their_namespace_allows() -> None:
+    mirror = ObjectCache()
+    for name, labels in (("a", {MAX_CLASS_LABEL: "batch"}), ("b", {MAX_CLASS_LABEL: "odd"}), ("c", {})):
+        mirror.apply("namespaces", "ADDED", NamespaceObject(metadata=Metadata(name=name, labels=labels)))
+    mirror.max_class_without_label = "gratis"
+    assert [mirror.max_class_of(name) for name in "abcd"] == ["batch", "gratis", "gratis", "gratis"]
+
+
+def test_each_list_of_a_kind_is_heard_of() -> None:
+    mirror = ObjectCache()
+    heard: list[tuple[str, str]] = []
+    mirror.subscribe(lambda kind, key: heard.append((kind, key)))
+    mirror.mark_synced("pods")
+    mirror.mark_synced("podgroups")
+    assert heard == [("pods", ""), ("podgroups", "")]
+
+
 def test_match_expressions_follow_the_api() -> None:
     selector = read_selector(
         {
@@ -138,6 +240,8 @@ def test_the_indexes_are_what_a_search_through_all_objects_gives(steps: list[Any
         labels = {"app": label} if label else None
         item: Any = pod(name, labels, job) if kind == "pods" else workload(f"w{name}", labels)
         mirror.apply(kind, change, item)
+    while mirror.settle():  # a busy machine may leave pods for a later turn
+        pass
     for key, one in mirror.pods.items():
         owner = next((o.name for o in one.metadata.owner_references), None)
         assert mirror.job_of(key) == (f"ns/{owner}" if owner else None)

@@ -160,6 +160,14 @@ async def test_a_pod_that_is_gone_or_replaced_at_its_eviction_is_no_surprise(sta
     assert [key for key, _ in cluster.evicted] == ["d/2"]
 
 
+@pytest.mark.parametrize(("status", "freed_nodes"), [(199, ()), (200, ("a",)), (299, ("a",)), (300, ())])
+async def test_any_answer_from_200_to_299_lets_a_pod_go(status: int, freed_nodes: tuple[str, ...]) -> None:
+    cluster = SmallCluster(replace(pod_now("1", "a"), owner=""))
+    cluster.answers = [status]
+    cluster.on_sleep = cluster.there.clear
+    assert (await carry(cluster, freed("a", "1"))).freed == freed_nodes
+
+
 def test_a_carrier_reads_owner_readiness_and_refusal_of_a_pod() -> None:
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u-web", "controller": True}
     ready = {"type": "Ready", "status": "True"}
@@ -233,6 +241,30 @@ async def test_an_interrupt_undoes_the_cordon_and_keeps_what_was_freed() -> None
         await carry(cluster, freed("a", "1"), freed("b", "2"))
     assert cluster.nodes["a"] == NodeNow(True, FREED)
     assert cluster.nodes["b"] == NodeNow(False, "")
+
+
+async def test_each_step_is_reported() -> None:
+    cluster = SmallCluster(pod_now("1", "a"), pod_now("2", "b"))
+    await cluster.mark("left", DRAINING, cordoned=True)
+    steps: list[str] = []
+    carrier = Carrier(cluster, timeout_seconds=30, now=cluster.now, sleep=cluster.sleep, say=steps.append)
+    await carrier.undo()
+    cluster.there.pop()
+    await carrier.carry_out((freed("a", "1"), freed("b", "2")), {"d/1": "u-1", "d/2": "u-2"})
+    cluster.answers = [500]
+    cluster.nodes["a"], cluster.there = NodeNow(False, ""), [pod_now("1", "a")]
+    await carrier.carry_out((freed("a", "1"),), {"d/1": "u-1"})
+    assert steps == [
+        "left: uncordoned, an earlier run left it draining",
+        "a: cordoned, 1 pod to move",
+        "d/1: moved",
+        "a: free",
+        "b: cordoned, 1 pod to move",
+        "d/2: went by itself",
+        "b: free",
+        "a: cordoned, 1 pod to move",
+        "a: uncordoned again",
+    ]
 
 
 async def test_what_a_killed_run_left_draining_is_uncordoned_and_what_it_freed_is_not() -> None:

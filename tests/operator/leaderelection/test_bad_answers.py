@@ -70,6 +70,24 @@ async def test_a_renewal_answered_with_anything_else_is_repeated(odd: str) -> No
         assert await one._renew()
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"metadata": {"resourceVersion": "2"}, "spec": {"holderIdentity": "two"}},
+        {"metadata": {}, "spec": {"holderIdentity": "one"}},
+    ],
+    ids=["of another holder", "without a version"],
+)
+async def test_a_leader_reads_the_lease_again_after_a_renewal_that_shows_another(answer: dict[str, Any]) -> None:
+    async with scripted_client() as (server, client):
+        held = {"metadata": {"name": "cotide-operator", "resourceVersion": "3"}, "spec": {"holderIdentity": "one"}}
+        server.then(answers(200, FREE), answers(200, answer), answers(200, held), answers(200, held))
+        one = LeaderElector(client, SETTINGS, "one", sleep=nap)
+        await one.acquire()
+        await one._renew()
+        assert [method for method, *_ in server.requests] == ["GET", "PUT", "GET", "PUT"]
+
+
 async def test_a_status_answered_without_metadata_is_written_all_the_same() -> None:
     job = CustomObject(metadata=Metadata(name="j", namespace="ns", uid="u"))
     for answer in ({}, {"metadata": None}, {"metadata": {"resourceVersion": 7}}):

@@ -100,6 +100,11 @@ async def test_what_is_learned_reaches_the_lease_and_a_failure_of_it_costs_none(
         await lease.stop()
 
 
+def test_a_thread_that_hangs_holds_up_no_process_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    lease, _ = electing(monkeypatch)
+    assert lease._thread.daemon
+
+
 async def test_the_thread_ends_with_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     lease, _ = electing(monkeypatch)
     await lease.start()

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 import pytest
+from binder_at_work import at_work
 
-from cotide_core.instructions import Bind
+from cotide_core.instructions import Bind, Evict, EvictCause
 from cotide_kube.answers import Answer, ApiError
 from cotide_kube.objects import NodeObject, PodObject
 from cotide_operator.cache.decision_store import Decision, DecisionStore
@@ -74,15 +73,6 @@ class Bench:
         assert isinstance(report, BindReport)
         return report
 
-    @asynccontextmanager
-    async def at_work(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.binder.run())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
 
 def bind(name: str = "p", uid: str = "u", node: str = "n") -> Bind:
     return Bind(f"ns/{name}", uid, node, "because")
@@ -110,7 +100,7 @@ async def test_each_answer_leads_to_its_report(answer: Answer, pod: Any, expecte
     bench = Bench()
     bench.pod()
     bench.api.answers, bench.api.pod = [answer], pod
-    async with bench.at_work():
+    async with at_work(bench.binder):
         bench.binder.submit(bind())
         report = await bench.report()
     assert (report.bound, report.retry) == expected
@@ -138,7 +128,7 @@ async def test_a_binding_of_unknown_fate_keeps_its_place_until_it_is_known(
     bench = Bench()
     bench.pod()
     bench.api.answers, bench.api.pod = list(answers), pod
-    async with bench.at_work():
+    async with at_work(bench.binder):
         bench.binder.submit(bind())
         report = await bench.report()  # one, and only when it is known
     assert (report.bound, report.retry) == expected
@@ -149,13 +139,13 @@ async def test_a_binding_of_unknown_fate_is_let_go_when_its_node_is_gone() -> No
     bench = Bench()
     bench.pod()
     bench.api.answers, bench.api.pod = [LOST] * 9, 503
-    async with bench.at_work():
+    async with at_work(bench.binder):
         bench.binder.submit(bind())
         while not bench.api.posted:
             await asyncio.sleep(0)
         bench.mirror.apply("nodes", "DELETED", msgspec.convert({"metadata": {"name": "n"}}, NodeObject))
         report = await bench.report()
-    assert (report.bound, report.retry) == (False, True)
+    assert (report.bound, report.retry, bench.binder.unanswered) == (False, True, 0)
     assert bench.api.posted == [("p", "n")]
 
 
@@ -173,10 +163,10 @@ async def test_what_is_stale_is_never_posted(parts: dict[str, Any], node: str, e
     bench = Bench()
     bench.pod()
     bench.pod(**{"change": "MODIFIED", **parts})
-    async with bench.at_work():
+    async with at_work(bench.binder):
         bench.binder.submit(bind(node=node))
         report = await bench.report()
-    assert (report.answer.code, report.retry) == expected
+    assert (report.answer.code, report.retry, report.wall_seconds) == (*expected, 0.0)
     assert bench.api.posted == []
 
 
@@ -184,7 +174,7 @@ async def test_a_pod_is_never_posted_twice_at_a_time() -> None:
     bench = Bench()
     bench.pod()
     bench.api.gate = asyncio.Event()
-    async with bench.at_work():
+    async with at_work(bench.binder):
         bench.binder.submit(bind())
         bench.binder.submit(bind())
         refused = await bench.report()
@@ -198,12 +188,49 @@ async def test_a_pod_is_never_posted_twice_at_a_time() -> None:
     assert [report.bound for report in bench.reports if isinstance(report, BindReport)] == [False, True]
 
 
+async def test_a_pod_may_be_bound_again_once_its_binding_is_answered() -> None:
+    bench = Bench()
+    bench.pod()
+    bench.api.answers, bench.api.pod = [Answer(409)], WAITS
+    async with at_work(bench.binder):
+        bench.binder.submit(bind())
+        await bench.report()
+        bench.reports.clear()
+        bench.binder.submit(bind())
+        assert (await bench.report()).bound
+
+
+async def test_a_pod_that_trips_the_binder_is_set_aside_and_may_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    bench.pod()
+    monkeypatch.setattr(bench.api, "bind", None)
+    async with at_work(bench.binder):
+        bench.binder.submit(bind())
+        report = await bench.report()
+    assert (report.bound, report.retry, report.answer.code, report.answer.reason) == (False, True, 0, "InternalError")
+    assert bench.mirror.quarantine.get("pods", "ns/p") is not None
+    assert bench.binder.unanswered == 0
+
+
+async def test_what_waits_when_it_closes_is_refused_and_nothing_is_waited_for() -> None:
+    bench = Bench()
+    bench.pod()
+    bench.binder.submit(bind())
+    bench.binder.submit(Evict("ns/q", "v", "n", "because", EvictCause.PREEMPTED))
+    async with asyncio.timeout(5):
+        await bench.binder.drain()  # and no worker runs
+    assert [(type(report).__name__, report.answer.reason) for report in bench.reports] == [
+        ("BindReport", "Stopped"),
+        ("EvictReport", "Stopped"),
+    ]
+
+
 async def test_closing_lets_what_is_in_flight_end_and_posts_nothing_more() -> None:
     bench = Bench(concurrency=1)
     for name in ("a", "b", "c"):
         bench.pod(name, uid=name)
     bench.api.gate = asyncio.Event()
-    async with bench.at_work():
+    async with at_work(bench.binder):
         for name in ("a", "b"):
             bench.binder.submit(bind(name, uid=name))
         while not bench.api.posted:
@@ -216,6 +243,9 @@ async def test_closing_lets_what_is_in_flight_end_and_posts_nothing_more() -> No
     assert bench.api.posted == [("a", "n")]
     outcome = {report.bind.key: report.bound for report in bench.reports if isinstance(report, BindReport)}
     assert outcome == {"ns/a": True, "ns/b": False, "ns/c": False}
+    refused = [report.answer for report in bench.reports if not report.answer.ok]
+    assert [(answer.code, answer.reason) for answer in refused] == [(0, "Stopped")] * 2, "no server answered that"
+    assert bench.binder.unanswered == 0
 
 
 async def test_what_nobody_knows_of_when_it_closes_may_be_carried_out_yet() -> None:
@@ -230,7 +260,7 @@ async def test_what_nobody_knows_of_when_it_closes_may_be_carried_out_yet() -> N
         return answers[name]
 
     bench.api.bind = answer  # type: ignore[method-assign]  # always the same, however often it is posted
-    async with bench.at_work():
+    async with at_work(bench.binder):
         for name in ("lost", "taken"):
             bench.binder.submit(bind(name, uid=name))
         while len(bench.api.posted) < 2:
@@ -258,7 +288,7 @@ async def test_a_binding_that_is_cut_short_may_be_carried_out_yet() -> None:
     bench = Bench()
     bench.pod()
     bench.api.gate = asyncio.Event()
-    async with bench.at_work():
+    async with at_work(bench.binder):
         bench.binder.submit(bind())
         while not bench.api.posted:
             await asyncio.sleep(0)
@@ -276,26 +306,45 @@ async def test_what_goes_with_a_binding_is_what_its_report_brings_back_however_o
         {"cotide.dev/decision": "made before"},
         {"cotide.dev/class": "batch"},
     )
-    async with bench.at_work():
+    async with at_work(bench.binder):
         bench.binder.carry_out([one], {one.uid: note})
         report = await bench.report()
     assert bench.api.written == [(note.annotations, note.labels)] * 2
     assert report.note is note
 
 
-async def test_there_is_room_again_once_half_the_backlog_is_gone() -> None:
+async def test_there_is_room_again_once_half_the_backlog_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binder_module, "LOOK_SECONDS", 60.0)
     bench = Bench(concurrency=1)  # room for 4, again at 1
     bench.api.gate = asyncio.Event()
     for index in range(4):
         bench.pod(f"p{index}", uid=str(index))
         bench.binder.submit(bind(f"p{index}", uid=str(index)))
     waiting = asyncio.create_task(bench.binder.room())
-    async with bench.at_work():
+    async with at_work(bench.binder):
         await asyncio.sleep(0)
         assert not waiting.done()
         bench.api.gate.set()
         await asyncio.wait_for(waiting, 5)
     assert bench.binder.backlog <= 1
+
+
+async def test_there_is_no_room_yet_while_more_than_half_the_backlog_waits() -> None:
+    bench = Bench(concurrency=1)  # room for 4, again at 1
+    bench.api.gate = asyncio.Event()
+    for index in range(4):
+        if index:  # the first pod is gone, so that its binding ends at once
+            bench.pod(f"p{index}", uid=str(index))
+        bench.binder.submit(bind(f"p{index}", uid=str(index)))
+    async with at_work(bench.binder):
+        await bench.report()
+        assert bench.binder.backlog == 3
+        waiting = asyncio.create_task(bench.binder.room())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        bench.api.gate.set()
+        await asyncio.wait_for(waiting, 5)
 
 
 async def test_a_rush_lasts_a_moment_longer_than_its_last_binding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,9 +358,9 @@ async def test_a_rush_lasts_a_moment_longer_than_its_last_binding(monkeypatch: p
     bench.binder.close()
     assert not bench.binder.rushed, "asked for ten seconds ago, and ended"
     bench.binder.submit(bind())
-    now += CALM_SECONDS - 0.01
+    asked, now = now, now + CALM_SECONDS - 0.01
     assert bench.binder.rushed, "more may come"
-    now += 0.01
+    now = asked + CALM_SECONDS
     assert not bench.binder.rushed
 
 
@@ -321,5 +370,7 @@ async def test_who_waits_for_calm_waits_no_longer_than_he_says() -> None:
         await bench.binder.calm(1000.0)
         bench.pod()
         bench.binder.submit(bind())  # and nobody works
+        others = asyncio.create_task(asyncio.sleep(0))
         await bench.binder.calm(0.01)
+        assert others.done(), "the loop went on"
     assert bench.binder.busy

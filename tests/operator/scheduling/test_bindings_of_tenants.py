@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 import pytest
+from binder_at_work import at_work
 
 from cotide_core.instructions import Bind
 from cotide_kube.answers import Answer
@@ -85,19 +84,10 @@ class Bench:
             while not what():
                 await asyncio.sleep(0)
 
-    @asynccontextmanager
-    async def at_work(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.binder.run())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
 
 async def test_bindings_that_hang_leave_slots_to_other_namespaces() -> None:
     bench = Bench()
-    async with bench.at_work():
+    async with at_work(bench.binder):
         for number in range(50):
             bench.decide(f"p{number}", HANGS)
         await bench.until(lambda: bench.flying[HANGS])
@@ -112,7 +102,7 @@ async def test_bindings_that_hang_leave_slots_to_other_namespaces() -> None:
 
 async def test_a_namespace_alone_has_as_many_bindings_in_flight_as_are_configured() -> None:
     bench = Bench()
-    async with bench.at_work():
+    async with at_work(bench.binder):
         for number in range(50):
             bench.decide(f"p{number}", "other")
         await bench.until(lambda: len(bench.bound()) == 50)
@@ -123,7 +113,7 @@ async def test_a_namespace_alone_has_as_many_bindings_in_flight_as_are_configure
 async def test_the_loop_does_not_pause_for_a_namespace_whose_bindings_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binder_module, "SLOW_SECONDS", 0.02)
     bench = Bench()
-    async with bench.at_work(), asyncio.timeout(5):
+    async with at_work(bench.binder), asyncio.timeout(5):
         for number in range(10 * CONCURRENCY * ROOM_PER_BIND):
             bench.decide(f"p{number}", HANGS)
         await bench.binder.room()
@@ -136,7 +126,7 @@ async def test_the_loop_does_not_pause_for_a_namespace_whose_bindings_hang(monke
 async def test_the_loop_pauses_for_what_waits_while_bindings_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binder_module, "SLOW_SECONDS", 60.0)
     bench = Bench()
-    async with bench.at_work():
+    async with at_work(bench.binder):
         for number in range(CONCURRENCY * ROOM_PER_BIND):
             bench.decide(f"p{number}", HANGS)
         waiting = asyncio.create_task(bench.binder.room())
@@ -148,7 +138,7 @@ async def test_the_loop_pauses_for_what_waits_while_bindings_are_answered(monkey
 
 async def test_claims_whose_writes_hang_leave_slots_to_other_namespaces() -> None:
     bench = Bench()
-    async with bench.at_work():
+    async with at_work(bench.binder):
         for number in range(3 * WRITES_AT_ONCE):
             bench.claim(f"c{number}", HANGS)
             bench.decide(f"p{number}", HANGS, f"c{number}")
@@ -175,7 +165,7 @@ async def test_pods_that_wait_for_one_claim_look_a_few_at_a_time_and_namespaces_
         return original(self, bind, *rest)
 
     monkeypatch.setattr(VolumeBinder, "_look", look)
-    async with bench.at_work():
+    async with at_work(bench.binder):
         bench.claim("c", HANGS)
         for number in range(20):
             bench.decide(f"p{number}", HANGS, "c")

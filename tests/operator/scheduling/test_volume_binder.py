@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
+import pytest
+from binder_at_work import at_work
 
 from cotide_core.errors import ClusterError
 from cotide_core.instructions import Bind
@@ -43,6 +43,10 @@ class Cluster:
         evictor = Evictor(client, self.mirror, Nominator(client, client, self.mirror, DecisionStore()))
         volumes = VolumeBinder(client, self.mirror, self.reader, timeout_seconds)
         self.binder = Binder(client, self.mirror, [self._take], evictor, concurrency=2, volumes=volumes)
+        for name in ("a", "b"):
+            self.put("nodes", name, metadata={"labels": {"host": name}})
+        for name, provisioner in (("made", "disk"), ("local", "kubernetes.io/no-provisioner")):
+            self.put("storageclasses", name, provisioner=provisioner, volumeBindingMode="WaitForFirstConsumer")
 
     def put(self, kind: Kind, name: str, **body: Any) -> None:
         self.version += 1
@@ -113,20 +117,6 @@ class Cluster:
         assert isinstance(found, BindReport)
         return found
 
-    @asynccontextmanager
-    async def at_work(self) -> AsyncIterator[None]:
-        for name in ("a", "b"):
-            self.put("nodes", name, metadata={"labels": {"host": name}})
-        self.put("storageclasses", "made", provisioner="disk", volumeBindingMode="WaitForFirstConsumer")
-        local = "kubernetes.io/no-provisioner"
-        self.put("storageclasses", "local", provisioner=local, volumeBindingMode="WaitForFirstConsumer")
-        task = asyncio.create_task(self.binder.run())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
     def decide(self, name: str = "p", node: str = "a") -> None:
         self.binder.submit(Bind(f"ns/{name}", f"u-{name}", node, "because"))
 
@@ -140,7 +130,7 @@ class Cluster:
 
 async def test_a_claim_is_told_its_node_and_the_pod_is_bound_when_its_volume_is_there() -> None:
     cluster = Cluster()
-    async with cluster.at_work():
+    async with at_work(cluster.binder):
         await cluster.select()
         assert cluster.bound == []
         assert not cluster.binder.busy  # nothing that is decided waits for it
@@ -151,7 +141,7 @@ async def test_a_claim_is_told_its_node_and_the_pod_is_bound_when_its_volume_is_
 
 async def test_a_restart_waits_on_for_the_node_that_the_claim_names_and_writes_nothing() -> None:
     cluster = Cluster()
-    async with cluster.at_work():
+    async with at_work(cluster.binder):
         cluster.claim("c", "made", **{SELECTED_NODE: "a"})
         cluster.pod("c")
         cluster.decide()
@@ -163,7 +153,7 @@ async def test_a_restart_waits_on_for_the_node_that_the_claim_names_and_writes_n
 
 async def test_volumes_that_are_there_are_reserved_one_for_each_claim() -> None:
     cluster = Cluster()
-    async with cluster.at_work():
+    async with at_work(cluster.binder):
         for name in ("v1", "v2"):
             local_volume(cluster, name)
         for name in ("c", "d"):
@@ -184,7 +174,7 @@ def local_volume(cluster: Cluster, name: str) -> None:
 
 async def test_a_volume_of_whose_reservation_nothing_was_heard_goes_to_the_next_claim() -> None:
     cluster = Cluster()
-    async with cluster.at_work():
+    async with at_work(cluster.binder):
         local_volume(cluster, "v")
         for name in ("c", "d"):
             cluster.claim(name, "local")
@@ -203,7 +193,7 @@ async def test_a_volume_of_whose_reservation_nothing_was_heard_goes_to_the_next_
 
 async def test_a_volume_that_goes_while_another_is_reserved_sets_no_pod_aside() -> None:
     cluster = Cluster()
-    async with cluster.at_work():
+    async with at_work(cluster.binder):
         for name in ("v", "w"):
             local_volume(cluster, name)
         for name in ("c", "d"):
@@ -220,7 +210,7 @@ async def test_a_volume_that_goes_while_another_is_reserved_sets_no_pod_aside() 
 
 async def test_a_time_out_lets_the_claim_go_and_leaves_the_node_out_for_a_while() -> None:
     cluster = Cluster(timeout_seconds=0.05)
-    async with cluster.at_work():
+    async with at_work(cluster.binder):
         cluster.claim("c", "made")
         cluster.pod("c")
         cluster.decide()
@@ -239,7 +229,7 @@ async def test_a_time_out_lets_the_claim_go_and_leaves_the_node_out_for_a_while(
 
 async def test_a_claim_that_loses_its_node_is_decided_anew() -> None:
     cluster = Cluster()
-    async with cluster.at_work():
+    async with at_work(cluster.binder):
         await cluster.select()
         await asyncio.sleep(0)
         cluster.claim("c", "made")  # the provisioner found no room there
@@ -250,7 +240,7 @@ async def test_a_claim_that_loses_its_node_is_decided_anew() -> None:
 
 async def test_what_somebody_else_wrote_first_is_not_written_over() -> None:
     cluster = Cluster()
-    async with cluster.at_work():
+    async with at_work(cluster.binder):
         cluster.claim("c", "made")
         cluster.pod("c")
         cluster.refuse = 409
@@ -262,7 +252,7 @@ async def test_what_somebody_else_wrote_first_is_not_written_over() -> None:
 
 async def test_a_volume_that_the_node_can_t_use_is_no_reason_to_bind() -> None:
     cluster = Cluster()
-    async with cluster.at_work():
+    async with at_work(cluster.binder):
         await cluster.select()
         cluster.finish("c", "v", ["b"])
         report = await cluster.report()
@@ -272,7 +262,7 @@ async def test_a_volume_that_the_node_can_t_use_is_no_reason_to_bind() -> None:
 
 async def test_a_pod_that_goes_meanwhile_is_not_waited_for() -> None:
     cluster = Cluster()
-    async with cluster.at_work():
+    async with at_work(cluster.binder):
         await cluster.select()
         cluster.mirror.apply("pods", "DELETED", cluster.mirror.pods["ns/p"])
         report = await cluster.report()
@@ -281,7 +271,7 @@ async def test_a_pod_that_goes_meanwhile_is_not_waited_for() -> None:
 
 async def test_a_replica_that_stops_leaves_what_it_wrote_and_reports_once() -> None:
     cluster = Cluster()
-    async with cluster.at_work():
+    async with at_work(cluster.binder):
         await cluster.select()
         await cluster.binder.drain()
         report = await cluster.report()
@@ -293,7 +283,7 @@ async def test_a_replica_that_stops_leaves_what_it_wrote_and_reports_once() -> N
 
 async def test_pods_that_share_a_claim_are_all_bound_when_its_volume_is_there() -> None:
     cluster = Cluster(timeout_seconds=60.0)
-    async with cluster.at_work():
+    async with at_work(cluster.binder):
         await cluster.select()
         cluster.pod("c", name="q")
         cluster.decide("q")
@@ -303,3 +293,17 @@ async def test_pods_that_share_a_claim_are_all_bound_when_its_volume_is_there() 
         cluster.finish("c", "v", ["a"])
         await cluster.until(lambda: len(cluster.bound) == 2)
     assert sorted(cluster.bound) == [("p", "a"), ("q", "a")]
+
+
+async def test_a_pod_whose_claims_trip_the_binder_is_set_aside_and_may_be_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(VolumeBinder, "prepare", None)
+    cluster = Cluster()
+    async with at_work(cluster.binder):
+        cluster.claim("c", "made")
+        cluster.pod("c")
+        cluster.decide()
+        report = await cluster.report()
+    assert (report.bound, report.retry, report.answer.reason) == (False, True, "InternalError")
+    assert cluster.mirror.quarantine.get("pods", "ns/p") is not None

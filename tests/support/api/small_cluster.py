@@ -67,15 +67,14 @@ class SmallCluster:
         return self.kept_back.pop(0) if self.kept_back else ""
 
     async def evict(self, key: str, uid: str) -> int:
-        if self.answers:
-            status = self.answers.pop(0)
-            if status >= 300:
-                return status
+        status = self.answers.pop(0) if self.answers else 201
+        if not 200 <= status < 300:
+            return status
         self.evicted.append((key, uid))
         pod = next(one for one in self.there if one.uid == uid)
         self.there.remove(pod)
         self.due.append((self.time + self.again_after, replace(pod, key=f"{key}-2", uid=f"{uid}-2", node="target")))
-        return 201
+        return status
 
 
 def pod_now(name: str, node: str) -> PodNow:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -31,7 +31,7 @@ Amounts = tuple[float, ...]
 Passes = Callable[[int, Sequence[Pod]], bool]
 """Whether ports and rules about other pods let a pod on a row once some pods of the row are gone."""
 ONLINE_RANK = WorkloadClass.ONLINE.rank
-PRIORITY_OFFSET = 2**31
+PRIORITY_OFFSET: Final = 2**31
 """Makes each priority a positive number, so that of equal pods fewer sum to less (kube-scheduler's MaxInt32 + 1)."""
 
 
