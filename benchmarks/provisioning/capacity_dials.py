@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from cotide_core.provisioning.capacity_model import MachineType
 from cotide_core.provisioning.power import PowerCurve
-from cotide_core.provisioning.rivals import Fleet, for_waiting, reactive
-from cotide_sim.experiments.capacity.controllers import Controller, Learned, Packing, Provisioning, learn
+from cotide_core.provisioning.rivals import Fleet, reactive
+from cotide_sim.experiments.capacity.controllers import Controller, Learned, Packing, Provisioning, learn, waiting_needs
 from cotide_sim.experiments.capacity.run import run_controller
 from cotide_sim.experiments.capacity.scenarios import Scenario
 from cotide_sim.provisioning import park_kernel as kernel
@@ -69,22 +69,7 @@ class Thresholds:
         there = np.array([float(kind.count) for kind in park.types])
         on = park.counts(kernel.BOOTING, kernel.UP)
         fleet = Fleet(capacity, there, on, park.order_by_efficiency)
-        wanted = reactive(fleet, used, np.zeros(2), self._reserve)
-        waiting = _waiting(park)
-        if len(waiting):
-            wanted = np.maximum(wanted, np.minimum(on + for_waiting(fleet, self._idle, waiting), there))
-        return wanted, None
-
-
-def _waiting(park: MachinePark) -> Floats:
-    """Return (n, R) needs of the tasks that wait."""
-    found = []
-    for head in park.queues.head:
-        task = int(head)
-        while task >= 0:
-            found.append(park.tasks.need[task])
-            task = int(park.queues.follower[task])
-    return np.array(found) if found else np.zeros((0, park.tasks.need.shape[1]))
+        return reactive(fleet, used, waiting_needs(park), self._idle, self._reserve), None
 
 
 Make = Callable[[Scenario, Learned, float], Controller]
