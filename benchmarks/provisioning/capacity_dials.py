@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from cotide_core.provisioning.capacity_model import MachineType
 from cotide_core.provisioning.power import PowerCurve
 from cotide_core.provisioning.rivals import Fleet, reactive
-from cotide_sim.experiments.capacity.controllers import Controller, Learned, Packing, Provisioning, learn, waiting_needs
+from cotide_sim.experiments.capacity.controllers import Controller, Packing, Provisioning, waiting_needs
+from cotide_sim.experiments.capacity.learned import Learned, learn
 from cotide_sim.experiments.capacity.run import run_controller
 from cotide_sim.experiments.capacity.scenarios import Scenario
 from cotide_sim.provisioning import park_kernel as kernel
@@ -75,7 +76,7 @@ class Thresholds:
 Make = Callable[[Scenario, Learned, float], Controller]
 RULES: Final[dict[str, tuple[Make, tuple[float, ...]]]] = {
     "cotide": (
-        lambda scene, known, level: Planned(scene, known, level=level, learning=True),
+        lambda scene, known, level: Planned(scene, known, level=level),
         (0.25, 0.5, 0.75, 0.9, 0.97),
     ),
     "reactive": (lambda scene, _known, reserve: Thresholds(scene, reserve), (0.5, 0.6, 0.7, 0.8, 1.0, 1.2, 1.4)),
@@ -120,7 +121,7 @@ def scene_of(seed: int, hours: float, train_hours: float) -> Scenario:
     run = tasks(now, hours + WARM_UP_HOURS + 2, -WARM_UP_HOURS)
     return Scenario(
         "day", train, run, machines, (BOOT_SECONDS,) * len(machines), 300.0, WARM_UP_HOURS * HOUR, hours * HOUR,
-        np.full(int(hours) + 4, 0.1), "as capacity_day",
+        np.full(int(hours) + 4, 0.1), np.full(24, 0.1), "as capacity_day", train_hours * HOUR,
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from cotide_cli.inputs.finite_range import FiniteRange
 from cotide_cli.printing import print_figures, progress_bar
 
 if TYPE_CHECKING:
-    from cotide_sim.experiments.capacity.experiment import Spread
+    from cotide_sim.experiments.like_for_like import Spread
     from cotide_sim.experiments.placement.experiment import PlacementReport
 
 

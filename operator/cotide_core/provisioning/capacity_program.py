@@ -112,7 +112,9 @@ class CapacityProgram:
         # More booting than powered, after machines have vanished, would leave no room at all: nothing is up then.
         booting = np.minimum(park.booting, park.available[:, None])
         top[self.room] = -(booting.T[:, :, None] * model.capacity[None])
-        return LinearProgram(self.matrix, self._cost(outlook, value[:, None] * needed), lower, upper, bottom, top, self._whole)
+        return LinearProgram(
+            self.matrix, self._cost(outlook, value[:, None] * needed), lower, upper, bottom, top, self._whole
+        )
 
     def _cost(self, outlook: Outlook, worth: Floats) -> Floats:
         """Return the cost of each column, in money for the horizon: eq. 9 and 11, less eq. 10.

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cotide_sim.experiments.capacity.experiment import Spread
+from cotide_sim.experiments.like_for_like import Spread
 from cotide_sim.experiments.placement.controllers import Nearest, PlacementController, PredictiveControl
 from cotide_sim.experiments.placement.integral import placement_gap
 from cotide_sim.experiments.placement.scenarios import DAY_STEPS, PlacementScenario, placement_scenario

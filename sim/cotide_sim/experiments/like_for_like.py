@@ -1,0 +1,80 @@
+"""The one way in which experiments compare: settings chosen on other seeds, means with intervals, ratios by seed.
+
+Called by the experiments of capacity, placement and consolidation. Every contender has as many settings of its knob as
+the others, and the one that is chosen on the tuning seeds is judged on the reported ones. Invariant: nothing that was
+measured on a reported seed takes part in the choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import numpy as np
+
+Setting = TypeVar("Setting")
+
+TUNING_SEEDS: Final = (101, 102)
+"""On which settings are chosen; reports count from 0."""
+CONFIDENCE: Final = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A figure over the seeds."""
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Return mean, least and most; nan for no value."""
+        if not len(values):
+            return cls(float("nan"), float("nan"), float("nan"))
+        return cls(float(np.mean(values)), float(np.min(values)), float(np.max(values)))
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Ours over another's, by seed: the geometric mean and its 95 % interval by Student's t; nan of a single seed."""
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
+        """Return the ratio of figures > 0 of the same seeds; 0 over a figure without bound."""
+        from scipy.stats import t
+
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.log(np.asarray(ours, dtype=np.float64)) - np.log(np.asarray(theirs, dtype=np.float64))
+        if not len(logs) or not np.isfinite(logs).all():
+            mean = float(np.exp(logs.mean())) if len(logs) else float("nan")
+            return cls(mean, float("nan"), float("nan"))
+        mean = float(logs.mean())
+        if len(logs) == 1:
+            return cls(float(np.exp(mean)), float("nan"), float("nan"))
+        wide = float(t.ppf((1 + CONFIDENCE) / 2, len(logs) - 1) * logs.std(ddof=1) / np.sqrt(len(logs)))
+        return cls(float(np.exp(mean)), float(np.exp(mean - wide)), float(np.exp(mean + wide)))
+
+    @property
+    def beyond_noise(self) -> bool:
+        """Whether the interval lies on one side of 1."""
+        return bool(self.low > 1.0 or self.high < 1.0)
+
+
+def chosen(cost: Mapping[Setting, float], excess: Mapping[Setting, float]) -> Setting:
+    """Return the cheapest setting that keeps its goal, or else the one that is nearest to it.
+
+    Parameters
+    ----------
+    cost : by setting, on the tuning seeds; of equals the first one is taken.
+    excess : by setting, how far it is above its goal: kept where <= 0.
+    """
+    able = [setting for setting in cost if excess[setting] <= 0]
+    if able:
+        return min(able, key=lambda setting: cost[setting])
+    return min(cost, key=lambda setting: (excess[setting], cost[setting]))
