@@ -1,7 +1,8 @@
-"""The placement experiment: every policy in every week and seed, what it cost and whom it failed, and the bars.
+"""The placement experiment: every contender in every week and seed, what it cost and how often it failed, and the bars.
 
-Called by `cotide experiment placement`. Invariant: the same data and seeds give the same report, but for the seconds
-that decisions took; a rival that wins is named as winning.
+Called by `cotide experiment placement`. Each contender runs at the setting that costs least on the tuning seeds
+(`like_for_like`); lost requests are part of the cost. Invariant: the same data and seeds give the same report, but for
+the seconds that decisions took; a rival that wins is named.
 """
 
 from __future__ import annotations
@@ -16,36 +17,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cotide_sim.experiments.like_for_like import Spread
-from cotide_sim.experiments.placement.controllers import Nearest, PlacementController, PredictiveControl
+from cotide_sim.experiments.like_for_like import TUNING_SEEDS, Ratio, Spread, chosen
+from cotide_sim.experiments.placement.contenders import CONTENDERS, GREEDY, ORACLE, OWN, Setting
+from cotide_sim.experiments.placement.controllers import PlacementController
 from cotide_sim.experiments.placement.integral import placement_gap
 from cotide_sim.experiments.placement.scenarios import DAY_STEPS, PlacementScenario, placement_scenario
 
 Floats = NDArray[np.float64]
 
-OWN: Final = "mpc"
-GREEDY: Final = "greedy"
-ORACLE: Final = "oracle"
 COST_BAR: Final = 0.9
 ORACLE_BAR: Final = 1.1
 RECONFIGURATION_BAR: Final = 0.5
-QUANTILE: Final = 0.95
-"""Of demand (chosen on seeds 101 and 102)."""
-BAND: Final = 0.08
-"""Changes of servers below this share are left alone (chosen on the same seeds)."""
-
-Make = Callable[[PlacementScenario], PlacementController]
-POLICIES: Final[dict[str, Make]] = {
-    OWN: lambda scene: PredictiveControl(scene, quantile=QUANTILE, band=BAND),
-    "mpc, no hysteresis": lambda scene: PredictiveControl(scene, quantile=QUANTILE),
-    GREEDY: lambda scene: PredictiveControl(scene, quantile=QUANTILE, horizon=1, reconfiguring=False),
-    "last value": lambda scene: PredictiveControl(scene, source="last value", reserve=1.1),
-    "yesterday": lambda scene: PredictiveControl(scene, source="yesterday", reserve=1.2),
-    "nearest": lambda scene: Nearest(scene, reserve=1.1),
-    ORACLE: lambda scene: PredictiveControl(scene, source="oracle", horizon=DAY_STEPS // 2),
-}
-"""``greedy`` has the same forecast and plans one step without reconfiguration costs; ``nearest`` are thresholds; the
-oracle has the true requests and prices of the next twelve hours."""
 SHOWN: Final = (OWN, GREEDY)
 
 
@@ -78,9 +60,11 @@ class WeekOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PolicyWeek:
-    """A policy in a week, over the seeds; ratios are by seed."""
+    """A contender in a week, at its setting, over the reported seeds; the ratio is by seed."""
 
     policy: str
+    knob: str
+    setting: tuple[float, float]
     cost: Spread
     servers_cost: Spread
     reconfiguration_cost: Spread
@@ -88,26 +72,20 @@ class PolicyWeek:
     reconfigurations: Spread
     unserved: Spread
     violations: Spread
-    own_cost_over_it: Spread
+    own_cost_over_it: Ratio
     decision_seconds: Spread
 
 
 @dataclass(frozen=True, slots=True)
 class WeekReport:
-    """One week at one factor of reconfiguration costs.
-
-    ``greedy_unmoved``: greedy's cost without its reconfigurations, over its cost. Greedy takes in each step the
-    cheapest servers for what is foreseen, so that no controller which provides for the same can cost less, but for
-    what rounding up leaves open. ``oracle_over_greedy``: what knowing the future would reach.
-    """
+    """One week at one factor of reconfiguration costs; ``oracle_over_greedy``: what knowing the future would reach."""
 
     week: str
     reading: str
     reconfiguration: float
     policies: tuple[PolicyWeek, ...]
     own_reconfigurations_over_greedy: Spread
-    greedy_unmoved: Spread
-    oracle_over_greedy: Spread
+    oracle_over_greedy: Ratio
     centres: tuple[str, ...]
     demand: tuple[float, ...]
     prices: tuple[tuple[float, ...], ...]
@@ -119,6 +97,7 @@ class PlacementReport:
     """All weeks; ``rounded_over_integral``: cost of rounding up over the integral optimum on small instances."""
 
     seeds: tuple[int, ...]
+    tuning_seeds: tuple[int, ...]
     weeks: tuple[WeekReport, ...]
     rounded_over_integral: Spread
     missed: tuple[str, ...]
@@ -192,11 +171,28 @@ def route(split: Floats, servers: Floats, per_rate: Floats, demand: Floats) -> F
     return rates
 
 
+Settings = dict[str, tuple[Setting, ...]]
+Played = tuple[PlacementScenario, dict[tuple[str, Setting], WeekOutcome]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """A week, factor and seed, and the settings of each contender that run on it."""
+
+    week: str
+    data: Path | None
+    seed: int
+    factor: float
+    days: int
+    settings: Settings
+
+
 def run(
     weeks: Sequence[str],
     seeds: Sequence[int],
     *,
     data: Path | None,
+    tuning_seeds: Sequence[int] = TUNING_SEEDS,
     days: int = 7,
     reconfigurations: Sequence[float] = (1.0,),
     workers: int = 1,
@@ -209,64 +205,90 @@ def run(
     InputError
         When the data are missing or broken.
     """
-    cells = [(week, data, seed, factor, days) for week in weeks for factor in reconfigurations for seed in seeds]
-    done: dict[tuple[str, float, int], tuple[PlacementScenario, list[WeekOutcome]]] = {}
+    every = {name: contender.settings for name, contender in CONTENDERS.items()}
+    kinds = [(week, factor) for week in weeks for factor in reconfigurations]
+
+    def played(on: Sequence[int], settings: dict[tuple[str, float], Settings], first: float) -> list[Played]:
+        cells = [_Cell(kind[0], data, seed, kind[1], days, settings[kind]) for kind in kinds for seed in on]
+        return _play(cells, workers, lambda what, share: progress(what, first + share / 2.0))
+
+    tuned = played(tuning_seeds, dict.fromkeys(kinds, every), 0.0)
+    count = len(tuning_seeds)
+    settings = {kind: _choice(tuned[at * count : (at + 1) * count]) for at, kind in enumerate(kinds)}
+    reported = played(seeds, settings, 0.5)
+    reports = tuple(
+        _week_report(factor, reported[at * len(seeds) : (at + 1) * len(seeds)]) for at, (_, factor) in enumerate(kinds)
+    )
+    missed = tuple(sentence for report in reports for sentence in _missed(report))
+    return PlacementReport(tuple(seeds), tuple(tuning_seeds), reports, Spread.of(placement_gap(seeds)), missed)
+
+
+def _play(cells: Sequence[_Cell], workers: int, progress: Callable[[str, float], object]) -> list[Played]:
+    done = []
     with ProcessPoolExecutor(workers) as pool:
         answers = pool.map(_one, cells) if workers > 1 else map(_one, cells)
         for index, (cell, answer) in enumerate(zip(cells, answers, strict=True), start=1):
-            done[(cell[0], cell[3], cell[2])] = answer
-            progress(f"{cell[0]}, seed {cell[2]}", index / len(cells))
-    reports = tuple(
-        _week_report(factor, [done[(week, factor, seed)] for seed in seeds])
-        for week in weeks
-        for factor in reconfigurations
-    )
-    missed = tuple(sentence for report in reports for sentence in _missed(report))
-    return PlacementReport(tuple(seeds), reports, Spread.of(placement_gap(seeds)), missed)
+            done.append(answer)
+            progress(f"{cell.week}, seed {cell.seed}", index / len(cells))
+    return done
 
 
-def _one(cell: tuple[str, Path | None, int, float, int]) -> tuple[PlacementScenario, list[WeekOutcome]]:
-    week, data, seed, factor, days = cell
-    scene = placement_scenario(week, data, seed, reconfiguration=factor)
-    return scene, [run_week(scene, make(scene), name, days * DAY_STEPS) for name, make in POLICIES.items()]
+def _one(cell: _Cell) -> Played:
+    scene = placement_scenario(cell.week, cell.data, cell.seed, reconfiguration=cell.factor)
+    steps = cell.days * DAY_STEPS
+    outcomes = {
+        (name, setting): run_week(scene, CONTENDERS[name].make(scene, setting), name, steps)
+        for name, settings in cell.settings.items()
+        for setting in settings
+    }
+    return scene, outcomes
 
 
-def _week_report(factor: float, runs: Sequence[tuple[PlacementScenario, list[WeekOutcome]]]) -> WeekReport:
-    by_seed = [{outcome.policy: outcome for outcome in outcomes} for _, outcomes in runs]
+def _choice(tuned: Sequence[Played]) -> Settings:
+    """Return the setting of each contender that costs least; the cost has lost requests in it."""
+    found: Settings = {}
+    for name, contender in CONTENDERS.items():
+        cost = {one: float(np.mean([of[(name, one)].cost for _, of in tuned])) for one in contender.settings}
+        found[name] = (chosen(cost, dict.fromkeys(cost, 0.0)),)
+    return found
+
+
+def _week_report(factor: float, runs: Sequence[Played]) -> WeekReport:
+    setting_of = dict(runs[0][1].keys())
+    by_seed = [{name: outcomes[(name, setting)] for name, setting in setting_of.items()} for _, outcomes in runs]
     scene = runs[0][0]
-    rows = []
-    for name in POLICIES:
-        found = [outcomes[name] for outcomes in by_seed]
-        ratio = Spread.of([outcomes[OWN].cost / outcomes[name].cost for outcomes in by_seed])
-
-        def over(measure: str, found: Sequence[WeekOutcome] = found) -> Spread:
-            return Spread.of([getattr(outcome, measure) for outcome in found])
-
-        rows.append(
-            PolicyWeek(
-                policy=name,
-                cost=over("cost"),
-                servers_cost=over("servers_cost"),
-                reconfiguration_cost=over("reconfiguration_cost"),
-                egress_cost=over("egress_cost"),
-                reconfigurations=over("reconfigurations"),
-                unserved=over("unserved"),
-                violations=over("violations"),
-                own_cost_over_it=ratio,
-                decision_seconds=over("decision_seconds"),
-            )
-        )
-    moved = [outcomes[OWN].reconfigurations / max(outcomes[GREEDY].reconfigurations, 1.0) for outcomes in by_seed]
+    ours = [outcomes[OWN] for outcomes in by_seed]
+    rows = [_row(name, setting, [one[name] for one in by_seed], ours) for name, setting in setting_of.items()]
     greedy = [outcomes[GREEDY] for outcomes in by_seed]
-    unmoved = Spread.of([1.0 - one.reconfiguration_cost / one.cost for one in greedy])
-    known = Spread.of([outcomes[ORACLE].cost / one.cost for outcomes, one in zip(by_seed, greedy, strict=True)])
+    moved = [mine.reconfigurations / max(its.reconfigurations, 1.0) for mine, its in zip(ours, greedy, strict=True)]
+    known = Ratio.of([outcomes[ORACLE].cost for outcomes in by_seed], [one.cost for one in greedy])
     shown = {name: by_seed[0][name].servers for name in SHOWN}
     steps = len(shown[OWN])
     return WeekReport(
-        scene.name, scene.reading, factor, tuple(rows), Spread.of(moved), unmoved, known,
+        scene.name, scene.reading, factor, tuple(rows), Spread.of(moved), known,
         tuple(centre.name for centre in scene.model.centres), tuple(scene.demand[:steps].sum(axis=1)),
         tuple(map(tuple, scene.price[:steps])), shown,
     )  # fmt: skip
+
+
+def _row(name: str, setting: Setting, found: Sequence[WeekOutcome], ours: Sequence[WeekOutcome]) -> PolicyWeek:
+    def over(measure: str) -> Spread:
+        return Spread.of([getattr(outcome, measure) for outcome in found])
+
+    return PolicyWeek(
+        policy=name,
+        knob=CONTENDERS[name].knob,
+        setting=setting,
+        cost=over("cost"),
+        servers_cost=over("servers_cost"),
+        reconfiguration_cost=over("reconfiguration_cost"),
+        egress_cost=over("egress_cost"),
+        reconfigurations=over("reconfigurations"),
+        unserved=over("unserved"),
+        violations=over("violations"),
+        own_cost_over_it=Ratio.of([one.cost for one in ours], [one.cost for one in found]),
+        decision_seconds=over("decision_seconds"),
+    )
 
 
 def _missed(report: WeekReport) -> list[str]:
@@ -283,11 +305,9 @@ def _missed(report: WeekReport) -> list[str]:
     if report.own_reconfigurations_over_greedy.mean > RECONFIGURATION_BAR:
         share = report.own_reconfigurations_over_greedy.mean
         found.append(f"{where}: {share:.2f} of greedy's reconfigurations; bar {RECONFIGURATION_BAR}")
-    found += [
-        f"{where}: {row.policy} is cheaper at no more failed steps: ours costs {row.own_cost_over_it.mean:.3f} of it"
-        for row in report.policies
-        if row.policy not in (OWN, ORACLE, "mpc, no hysteresis")
-        and row.own_cost_over_it.mean > 1.0
-        and row.violations.mean <= ours.violations.mean + 1e-9
-    ]
+    for row in report.policies:
+        ratio = row.own_cost_over_it
+        if row.policy not in (OWN, ORACLE) and ratio.mean > 1.0:
+            noise = "" if ratio.beyond_noise else ", within noise"
+            found.append(f"{where}: {row.policy} wins: ours costs {ratio.mean:.3f} of it{noise}")
     return found

@@ -13,7 +13,8 @@ from typing import Final
 import numpy as np
 
 from cotide_sim.experiments.figure_file import figure_file
-from cotide_sim.experiments.placement.experiment import GREEDY, OWN, PlacementReport
+from cotide_sim.experiments.placement.contenders import GREEDY, OWN
+from cotide_sim.experiments.placement.experiment import PlacementReport
 
 TITLES: Final = {OWN: "Fig. 1: predictive control", GREEDY: "Fig. 2: greedy"}
 
