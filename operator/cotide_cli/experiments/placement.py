@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     show_default=True,
     help="Factor on the costs of adding and removing servers; may be given again.",
 )
+@click.option(
+    "--tuning-seeds", type=click.IntRange(1, 20), default=2, show_default=True,
+    help="Seeds from 101 on, on which each contender's setting is chosen.",
+)  # fmt: skip
 @run_options
 def command(
     data: Path | None,
@@ -49,6 +53,7 @@ def command(
     seeds: int,
     days: int,
     factors: tuple[float, ...],
+    tuning_seeds: int,
     workers: int,
     output: str,
     plot: Path | None,
@@ -58,6 +63,7 @@ def command(
     Each contender runs at the setting that costs least on the tuning seeds, which takes half an hour for a week.
     Without --data on generated requests and prices.
     """
+    from cotide_sim.experiments.like_for_like import TUNING_SEEDS
     from cotide_sim.experiments.placement import plot as placement_plot
     from cotide_sim.experiments.placement.experiment import run
     from cotide_sim.experiments.placement.scenarios import WEEKS
@@ -67,6 +73,7 @@ def command(
             weeks or WEEKS,
             range(seed, seed + seeds),
             data=data,
+            tuning_seeds=range(TUNING_SEEDS[0], TUNING_SEEDS[0] + tuning_seeds),
             days=days,
             reconfigurations=factors,
             workers=workers,

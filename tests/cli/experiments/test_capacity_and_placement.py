@@ -64,14 +64,6 @@ def test_no_contender_uses_more_energy_than_all_machines_do_and_no_machine_serve
     assert (off["energy_kwh"]["mean"], off["tuned"], off["kept"]) == (0.0, False, 0)
 
 
-def test_the_default_is_ours_at_the_service_level_that_is_asked_for():
-    asked = ("capacity", "--seeds", 1, "--tuning-seeds", 1, "--hours", 0.5, "--workers", 1, "-o", "json")
-    low, high = (rows_of(run(*asked, "--service-level", level)) for level in (0.1, 0.95))
-    assert (low["cbp at the default"]["setting"], high["cbp at the default"]["setting"]) == (0.1, 0.95)
-    assert low["cbp at the default"]["machines"]["mean"] < high["cbp at the default"]["machines"]["mean"]
-    assert low["greedy"]["machines"] == high["greedy"]["machines"]
-
-
 def test_a_rule_under_which_no_task_waits_needs_the_least_energy_that_is_possible(capacity):
     goals = json.loads(capacity[0].stdout)["traces"][0]["goals"]
     rows = rows_of(capacity[0])
@@ -87,7 +79,20 @@ def test_rounding_up_is_never_better_than_the_integral_optimum(capacity):
 
 
 def test_placement_prints_a_week_and_its_rivals(tmp_path):
-    arguments = ("--week", "flat", "--seeds", 1, "--days", 1, "--reconfiguration", 1, "--workers", 1)
+    arguments = (
+        "--week",
+        "flat",
+        "--seeds",
+        1,
+        "--days",
+        1,
+        "--tuning-seeds",
+        1,
+        "--reconfiguration",
+        1,
+        "--workers",
+        1,
+    )
     done = run("placement", *arguments, "--plot", tmp_path / "placement.png")
     assert done.return_value in (0, 3)
     assert (done.return_value == 3) == ("missed:" in done.stdout)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cotide_predictors.capacity.calibration import occupancy_peaks
+from cotide_sim.experiments.capacity.contenders import DEFAULT, contenders
 from cotide_sim.experiments.capacity.controllers import Provisioning, Unchanging
 from cotide_sim.experiments.capacity.learned import learn
 from cotide_sim.experiments.capacity.run import run_controller
@@ -27,6 +28,20 @@ def test_yesterday_is_a_day_of_steps_back_also_where_no_task_came_at_the_end(sce
     peaks = occupancy_peaks(label, early.arrival, early.seconds, sizes, 300.0, steps)
     assert steps == 288
     assert known.yesterday.tolist() == peaks[: len(known.yesterday)].tolist()
+
+
+def test_the_default_is_ours_at_the_service_level_that_is_asked_for_and_rivals_keep_their_settings():
+    low, high = contenders(0.1), contenders(0.95)
+    assert (low.pop(DEFAULT).settings, high.pop(DEFAULT).settings) == ((0.1,), (0.95,))
+    assert {name: one.settings for name, one in low.items()} == {name: one.settings for name, one in high.items()}
+
+
+def test_a_higher_service_level_keeps_more_machines_on(scene):
+    known = learn(scene, 1)
+    outcomes = [
+        run_controller(scene, known, Provisioning(scene, known, level=level), "", level) for level in (0.1, 0.95)
+    ]
+    assert sum(outcomes[0].machines) < sum(outcomes[1].machines)
 
 
 def test_later_prices_are_not_known_before_they_come(scene):
