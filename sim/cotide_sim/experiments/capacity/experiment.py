@@ -172,6 +172,8 @@ def run(
 ) -> Report:
     """Run the experiment; without ``data`` on generated tasks.
 
+    So many arguments, because each is an option of the command.
+
     Raises
     ------
     InputError
