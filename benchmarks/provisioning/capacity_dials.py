@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 
 from cotide_core.provisioning.capacity_model import MachineType
 from cotide_core.provisioning.power import PowerCurve
-from cotide_core.provisioning.rivals import Fleet, for_waiting, reactive
-from cotide_sim.experiments.capacity.controllers import Controller, Learned, Packing, Provisioning, learn
+from cotide_core.provisioning.rivals import Fleet, reactive
+from cotide_sim.experiments.capacity.controllers import Controller, Packing, Provisioning, waiting_needs
+from cotide_sim.experiments.capacity.learned import Learned, learn
 from cotide_sim.experiments.capacity.run import run_controller
 from cotide_sim.experiments.capacity.scenarios import Scenario
 from cotide_sim.provisioning import park_kernel as kernel
@@ -69,28 +70,13 @@ class Thresholds:
         there = np.array([float(kind.count) for kind in park.types])
         on = park.counts(kernel.BOOTING, kernel.UP)
         fleet = Fleet(capacity, there, on, park.order_by_efficiency)
-        wanted = reactive(fleet, used, np.zeros(2), self._reserve)
-        waiting = _waiting(park)
-        if len(waiting):
-            wanted = np.maximum(wanted, np.minimum(on + for_waiting(fleet, self._idle, waiting), there))
-        return wanted, None
-
-
-def _waiting(park: MachinePark) -> Floats:
-    """Return (n, R) needs of the tasks that wait."""
-    found = []
-    for head in park.queues.head:
-        task = int(head)
-        while task >= 0:
-            found.append(park.tasks.need[task])
-            task = int(park.queues.follower[task])
-    return np.array(found) if found else np.zeros((0, park.tasks.need.shape[1]))
+        return reactive(fleet, used, waiting_needs(park), self._idle, self._reserve), None
 
 
 Make = Callable[[Scenario, Learned, float], Controller]
 RULES: Final[dict[str, tuple[Make, tuple[float, ...]]]] = {
     "cotide": (
-        lambda scene, known, level: Planned(scene, known, level=level, learning=True),
+        lambda scene, known, level: Planned(scene, known, level=level),
         (0.25, 0.5, 0.75, 0.9, 0.97),
     ),
     "reactive": (lambda scene, _known, reserve: Thresholds(scene, reserve), (0.5, 0.6, 0.7, 0.8, 1.0, 1.2, 1.4)),
@@ -135,7 +121,7 @@ def scene_of(seed: int, hours: float, train_hours: float) -> Scenario:
     run = tasks(now, hours + WARM_UP_HOURS + 2, -WARM_UP_HOURS)
     return Scenario(
         "day", train, run, machines, (BOOT_SECONDS,) * len(machines), 300.0, WARM_UP_HOURS * HOUR, hours * HOUR,
-        np.full(int(hours) + 4, 0.1), "as capacity_day",
+        np.full(int(hours) + 4, 0.1), np.full(24, 0.1), "as capacity_day", train_hours * HOUR,
     )  # fmt: skip
 
 

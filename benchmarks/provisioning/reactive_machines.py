@@ -106,7 +106,7 @@ class ReactiveMachines:
         waiting = [need_of(pod) for pod in living if not pod["spec"].get("nodeName")]
         wanted = on + coming
         if self._polls % POLLS_A_STEP == 0:
-            wanted = reactive(fleet, np.sum(held, axis=0) if held else np.zeros(2), np.zeros(2))
+            wanted = reactive(fleet, np.sum(held, axis=0) if held else np.zeros(2), np.zeros((0, 2)), self._idle)
         if waiting:
             missing = for_waiting(fleet, self._idle, np.array(waiting)) - coming
             wanted = np.maximum(wanted, np.minimum(on + coming + np.maximum(missing, 0.0), self._there))

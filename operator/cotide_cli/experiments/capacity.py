@@ -18,7 +18,11 @@ from cotide_cli.printing import print_figures, progress_bar
 from cotide_core.errors import InputError
 
 if TYPE_CHECKING:
-    from cotide_sim.experiments.capacity.experiment import Report, Spread, TraceReport
+    from cotide_sim.experiments.capacity.experiment import GoalReport, Report, TraceReport
+    from cotide_sim.experiments.like_for_like import Ratio, Spread
+
+DEFAULT_LEVEL = 0.25
+"""The operator's default service level."""
 
 
 @click.command("capacity")
@@ -29,12 +33,16 @@ if TYPE_CHECKING:
 @seed_options
 @click.option("--hours", type=FiniteRange(0.5, 72), help="Hours that count, at most; for a first look.")
 @click.option(
-    "--service-level", type=FiniteRange(0, 1, min_open=True, max_open=True), default=0.25, show_default=True,
-    help="Of our plans: share of the demand's distribution that is worth serving before it comes.",
+    "--tuning-seeds", type=click.IntRange(1, 20), default=2, show_default=True,
+    help="Seeds from 101 on, on which each contender's setting is chosen.",
+)  # fmt: skip
+@click.option(
+    "--service-level", type=FiniteRange(0, 1, min_open=True, max_open=True), default=DEFAULT_LEVEL, show_default=True,
+    help="Of ours at the default: the quantile of demand up to which machines are started before it comes.",
 )  # fmt: skip
 @click.option(
     "--stabilization-seconds", type=FiniteRange(0, 3600), default=0.0, show_default=True,
-    help="Our machines go when they were not wanted for so long.",
+    help="Machines of every contender go when they were not wanted for so long.",
 )  # fmt: skip
 @run_options
 def command(
@@ -43,6 +51,7 @@ def command(
     seed: int,
     seeds: int,
     hours: float | None,
+    tuning_seeds: int,
     service_level: float,
     stabilization_seconds: float,
     workers: int,
@@ -51,11 +60,13 @@ def command(
 ) -> int:
     """Provision machines by container-based provisioning and by its rivals; compare energy, money and delays.
 
-    A trace and seed take two minutes. Without --data on generated tasks, which take seconds.
+    Each contender runs at the setting that is cheapest on the tuning seeds among those that keep a goal of delay. A
+    trace with five seeds takes ten minutes. Without --data on generated tasks, which take seconds.
     """
     from cotide_sim.experiments.capacity import plot as capacity_plot
     from cotide_sim.experiments.capacity.experiment import run
     from cotide_sim.experiments.capacity.scenarios import TRACES
+    from cotide_sim.experiments.like_for_like import TUNING_SEEDS
 
     if traces and data is None:
         raise InputError("names a trace of --data, which is not given", field="--trace")
@@ -65,6 +76,7 @@ def command(
             range(seed, seed + seeds),
             data=data,
             workers=workers,
+            tuning_seeds=range(TUNING_SEEDS[0], TUNING_SEEDS[0] + tuning_seeds),
             score_hours=hours,
             service_level=service_level,
             stabilization_seconds=stabilization_seconds,
@@ -76,25 +88,12 @@ def command(
 
 
 def _print(report: Report) -> None:
-    from cotide_sim.experiments.capacity.experiment import ENERGY_BAR, ORACLE_BAR
-
     for trace in report.traces:
         click.echo(f"{trace.trace}: {trace.reading}; {_numbers(trace.tasks)} tasks, {_numbers(trace.classes)} classes")
-        _print_rows(trace)
         click.echo(f"  machines of the first seed: {'; '.join(trace.types)}")
-        click.echo(
-            "  energy over the heterogeneity-blind baseline at 80 % in use:"
-            f" {_spread(trace.energy_over_baseline, '.3f')} (bar {ENERGY_BAR}); money over the oracle at an equal"
-            f" delay: {_spread(trace.money_over_oracle, '.3f')} (bar {ORACLE_BAR})"
-        )
-        click.echo(
-            f"  of the baseline's energy the oracle needs {_spread(trace.oracle_over_baseline, '.3f')}, and nobody who"
-            f" lets no task wait less than {_spread(trace.floor_over_baseline, '.3f')}"
-        )
-        click.echo("  our money per core-hour over each rival's cheapest setting with as good a 95 % delay:")
-        for rivalry in trace.rivalries:
-            spread = _spread(rivalry.ratio, ".3f") if rivalry.seeds else "reaches no such delay"
-            click.echo(f"    {rivalry.rival}: {spread} ({rivalry.seeds} of {len(report.seeds)} seeds)")
+        _print_tuning(trace)
+        for goal in trace.goals:
+            _print_goal(goal, len(report.seeds))
         click.echo("")
     gap = report.integral
     click.echo(
@@ -103,24 +102,52 @@ def _print(report: Report) -> None:
         f" in fractions the plan costs {gap.fractions_mean:.3f} of it"
     )
     click.echo(
-        f"means over {len(report.seeds)} seed(s), in brackets the least and the most; our service level"
-        f" {report.service_level:g}, machines stay for {report.stabilization_seconds:g} s after they were wanted"
+        f"means over {len(report.seeds)} seed(s), in brackets the least and the most, of ratios the 95 % interval;"
+        f" settings chosen on seeds {', '.join(map(str, report.tuning_seeds))}; machines stay for"
+        f" {report.stabilization_seconds:g} s after they were wanted"
     )
     click.echo("every stated bar was reached" if not report.missed else "\n".join(["missed:", *report.missed]))
 
 
-def _print_rows(trace: TraceReport) -> None:
-    lines = [["policy", "reserve", "energy kWh", "money", "money/core-h", "switched on", "machines", "mean delay s"]]
-    lines[0] += ["p95 s", "p99 s", "decision s"]
-    for row in trace.rows:
-        cells = [row.policy, f"{row.reserve:g}", _spread(row.energy_kwh, ".0f"), _spread(row.money, ".2f")]
-        cells += [_spread(row.money_per_core_hour, ".4f"), f"{row.switches.mean:.0f}", f"{row.machines.mean:.0f}"]
-        cells += [f"{row.delay_mean.mean:.1f}", _spread(row.delay_p95, ".0f"), _spread(row.delay_p99, ".0f")]
-        lines.append([*cells, f"{row.step_seconds.mean:.3f}"])
+def _print_tuning(trace: TraceReport) -> None:
+    lines = [["on the tuning seeds", "setting", "energy kWh", "money/core-h", "mean s", "p95 s", "p99 s"]]
+    for row in trace.tuning:
+        cells = [row.policy, f"{row.knob} {row.setting:g}", f"{row.energy_kwh:.1f}", f"{row.money_per_core_hour:.4f}"]
+        lines.append([*cells, f"{row.delay_mean:.1f}", f"{row.delay_p95:.0f}", f"{row.delay_p99:.0f}"])
     print_figures(lines, names=2)
 
 
-def _spread(spread: Spread, form: str) -> str:
+def _print_goal(report: GoalReport, seeds: int) -> None:
+    from cotide_sim.experiments.capacity.experiment import ENERGY_BAR, ORACLE_BAR
+
+    goal = report.goal
+    click.echo(
+        f"{goal.name}: delays of at most {goal.mean:g} s in the mean, {goal.p95:g} s at p95, {goal.p99:g} at p99"
+    )
+    lines = [
+        ["policy", "setting", "kept", "energy kWh", "money/core-h", "ours / it", "95 %", "mean s", "p95 s", "p99 s"]
+    ]
+    lines[0] += ["in use", "no turn", "decision s"]
+    for row in report.rows:
+        ratio = row.own_money_over_it
+        cells = [row.policy, f"{row.knob} {row.setting:g}", f"{'' if row.tuned else 'not tuned, '}{row.kept}/{seeds}"]
+        cells += [_spread(row.energy_kwh, ".0f"), _spread(row.money_per_core_hour, ".4f"), f"{ratio.mean:.3f}"]
+        cells += [f"{ratio.low:.3f}-{ratio.high:.3f}", f"{row.delay_mean.mean:.1f}", _spread(row.delay_p95, ".0f")]
+        cells += [_spread(row.delay_p99, ".0f"), f"{row.in_use.mean:.2f}", f"{row.without_turns.mean:.2f}"]
+        lines.append([*cells, f"{row.step_seconds.mean:.3f}"])
+    print_figures(lines, names=3)
+    energy, oracle = report.row("oblivious").own_energy_over_it, report.row("oracle").own_money_over_it
+    click.echo(
+        f"  energy over the heterogeneity-blind baseline: {_spread(energy, '.3f')} (bar {ENERGY_BAR}); money over the"
+        f" oracle: {_spread(oracle, '.3f')} (bar {ORACLE_BAR})"
+    )
+    click.echo(
+        f"  of the baseline's energy the oracle needs {_spread(report.oracle_over_baseline, '.3f')}, and a rule under"
+        f" which no task waits no less than {_spread(report.floor_over_baseline, '.3f')}"
+    )
+
+
+def _spread(spread: Spread | Ratio, form: str) -> str:
     return f"{spread.mean:{form}} ({spread.low:{form}}-{spread.high:{form}})"
 
 

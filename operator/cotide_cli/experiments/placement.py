@@ -17,7 +17,7 @@ from cotide_cli.inputs.finite_range import FiniteRange
 from cotide_cli.printing import print_figures, progress_bar
 
 if TYPE_CHECKING:
-    from cotide_sim.experiments.capacity.experiment import Spread
+    from cotide_sim.experiments.like_for_like import Ratio, Spread
     from cotide_sim.experiments.placement.experiment import PlacementReport
 
 
@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     show_default=True,
     help="Factor on the costs of adding and removing servers; may be given again.",
 )
+@click.option(
+    "--tuning-seeds", type=click.IntRange(1, 20), default=2, show_default=True,
+    help="Seeds from 101 on, on which each contender's setting is chosen.",
+)  # fmt: skip
 @run_options
 def command(
     data: Path | None,
@@ -49,15 +53,17 @@ def command(
     seeds: int,
     days: int,
     factors: tuple[float, ...],
+    tuning_seeds: int,
     workers: int,
     output: str,
     plot: Path | None,
 ) -> int:
     """Place servers over data centres by predictive control and by its rivals; compare cost and failed requests.
 
-    A week and seed take a minute, and so does the choice of each policy's setting on other seeds. Without --data on
-    generated requests and prices.
+    Each contender runs at the setting that costs least on the tuning seeds, which takes half an hour for a week.
+    Without --data on generated requests and prices.
     """
+    from cotide_sim.experiments.like_for_like import TUNING_SEEDS
     from cotide_sim.experiments.placement import plot as placement_plot
     from cotide_sim.experiments.placement.experiment import run
     from cotide_sim.experiments.placement.scenarios import WEEKS
@@ -67,6 +73,7 @@ def command(
             weeks or WEEKS,
             range(seed, seed + seeds),
             data=data,
+            tuning_seeds=range(TUNING_SEEDS[0], TUNING_SEEDS[0] + tuning_seeds),
             days=days,
             reconfigurations=factors,
             workers=workers,
@@ -80,30 +87,41 @@ def command(
 def _print(report: PlacementReport) -> None:
     for week in report.weeks:
         click.echo(f"{week.week}: {week.reading}; reconfiguration costs x{week.reconfiguration:g}")
-        lines = [["policy", "cost", "servers", "reconfiguration", "egress", "moved", "lost requests", "failed steps"]]
-        lines[0] += ["our cost over it", "decision s", "chosen"]
+        lines = [
+            [
+                "policy",
+                "setting",
+                "cost",
+                "servers",
+                "reconfiguration",
+                "egress",
+                "moved",
+                "lost requests",
+                "failed steps",
+            ]
+        ]
+        lines[0] += ["our cost over it", "decision s"]
         for row in week.policies:
-            cells = [row.policy, _spread(row.cost, ".0f"), f"{row.servers_cost.mean:.0f}"]
+            setting = " ".join(f"{part:g}" for part in row.setting)
+            cells = [row.policy, f"{row.knob} {setting}", _spread(row.cost, ".0f"), f"{row.servers_cost.mean:.0f}"]
             cells += [f"{row.reconfiguration_cost.mean:.1f}", f"{row.egress_cost.mean:.1f}"]
             cells += [
                 _spread(row.reconfigurations, ".0f"),
                 _spread(row.unserved, ".3%"),
                 _spread(row.violations, ".1%"),
             ]
-            lines.append([*cells, _spread(row.own_cost_over_it, ".3f"), f"{row.decision_seconds.mean:.3f}", row.knob])
-        print_figures(lines)
+            lines.append([*cells, _spread(row.own_cost_over_it, ".3f"), f"{row.decision_seconds.mean:.3f}"])
+        print_figures(lines, names=2)
         click.echo(f"  our reconfigurations over greedy's: {_spread(week.own_reconfigurations_over_greedy, '.2f')}")
-        click.echo(
-            f"  of greedy's cost: {_spread(week.greedy_unmoved, '.3f')} without its reconfigurations, which nobody goes"
-            f" below who provides for the same; the oracle {_spread(week.oracle_over_greedy, '.3f')}\n"
-        )
-        for name, bars in week.inactive.items():
-            click.echo(f"  {name} in the place of ours misses {bars} bar(s)")
+        click.echo(f"  of greedy's cost: the oracle {_spread(week.oracle_over_greedy, '.3f')}\n")
     gap = report.rounded_over_integral
     click.echo(f"rounding up on small instances costs {_spread(gap, '.3f')} of the integral optimum")
-    click.echo(f"means over {len(report.seeds)} seed(s), in brackets the least and the most")
+    click.echo(
+        f"means over {len(report.seeds)} seed(s), in brackets the least and the most, of our cost over it the 95 %"
+        f" interval; settings that cost least on seeds {', '.join(map(str, report.tuning_seeds))}"
+    )
     click.echo("every stated bar was reached" if not report.missed else "\n".join(["missed:", *report.missed]))
 
 
-def _spread(spread: Spread, form: str) -> str:
+def _spread(spread: Spread | Ratio, form: str) -> str:
     return f"{spread.mean:{form}} ({spread.low:{form}}-{spread.high:{form}})"

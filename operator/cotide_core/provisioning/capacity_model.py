@@ -16,8 +16,8 @@ from cotide_core.errors import InputError
 from cotide_core.provisioning.power import PowerCurve
 from cotide_core.provisioning.programs import Booleans, Floats
 
-PROBABILITIES: Final = (0.5, 0.8, 0.95, 0.99)
-"""Quantiles of demand that a plan weighs (chosen; with 0.05 and 0.25 besides, waits and energy of days grew)."""
+PROBABILITIES: Final = (0.05, 0.25, 0.5, 0.8, 0.95, 0.99)
+"""Quantiles of demand that a plan weighs (chosen): a service level below the lowest one serves the lowest one."""
 LARGEST: Final = 1e9
 """More machines, containers, money or resource units than this is a slip of the pen (chosen)."""
 
@@ -78,8 +78,8 @@ class CapacityModel:
     machines, classes : M kinds and K classes with the same R resources.
     step_seconds : length of a step.
     horizon : W, steps planned ahead.
-    service_level : share of the demand's distribution that is worth serving where a class states neither value nor
-        level: a container is worth its cheapest cost over (1 - level), as in the newsvendor problem.
+    service_level : quantile of the demand up to which containers are worth their cheapest cost, where a class states
+        neither value nor level: one is worth that cost over (1 - level), as in the newsvendor problem.
     allowed : (M, K) the psi of eq. 8 beside what sizes forbid; None for all.
     """
 
@@ -140,28 +140,38 @@ class CapacityModel:
         slope = np.array([kind.power.slope for kind in self.machines])[:, None]
         return np.divide(slope * size, cpu, out=np.zeros((len(self.machines), len(self.classes))), where=cpu > 0)
 
-    def values(self, price: float) -> Floats:
-        """Return (K,): what an hour of a container that is needed is worth, at a mean price of energy."""
+    def cheapest(self, price: float) -> Floats:
+        """Return (K,): the least money for an hour of a container on a machine started now and kept for the horizon.
+
+        ``price``: the mean price of energy. The hours of the boot are paid and hold nothing. 0 for a class that no
+        machine holds.
+        """
         capacity, sizes, hosts = self.capacity, self.sizes, self.hosts()
         with np.errstate(divide="ignore", invalid="ignore"):
             shares = np.where(sizes[None] > 0, sizes[None] / capacity[:, None], 0.0).max(axis=2)
         idle = np.array([kind.power.idle for kind in self.machines]) * price / 1000.0
         rent = np.array([kind.hourly_cost for kind in self.machines])
-        # A machine that is switched on stays for the horizon, as far as a plan sees.
-        hours = self.step_seconds * self.horizon / 3600.0
-        switch = np.array([kind.on_cost + kind.off_cost for kind in self.machines]) / hours
+        steps_up = np.array([max(self.horizon - kind.boot_steps, 1) for kind in self.machines])
+        switch = np.array([kind.on_cost + kind.off_cost for kind in self.machines])
+        on = (idle + rent) * self.horizon / steps_up + switch * 3600.0 / (self.step_seconds * steps_up)
         omega = np.array([wanted.overprovisioning for wanted in self.classes])
-        cost = omega * shares * (idle + rent + switch)[:, None] + self.container_watts() * price / 1000.0
-        cheapest = np.where(hosts, cost, np.inf).min(axis=0)
+        cost = omega * shares * on[:, None] + self.container_watts() * price / 1000.0
+        least = np.where(hosts, cost, np.inf).min(axis=0)
         # A class that no machine holds is never served, whatever its value; one without cost is still worth serving.
-        cheapest = np.where(np.isfinite(cheapest), np.maximum(cheapest, 1e-9), 0.0)
-        stated = [wanted.value for wanted in self.classes]
-        own = np.array([np.nan if value is None else value for value in stated])
-        levels = [
-            self.service_level if wanted.service_level is None else wanted.service_level for wanted in self.classes
-        ]
-        result: Floats = np.where(np.isnan(own), cheapest / (1.0 - np.array(levels)), own)
-        return result
+        found: Floats = np.where(np.isfinite(least), np.maximum(least, 1e-9), 0.0)
+        return found
+
+    def worth(self, price: float) -> tuple[Floats, Floats]:
+        """Return (K,) money for an hour of a container that is needed, and (K,) the quantiles up to which it pays."""
+        cheapest = self.cheapest(price)
+        levels = np.array(
+            [self.service_level if wanted.service_level is None else wanted.service_level for wanted in self.classes]
+        )
+        own = np.array([np.nan if wanted.value is None else wanted.value for wanted in self.classes])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            stated = np.where(own > cheapest, 1.0 - cheapest / own, 0.0)
+        values: Floats = np.where(np.isnan(own), cheapest / (1.0 - levels), own)
+        return values, np.where(np.isnan(own), levels, stated)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

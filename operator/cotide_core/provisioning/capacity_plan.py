@@ -27,7 +27,7 @@ class CapacityPlan:
     Attributes
     ----------
     machines : (W, M) machines powered, whole numbers.
-    containers : (W, M, K) containers by type, rounded up; their shares are the weights of `round_robin`.
+    containers : (W, M, K) containers by type, rounded up; `round_robin.type_shares` makes them weights.
     unserved : (W, K) containers of the highest quantile that were not worth serving, or had no room.
     cost : of the horizon, in money: energy, rent and switching, without what serving is worth.
     worth_of_machine : (M,) money that one more machine of each type would save over the horizon, from the duals.
@@ -40,13 +40,6 @@ class CapacityPlan:
     cost: float
     worth_of_machine: Floats
     steps: int
-
-    def weights(self) -> Floats:
-        """Return (K, M): the share of each machine type in a class's containers, at the first step; rows sum to 1."""
-        now = self.containers[0].T
-        total = now.sum(axis=1, keepdims=True)
-        shares: Floats = np.divide(now, total, out=np.zeros_like(now), where=total > 0)
-        return shares
 
 
 def round_up(values: Floats) -> Floats:

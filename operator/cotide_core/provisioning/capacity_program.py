@@ -7,12 +7,13 @@ Built once for a `CapacityModel`, filled at every step by `CapacityProgram.fill`
     up (W, M)    machines switched on at the step, the positive part of delta
     down (W, M)  machines switched off, the negative part
     x (W, E)     containers by type and class, eq. 7; pairs with psi = 0 have no column, which is eq. 8
-    y (W, K, J)  containers that serve the j-th slice of the class's demand
+    y (W, K, J + 1)  containers that serve a slice of the class's demand, between two quantiles or at the level
 
 Rows: z follows up and down (eq. 6); containers within what is up (eq. 13; eq. 8 follows from it); what serves is there
 (the inner sum of eq. 10); machines started lately stay on. Departures, each stated where it is made: sigma of eq. 7
 costs nothing in the paper, so x is free from step to step; the concave f of eq. 10 is the expected number of needed
-containers under the forecast's distribution times their value; a machine that boots draws power and holds nothing.
+containers under the forecast's distribution times their value (`demand_slices`); a machine that boots draws power and
+holds nothing.
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ class CapacityProgram:
         self.model, self.levels = model, levels
         steps, kinds, classes = model.horizon, len(model.machines), len(model.classes)
         self.pairs = np.argwhere(model.hosts())
-        widths = [steps * kinds] * 3 + [steps * len(self.pairs), steps * classes * levels]
+        slices = levels + 1
+        widths = [steps * kinds] * 3 + [steps * len(self.pairs), steps * classes * slices]
         ends = np.cumsum([0, *widths])
-        shapes = [(steps, kinds)] * 3 + [(steps, len(self.pairs)), (steps, classes, levels)]
+        shapes = [(steps, kinds)] * 3 + [(steps, len(self.pairs)), (steps, classes, slices)]
         self._columns = [
             np.arange(first, last).reshape(shape) for first, last, shape in zip(ends, ends[1:], shapes, strict=False)
         ]
@@ -98,8 +100,8 @@ class CapacityProgram:
         z, _, _, _, y = self._columns
         lower, upper = np.zeros(self.columns), np.full(self.columns, np.inf)
         upper[z] = park.available[None]
-        slices = np.diff(outlook.demand, axis=2, prepend=0.0)
-        upper[y] = np.maximum(slices, 0.0)
+        value, level = model.worth(max(float(outlook.price.mean()), 0.0))
+        upper[y], needed = demand_slices(outlook, level)
         bottom = np.full(self.matrix.rows, -np.inf)
         top = np.zeros(self.matrix.rows)
         bottom[self.balance] = 0.0
@@ -110,10 +112,15 @@ class CapacityProgram:
         # More booting than powered, after machines have vanished, would leave no room at all: nothing is up then.
         booting = np.minimum(park.booting, park.available[:, None])
         top[self.room] = -(booting.T[:, :, None] * model.capacity[None])
-        return LinearProgram(self.matrix, self._cost(outlook), lower, upper, bottom, top, self._whole)
+        return LinearProgram(
+            self.matrix, self._cost(outlook, value[:, None] * needed), lower, upper, bottom, top, self._whole
+        )
 
-    def _cost(self, outlook: Outlook) -> Floats:
-        """Return the cost of each column, in money for the horizon: eq. 9 and 11, less eq. 10."""
+    def _cost(self, outlook: Outlook, worth: Floats) -> Floats:
+        """Return the cost of each column, in money for the horizon: eq. 9 and 11, less eq. 10.
+
+        ``worth``: (K, J + 1) money for an hour of a container of each slice.
+        """
         model = self.model
         hours = model.step_seconds / 3600.0
         z, up, down, x, y = self._columns
@@ -128,10 +135,7 @@ class CapacityProgram:
             watts = model.container_watts()[kind_of, class_of]
             # Where power is paid for being used, an empty container would earn money: it uses none.
             cost[x] = hours * np.maximum(outlook.price, 0.0)[:, None] * watts[None] / 1000.0
-        value = model.values(max(float(outlook.price.mean()), 0.0))
-        chance = np.asarray(outlook.probabilities)
-        exceeded = 1.0 - (chance + np.concatenate(([0.0], chance[:-1]))) / 2.0
-        cost[y] = -hours * value[None, :, None] * exceeded[None, None, :]
+        cost[y] = -hours * worth[None]
         return cost
 
     def split(self, solved: Floats) -> tuple[Floats, Floats, Floats, Floats, Floats]:
@@ -152,3 +156,31 @@ class CapacityProgram:
         """Return the money of the horizon: the cost without the worth of what is served."""
         served = self._columns[4].ravel()
         return float(filled.cost @ solved - filled.cost[served] @ solved[served])
+
+
+def demand_slices(outlook: Outlook, level: Floats) -> tuple[Floats, Floats]:
+    """Return (W, K, J + 1) containers in each slice of the demand, and (K, J + 1) the chance that each is needed.
+
+    Between two quantiles the distribution is a straight line, and a slice that holds the level of its class is cut
+    there: what lies below is needed with a chance above 1 - level, what lies above with a smaller one. Below the lowest
+    quantile all is taken as needed, above the highest one nothing is known.
+
+    Parameters
+    ----------
+    level : (K,) in [0, 1).
+    """
+    chance = np.asarray(outlook.probabilities)
+    knots = np.sort(np.column_stack((np.tile(chance, (len(level), 1)), np.clip(level, chance[0], chance[-1]))), axis=1)
+    demand = np.maximum.accumulate(outlook.demand, axis=2)
+    above = np.clip(np.searchsorted(chance, knots, side="left"), 1, max(len(chance) - 1, 1))
+    if len(chance) == 1:
+        at = np.repeat(demand, 2, axis=2)
+    else:
+        share = (knots - chance[above - 1]) / (chance[above] - chance[above - 1])
+        rows = np.arange(len(level))[:, None]
+        low, high = demand[:, rows, above - 1], demand[:, rows, above]
+        at = low + share[None] * (high - low)
+    widths: Floats = np.maximum(np.diff(at, axis=2, prepend=0.0), 0.0)
+    middle = (knots[:, 1:] + knots[:, :-1]) / 2.0
+    needed: Floats = np.column_stack((np.ones(len(level)), 1.0 - middle))
+    return widths, needed

@@ -7,7 +7,8 @@ their sum has mean n m and standard deviation sqrt(n) s where sizes are independ
     m + z(p) s / sqrt(n)
 
 holds the group with probability p, as far as the sum is normal: for n of 10 and more, and less well for single tasks of
-skewed classes. A container is never larger than the largest task seen, nor smaller than the mean.
+skewed classes. Eq. 13 has one size for all machines, so n is that of the smallest machine which hosts the class. A
+container is never larger than the largest task seen, nor smaller than the mean.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from statistics import NormalDist
 import numpy as np
 
 from cotide_core.errors import InputError
-from cotide_core.provisioning.programs import Floats
+from cotide_core.provisioning.programs import Booleans, Floats
 
 LEAST_PROBABILITY = 0.5
 """Below it a container would be smaller than the mean task."""
@@ -44,15 +45,25 @@ def container_sizes(mean: Floats, deviation: Floats, largest: Floats, group: Flo
     return sizes
 
 
-def groups_per_machine(mean: Floats, capacity: Floats) -> Floats:
-    """Return (K,) how many mean tasks of a class the largest machine holds, >= 1.
+def groups_per_machine(
+    mean: Floats, deviation: Floats, capacity: Floats, probability: float, hosts: Booleans | None = None
+) -> Floats:
+    """Return (K,) tasks of a class that the smallest machine which hosts it holds with the probability, >= 1.
+
+    n tasks fill a machine of capacity C where n m + z(p) s sqrt(n) = C, by the scarcest resource. A container for the
+    smallest group holds larger groups on larger machines with a higher probability. A machine that holds no single task
+    with the probability counts for a class only where every machine is so.
 
     Parameters
     ----------
-    mean : (K, R) of the tasks.
-    capacity : (M, R) of the machines.
+    mean, deviation : (K, R) of the tasks. capacity : (M, R) of the machines.
+    hosts : (M, K) machines that take a class; None for all.
     """
-    largest = capacity.max(axis=0)
+    wide = NormalDist().inv_cdf(probability) * deviation[None] / 2.0
+    room, middle = capacity[:, None, :], mean[None]
     with np.errstate(divide="ignore", invalid="ignore"):
-        fits = np.where(mean > 0, largest[None, :] / mean, np.inf).min(axis=1)
-    return np.maximum(np.floor(np.where(np.isfinite(fits), fits, 1.0)), 1.0)
+        root = (np.sqrt(wide**2 + middle * room) - wide) / middle
+        held = np.where(middle > 0, root**2, np.inf).min(axis=2)
+    able = (held >= 1.0) & (True if hosts is None else hosts)
+    smallest = np.where(able, held, np.inf).min(axis=0)
+    return np.where(np.isfinite(smallest), smallest, 1.0)

@@ -1,11 +1,11 @@
 """The first step of a plan on the machines as they are: two rules beyond the paper.
 
-Called by whoever carries a plan out, in the experiment and in the operator, after `plan_capacity`. A plan counts
-containers of classes; it can't see that a task waits beside free parts that are each too small, and at a low service
-level it provides for no more than is likely. So what waits and fits nothing that is up or on its way has a machine at
-once, whatever the plan says; and where nobody moves tasks, only idle machines go, since one that is told to go with
-tasks on it takes no more and idles for its last. Invariants: no more machines are wanted than are available; no fewer
-than the plan wants.
+Called by whoever carries a plan out, in the experiment and in the operator, after `plan_capacity`; the experiment
+applies `raised` to rules without a plan as well. A plan counts containers of classes; it can't see that a task waits
+beside free parts that are each too small, and at a low service level it provides for no more than is likely. So what
+waits and fits nothing that is up or on its way has a machine at once, whatever the plan says; and where nobody moves
+tasks, only idle machines go, since one that is told to go with tasks on it takes no more and idles for its last.
+Invariants: no more machines are wanted than are available; no fewer than the plan wants.
 """
 
 from __future__ import annotations
@@ -51,7 +51,13 @@ class Standing:
 
 
 def first_step(plan: CapacityPlan, model: CapacityModel, standing: Standing, price: float) -> CapacityPlan:
-    """Return the plan with its first step raised by both rules.
+    """Return the plan with its first step raised by both rules; ``price`` as in `raised`."""
+    now = raised(plan.machines[0], model, standing, price)
+    return replace(plan, machines=np.concatenate((now[None], plan.machines[1:])))
+
+
+def raised(wanted: Floats, model: CapacityModel, standing: Standing, price: float) -> Floats:
+    """Return the (M,) machines that are wanted, raised by both rules.
 
     Parameters
     ----------
@@ -59,7 +65,7 @@ def first_step(plan: CapacityPlan, model: CapacityModel, standing: Standing, pri
     """
     kinds = len(model.machines)
     on, busy = (np.bincount(rows, minlength=kinds) for rows in (standing.kind, standing.kind[standing.busy]))
-    now = plan.machines[0] if standing.moves else np.maximum(plan.machines[0], busy)
+    now = wanted if standing.moves else np.maximum(wanted, busy)
     if len(standing.waiting):
         power = np.array([kind.power.idle for kind in model.machines])
         rent = np.array([kind.hourly_cost for kind in model.machines])
@@ -77,8 +83,7 @@ def first_step(plan: CapacityPlan, model: CapacityModel, standing: Standing, pri
         # Of a type that helps nobody who waits, what the plan does without may go.
         now = np.where(more > 0, np.maximum(now, busy + more), now)
     # What is on and not available is the plan's matter: nothing is started of it here.
-    now = np.maximum(np.minimum(now, np.floor(standing.available)), plan.machines[0])
-    return replace(plan, machines=np.concatenate((now[None], plan.machines[1:])))
+    return np.maximum(np.minimum(now, np.floor(standing.available)), wanted)
 
 
 class Packed(NamedTuple):

@@ -51,26 +51,27 @@ def oblivious(fleet: Fleet, demand: Floats) -> Floats:
     return wanted
 
 
-def reactive(fleet: Fleet, used: Floats, waiting: Floats, reserve: float = 1.0) -> Floats:
-    """Return (M,) machines by thresholds on utilisation.
+def reactive(fleet: Fleet, used: Floats, waiting: Floats, power: Floats, reserve: float = 1.0) -> Floats:
+    """Return (M,) machines by thresholds on utilisation, and no fewer than the waiting tasks need besides.
 
     Parameters
     ----------
-    used, waiting : (R,) resources in use, and asked for by waiting tasks.
+    used : (R,) resources in use. waiting : (n, R) needs of the tasks that wait.
+    power : (M,) idle watts; a waiting task starts the type that holds it at the least.
     reserve : lowers both thresholds by this factor.
     """
     up = fleet.on @ fleet.capacity
     with np.errstate(divide="ignore", invalid="ignore"):
         load = float(np.nan_to_num(np.where(up > 0, used / up, np.inf * (used > 0)), nan=0.0, posinf=2.0).max())
     total = fleet.on.sum()
-    if waiting.any() or load > ADD_ABOVE / reserve:
-        more = max(1.0, np.ceil(STEP * total))
-        if waiting.any():
-            more = max(more, oblivious(fleet, waiting).sum())
-        return _shifted(fleet, more)
-    if load < DROP_BELOW / reserve and total > 0:
-        return _shifted(fleet, -max(1.0, np.floor(STEP * total)))
-    return fleet.on.copy()
+    wanted = fleet.on.copy()
+    if load > ADD_ABOVE / reserve:
+        wanted = _shifted(fleet, max(1.0, np.ceil(STEP * total)))
+    elif load < DROP_BELOW / reserve and total > 0 and not len(waiting):
+        wanted = _shifted(fleet, -max(1.0, np.floor(STEP * total)))
+    if len(waiting):
+        wanted = np.maximum(wanted, fleet.on + for_waiting(fleet, power, waiting))
+    return wanted
 
 
 def for_waiting(fleet: Fleet, power: Floats, tasks: Floats) -> Floats:

@@ -3,7 +3,8 @@
 Called by whoever places tasks under a capacity plan (Zhang and Boutaba 2014, sec. III: tasks of a class go to types in
 proportion to the class's containers there). Smooth: each turn a type earns its weight, the richest is chosen and pays
 one turn, so that 2:1 gives a b a, a b a and not a a b. Invariant: after any n turns a type was chosen n times its
-share, give or take the number of types.
+share, give or take the number of types. A class that a plan provides nothing for goes to the machines that are wanted,
+by how many of its containers each type holds.
 """
 
 from __future__ import annotations
@@ -34,3 +35,21 @@ def turns(weights: Floats, count: int) -> list[int]:
     """Return the types of the next ``count`` tasks, from no credit."""
     credit = np.zeros(len(weights))
     return [next_type(weights, credit) for _ in range(count)]
+
+
+def type_shares(containers: Floats, machines: Floats, holds: Floats) -> Floats:
+    """Return (S, M): the share of each machine type in the tasks of a class; rows sum to 1, or are zeros.
+
+    Zeros where a plan has neither a container of the class nor a machine that holds one.
+
+    Parameters
+    ----------
+    containers : (S, M) of a plan's step, by class and type.
+    machines : (M,) that are wanted in it.
+    holds : (S, M) containers of a class that a machine of a type holds, >= 0.
+    """
+    planned = containers.sum(axis=1, keepdims=True) > 0
+    parts = np.where(planned, containers, machines[None] * holds)
+    total = parts.sum(axis=1, keepdims=True)
+    shares: Floats = np.divide(parts, total, out=np.zeros_like(parts), where=total > 0)
+    return shares

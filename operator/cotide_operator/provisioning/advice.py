@@ -297,7 +297,8 @@ def _sizes(classes: Sequence[SizeClass], long: Sequence[bool], capacity: Floats)
         np.stack([getattr(one, part)[int(tall)] for one, tall in zip(classes, long, strict=True)])
         for part in ("mean", "deviation", "largest")
     )
-    return container_sizes(mean, deviation, largest, groups_per_machine(mean, capacity), FIT_PROBABILITY)
+    groups = groups_per_machine(mean, deviation, capacity, FIT_PROBABILITY)
+    return container_sizes(mean, deviation, largest, groups, FIT_PROBABILITY)
 
 
 def _words(size: Floats, scale: Floats) -> str:

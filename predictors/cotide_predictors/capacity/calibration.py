@@ -58,17 +58,22 @@ def calibrated_demand(
     horizon: int,
     until: float | None = None,
 ) -> ContainerDemand:
-    """Return forecasts at a time, else at that of the last arrival; tasks need not be sorted."""
+    """Return forecasts at a time, else at that of the last arrival; tasks need not be sorted.
+
+    Steps are counted back from that time, so that the day before is as many steps back as a day has; what came before
+    the first whole step counts only where it still runs.
+    """
     label = classes.at_arrival(need, priority)
     last = arrival.max() if until is None else max(until, arrival.max())
-    last -= arrival.min()
-    arrival = arrival - arrival.min()
-    steps = max(1, int(last // step_seconds))
+    steps = max(1, int((last - arrival.min()) // step_seconds))
+    arrival = arrival - (last - steps * step_seconds)
     count = len(classes.sizes_)
     peaks = occupancy_peaks(label, arrival, seconds, count, step_seconds, steps)
     demand = ContainerDemand(classes=classes, step_seconds=step_seconds, horizon=horizon)
     came = np.zeros((steps, count))
-    np.add.at(came, (np.minimum((arrival // step_seconds).astype(int), steps - 1), label), 1.0)
+    inside = arrival >= 0
+    at = np.minimum((arrival[inside] // step_seconds).astype(int), steps - 1)
+    np.add.at(came, (at, label[inside]), 1.0)
     ends = arrival + seconds
     for index in range(steps):
         if index >= steps - CALIBRATION_STEPS:

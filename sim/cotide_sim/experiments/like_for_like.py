@@ -1,42 +1,103 @@
-"""What makes contenders comparable: intervals over seeds, and a knob of each that is chosen on seeds of its own.
+"""The one way in which experiments compare: settings chosen on other seeds, means with intervals, ratios by seed.
 
-Called by the experiments. Each contender has as many settings to choose from as any other; the one that is best on the
-tuning seeds is judged on others. Invariant: the same scores, the same choice; of equal ones the first.
+Called by the experiments. Every contender has as many settings of its knob as
+the others, and the one that is chosen on the tuning seeds is judged on the reported ones. Invariant: nothing that was
+measured on a reported seed takes part in the choice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import numpy as np
-from scipy import stats
+from numpy.typing import NDArray
 
 from cotide_core.errors import InputError
 
-Knob = TypeVar("Knob")
+Setting = TypeVar("Setting")
+
 TUNING_SEEDS: Final = (101, 102)
-"""No report runs on these."""
+"""On which settings are chosen; no report runs on these."""
+CONFIDENCE: Final = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A figure over the seeds."""
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Return mean, least and most; nan for no value."""
+        if not len(values):
+            return cls(float("nan"), float("nan"), float("nan"))
+        return cls(float(np.mean(values)), float(np.min(values)), float(np.max(values)))
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean over seeds, its 95 % interval (Student's t) and the median; all are the value where there is one seed."""
+    """A mean over seeds, its 95 % interval by Student's t, and the median; of one seed all are its value."""
 
     mean: float
     low: float
     high: float
     median: float
 
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Interval:
+        """Return the mean of at least one value with its interval."""
+        mean, median = float(np.mean(values)), float(np.median(values))
+        if len(values) < 2:
+            return cls(mean, mean, mean, median)
+        wide = _half_width(np.asarray(values, dtype=np.float64))
+        return cls(mean, mean - wide, mean + wide, median)
 
-def interval(values: Sequence[float]) -> Interval:
-    """Return the mean of some values with its interval."""
-    mean, median = float(np.mean(values)), float(np.median(values))
-    if len(values) < 2:
-        return Interval(mean, mean, mean, median)
-    half = float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values)))
-    return Interval(mean, mean - half, mean + half, median)
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Ours over another's, by seed: the geometric mean and its 95 % interval by Student's t; nan of a single seed."""
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
+        """Return the ratio of figures > 0 of the same seeds; 0 over a figure without bound."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.log(np.asarray(ours, dtype=np.float64)) - np.log(np.asarray(theirs, dtype=np.float64))
+        if not len(logs) or not np.isfinite(logs).all():
+            mean = float(np.exp(logs.mean())) if len(logs) else float("nan")
+            return cls(mean, float("nan"), float("nan"))
+        mean = float(logs.mean())
+        if len(logs) == 1:
+            return cls(float(np.exp(mean)), float("nan"), float("nan"))
+        wide = _half_width(logs)
+        return cls(float(np.exp(mean)), float(np.exp(mean - wide)), float(np.exp(mean + wide)))
+
+    @property
+    def beyond_noise(self) -> bool:
+        """Whether the interval lies on one side of 1."""
+        return bool(self.low > 1.0 or self.high < 1.0)
+
+
+def chosen(cost: Mapping[Setting, float], excess: Mapping[Setting, float]) -> Setting:
+    """Return the cheapest setting that keeps its goal, or else the one that is nearest to it.
+
+    Parameters
+    ----------
+    cost : by setting, on the tuning seeds; of equals the first one is taken.
+    excess : by setting, how far it is above its goal: kept where <= 0.
+    """
+    able = [setting for setting in cost if excess[setting] <= 0]
+    if able:
+        return min(able, key=lambda setting: cost[setting])
+    return min(cost, key=lambda setting: (excess[setting], cost[setting]))
 
 
 def reported(seeds: Sequence[int]) -> tuple[int, ...]:
@@ -45,7 +106,7 @@ def reported(seeds: Sequence[int]) -> tuple[int, ...]:
     Raises
     ------
     InputError
-        When a knob is chosen on one of them.
+        When a setting is chosen on one of them.
     """
     shared = sorted({*seeds} & {*TUNING_SEEDS})
     if shared:
@@ -53,6 +114,7 @@ def reported(seeds: Sequence[int]) -> tuple[int, ...]:
     return tuple(seeds)
 
 
-def best_knob(knobs: Sequence[Knob], score: Callable[[Knob], float]) -> Knob:
-    """Return the knob of the least score."""
-    return min(knobs, key=score)
+def _half_width(values: NDArray[np.float64]) -> float:
+    from scipy.stats import t
+
+    return float(t.ppf((1 + CONFIDENCE) / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))

@@ -48,7 +48,7 @@ def test_a_container_is_never_planned_on_a_machine_that_cant_hold_it():
     model = CapacityModel((small, large), (ContainerClass("wide", (0.1, 0.5), 1.0),), horizon=1)
     plan = planned(model, [[4]])
     assert plan.machines[0].tolist() == [0, 2]
-    assert plan.weights().tolist() == [[0, 1]]
+    assert plan.containers[0].tolist() == [[0], [4]]
 
 
 def test_a_machine_that_boots_draws_power_and_serves_later():
@@ -97,6 +97,56 @@ def test_the_level_of_service_decides_how_much_of_an_uncertain_demand_is_served(
         park = Park.of(model, np.zeros(1))
         served[level] = plan_capacity(CapacityProgram(model, 3), HighsSolver(), park, outlook).machines[0, 0]
     assert served == {0.5: 4, 0.9: 6, 0.999: 20}
+
+
+def served_at(level, quantiles, probabilities=(0.5, 0.8, 0.95, 0.99), powered=0.0, **model):
+    """Return the containers served in the last of twelve steps with the same quantiles."""
+    slow = machine(count=50, on_cost=0.0007, boot_steps=1, minimum_up_steps=2)
+    model = CapacityModel((slow,), (ContainerClass("tenth", (0.1, 0.05), **model),), service_level=level)
+    demand = np.broadcast_to(np.array(quantiles, float), (12, 1, len(quantiles))).copy()
+    outlook = Outlook(probabilities, demand, np.full(12, 0.04))
+    park = Park.of(model, np.array([powered]))
+    plan = plan_capacity(CapacityProgram(model, len(quantiles)), HighsSolver(), park, outlook)
+    return quantiles[-1] - plan.unserved[-2, 0]
+
+
+@pytest.mark.parametrize(
+    ("level", "served"),
+    # 0.65 is half of the way from 0.5 to 0.8, 0.97 half of that from 0.95 to 0.99.
+    [(0.1, 50), (0.25, 50), (0.26, 50), (0.5, 50), (0.65, 75), (0.8, 100), (0.95, 150), (0.97, 175), (0.995, 200)],
+)
+def test_the_service_level_is_the_quantile_of_demand_that_is_served(level, served):
+    assert served_at(level, (50.0, 100.0, 150.0, 200.0)) == pytest.approx(served)
+
+
+def test_a_low_service_level_serves_a_low_quantile():
+    quantiles, chances = (10.0, 30.0, 50.0, 100.0), (0.05, 0.25, 0.5, 0.8)
+    served = [served_at(level, quantiles, chances) for level in (0.01, 0.05, 0.15, 0.25, 0.4)]
+    assert served == pytest.approx([10, 10, 20, 30, 42])
+
+
+def test_a_stated_value_serves_the_quantile_beyond_which_a_container_costs_more_than_it_is_worth():
+    slow = machine(count=50)
+    free = CapacityModel((slow,), (ContainerClass("tenth", (0.1, 0.05)),))
+    cost = float(free.cheapest(0.04)[0])
+    # 1.2 x 0.1 of 100 W and 10 W besides, at 0.04 a kWh.
+    assert cost == pytest.approx((12 + 10) / 1000 * 0.04)
+    model = CapacityModel((slow,), (ContainerClass("tenth", (0.1, 0.05), value=cost / 0.35),))
+    assert model.worth(0.04)[1] == pytest.approx([0.65])
+    outlook = Outlook((0.5, 0.8), np.tile([50.0, 100.0], (12, 1, 1)), np.full(12, 0.04))
+    plan = plan_capacity(CapacityProgram(model, 2), HighsSolver(), Park.of(model, np.zeros(1)), outlook)
+    assert plan.unserved[:, 0] == pytest.approx(np.full(12, 25.0))
+
+
+def test_a_machine_whose_tasks_run_on_stays_at_the_lowest_service_level():
+    """Thirty machines hold 250 running tasks: whatever comes later, that many are needed in the first step."""
+    slow = machine(count=50, on_cost=0.0007, boot_steps=1, minimum_up_steps=2)
+    model = CapacityModel((slow,), (ContainerClass("tenth", (0.1, 0.05)),), service_level=0.1)
+    demand = np.tile([20.0, 50.0, 100.0], (12, 1, 1))
+    demand[0] = 250.0
+    outlook = Outlook((0.05, 0.5, 0.8), demand, np.full(12, 0.04))
+    plan = plan_capacity(CapacityProgram(model, 3), HighsSolver(), Park.of(model, np.array([30.0])), outlook)
+    assert plan.machines[0, 0] == 30
 
 
 def test_whole_machines_cost_no_less_than_fractions_and_no_more_than_rounding_up():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +13,7 @@ from cotide_core.errors import InputError
 from cotide_core.provisioning.containers import container_sizes, groups_per_machine
 from cotide_core.provisioning.overprovisioning import PAPER, LearnedFactor
 from cotide_core.provisioning.power import PowerCurve
-from cotide_core.provisioning.round_robin import turns
+from cotide_core.provisioning.round_robin import turns, type_shares
 
 
 def test_a_group_of_containers_holds_its_tasks_as_often_as_stated():
@@ -32,9 +34,30 @@ def test_a_container_is_no_larger_than_the_largest_task_and_no_smaller_than_the_
         container_sizes(np.ones((1, 1)), np.ones((1, 1)), np.ones((1, 1)), np.ones(1), 1.0)
 
 
-def test_a_group_is_what_the_largest_machine_holds():
-    mean = np.array([[0.1, 0.3], [0.0, 0.0], [5.0, 5.0]])
-    assert groups_per_machine(mean, np.array([[1.0, 1.0], [2.0, 1.0]])).tolist() == [3.0, 1.0, 1.0]
+def test_a_group_is_what_the_smallest_machine_that_hosts_it_holds():
+    # n x 0.02 + 1.2816 x 0.02 x sqrt(n) = 0.25 at n = 8.717; the machine of 1 would hold 42.
+    mean = np.array([[0.02]])
+    group = groups_per_machine(mean, mean, np.array([[1.0], [0.25]]), 0.9)
+    assert group == pytest.approx([8.717], abs=1e-3)
+    assert groups_per_machine(mean, mean, np.array([[1.0], [0.25]]), 0.9, np.array([[True], [False]]))[0] > 40
+    for capacity in (1.0, 0.25):
+        size = container_sizes(mean, mean, np.array([[0.1]]), group, 0.9)[0, 0]
+        tasks = capacity / size
+        assert NormalDist(0.02 * tasks, 0.02 * tasks**0.5).cdf(capacity) >= 0.9 - 1e-9
+
+
+def test_a_machine_that_holds_no_task_of_a_class_for_sure_sets_no_group():
+    mean, deviation = np.array([[0.2, 0.1], [5.0, 5.0], [0.0, 0.0]]), np.zeros((3, 2))
+    groups = groups_per_machine(mean, deviation, np.array([[1.0, 1.0], [0.1, 1.0]]), 0.9)
+    assert groups == pytest.approx([5.0, 1.0, 1.0])
+
+
+def test_a_class_without_a_container_goes_to_the_machines_that_are_wanted():
+    containers = np.array([[3.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    holds = np.array([[8.0, 2.0, 4.0], [4.0, 2.0, 9.0], [0.0, 0.0, 5.0]])
+    # The second class fits 2 x 4 times on the first type and 4 x 2 times on the second; the third fits nowhere.
+    shares = type_shares(containers, np.array([2.0, 4.0, 0.0]), holds)
+    assert shares.tolist() == [[0.75, 0.25, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 0.0]]
 
 
 def test_a_curve_goes_through_its_points_and_its_line_through_both_ends():

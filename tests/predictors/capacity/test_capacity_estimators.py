@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from cotide_core.errors import InputError
 from cotide_predictors.capacity.arrival_rates import METHODS, ArrivalRates
+from cotide_predictors.capacity.calibration import calibrated_demand
 from cotide_predictors.capacity.container_demand import ContainerDemand
 from cotide_predictors.capacity.task_classes import TaskClasses
 
@@ -137,3 +138,31 @@ def test_the_spread_is_what_came_beyond_the_forecast():
     assert found[0, 2].tolist() == pytest.approx([4.0, 4.0], abs=0.3)
     assert found[0, 0].tolist() == pytest.approx([0.0, 0.0], abs=0.1)
     assert (np.diff(found, axis=2) >= 0).all()
+
+
+def test_what_runs_and_waits_is_the_least_that_the_first_step_needs():
+    classes = fitted()
+    demand = ContainerDemand(classes=classes, step_seconds=300.0, horizon=3)
+    running = np.zeros(40, dtype=np.int64)
+    # A lower quantile of the forecast's errors would have fewer; in the second step it may.
+    needed = demand.predict(running, np.full(40, 4000.0), np.array([5.0, 2.0]), (0.05, 0.5))
+    by_size = np.array([[float(index == size) for index, _ in demand.labels_] for size in range(2)])
+    assert by_size @ needed[0, :, 0] == pytest.approx([45.0, 2.0])
+    assert (by_size @ needed[1, :, 0])[0] < 45.0
+
+
+def test_a_history_is_cut_into_steps_that_end_where_it_ends():
+    """One task each 300 s, 10 s after the step begins, and in the last hour two: yesterday is 288 steps back."""
+    starts = np.arange(288 * 2) * 300.0 + 10.0
+    arrival = np.sort(np.concatenate((starts, starts[-12:] + 1.0, starts[276:288] + 1.0)))
+    count = len(arrival)
+    classes = TaskClasses().fit(np.full((count, 2), 0.1), np.zeros(count), np.full(count, 60.0))
+    demand = calibrated_demand(
+        classes, np.full((count, 2), 0.1), np.zeros(count), arrival, np.full(count, 60.0),
+        step_seconds=300.0, horizon=2, until=288 * 2 * 300.0,
+    )  # fmt: skip
+    counts = [int(step[0]) for step in demand.rates_._history]
+    assert counts[-12:] == [2] * 12
+    assert counts[-13] == 1
+    assert counts[-12 - 288] == 2
+    assert counts[-13 - 288] == 1

@@ -9,8 +9,9 @@ import pytest
 
 from cotide_core.provisioning.capacity_model import MachineType
 from cotide_core.provisioning.power import PowerCurve
-from cotide_sim.experiments.capacity.controllers import AlwaysOn, Packing, Provisioning, learn
+from cotide_sim.experiments.capacity.controllers import Packing, Provisioning, Unchanging
 from cotide_sim.experiments.capacity.energy_floor import energy_floor, line_below, mean_needs
+from cotide_sim.experiments.capacity.learned import learn
 from cotide_sim.experiments.capacity.run import run_controller
 from cotide_sim.experiments.capacity.scenarios import scenario
 from cotide_sim.provisioning.task_stream import TaskStream
@@ -65,6 +66,6 @@ def test_the_line_of_a_bent_curve_lies_below_it_and_meets_it_at_full_load():
 def test_no_controller_comes_below_it(seed):
     scene = scenario("generated", None, seed, score_hours=1)
     known, floor = learn(scene, seed), energy_floor(scene)
-    makes = (Provisioning(scene, known, source="oracle"), Packing(scene, known), AlwaysOn(scene, known))
+    makes = (Provisioning(scene, known, source="oracle"), Packing(scene, known), Unchanging(scene))
     needed = [run_controller(scene, known, one, "any", 1.0).energy_kwh for one in makes]
     assert 0 < floor <= min(needed)

@@ -1,30 +1,28 @@
 """The controllers of the capacity experiment: container-based provisioning in its forms, and its rivals.
 
-Made by `run` for each scenario; each looks at the park once a step and says how many machines of each type it wants.
-Invariant: only the oracle looks at tasks that have not come.
+Made by `contenders` for each scenario; each looks at the park once a step and says how many machines of each type it
+wants. All but plain Harmony, packing and those that switch nothing have the two rules of the first step (`FirstStep`).
+Invariant: only the oracle looks at tasks and prices that have not come.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.provisioning import rivals
-from cotide_core.provisioning.capacity_model import PROBABILITIES, CapacityModel, ContainerClass, Outlook, Park
+from cotide_core.provisioning.capacity_model import PROBABILITIES, CapacityModel, Outlook, Park
 from cotide_core.provisioning.capacity_plan import CapacityPlan, plan_capacity
 from cotide_core.provisioning.capacity_program import CapacityProgram
-from cotide_core.provisioning.containers import container_sizes, groups_per_machine
-from cotide_core.provisioning.first_step import Standing, first_step
+from cotide_core.provisioning.first_step import Standing, raised
 from cotide_core.provisioning.overprovisioning import PAPER, LearnedFactor
+from cotide_core.provisioning.round_robin import type_shares
 from cotide_core.provisioning.stabilization import Stabilization
-from cotide_predictors.capacity.calibration import calibrated_demand, occupancy_peaks
-from cotide_predictors.capacity.container_demand import ContainerDemand
-from cotide_predictors.capacity.task_classes import TaskClasses
+from cotide_sim.experiments.capacity.learned import HORIZON, Learned, capacity_model
 from cotide_sim.experiments.capacity.scenarios import Scenario
 from cotide_sim.provisioning import park_kernel as kernel
 from cotide_sim.provisioning.park import MachinePark
@@ -32,12 +30,8 @@ from cotide_solvers.highs import HighsSolver
 
 Floats = NDArray[np.float64]
 
-HORIZON: Final = 12
-"""Steps: an hour of five-minute steps (chosen)."""
-FIT_PROBABILITY: Final = 0.9
-"""That a group of containers holds its tasks (chosen)."""
-HOSTED: Final = 0.9
-"""Share of a label's tasks that a machine type must hold to be planned for it (chosen)."""
+MANY: Final = 1e9
+"""Containers that ask for nothing which a machine holds."""
 
 
 class Controller(Protocol):
@@ -50,98 +44,38 @@ class Controller(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Learned:
-    """What the training part taught, shared by all controllers of a scenario; forecasts are copied before use.
+class FirstStep:
+    """The two rules of `first_step` on the park: machines for what waits, and only idle machines go."""
 
-    Attributes
-    ----------
-    label : (n,) size class of the run's tasks.
-    peaks : (steps, S) most tasks of each size class in each step of the run, were none to wait: the true future.
-    yesterday : (steps, S) the same of the day before the run, by time of day.
-    sizes, shares : (S, R) mean needs, (S,) how common each class is.
-    hosts : (M, K) whether machines of a type hold nine in ten tasks of a label.
-    """
+    def __init__(self, scene: Scenario, model: CapacityModel) -> None:
+        self._scene, self._model = scene, model
+        self._idle_before = np.zeros(sum(kind.count for kind in scene.machines), dtype=np.bool_)
 
-    classes: TaskClasses
-    demand: ContainerDemand
-    label: NDArray[np.int64]
-    peaks: Floats
-    yesterday: Floats
-    sizes: Floats
-    shares: Floats
-    hosts: NDArray[np.bool_]
+    def raised(self, wanted: Floats, park: MachinePark) -> Floats:
+        """Return the (M,) machines, raised."""
+        price = float(self._scene.price_at(np.array([park.now / 1000.0]))[0])
+        return raised(wanted, self._model, self._standing(park), price)
 
+    def _standing(self, park: MachinePark) -> Standing:
+        """Return the machines that take tasks or will, what is free on them, and what waits.
 
-def learn(scene: Scenario, seed: int) -> Learned:
-    """Fit classes and forecasts on the training part."""
-    step = scene.step_seconds
-    train, run = scene.train, scene.run
-    classes = TaskClasses(random_state=seed).fit(train.need, train.priority, train.seconds)
-    count = len(classes.sizes_)
-    label = classes.at_arrival(train.need, train.priority)
-    train_seconds = float(train.arrival[-1])
-    steps = int(train_seconds // step)
-    peaks = occupancy_peaks(label, train.arrival, train.seconds, count, step, steps)
-    demand = calibrated_demand(
-        classes, train.need, train.priority, train.arrival, train.seconds, step_seconds=step, horizon=HORIZON
-    )
-    run_label = classes.at_arrival(run.need, run.priority)
-    run_steps = int(np.ceil((scene.warm_up_seconds + scene.score_seconds) / step)) + HORIZON + 1
-    truth = occupancy_peaks(run_label, run.arrival, run.seconds, count, step, run_steps)
-    day = round(86_400.0 / step)
-    before = peaks[-day:] if steps >= day else peaks
-    yesterday = before[np.arange(run_steps) % len(before)]
-    sizes = np.stack([size.mean[0] * _short(size) + size.mean[1] * (1 - _short(size)) for size in classes.sizes_])
-    shares = np.array([size.share for size in classes.sizes_])
-    hosts = _hosts(scene, demand, label)
-    return Learned(classes, demand, run_label, truth, yesterday, sizes, shares, hosts)
-
-
-def _hosts(scene: Scenario, demand: ContainerDemand, label: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return (M, K): a mean that fits is not enough where sizes differ; at least the best type of each label."""
-    capacity = np.array([kind.capacity for kind in scene.machines])
-    share = np.zeros((len(capacity), len(demand.labels_)))
-    long = demand.classes.is_long(label, scene.train.seconds)
-    for column, (group, is_long) in enumerate(demand.labels_):
-        need = scene.train.need[(label == group) & (long == is_long)]
-        if len(need):
-            share[:, column] = (need[None] <= capacity[:, None] + 1e-9).all(axis=2).mean(axis=1)
-    enough: NDArray[np.bool_] = (share >= HOSTED) | (share >= share.max(axis=0, keepdims=True) - 1e-9)
-    return enough
-
-
-def _short(size: object) -> float:
-    seconds, limit = size.seconds, size.long_after  # type: ignore[attr-defined]  # a SizeClass
-    return float((seconds < limit).mean())
-
-
-def capacity_model(
-    scene: Scenario, learned: Learned, *, horizon: int = HORIZON, switching: bool = True, level: float = 0.95
-) -> CapacityModel:
-    """Return the model of eqs. 6-13 for a scenario: container sizes from the classes' distributions."""
-    capacity = np.array([kind.capacity for kind in scene.machines])
-    mean, deviation, largest = (
-        np.stack([getattr(learned.classes.sizes_[group], part)[int(long)] for group, long in learned.demand.labels_])
-        for part in ("mean", "deviation", "largest")
-    )
-    sizes = container_sizes(mean, deviation, largest, groups_per_machine(mean, capacity), FIT_PROBABILITY)
-    machines = scene.machines
-    if not switching:
-        machines = tuple(replace(kind, on_cost=0.0, off_cost=0.0, boot_steps=0) for kind in machines)
-    classes = tuple(
-        ContainerClass(f"{group}{'L' if long else ''}", tuple(map(float, size)), PAPER)
-        for (group, long), size in zip(learned.demand.labels_, sizes, strict=True)
-    )
-    return CapacityModel(machines, classes, scene.step_seconds, horizon, level, learned.hosts)
+        One that was busy a step ago counts as busy: what has just become idle may be needed in the next minute.
+        """
+        machines = park.machines
+        takes = (machines.state == kernel.UP) | (machines.state == kernel.BOOTING)
+        idle = (machines.state == kernel.UP) & (machines.held == 0)
+        before, self._idle_before = self._idle_before, idle
+        there = np.array([float(kind.count) for kind in park.types])
+        busy = takes & ~(idle & before) & (machines.state == kernel.UP)
+        return Standing(there, machines.free[takes], machines.kind[takes], busy[takes], waiting_needs(park))
 
 
 class Provisioning:
     """Container-based provisioning by model predictive control, with one of several sources of demand.
 
     ``source``: ``forecast``, ``oracle``, ``last value`` or ``yesterday``. ``horizon`` 1 without switching costs is the
-    greedy that ignores them. ``reserve`` multiplies demand. ``learning``: whether the over-provisioning factor is
-    learned from what packing lost, or stays the paper's.
+    greedy that ignores them. ``reserve`` multiplies demand. ``plain``: as the paper has it, with its factor and without
+    the rules of the first step; else the over-provisioning factor is learned from what packing lost.
     """
 
     rule = kernel.ROUND_ROBIN
@@ -155,7 +89,7 @@ class Provisioning:
         horizon: int = HORIZON,
         switching: bool = True,
         reserve: float = 1.0,
-        learning: bool = False,
+        plain: bool = False,
         level: float = 0.95,
     ) -> None:
         self._scene, self._learned, self._source, self._reserve = scene, learned, source, reserve
@@ -165,42 +99,32 @@ class Provisioning:
         self._program = CapacityProgram(self._model, len(self._levels))
         self._solver = HighsSolver(time_limit_seconds=math.inf)
         self._demand = copy.deepcopy(learned.demand)
-        self._factor = LearnedFactor.start(len(learned.classes.sizes_)) if learning else None
+        self._factor = None if plain else LearnedFactor.start(len(learned.classes.sizes_))
+        self._first_step = None if plain else FirstStep(scene, self._model)
         self._started: list[Floats] = []
         self._came = 0
-        self._idle_before = np.zeros(sum(kind.count for kind in scene.machines), dtype=np.bool_)
         self.plans: list[CapacityPlan] = []
-        self.unplanned = 0
 
     def decide(self, park: MachinePark, step: int) -> tuple[Floats, Floats | None]:
-        """Return machines and weights; keeps the last plan's where there is none."""
-        self._take(park)
-        wanted = self._containers(park, step) * self._reserve
+        """Return machines and weights."""
+        wanted = self.containers(park, step) * self._reserve
         if self._factor is not None:
             self._factor = self._factor.after(*self._waited(park))
             by_label = np.array([self._factor.factor[group] for group, _ in self._demand.labels_])
             wanted = wanted * (by_label / PAPER)[None, :, None]
-        hours = (step + np.arange(self._model.horizon, dtype=np.float64)) * self._scene.step_seconds
-        outlook = Outlook(self._levels, wanted, self._scene.price_at(hours))
+        outlook = Outlook(self._levels, wanted, self._price(step))
         plan = plan_capacity(self._program, self._solver, self._park(park), outlook)
         self.plans.append(plan)
-        standing = self._standing(park)
-        now = first_step(plan, self._model, standing, float(outlook.price[0])).machines[0]
+        now = plan.machines[0] if self._first_step is None else self._first_step.raised(plan.machines[0], park)
         self._started.append(np.maximum(now - park.counts(kernel.BOOTING, kernel.UP), 0.0))
-        return now, self._weights(plan)
+        return now, self._weights(plan, now)
 
-    def _standing(self, park: MachinePark) -> Standing:
-        """Return the machines that take tasks or will, what is free on them, and what waits.
-
-        One that was busy a step ago counts as busy: what has just become idle may be needed in the next minute.
-        """
-        machines = park.machines
-        takes = (machines.state == kernel.UP) | (machines.state == kernel.BOOTING)
-        idle = (machines.state == kernel.UP) & (machines.held == 0)
-        before, self._idle_before = self._idle_before, idle
-        there = np.array([float(kind.count) for kind in park.types])
-        busy = takes & ~(idle & before) & (machines.state == kernel.UP)
-        return Standing(there, machines.free[takes], machines.kind[takes], busy[takes], _waiting_needs(park))
+    def _price(self, step: int) -> Floats:
+        """Return (W,) money for a kWh; only the oracle knows that of later hours."""
+        steps, seconds = self._model.horizon, self._scene.step_seconds
+        if self._source == "oracle":
+            return self._scene.price_at((step + np.arange(steps, dtype=np.float64)) * seconds)
+        return self._scene.foreseen_price(step * seconds, steps)
 
     def _take(self, park: MachinePark) -> None:
         classes = len(self._learned.classes.sizes_)
@@ -210,8 +134,9 @@ class Provisioning:
         if park.now > 0:
             self._demand.update(came, park.queues.most.astype(np.float64))
 
-    def _containers(self, park: MachinePark, step: int) -> Floats:
-        """Return (W, K, J)."""
+    def containers(self, park: MachinePark, step: int) -> Floats:
+        """Take what came since the last step, and return (W, K, J) containers that will be needed."""
+        self._take(park)
         demand, horizon = self._demand, self._model.horizon
         label, age = park.running()
         waiting = park.queues.length.astype(np.float64)
@@ -241,14 +166,18 @@ class Provisioning:
         counts = np.array([float(kind.count) for kind in model.machines])
         return Park(on, counts, booting, np.minimum(held, on[:, None]))
 
-    def _weights(self, plan: CapacityPlan) -> Floats:
+    def _weights(self, plan: CapacityPlan, now: Floats) -> Floats:
         """Return (S, M): the shares of types in a size class's containers, short and long together."""
-        of_size = np.zeros((len(self._learned.classes.sizes_), len(self._model.machines)))
+        model = self._model
+        shape = (len(self._learned.classes.sizes_), len(model.machines))
+        of_size, holds = np.zeros(shape), np.zeros(shape)
+        room = np.broadcast_to(model.capacity[:, None], (*model.hosts().shape, model.capacity.shape[1]))
+        times = np.divide(room, model.sizes[None], out=np.full(room.shape, np.inf), where=model.sizes[None] > 0)
+        times = np.where(model.hosts(), np.floor(np.minimum(times.min(axis=2), MANY)), 0.0)
         for column, (group, _) in enumerate(self._demand.labels_):
             of_size[group] += plan.containers[0, :, column]
-        total = of_size.sum(axis=1, keepdims=True)
-        shares: Floats = np.divide(of_size, total, out=np.zeros_like(of_size), where=total > 0)
-        return shares
+            holds[group] = np.maximum(holds[group], times[:, column])
+        return type_shares(of_size, now, holds)
 
     def _waited(self, park: MachinePark) -> tuple[NDArray[np.bool_], Floats]:
         """Return (S,) whether tasks wait beside free parts that together hold one, and (S,) how full machines are."""
@@ -282,21 +211,21 @@ class Stabilized:
 class Oblivious:
     """The paper's baseline: the same forecasts as total resources, machines by energy efficiency, first fit.
 
-    ``reserve``: capacity over demand; 1.25 keeps utilisation at 80 %.
+    ``reserve``: capacity over the 95 % quantile of demand.
     """
 
     rule = kernel.FIRST_FIT
 
-    def __init__(self, scene: Scenario, learned: Learned, *, reserve: float = 1.25) -> None:
+    def __init__(self, scene: Scenario, learned: Learned, *, reserve: float = 1.0) -> None:
         self._own = Provisioning(scene, learned)
+        self._first_step = FirstStep(scene, capacity_model(scene, learned))
         self._learned, self._reserve = learned, reserve
 
     def decide(self, park: MachinePark, step: int) -> tuple[Floats, Floats | None]:
         """Return machines for the highest 95 % quantile until a machine started now is up."""
-        self._own._take(park)
-        soon = self._own._containers(park, step)[:2, :, PROBABILITIES.index(0.95)].max(axis=0)
+        soon = self._own.containers(park, step)[:2, :, PROBABILITIES.index(0.95)].max(axis=0)
         sizes = np.array([self._learned.sizes[group] for group, _ in self._learned.demand.labels_])
-        return rivals.oblivious(_fleet(park), self._reserve * (soon @ sizes)), None
+        return self._first_step.raised(rivals.oblivious(_fleet(park), self._reserve * (soon @ sizes)), park), None
 
 
 class Reactive:
@@ -305,16 +234,17 @@ class Reactive:
     rule = kernel.FIRST_FIT
 
     def __init__(self, scene: Scenario, learned: Learned, *, reserve: float = 1.0) -> None:
-        del scene
-        self._learned, self._reserve = learned, reserve
+        self._first_step = FirstStep(scene, capacity_model(scene, learned))
+        self._idle_watts = np.array([kind.power.idle for kind in scene.machines])
+        self._reserve = reserve
 
     def decide(self, park: MachinePark, step: int) -> tuple[Floats, Floats | None]:
-        """Return what is on, ten per cent more or ten per cent less."""
+        """Return what is on, ten per cent more or ten per cent less, and machines for what waits."""
         del step
         on = park.machines.state == kernel.UP
         used = (park.machines.capacity[on] - park.machines.free[on]).sum(axis=0)
-        waiting = park.queues.length @ self._learned.sizes
-        return rivals.reactive(_fleet(park), used, waiting, self._reserve), None
+        wanted = rivals.reactive(_fleet(park), used, waiting_needs(park), self._idle_watts, self._reserve)
+        return self._first_step.raised(wanted, park), None
 
 
 class Packing:
@@ -340,25 +270,24 @@ class Packing:
         self._idle_before = idle
         fleet = _fleet(park)
         spare = np.ceil((self._reserve - 1.0) * fleet.on)
-        tasks = _waiting_needs(park)
+        tasks = waiting_needs(park)
         more = rivals.for_waiting(fleet, self._idle_watts, tasks) if len(tasks) else np.zeros(len(fleet.on))
         gone = np.maximum(leaving - spare, 0.0) if not len(tasks) else np.zeros(len(fleet.on))
         return fleet.on + more - gone, None
 
 
-class AlwaysOn:
-    """All machines, always: what provisioning saves against."""
+class Unchanging:
+    """All machines, always: what provisioning saves against; or none at all, which serves nobody."""
 
     rule = kernel.FIRST_FIT
 
-    def __init__(self, scene: Scenario, learned: Learned, *, reserve: float = 1.0) -> None:
-        del learned, reserve
-        self._all = np.array([float(kind.count) for kind in scene.machines])
+    def __init__(self, scene: Scenario, *, share: float = 1.0) -> None:
+        self._machines = np.array([share * kind.count for kind in scene.machines])
 
     def decide(self, park: MachinePark, step: int) -> tuple[Floats, Floats | None]:
-        """Return all."""
+        """Return the same in every step."""
         del park, step
-        return self._all, None
+        return self._machines, None
 
 
 def _fleet(park: MachinePark) -> rivals.Fleet:
@@ -367,7 +296,7 @@ def _fleet(park: MachinePark) -> rivals.Fleet:
     return rivals.Fleet(capacity, count, park.counts(kernel.BOOTING, kernel.UP), park.order_by_efficiency)
 
 
-def _waiting_needs(park: MachinePark) -> Floats:
+def waiting_needs(park: MachinePark) -> Floats:
     """Return (n, R) of the first 2,000 tasks that wait."""
     found: list[Floats] = []
     for head in park.queues.head:

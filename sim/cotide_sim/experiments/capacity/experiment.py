@@ -1,182 +1,133 @@
-"""The capacity experiment: every policy on every trace and seed, compared at equal delay, and the bars.
+"""The capacity experiment: every contender on every trace and seed, at settings chosen on other seeds, and the bars.
 
-Called by `cotide experiment capacity`. Rivals run with several reserves, and the cheapest that keeps as good a 95 %
-delay is what ours is compared with, so that no rival loses for a bad setting. Invariant: the same data and seeds give
-the same report, but for the seconds that decisions took; a rival that wins is named as winning.
+Called by `cotide experiment capacity`. For each trace and goal of delay each contender runs at its cheapest setting
+that keeps the goal on the tuning seeds (`like_for_like`), and figures are those of the reported seeds. Invariant: the
+same data and seeds give the same report, but for the seconds that decisions took; a rival that wins is named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from cotide_sim.experiments.capacity.controllers import (
-    AlwaysOn,
-    Controller,
-    Learned,
-    Oblivious,
-    Packing,
-    Provisioning,
-    Reactive,
-    Stabilized,
-    learn,
+from cotide_sim.experiments.capacity.contenders import (
+    BASELINE,
+    DEFAULT,
+    GOALS,
+    LEVEL,
+    ORACLE,
+    OWN,
+    Goal,
+    contenders,
+    stabilized,
 )
 from cotide_sim.experiments.capacity.energy_floor import energy_floor
 from cotide_sim.experiments.capacity.integral import IntegralGap, integral_gap
+from cotide_sim.experiments.capacity.learned import learn
 from cotide_sim.experiments.capacity.run import Outcome, run_controller
-from cotide_sim.experiments.capacity.scenarios import Scenario, scenario
+from cotide_sim.experiments.capacity.scenarios import scenario
+from cotide_sim.experiments.like_for_like import TUNING_SEEDS, Ratio, Spread, chosen
 
-OWN: Final = "cbp"
-BASELINE: Final = "oblivious"
-ORACLE: Final = "oracle"
-FACTOR: Final = "cbp, factor 1.2"
-LEVEL: Final = 0.25
-"""Service level of our plans and the operator's default (chosen on seeds 101 and 102 of
-`benchmarks/provisioning/capacity_dials.py`, which reports do not use)."""
-STABILIZATION_SECONDS: Final = 0.0
-"""For which our machines stay on after they were wanted, and the operator's default."""
-RIVALS_LEVEL: Final = 0.75
-"""That of rivals with the same plan and other forecasts (chosen on seeds 101 and 102 of Google and Alibaba)."""
 ENERGY_BAR: Final = 0.8
 ORACLE_BAR: Final = 1.1
-SAME_DELAY_SECONDS: Final = 1.0
-"""95 % delays that differ by no more count as equal."""
-
-Make = Callable[[Scenario, Learned, float], Controller]
-
-
-def ours(level: float, stabilization_seconds: float) -> dict[str, tuple[Make, tuple[float, ...]]]:
-    """Return our plan at a service level, with what it learns of packing and with the paper's factor.
-
-    ``stabilization_seconds``: machines go when they were not wanted for so long.
-    """
-
-    def made(scene: Scenario, known: Learned, reserve: float, *, learning: bool) -> Controller:
-        plan = Provisioning(scene, known, level=level, learning=learning, reserve=reserve)
-        return Stabilized(plan, stabilization_seconds)
-
-    return {OWN: (partial(made, learning=True), (1.0,)), FACTOR: (partial(made, learning=False), (1.0,))}
-
-
-POLICIES: Final[dict[str, tuple[Make, tuple[float, ...]]]] = {
-    **ours(LEVEL, STABILIZATION_SECONDS),
-    BASELINE: (lambda scene, known, reserve: Oblivious(scene, known, reserve=reserve), (0.8, 1.0, 1.25)),
-    "greedy": (
-        lambda scene, known, reserve: Provisioning(
-            scene, known, level=RIVALS_LEVEL, horizon=1, switching=False, reserve=reserve
-        ),
-        (1.0, 1.2),
-    ),
-    "last value": (
-        lambda scene, known, reserve: Provisioning(
-            scene, known, source="last value", level=RIVALS_LEVEL, reserve=reserve
-        ),
-        (1.0, 1.3),
-    ),
-    "yesterday": (
-        lambda scene, known, reserve: Provisioning(
-            scene, known, source="yesterday", level=RIVALS_LEVEL, reserve=reserve
-        ),
-        (1.2, 1.6),
-    ),
-    "reactive": (lambda scene, known, reserve: Reactive(scene, known, reserve=reserve), (0.8, 1.0)),
-    "packing": (lambda scene, known, reserve: Packing(scene, known, reserve=reserve), (1.0, 1.2)),
-    ORACLE: (
-        lambda scene, known, reserve: Provisioning(scene, known, source="oracle", level=RIVALS_LEVEL, reserve=reserve),
-        (0.9, 1.0, 1.1),
-    ),
-    "always on": (lambda scene, known, reserve: AlwaysOn(scene, known, reserve=reserve), (1.0,)),
-}
-"""Name to how it is made, and the reserves it is tried with. ``greedy`` plans one step and ignores switching costs."""
-USUAL: Final = {BASELINE: 1.25, "yesterday": 1.2}
-"""The reserve that stands for a policy where delays are not made equal; 1 for the others. 1.25 keeps 80 % in use."""
+SAME_DELAY: Final = 1.05
+"""Delays that differ by no more than this factor and a second count as equal (chosen)."""
 SHOWN_RUNS: Final = (OWN, BASELINE)
-"""Policies whose machines are kept step by step, for Figs 3 and 4."""
+"""Contenders whose machines are kept step by step, for Figs 3 and 4."""
+
+Settings = Mapping[str, tuple[float, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """A figure over the seeds."""
+class TuningRow:
+    """A contender at one setting on the tuning seeds: means."""
 
-    mean: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
-        """Return mean, least and most; nan for no value."""
-        if not len(values):
-            return cls(float("nan"), float("nan"), float("nan"))
-        return cls(float(np.mean(values)), float(np.min(values)), float(np.max(values)))
+    policy: str
+    knob: str
+    setting: float
+    energy_kwh: float
+    money_per_core_hour: float
+    delay_mean: float
+    delay_p95: float
+    delay_p99: float
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyRow:
-    """A policy with one reserve on one trace, over the seeds."""
+    """A contender on the reported seeds, at the setting that was chosen for a goal.
+
+    ``tuned``: whether it kept the goal on the tuning seeds; ``kept``: on how many reported ones. ``own_money_over_it``,
+    ``own_energy_over_it``: ours over its, by seed, ours per core-hour.
+    """
 
     policy: str
-    reserve: float
+    knob: str
+    setting: float
+    tuned: bool
+    kept: int
     energy_kwh: Spread
-    money: Spread
     money_per_core_hour: Spread
     switches: Spread
     delay_mean: Spread
     delay_p95: Spread
     delay_p99: Spread
     machines: Spread
+    in_use: Spread
+    without_turns: Spread
     step_seconds: Spread
+    own_money_over_it: Ratio
+    own_energy_over_it: Ratio
     delay_cdf: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Rivalry:
-    """Ours over a rival's money per core-hour, the rival at its cheapest reserve with as good a 95 % delay.
-
-    ``seeds``: of how many seeds the rival reached our delay at all; elsewhere there is no ratio.
-    """
-
-    rival: str
-    ratio: Spread
-    seeds: int
-
-
-@dataclass(frozen=True, slots=True)
-class TraceReport:
-    """One trace.
+class GoalReport:
+    """A goal on one trace.
 
     ``floor_over_baseline``: the least energy in which tasks can run that start when they come, over the baseline's; no
     rule comes below it that lets none wait. ``oracle_over_baseline``: what our program reaches that knows the future.
     """
 
+    goal: Goal
+    rows: tuple[PolicyRow, ...]
+    floor_over_baseline: Ratio
+    oracle_over_baseline: Ratio
+    shown: dict[str, tuple[tuple[float, ...], ...]]
+    """Contender to (steps, M) machines on, of the first seed."""
+
+    def row(self, policy: str) -> PolicyRow:
+        """Return the row of a contender."""
+        return next(row for row in self.rows if row.policy == policy)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceReport:
+    """One trace."""
+
     trace: str
     reading: str
     tasks: tuple[int, ...]
     classes: tuple[int, ...]
-    rows: tuple[PolicyRow, ...]
-    rivalries: tuple[Rivalry, ...]
-    energy_over_baseline: Spread
-    money_over_oracle: Spread
-    floor_over_baseline: Spread
-    oracle_over_baseline: Spread
     types: tuple[str, ...]
-    shown: dict[str, tuple[tuple[float, ...], ...]]
-    """Policy to (steps, M) machines on, of the first seed."""
+    tuning: tuple[TuningRow, ...]
+    goals: tuple[GoalReport, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """All traces, the price of rounding up on small instances, and which bars were missed.
 
-    ``service_level`` is that of our plans, whose machines stay for ``stabilization_seconds`` after they were wanted.
+    ``service_level`` is that of ours at the default; machines of all contenders stay for ``stabilization_seconds``
+    after they were wanted.
     """
 
     seeds: tuple[int, ...]
+    tuning_seeds: tuple[int, ...]
     service_level: float
     stabilization_seconds: float
     traces: tuple[TraceReport, ...]
@@ -185,14 +136,26 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _Cell:
+    """One trace and seed, and the settings of each contender that run on it."""
+
+    trace: str
+    data: Path | None
     seed: int
+    hours: float | None
+    service_level: float
+    window: float
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
     reading: str
     tasks: int
     classes: int
     types: tuple[str, ...]
     floor_kwh: float
-    outcomes: tuple[Outcome, ...]
+    outcomes: dict[tuple[str, float], Outcome]
 
 
 def run(
@@ -200,13 +163,16 @@ def run(
     seeds: Sequence[int],
     *,
     data: Path | None,
+    tuning_seeds: Sequence[int] = TUNING_SEEDS,
     workers: int = 1,
     score_hours: float | None = None,
     service_level: float = LEVEL,
-    stabilization_seconds: float = STABILIZATION_SECONDS,
+    stabilization_seconds: float = 0.0,
     progress: Callable[[str, float], object] = lambda _what, _share: None,
 ) -> Report:
-    """Run the experiment; without ``data`` on generated tasks. Rivals with the same plan keep a level of their own.
+    """Run the experiment; without ``data`` on generated tasks.
+
+    So many arguments, because each is an option of the command.
 
     Raises
     ------
@@ -214,140 +180,174 @@ def run(
         When the data are missing or broken.
     """
     names = list(traces) if data is not None else ["generated"]
-    cells = [(trace, seed) for trace in names for seed in seeds]
-    done: dict[tuple[str, int], _Run] = {}
-    arguments = [(trace, data, seed, score_hours, service_level, stabilization_seconds) for trace, seed in cells]
-    if workers > 1:
-        with ProcessPoolExecutor(workers) as pool:
-            answers = pool.map(_one, arguments)
-            _gather(cells, answers, done, progress)
-    else:
-        _gather(cells, map(_one, arguments), done, progress)
-    reports = tuple(_trace_report(trace, [done[(trace, seed)] for seed in seeds]) for trace in names)
-    missed = [sentence for report in reports for sentence in _missed(report)]
-    return Report(tuple(seeds), service_level, stabilization_seconds, reports, integral_gap(seeds), tuple(missed))
+    known = contenders(service_level)
+    every = {name: contender.settings for name, contender in known.items()}
+
+    def played(settings: Mapping[str, Settings], on: Sequence[int], first: float) -> dict[tuple[str, int], _Run]:
+        cells = [
+            _Cell(trace, data, seed, score_hours, service_level, stabilization_seconds, settings[trace])
+            for trace in names
+            for seed in on
+        ]
+        return _play(cells, workers, lambda what, share: progress(what, first + share / 2.0))
+
+    tuned = played(dict.fromkeys(names, every), tuning_seeds, 0.0)
+    choices = {trace: _choices([tuned[(trace, seed)] for seed in tuning_seeds], every) for trace in names}
+    used = {
+        trace: {name: tuple(sorted({by_goal[name] for by_goal in choices[trace]})) for name in known} for trace in names
+    }
+    reported = played(used, seeds, 0.5)
+    reports = tuple(
+        _trace_report(
+            trace, [tuned[(trace, seed)] for seed in tuning_seeds], [reported[(trace, seed)] for seed in seeds],
+            choices[trace], {name: contender.knob for name, contender in known.items()},
+        )
+        for trace in names
+    )  # fmt: skip
+    missed = [sentence for report in reports for goal in report.goals for sentence in _missed(report.trace, goal)]
+    return Report(
+        tuple(seeds), tuple(tuning_seeds), service_level, stabilization_seconds, reports, integral_gap(seeds),
+        tuple(missed),
+    )  # fmt: skip
 
 
-def _gather(
-    cells: Sequence[tuple[str, int]],
-    answers: Iterable[_Run],
-    done: dict[tuple[str, int], _Run],
-    progress: Callable[[str, float], object],
-) -> None:
-    for index, (cell, answer) in enumerate(zip(cells, answers, strict=True), start=1):
-        done[cell] = answer
-        progress(f"{cell[0]}, seed {cell[1]}", index / len(cells))
+def _play(
+    cells: Sequence[_Cell], workers: int, progress: Callable[[str, float], object]
+) -> dict[tuple[str, int], _Run]:
+    done = {}
+    with ProcessPoolExecutor(workers) as pool:
+        answers = pool.map(_one, cells) if workers > 1 else map(_one, cells)
+        for index, (cell, answer) in enumerate(zip(cells, answers, strict=True), start=1):
+            done[(cell.trace, cell.seed)] = answer
+            progress(f"{cell.trace}, seed {cell.seed}", index / len(cells))
+    return done
 
 
-def _one(arguments: tuple[str, Path | None, int, float | None, float, float]) -> _Run:
-    trace, data, seed, hours, level, window = arguments
-    scene = scenario(trace, data, seed, score_hours=hours)
-    known = learn(scene, seed)
-    outcomes = [
-        run_controller(scene, known, make(scene, known, reserve), name, reserve)
-        for name, (make, reserves) in (POLICIES | ours(level, window)).items()
-        for reserve in reserves
-    ]
+def _one(cell: _Cell) -> _Run:
+    scene = scenario(cell.trace, cell.data, cell.seed, score_hours=cell.hours)
+    known = learn(scene, cell.seed)
+    outcomes = {}
+    for name, contender in contenders(cell.service_level).items():
+        made = stabilized(contender, cell.window)
+        for setting in cell.settings[name]:
+            controller = made.make(scene, known, setting)
+            outcomes[(name, setting)] = run_controller(scene, known, controller, name, setting)
     types = tuple(f"{kind.name} x{kind.count}" for kind in scene.machines)
-    return _Run(
-        seed, scene.reading, len(scene.run), len(known.demand.labels_), types, energy_floor(scene), tuple(outcomes)
-    )
+    return _Run(scene.reading, len(scene.run), len(known.demand.labels_), types, energy_floor(scene), outcomes)
 
 
-def _trace_report(trace: str, runs: Sequence[_Run]) -> TraceReport:
-    by_setting: dict[tuple[str, float], list[Outcome]] = {}
-    for one in runs:
-        for outcome in one.outcomes:
-            by_setting.setdefault((outcome.policy, outcome.reserve), []).append(outcome)
-    rows = tuple(_row(name, reserve, found) for (name, reserve), found in by_setting.items())
-    rivals = [name for name in POLICIES if name not in (OWN, ORACLE)]
-    energy, oracle, floor, known = [], [], [], []
-    for one in runs:
-        ours, baseline = _usual(one, OWN), _usual(one, BASELINE)
-        of_baseline = max(baseline.energy_kwh, 1e-9)
-        energy.append(ours.energy_kwh / of_baseline)
-        floor.append(one.floor_kwh / of_baseline)
-        known.append(_usual(one, ORACLE).energy_kwh / of_baseline)
-        best = _at_delay(one, ORACLE, ours.delay_p95) or _usual(one, ORACLE)
-        oracle.append(ours.money_per_core_hour / best.money_per_core_hour)
+def _choices(runs: Sequence[_Run], settings: Settings) -> list[dict[str, float]]:
+    """Return for each goal the setting of each contender."""
+    by_goal = []
+    for goal in GOALS:
+        found = {}
+        for name, tried in settings.items():
+            outcomes = {setting: [one.outcomes[(name, setting)] for one in runs] for setting in tried}
+            cost = {key: float(np.mean([one.money_per_core_hour for one in of])) for key, of in outcomes.items()}
+            found[name] = chosen(cost, {key: goal.excess(of) for key, of in outcomes.items()})
+        by_goal.append(found)
+    return by_goal
+
+
+def _trace_report(
+    trace: str, tuned: Sequence[_Run], runs: Sequence[_Run], choices: Sequence[dict[str, float]], knobs: dict[str, str]
+) -> TraceReport:
+    tuning = [
+        _tuning_row(knobs[name], [one.outcomes[(name, setting)] for one in tuned])
+        for name, setting in tuned[0].outcomes
+    ]
+    goals = [_goal_report(goal, tuned, runs, by_goal, knobs) for goal, by_goal in zip(GOALS, choices, strict=True)]
     return TraceReport(
-        trace=trace,
-        reading=runs[0].reading,
-        tasks=tuple(one.tasks for one in runs),
-        classes=tuple(one.classes for one in runs),
-        rows=rows,
-        rivalries=tuple(_rivalry(name, runs) for name in rivals),
-        energy_over_baseline=Spread.of(energy),
-        money_over_oracle=Spread.of(oracle),
-        floor_over_baseline=Spread.of(floor),
-        oracle_over_baseline=Spread.of(known),
-        types=runs[0].types,
-        shown={name: _usual(runs[0], name).by_type for name in SHOWN_RUNS},
+        trace, runs[0].reading, tuple(one.tasks for one in runs), tuple(one.classes for one in runs), runs[0].types,
+        tuple(tuning), tuple(goals),
+    )  # fmt: skip
+
+
+def _tuning_row(knob: str, found: Sequence[Outcome]) -> TuningRow:
+    measures = ("energy_kwh", "money_per_core_hour", "delay_mean", "delay_p95", "delay_p99")
+    means = [float(np.mean([getattr(one, measure) for one in found])) for measure in measures]
+    return TuningRow(found[0].policy, knob, found[0].reserve, *means)
+
+
+def _goal_report(
+    goal: Goal, tuned: Sequence[_Run], runs: Sequence[_Run], settings: dict[str, float], knobs: dict[str, str]
+) -> GoalReport:
+    def of(name: str) -> list[Outcome]:
+        return [one.outcomes[(name, settings[name])] for one in runs]
+
+    rows = []
+    for name, setting in settings.items():
+        tuned_here = goal.excess([one.outcomes[(name, setting)] for one in tuned]) <= 0
+        rows.append(_row(goal, knobs[name], of(name), of(OWN), tuned=tuned_here))
+    baseline = [one.energy_kwh for one in of(BASELINE)]
+    return GoalReport(
+        goal,
+        tuple(rows),
+        Ratio.of([one.floor_kwh for one in runs], baseline),
+        Ratio.of([one.energy_kwh for one in of(ORACLE)], baseline),
+        {name: of(name)[0].by_type for name in SHOWN_RUNS},
     )
 
 
-def _row(name: str, reserve: float, found: Sequence[Outcome]) -> PolicyRow:
+def _row(goal: Goal, knob: str, found: Sequence[Outcome], ours: Sequence[Outcome], *, tuned: bool) -> PolicyRow:
     def over(measure: str) -> Spread:
         return Spread.of([getattr(outcome, measure) for outcome in found])
 
+    def ratio(measure: str) -> Ratio:
+        return Ratio.of([getattr(one, measure) for one in ours], [getattr(one, measure) for one in found])
+
     return PolicyRow(
-        name,
-        reserve,
-        over("energy_kwh"),
-        over("money"),
-        over("money_per_core_hour"),
-        over("switches"),
-        over("delay_mean"),
-        over("delay_p95"),
-        over("delay_p99"),
-        Spread.of([float(np.mean(outcome.machines)) for outcome in found]),
-        over("step_seconds"),
-        tuple(np.mean([outcome.delay_cdf for outcome in found], axis=0).tolist()),
+        policy=found[0].policy,
+        knob=knob,
+        setting=found[0].reserve,
+        tuned=tuned,
+        kept=sum(goal.excess([one]) <= 0 for one in found),
+        energy_kwh=over("energy_kwh"),
+        money_per_core_hour=over("money_per_core_hour"),
+        switches=over("switches"),
+        delay_mean=over("delay_mean"),
+        delay_p95=over("delay_p95"),
+        delay_p99=over("delay_p99"),
+        machines=Spread.of([float(np.mean(outcome.machines)) for outcome in found]),
+        in_use=over("in_use"),
+        without_turns=over("without_turns"),
+        step_seconds=over("step_seconds"),
+        own_money_over_it=ratio("money_per_core_hour"),
+        own_energy_over_it=ratio("energy_kwh"),
+        delay_cdf=tuple(np.mean([outcome.delay_cdf for outcome in found], axis=0).tolist()),
     )
 
 
-def _usual(one: _Run, name: str) -> Outcome:
-    reserve = USUAL.get(name, 1.0)
-    return next(outcome for outcome in one.outcomes if (outcome.policy, outcome.reserve) == (name, reserve))
-
-
-def _at_delay(one: _Run, name: str, delay: float) -> Outcome | None:
-    """Return a policy's cheapest run whose 95 % delay is as good; None where it has none."""
-    able = [
-        outcome
-        for outcome in one.outcomes
-        if outcome.policy == name and outcome.delay_p95 <= delay + SAME_DELAY_SECONDS
-    ]
-    return min(able, key=lambda outcome: outcome.money_per_core_hour, default=None)
-
-
-def _rivalry(name: str, runs: Sequence[_Run]) -> Rivalry:
-    ratios = []
-    for one in runs:
-        ours = _usual(one, OWN)
-        best = _at_delay(one, name, ours.delay_p95)
-        if best is not None:
-            ratios.append(ours.money_per_core_hour / best.money_per_core_hour)
-    return Rivalry(name, Spread.of(ratios), len(ratios))
-
-
-def _missed(report: TraceReport) -> list[str]:
-    rows = {(row.policy, row.reserve): row for row in report.rows}
-    ours, baseline = rows[(OWN, 1.0)], rows[(BASELINE, USUAL[BASELINE])]
+def _missed(trace: str, report: GoalReport) -> list[str]:
+    ours, where = report.row(OWN), f"{trace}, {report.goal.name}"
+    baseline, oracle = report.row(BASELINE), report.row(ORACLE)
     found = []
-    ratio = report.energy_over_baseline.mean
-    if ratio > ENERGY_BAR:
-        found.append(f"{report.trace}: energy is {ratio:.2f} of the heterogeneity-blind baseline's; bar {ENERGY_BAR}")
-    if ours.delay_p95.mean > baseline.delay_p95.mean + SAME_DELAY_SECONDS:
-        found.append(
-            f"{report.trace}: the 95 % delay is {ours.delay_p95.mean:.0f} s,"
-            f" the baseline's {baseline.delay_p95.mean:.0f} s"
-        )
-    if report.money_over_oracle.mean > ORACLE_BAR:
-        found.append(f"{report.trace}: money is {report.money_over_oracle.mean:.2f} of the oracle's; bar {ORACLE_BAR}")
-    found += [
-        f"{report.trace}: {rivalry.rival} wins at an equal 95 % delay: ours costs {rivalry.ratio.mean:.3f} of its money"
-        for rivalry in report.rivalries
-        if rivalry.seeds and rivalry.ratio.mean > 1.0 and rivalry.rival != FACTOR
-    ]
+    if baseline.own_energy_over_it.mean > ENERGY_BAR:
+        ratio = baseline.own_energy_over_it.mean
+        found.append(f"{where}: energy is {ratio:.2f} of the heterogeneity-blind baseline's; bar {ENERGY_BAR}")
+    for measure in ("mean", "p95", "p99"):
+        seen = getattr(ours, f"delay_{measure}").mean
+        if seen > getattr(report.goal, measure):
+            found.append(
+                f"{where}: the {measure} delay is {seen:.0f} s; the goal is {getattr(report.goal, measure):g} s"
+            )
+    if oracle.own_money_over_it.mean > ORACLE_BAR:
+        found.append(f"{where}: money is {oracle.own_money_over_it.mean:.2f} of the oracle's; bar {ORACLE_BAR}")
+    for row in report.rows:
+        if (
+            row.policy not in (OWN, DEFAULT, ORACLE)
+            and row.own_money_over_it.mean > 1
+            and _as_prompt(row, ours, report)
+        ):
+            noise = "" if row.own_money_over_it.beyond_noise else ", within noise"
+            found.append(f"{where}: {row.policy} wins: ours costs {row.own_money_over_it.mean:.3f} of its money{noise}")
     return found
+
+
+def _as_prompt(row: PolicyRow, ours: PolicyRow, report: GoalReport) -> bool:
+    """Whether each mean delay keeps the goal, or is no longer than ours."""
+    return all(
+        getattr(row, f"delay_{measure}").mean
+        <= max(getattr(report.goal, measure), SAME_DELAY * getattr(ours, f"delay_{measure}").mean + 1.0)
+        for measure in ("mean", "p95", "p99")
+    )

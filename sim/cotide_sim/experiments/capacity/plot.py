@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from cotide_sim.experiments.capacity.experiment import BASELINE, OWN, USUAL, Report, TraceReport
+from cotide_sim.experiments.capacity.contenders import BASELINE, OWN
+from cotide_sim.experiments.capacity.experiment import GoalReport, Report
 from cotide_sim.experiments.capacity.run import CDF_POINTS
 from cotide_sim.experiments.figure_file import figure_file
 
@@ -21,7 +22,7 @@ TITLES: Final = {BASELINE: "Fig. 3: machines, baseline", OWN: "Fig. 4: machines,
 def draw(report: Report, path: Path) -> None:
     """Write a row for each trace: machines under the baseline and under ours by type, and the delays of all.
 
-    Raises
+    Of the first goal. Raises
     ------
     InputError
         When the name ends otherwise or the file can't be written.
@@ -29,25 +30,25 @@ def draw(report: Report, path: Path) -> None:
     with figure_file(path, (15, 4 * len(report.traces))) as figure:
         panels = figure.subplots(len(report.traces), 3, squeeze=False)
         for row, trace in zip(panels, report.traces, strict=True):
-            _machines(row[0], trace, BASELINE)
-            _machines(row[1], trace, OWN)
-            _delays(row[2], trace)
+            first = trace.goals[0]
+            _machines(row[0], first, BASELINE, trace.trace, trace.types)
+            _machines(row[1], first, OWN, trace.trace, trace.types)
+            _delays(row[2], first, trace.trace)
 
 
-def _machines(axes: Any, trace: TraceReport, policy: str) -> None:
-    table = np.array(trace.shown[policy])
-    axes.stackplot(np.arange(len(table)), table.T, labels=trace.types)
-    axes.set(title=f"{TITLES[policy]}, {trace.trace}", xlabel="step of five minutes", ylabel="machines on")
-    top = max(np.array(table).sum(axis=1).max() for table in trace.shown.values())
+def _machines(axes: Any, report: GoalReport, policy: str, trace: str, types: tuple[str, ...]) -> None:
+    table = np.array(report.shown[policy])
+    axes.stackplot(np.arange(len(table)), table.T, labels=types)
+    axes.set(title=f"{TITLES[policy]}, {trace}", xlabel="step of five minutes", ylabel="machines on")
+    top = max(np.array(table).sum(axis=1).max() for table in report.shown.values())
     axes.set_ylim(0, 1.1 * top + 1)
     axes.legend(fontsize="x-small")
 
 
-def _delays(axes: Any, trace: TraceReport) -> None:
-    for row in trace.rows:
-        if row.reserve == USUAL.get(row.policy, 1.0):
-            style = "-" if row.policy in (OWN, BASELINE) else ":"
-            axes.plot(np.array(CDF_POINTS) + 1.0, row.delay_cdf, style, marker=".", label=row.policy)
-    axes.set(title=f"Figs 5, 6: delays, {trace.trace}", xlabel="1 + seconds to start", ylabel="share of tasks")
+def _delays(axes: Any, report: GoalReport, trace: str) -> None:
+    for row in report.rows:
+        style = "-" if row.policy in (OWN, BASELINE) else ":"
+        axes.plot(np.array(CDF_POINTS) + 1.0, row.delay_cdf, style, marker=".", label=row.policy)
+    axes.set(title=f"Figs 5, 6: delays, {trace}", xlabel="1 + seconds to start", ylabel="share of tasks")
     axes.set_xscale("log")
     axes.legend(fontsize="x-small")

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.provisioning.power import JOULES_PER_KWH
-from cotide_sim.experiments.capacity.controllers import Controller, Learned
+from cotide_sim.experiments.capacity.controllers import Controller
+from cotide_sim.experiments.capacity.learned import Learned
 from cotide_sim.experiments.capacity.scenarios import Scenario
 from cotide_sim.provisioning import park_kernel as kernel
 from cotide_sim.provisioning.park import MachinePark
@@ -39,6 +40,8 @@ class Outcome:
     core_hours : cpu of the largest machine, in hours, of tasks of the stretch that ended in it.
     money_per_core_hour : ``money`` over that.
     machines : (steps,) machines on, each step; ``by_type`` (steps, M).
+    in_use : share of the scarcest resource in use on the machines that are up, by sums over the steps' ends.
+    without_turns : share of the pairs of step and class without a share for any type, under the rule by turns.
     delay_cdf : share of tasks that started within `CDF_POINTS`.
     step_seconds : time that a decision took at the median, and ``longest_step_seconds`` at most.
     """
@@ -59,6 +62,8 @@ class Outcome:
     money_per_core_hour: float
     machines: tuple[float, ...]
     by_type: tuple[tuple[float, ...], ...]
+    in_use: float
+    without_turns: float
     delay_cdf: tuple[float, ...]
     step_seconds: float
     longest_step_seconds: float
@@ -83,6 +88,7 @@ def run_controller(scene: Scenario, learned: Learned, controller: Controller, po
     off_cost = np.array([kind.off_cost for kind in scene.machines])
     energy, switches = np.zeros(steps), np.zeros(steps)
     switched, by_type, took = np.zeros(steps), [], []
+    use, idle_turns = [], np.zeros(steps)
     for step in range(steps):
         joules = park.machines.joules.sum()
         on, off = park.switched_on.copy(), park.switched_off.copy()
@@ -90,11 +96,13 @@ def run_controller(scene: Scenario, learned: Learned, controller: Controller, po
         wanted, weights = controller.decide(park, step)
         took.append(time.perf_counter() - begun)
         park.use_rule(controller.rule, weights)
+        idle_turns[step] = 0.0 if weights is None else float((weights.sum(axis=1) <= 0).mean())
         park.set_targets(wanted)
         switched[step] = (park.switched_on - on).sum()
         switches[step] = float((park.switched_on - on) @ on_cost + (park.switched_off - off) @ off_cost)
         by_type.append(park.counts(kernel.BOOTING, kernel.UP, kernel.DRAINING))
         park.run_until((step + 1) * step_seconds)
+        use.append(_used_and_up(park))
         energy[step] = (park.machines.joules.sum() - joules) / JOULES_PER_KWH
     counted = slice(warm, steps)
     price = scene.price_at(np.arange(steps, dtype=np.float64) * step_seconds)
@@ -121,10 +129,25 @@ def run_controller(scene: Scenario, learned: Learned, controller: Controller, po
         money_per_core_hour=money / core_hours if core_hours > 0 else float("inf"),
         machines=tuple(table.sum(axis=1)),
         by_type=tuple(map(tuple, table)),
+        in_use=_share(np.array(use)[counted]),
+        without_turns=float(idle_turns[counted].mean()),
         delay_cdf=tuple(float((delays <= point).mean()) if len(delays) else 1.0 for point in CDF_POINTS),
         step_seconds=float(np.median(took)),
         longest_step_seconds=float(np.max(took)),
     )
+
+
+def _used_and_up(park: MachinePark) -> Floats:
+    """Return (2, R) resources in use and those of the machines that are up or drained."""
+    machines = park.machines
+    up = np.isin(machines.state, (kernel.UP, kernel.DRAINING))
+    capacity = machines.capacity[up].sum(axis=0)
+    return np.stack((capacity - machines.free[up].sum(axis=0), capacity))
+
+
+def _share(use: Floats) -> float:
+    used, up = use.sum(axis=0)
+    return float(np.divide(used, up, out=np.zeros_like(used), where=up > 0).max())
 
 
 def _core_hours(scene: Scenario, park: MachinePark, first: float, last: float) -> float:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.provisioning.capacity_model import MachineType
+from cotide_predictors.capacity.price_outlook import foreseen_prices
 from cotide_sim.provisioning.task_stream import TaskStream
 from cotide_sim.traces.economy.hourly import read_prices
 from cotide_sim.traces.economy.specpower import SERVERS, sized
@@ -30,6 +31,8 @@ Floats = NDArray[np.float64]
 DAY: Final = 86_400.0
 TRACES: Final = ("google2011", "alibaba2017", "openb")
 MARKET: Final = "US-MIDA-PJM_USD"
+PRICE_HOURS: Final = 168
+"""Of prices that have come, to whose mean later ones are foreseen to go back (as in the placement experiment)."""
 GOOGLE_MACHINES: Final = ((0.5, 0.5, 6732), (0.5, 0.25, 3863), (0.5, 0.75, 1001), (1.0, 1.0, 795), (0.25, 0.25, 126))
 """Cpu, memory and number of the cell's machine types that are more than 0.5 % of it (Reiss et al., Heterogeneity and
 dynamicity of clouds at scale, SoCC 2012, Table 1); units of the largest machine."""
@@ -58,9 +61,9 @@ class Scenario:
     train, run : tasks before, from which classes and forecasts are learned, and tasks of the run, each from 0 s.
     machines : types with counts; ``boot_seconds`` of each.
     warm_up_seconds, score_seconds : what of the run does not count, and what does.
-    price : (hours,) money per kWh, from the run's start on.
-    day_seconds : after which the time of day is the same again.
+    price : (hours,) money per kWh, from the run's start on; ``price_before`` (hours,) up to it.
     reading : how the table was read, in words.
+    train_seconds : length of the part before the run, which ends where the run starts.
     devices : GPUs of a machine of each type; empty for none.
     """
 
@@ -73,12 +76,20 @@ class Scenario:
     warm_up_seconds: float
     score_seconds: float
     price: Floats
+    price_before: Floats
     reading: str
+    train_seconds: float
     devices: tuple[int, ...] = ()
 
     def price_at(self, seconds: Floats) -> Floats:
         """Return the price at times of the run."""
         return self.price[np.minimum((seconds // 3600.0).astype(np.int64), len(self.price) - 1)]
+
+    def foreseen_price(self, now: float, steps: int) -> Floats:
+        """Return (steps,) prices as they are foreseen at a time of the run: later hours are not known yet."""
+        hour = min(int(now // 3600.0), len(self.price) - 1)
+        history = np.concatenate((self.price_before, self.price[: hour + 1]))[-PRICE_HOURS:]
+        return foreseen_prices(history, steps, self.step_seconds)
 
 
 def scenario(trace: str, data: Path | None, seed: int, *, score_hours: float | None = None) -> Scenario:
@@ -116,9 +127,10 @@ def scenario(trace: str, data: Path | None, seed: int, *, score_hours: float | N
     machines, boots = _machines(trace, train, data, rng)
     gpus = tuple(round(kind.capacity[2] * GPUS_OF_LARGEST) if len(kind.capacity) > 2 else 0 for kind in machines)
     train, run = _hosted(train, machines, gpus), _hosted(run, machines, gpus)
+    before, price = _prices(data, rng, span)
     return Scenario(
         trace if data is not None else "generated", train, run, machines, boots, 300.0, warm_days * DAY,
-        score_days * DAY, _prices(data, rng, span), reading, gpus,
+        score_days * DAY, price, before, reading, train_days * DAY, gpus,
     )  # fmt: skip
 
 
@@ -272,12 +284,14 @@ def _highest(stream: TaskStream) -> Floats:
     return found
 
 
-def _prices(data: Path | None, rng: np.random.Generator, days: float) -> Floats:
+def _prices(data: Path | None, rng: np.random.Generator, days: float) -> tuple[Floats, Floats]:
+    """Return prices by the hour, of a week before the run and from its start on."""
     hours = int(days * 24) + 48
     if data is None:
-        wave: Floats = 0.04 + 0.02 * np.sin(np.arange(hours) * np.pi / 12.0)
-        return wave
+        wave: Floats = 0.04 + 0.02 * np.sin(np.arange(-PRICE_HOURS, hours) * np.pi / 12.0)
+        return wave[:PRICE_HOURS], wave[PRICE_HOURS:]
     (series,) = read_prices(data, (MARKET,))
     # The years 2021 to 2023: the series of this market starts in the first days of 2020.
     first = int(rng.integers(24 * 366, 24 * 366 * 4 - hours))
-    return series.window(first, hours) / 1000.0
+    found = series.window(first - PRICE_HOURS, PRICE_HOURS + hours) / 1000.0
+    return found[:PRICE_HOURS], found[PRICE_HOURS:]

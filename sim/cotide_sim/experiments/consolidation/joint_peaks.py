@@ -18,14 +18,21 @@ import numpy as np
 
 from cotide_core.consolidation.dmns import dmns
 from cotide_core.consolidation.instance import Instance, Integers
-from cotide_sim.experiments.consolidation.rules import HOUR, Cluster, Still, ease
+from cotide_sim.experiments.consolidation.rules import (
+    BUDGET,
+    HOT,
+    HOUR,
+    QUARTER,
+    Cluster,
+    Still,
+    eased,
+    if_it_pays,
+)
 
 PARTS: Final = 8
 """Half hours that are looked back (chosen among 1 to 4 hours in parts of 5 to 30 minutes, on two weeks of Azure)."""
 PART: Final = 6
 """Slots of a half hour."""
-ROOM: Final = 0.85
-"""Share of its cpu up to which a host is filled when another is eased (chosen)."""
 
 
 @dataclass
@@ -40,9 +47,9 @@ class JointPeaks(Still):
 
     allowed: float = 0.002
     reserve: float = 0.15
-    budget: int = 12
-    every: int = 3
-    hot: float = 0.9
+    budget: int = BUDGET
+    every: int = QUARTER
+    hot: float = HOT
     factor: float = 1.6
     seen: float = 0.0
     slots: int = 0
@@ -62,7 +69,7 @@ class JointPeaks(Still):
     def moves(self, cluster: Cluster) -> Integers:
         """Ease at every slot, consolidate when it pays."""
         before = cluster.on
-        cluster.on = self._eased(cluster)
+        cluster.on = eased(cluster, self.sizes(cluster), self.hot)
         if cluster.slot % self.every == 0 and cluster.slot:
             cluster.on = self._consolidated(cluster)
         found, cluster.on = cluster.on, before
@@ -79,18 +86,6 @@ class JointPeaks(Still):
         asked = cluster.asked[:, :1]
         return np.clip(np.where(peaks < 0, asked, np.ceil(peaks)), 1, asked).astype(np.int64)
 
-    def _eased(self, cluster: Cluster) -> Integers:
-        past = cluster.past(1)
-        if not past.shape[1]:
-            return cluster.on
-        last = np.where(np.isnan(past[:, 0]), self.sizes(cluster), np.ceil(past[:, 0])).astype(np.int64)
-        use = np.zeros(len(cluster.hosts))
-        running = cluster.running
-        np.add.at(use, cluster.on[running], last[running])
-        near = use > self.hot * cluster.hosts[:, 0]
-        limit = np.where(near[:, None], cluster.hosts * np.array([self.hot, 1.0]), 2.0**40)
-        return ease(cluster, last, limit, cluster.hosts * np.array([ROOM, 1.0]), -last)
-
     def _consolidated(self, cluster: Cluster) -> Integers:
         running = cluster.running
         if not len(running):
@@ -102,9 +97,6 @@ class JointPeaks(Still):
         # A machine counts with no more than its own host holds.
         sizes = np.minimum(np.concatenate([peaks, cluster.asked[running, 1:]], axis=1), capacities[homes])
         found = dmns(Instance(sizes, homes.astype(np.int64), capacities, np.ones(len(running), np.int64)))
-        freed = len(used) - found.nodes_used
-        if freed <= 0 or found.moves > self.budget * freed:
-            return cluster.on
-        on = cluster.on.copy()
-        on[running] = used[found.targets]
-        return on
+        planned = cluster.on.copy()
+        planned[running] = used[found.targets]
+        return if_it_pays(cluster.on, planned, self.budget)

@@ -16,7 +16,7 @@ import numpy as np
 from cotide_core.consolidation.switch_tree import SwitchTree
 from cotide_sim.experiments.consolidation.hierarchy import HierarchyRow
 from cotide_sim.experiments.consolidation.tables import Cell, CurvePoint
-from cotide_sim.experiments.consolidation.traces import TraceRow
+from cotide_sim.experiments.consolidation.traces import OPTIMUM, TraceRow
 from cotide_sim.experiments.figure_file import figure_file
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _stability(axes: Any, rows: Sequence[HierarchyRow]) -> None:
 
 
 def draw_traces(rows: Sequence[TraceRow], path: Path) -> None:
-    """Write a row for each set: overloads against node-hours, and the moves that each rule makes.
+    """Write a row for each set: overloads against node-hours, and the moves of each rule, at the first goal.
 
     Raises
     ------
@@ -143,14 +143,15 @@ def draw_traces(rows: Sequence[TraceRow], path: Path) -> None:
     sets = list(dict.fromkeys(row.load for row in rows))
     with figure_file(path, (13, 4 * len(sets))) as figure:
         for panels, name in zip(figure.subplots(len(sets), 2, squeeze=False), sets, strict=True):
-            shown = [row for row in rows if row.load == name]
+            first = next(row.goal for row in rows if row.load == name)
+            shown = [row for row in rows if row.load == name and (row.goal == first or row.rule == OPTIMUM)]
             for row in shown:
-                panels[0].plot(row.node_hours, 100 * row.violations, "o", label=row.rule)
+                panels[0].plot(row.node_hours.mean, 100 * row.violations.mean, "o", label=row.rule)
             panels[0].set(title=name, xlabel="node-hours", ylabel="host-slots above capacity, %")
             panels[0].set_yscale("symlog", linthresh=0.01)
             panels[0].set_ylim(bottom=-0.001)
             panels[0].legend(fontsize="x-small")
-            panels[1].barh([row.rule for row in shown], [row.moves for row in shown])
+            panels[1].barh([row.rule for row in shown], [row.moves.mean for row in shown])
             panels[1].set(title="machines moved", xscale="symlog")
             panels[1].invert_yaxis()
 

@@ -33,8 +33,17 @@ LARGE_HOST: Final = (16_000, 64_000)
 """Millicores and MB of a host of the other sets (chosen)."""
 QUARTER_HOST: Final = (16_000, 16_000)
 """A quarter of a machine of the Alibaba 2017 trace: of its 64 cores, and of its memory in parts of 64,000 (chosen)."""
+OPENB_STRETCHES: Final = 6
+"""Stretches of four days that OpenB is read in, by how busy they are (chosen: pods fill thirty days)."""
 SMALL_HOST: Final = (8_000, 32_000)
 """The same of Azure's 70 machines (chosen: so that they are on some twenty hosts)."""
+AZURE_SLOTS: Final = 3 * DAY
+TUNING_SLOTS: Final = 14 * DAY
+"""The first two weeks of Azure: constants and settings are chosen on them, and nothing is reported of them."""
+FIRST_TUNING_SEED: Final = 100
+"""Seeds from here on read what settings are chosen on; those below read what is reported."""
+TUNING_PARTS: Final = 2
+"""Days of PlanetLab and stretches of OpenB that are kept for choosing, the last ones."""
 BORROWED: Final = "use borrowed from Azure's machines"
 
 
@@ -76,7 +85,7 @@ def read_recorded(name: str, data: Path, seed: int) -> RecordedLoad:
 def _planetlab(data: Path, seed: int) -> RecordedLoad:
     series = read_planetlab_cpu(data)
     days = sorted({host.split("/")[0] for host in series.hosts})
-    day = days[seed % len(days)]
+    day = days[_part(seed, len(days))]
     rows = [row for row, host in enumerate(series.hosts) if host.split("/")[0] == day]
     kinds = np.array(KINDS, np.int64)[np.arange(len(rows)) % len(KINDS)]
     hosts = np.array(HOSTS, np.int64)[np.arange(len(rows)) % len(HOSTS)]
@@ -88,14 +97,27 @@ def _planetlab(data: Path, seed: int) -> RecordedLoad:
 
 def _azure(data: Path, seed: int) -> RecordedLoad:
     series = read_azure_cpu(data, "avg")
-    weeks = series.load.shape[1] // (7 * DAY)
-    first = seed % weeks * 7 * DAY
+    known = _known_slots(series.load.shape[1], seed)
+    number = seed % (len(known) // AZURE_SLOTS)
+    first = known.start + number * AZURE_SLOTS
     cores = np.random.default_rng(seed).choice([1, 2, 4], len(series.hosts))
     # Chosen: memory is not recorded, and must not decide in place of cpu, which is.
     asked = np.column_stack([cores * 1000, cores * 500])
-    used = series.load[:, first : first + 7 * DAY] * asked[:, :1]
+    used = series.load[:, first : first + AZURE_SLOTS] * asked[:, :1]
     hosts = np.tile(np.array(SMALL_HOST, np.int64), (len(asked), 1))
-    return RecordedLoad("azure", f"week {seed % weeks + 1}", asked, used, hosts)
+    return RecordedLoad("azure", f"three days from day {first // DAY + 1}", asked, used, hosts)
+
+
+def _known_slots(slots: int, seed: int) -> range:
+    """Return the slots of Azure that a seed may read."""
+    return range(TUNING_SLOTS) if seed >= FIRST_TUNING_SEED else range(TUNING_SLOTS, slots)
+
+
+def _part(seed: int, parts: int) -> int:
+    """Return which of the parts of a set a seed reads."""
+    if seed >= FIRST_TUNING_SEED:
+        return parts - 1 - seed % TUNING_PARTS
+    return seed % (parts - TUNING_PARTS)
 
 
 def _openb(data: Path, seed: int) -> RecordedLoad:
@@ -105,7 +127,7 @@ def _openb(data: Path, seed: int) -> RecordedLoad:
     columns = [names.index(one) for one in ("creation_time", "deletion_time", "cpu_milli", "memory_mib")]
     table = np.array([[float(row[at] or "nan") for at in columns] for row in rows[1:]])
     table = table[~np.isnan(table).any(axis=1) & (table[:, 2] <= LARGE_HOST[0]) & (table[:, 3] <= LARGE_HOST[1])]
-    return _with_borrowed("openb", data, table, seed, 4 * DAY, LARGE_HOST)
+    return _with_borrowed("openb", data, table, seed, 4 * DAY, LARGE_HOST, _part(seed, OPENB_STRETCHES))
 
 
 def _alibaba(data: Path, seed: int) -> RecordedLoad:
@@ -123,20 +145,30 @@ def _alibaba(data: Path, seed: int) -> RecordedLoad:
     return _with_borrowed("alibaba2017", data, table[np.sort(drawn)], seed, DAY, QUARTER_HOST)
 
 
-def _with_borrowed(name: str, data: Path, table: Floats, seed: int, slots: int, host: tuple[int, int]) -> RecordedLoad:
-    """Take the busiest stretch of some slots, and give each pod the record of one of Azure's machines."""
+def _with_borrowed(
+    name: str, data: Path, table: Floats, seed: int, slots: int, host: tuple[int, int], rank: int = 0
+) -> RecordedLoad:
+    """Take one of the busiest stretches of some slots, and give each pod the record of one of Azure's machines.
+
+    ``rank``: 0 for the busiest one, 1 for the busiest of those that do not overlap with it, and so on.
+    """
     begin, end = table[:, 0] // SLOT_SECONDS, np.ceil(table[:, 1] / SLOT_SECONDS)
     changes = np.zeros(int(end.max()) + 2)
     np.add.at(changes, begin.astype(int), table[:, 2])
     np.add.at(changes, end.astype(int), -table[:, 2])
     busy = np.cumsum(np.concatenate([[0.0], np.cumsum(changes)]))
     windows = busy[slots:] - busy[:-slots] if len(busy) > slots else np.zeros(1)
+    for _ in range(rank):
+        taken = int(np.argmax(windows))
+        windows[max(0, taken - slots + 1) : taken + slots] = -1.0
     first = int(np.argmax(windows))
     inside = (begin < first + slots) & (end > first)
     begin = np.maximum(begin[inside] - first, 0).astype(int)
     end = np.minimum(end[inside] - first, slots).astype(int)
     asked = np.ceil(table[inside][:, 2:]).astype(np.int64)
-    shares = read_azure_cpu(data, "avg").load
+    every = read_azure_cpu(data, "avg").load
+    known = _known_slots(every.shape[1], seed)
+    shares = every[:, known.start : known.stop]
     generator = np.random.default_rng(seed)
     used = np.full((len(asked), slots), np.nan)
     for row, (start, stop) in enumerate(zip(begin, end, strict=True)):

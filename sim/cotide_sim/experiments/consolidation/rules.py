@@ -18,6 +18,14 @@ from cotide_core.consolidation.instance import Booleans, Floats, Instance, Integ
 
 HOUR: Final = 12
 """Slots of an hour."""
+HOT: Final = 0.9
+"""Share of its cpu above which a host is eased at every slot (chosen)."""
+ROOM: Final = 0.85
+"""Share of its cpu up to which a host is filled when another is eased (chosen)."""
+QUARTER: Final = 3
+"""Slots of a quarter of an hour, after which rules with our actions consolidate (chosen)."""
+BUDGET: Final = 12
+"""Machines that such a plan moves at most for each host that it frees (chosen)."""
 
 
 @dataclass
@@ -138,13 +146,18 @@ class Requests(Still):
 
 @dataclass
 class LastUse(Still):
-    """DMNS (or BFD anew) once an hour on the last hour's largest use and a margin: no forecast."""
+    """DMNS (or BFD anew) once an hour on the last hour's largest use and a margin: no forecast.
+
+    ``acting``: with the actions of ours, which eases at every slot and consolidates each quarter of an hour where it
+    pays.
+    """
 
     margin: float = 0.1
     anew: bool = False
+    acting: bool = False
 
     def __post_init__(self) -> None:
-        self.name = "BFD each time" if self.anew else f"last use +{self.margin:.0%}"
+        self.name = "BFD each time" if self.anew else "last use, our actions" if self.acting else "last use"
 
     def sizes(self, cluster: Cluster) -> Integers:
         """Return the largest use of the last hour with the margin, not above the request; without a past, that."""
@@ -154,9 +167,17 @@ class LastUse(Still):
         return np.where(largest < 0, cluster.asked[:, 0], np.clip(found, 1, cluster.asked[:, 0])).astype(np.int64)
 
     def moves(self, cluster: Cluster) -> Integers:
-        """Consolidate on the hour."""
-        if cluster.slot % HOUR:
-            return cluster.on
+        """Consolidate on the hour; with our actions ease, and consolidate where it pays."""
+        if not self.acting:
+            return cluster.on if cluster.slot % HOUR else self._packed(cluster)
+        before = cluster.on
+        cluster.on = eased(cluster, self.sizes(cluster))
+        if cluster.slot % QUARTER == 0 and cluster.slot:
+            cluster.on = if_it_pays(cluster.on, self._packed(cluster))
+        found, cluster.on = cluster.on, before
+        return found
+
+    def _packed(self, cluster: Cluster) -> Integers:
         return consolidated(cluster, self.sizes(cluster), cluster.hosts, self.anew)
 
 
@@ -222,6 +243,31 @@ def ease(cluster: Cluster, sizes: Integers, limit: Floats, room: Floats | Intege
                 loads[target] += size
                 on[machine] = target
     return on
+
+
+def eased(cluster: Cluster, unseen: Integers, hot: float = HOT) -> Integers:
+    """Return the hosts after easing those whose last use is above ``hot``; a machine without a past counts ``unseen``.
+
+    The machine that used most moves first.
+    """
+    past = cluster.past(1)
+    if not past.shape[1]:
+        return cluster.on
+    last = np.where(np.isnan(past[:, 0]), unseen, np.ceil(past[:, 0])).astype(np.int64)
+    use = np.zeros(len(cluster.hosts))
+    running = cluster.running
+    np.add.at(use, cluster.on[running], last[running])
+    near = use > hot * cluster.hosts[:, 0]
+    limit = np.where(near[:, None], cluster.hosts * np.array([hot, 1.0]), 2.0**40)
+    return ease(cluster, last, limit, cluster.hosts * np.array([ROOM, 1.0]), -last)
+
+
+def if_it_pays(on: Integers, planned: Integers, budget: int = BUDGET) -> Integers:
+    """Return the hosts of a plan that frees a host and moves no more than the budget for each; else those of now."""
+    running = on >= 0
+    freed = len(np.unique(on[running])) - len(np.unique(planned[running]))
+    moves = np.count_nonzero(on != planned)
+    return planned if freed > 0 and moves <= budget * freed else on
 
 
 def _emptied(cluster: Cluster, sizes: Integers, limit: Integers, host: int) -> Integers | None:

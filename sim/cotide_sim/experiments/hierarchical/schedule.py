@@ -32,7 +32,7 @@ from cotide_sim.experiments.hierarchical.data_center import (
 )
 from cotide_sim.experiments.hierarchical.engine_run import DRAIN_SECONDS, Drive, Forecaster, Outcome
 from cotide_sim.experiments.hierarchical.forecasters import Known, Point, Predicted, Present, Reserve, slot_maxima
-from cotide_sim.experiments.like_for_like import TUNING_SEEDS, Interval, best_knob, interval, reported
+from cotide_sim.experiments.like_for_like import TUNING_SEEDS, Interval, reported
 from cotide_sim.traces.load.load_series import LoadSeries
 
 SLOT_SIZES: Final = (100.0, 200.0, 300.0, 400.0, 500.0)
@@ -282,7 +282,7 @@ def _chosen(days: _Days) -> tuple[float, Quantiles]:
     scores = [tuning_score(base, one) for one in others]
     reserves = dict(zip(RESERVES, scores, strict=False))
     quantiles = dict(zip(QUANTILES, scores[len(RESERVES) :], strict=True))
-    return best_knob(RESERVES, reserves.__getitem__), best_knob(QUANTILES, quantiles.__getitem__)
+    return min(RESERVES, key=reserves.__getitem__), min(QUANTILES, key=quantiles.__getitem__)
 
 
 def tuning_score(before: Row, after: Row) -> float:
@@ -298,7 +298,7 @@ def _change_by_day(after: Sequence[Row], before: Sequence[Row]) -> Change:
         after[0].name,
         after[0].slot_seconds,
         float(new.mean() / max(old.mean(), 1e-9) - 1),
-        interval((new / np.maximum(old, 1e-9) - 1).tolist()),
+        Interval.of((new / np.maximum(old, 1e-9) - 1).tolist()),
         float(new[left].mean() / max(old[left].mean(), 1e-9) - 1),
     )
 

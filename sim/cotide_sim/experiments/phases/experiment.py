@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from cotide_sim.experiments.like_for_like import TUNING_SEEDS, Interval, interval, reported
+from cotide_sim.experiments.like_for_like import TUNING_SEEDS, Interval, reported
 from cotide_sim.experiments.phases.knobs import RuleKnob, chosen, late, weight_of
 from cotide_sim.phases.mixes import mix
 from cotide_sim.phases.rules import PHASES, RULES, SAME_ORDER, TASK
@@ -157,7 +157,7 @@ def run_experiment(
     inactive = {contender: len(misses_of(settings, contender)) for contender in (RIVAL, REFUSE_ALL)}
     missed = misses_of(settings, PHASES)
     missed += [f"{contender} misses no bar: the bars are too low" for contender, many in inactive.items() if not many]
-    same_order, task = (interval(np.mean(over[rival], axis=0).tolist()) for rival in (RIVAL, TASK))
+    same_order, task = (Interval.of(np.mean(over[rival], axis=0).tolist()) for rival in (RIVAL, TASK))
     return Report(seeds, tuple(settings), same_order, task, inactive, tuple(missed))
 
 
@@ -219,7 +219,7 @@ def _setting(
         tasks=last.tasks,
         nodes=len(last.capacity),
         rows=tuple(_row(rule, with_refused, knobs.get(rule, RuleKnob())) for rule in with_refused[0]),
-        bound=interval([bound(work) for work in workloads]),
+        bound=Interval.of([bound(work) for work in workloads]),
     )
 
 
@@ -228,27 +228,27 @@ def _row(rule: str, outcomes: Sequence[dict[str, Outcome]], knob: RuleKnob) -> R
 
     def over(rival: str) -> tuple[Interval, Interval, Interval]:
         mean, p95, p99 = zip(*(_ratios(one[rule], one[rival]) for one in outcomes), strict=True)
-        return interval(mean), interval(p95), interval(p99)
+        return Interval.of(mean), Interval.of(p95), Interval.of(p99)
 
     times = [late(one.job_seconds) for one in own]
     waits = [late(one.wait_seconds) for one in own]
     return Row(
         rule=rule,
-        job_time=interval([one[0] for one in times]),
-        job_p95=interval([one[1] for one in times]),
-        job_p99=interval([one[2] for one in times]),
+        job_time=Interval.of([one[0] for one in times]),
+        job_p95=Interval.of([one[1] for one in times]),
+        job_p99=Interval.of([one[2] for one in times]),
         over_task=over(TASK)[0],
         over_rival=over(RIVAL),
         over_same_order=over(SAME_ORDER[rule]) if rule in SAME_ORDER else None,
-        utilisation_cpu=interval([float(one.utilisation[0]) for one in own]),
-        utilisation_memory=interval([float(one.utilisation[1]) for one in own]),
-        slowed=interval([one.slowed for one in own]),
-        wait=interval([one[0] for one in waits]),
-        wait_p95=interval([one[1] for one in waits]),
-        wait_p99=interval([one[2] for one in waits]),
-        pause=interval([float(one.paused_seconds.mean()) for one in own]),
+        utilisation_cpu=Interval.of([float(one.utilisation[0]) for one in own]),
+        utilisation_memory=Interval.of([float(one.utilisation[1]) for one in own]),
+        slowed=Interval.of([one.slowed for one in own]),
+        wait=Interval.of([one[0] for one in waits]),
+        wait_p95=Interval.of([one[1] for one in waits]),
+        wait_p99=Interval.of([one[2] for one in waits]),
+        pause=Interval.of([float(one.paused_seconds.mean()) for one in own]),
         longest_pause=max(one.longest_pause_seconds for one in own),
-        makespan=interval([one.makespan_seconds for one in own]),
+        makespan=Interval.of([one.makespan_seconds for one in own]),
         size=knob.size,
         weight=weight_of(rule, knob),
     )

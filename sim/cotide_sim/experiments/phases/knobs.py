@@ -14,7 +14,6 @@ import numpy as np
 
 from cotide_core.kernels.array_types import Floats
 from cotide_core.phases.utility import Weights
-from cotide_sim.experiments.like_for_like import best_knob
 from cotide_sim.phases.rules import DRF, FIFO, PHASES, PRINTED, SLOTS, TASK, TASK_FIFO, TASK_UTILITY
 from cotide_sim.phases.workload import Workload
 from cotide_sim.phases.world import Outcome, run
@@ -90,5 +89,5 @@ def chosen(workloads: Sequence[Workload], rules: Sequence[str], progress: Callab
             own = [late(knob.play(workload, rule).job_seconds) for workload in workloads]
             return float(np.mean([np.log(one / base).mean() for one, base in zip(own, yarn, strict=True)]))
 
-        found[rule] = best_knob(KNOBS[rule], score)
+        found[rule] = min(KNOBS[rule], key=score)
     return found

@@ -1,16 +1,15 @@
-"""The policies of the placement experiment, and the knobs that each chooses from.
+"""The contenders of the placement experiment, and six settings for each that has a knob.
 
-Read by `experiment`. Each policy has two knobs, how much it provides and how small a change it leaves alone, and six
-settings of them; the one that costs least on a day of the tuning seeds runs. Invariant: no contender has more settings
-than another, but that the oracle, which knows what comes, and the two that do nothing have one.
+Called by `experiment`. All that plan have the same program, prices and hysteresis, and differ in what they know of the
+demand; greedy plans one step without reconfiguration costs. Invariant: the oracle alone knows what comes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 from itertools import product
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 from cotide_sim.experiments.placement.controllers import Nearest, PlacementController, PredictiveControl, Unmoved
 from cotide_sim.experiments.placement.scenarios import DAY_STEPS, PlacementScenario
@@ -18,40 +17,45 @@ from cotide_sim.experiments.placement.scenarios import DAY_STEPS, PlacementScena
 OWN: Final = "mpc"
 GREEDY: Final = "greedy"
 ORACLE: Final = "oracle"
-NOTHING_MOVED: Final = "nothing moved"
-REFUSE_ALL: Final = "refuse all"
-INACTIVE: Final = (NOTHING_MOVED, REFUSE_ALL)
-SHOWN: Final = (OWN, GREEDY)
-TUNING_STEPS: Final = DAY_STEPS
-"""Of each tuning seed's week (chosen: predictive control takes seconds a day)."""
+DO_NOTHING: Final = "unmoved"
+REFUSE_ALL: Final = "no servers"
+BANDS: Final = (0.08, 0.2)
+"""Shares of a centre's servers below which changes are left alone; the first is the default of `cotide place`."""
+QUANTILES: Final = (0.9, 0.95, 0.97)
+"""Of the demand; the second is the default of `cotide place`."""
+
+Setting = tuple[float, float]
 
 
-class Knob(NamedTuple):
-    """A policy with its settings, in words and made."""
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """How a controller is made at a setting of its level of safety and its hysteresis, and the settings tried."""
 
-    name: str
-    make: Callable[[PlacementScenario], PlacementController]
+    make: Callable[[PlacementScenario, Setting], PlacementController]
+    knob: str
+    settings: tuple[Setting, ...]
 
 
-def _bands(policy: Callable[..., PlacementController], provided: str, values: tuple[float, ...]) -> tuple[Knob, ...]:
-    return tuple(
-        Knob(f"{provided} {value:g}, band {band:g}", partial(policy, **{provided: value, "band": band}))
-        for value, band in product(values, (0.0, 0.08, 0.2))
+def _plan(knob: str, levels: tuple[float, ...], bands: tuple[float, ...] = BANDS, **rest: Any) -> Contender:
+    return Contender(
+        lambda scene, setting: PredictiveControl(scene, band=setting[1], **{knob: setting[0]} | rest),
+        f"{knob}, band",
+        tuple(product(levels, bands)),
     )
 
 
-CONTENDERS: Final[dict[str, tuple[Knob, ...]]] = {
-    OWN: _bands(PredictiveControl, "quantile", (0.9, 0.95)),
-    GREEDY: _bands(partial(PredictiveControl, horizon=1, reconfiguring=False), "quantile", (0.9, 0.95)),
-    "last value": _bands(partial(PredictiveControl, source="last value"), "reserve", (1.05, 1.1)),
-    "yesterday": _bands(partial(PredictiveControl, source="yesterday"), "reserve", (1.2, 1.5)),
-    "nearest": tuple(
-        Knob(f"reserve {reserve:g}, idle {idle:g}", partial(Nearest, reserve=reserve, idle=idle))
-        for reserve, idle in product((1.05, 1.1), (0.1, 0.2, 0.3))
+CONTENDERS: Final = {
+    OWN: _plan("quantile", QUANTILES),
+    GREEDY: _plan("quantile", QUANTILES, horizon=1, reconfiguring=False),
+    "last value": _plan("reserve", (1.05, 1.1, 1.2), source="last value"),
+    "yesterday": _plan("reserve", (1.1, 1.3, 1.6), source="yesterday"),
+    "nearest": Contender(
+        lambda scene, setting: Nearest(scene, reserve=setting[0], band=setting[1]),
+        "reserve, band",
+        tuple(product((1.05, 1.1, 1.2), (0.1, 0.2))),
     ),
-    ORACLE: (Knob("", partial(PredictiveControl, source="oracle", horizon=DAY_STEPS // 2)),),
-    NOTHING_MOVED: (Knob("", partial(Unmoved, share=1.0)),),
-    REFUSE_ALL: (Knob("", partial(Unmoved, share=0.0)),),
+    ORACLE: _plan("reserve", (1.0, 1.02, 1.05), source="oracle", horizon=DAY_STEPS // 2),
+    DO_NOTHING: Contender(lambda scene, setting: Unmoved(scene, setting[0]), "share", ((1.0, 0.0),)),
+    REFUSE_ALL: Contender(lambda scene, setting: Unmoved(scene, setting[0]), "share", ((0.0, 0.0),)),
 }
-"""``greedy`` has the same forecast and plans one step without reconfiguration costs; ``nearest`` are thresholds; the
-oracle has the true requests and prices of the next twelve hours."""
+"""``nearest`` are thresholds; ``unmoved`` keeps the servers that the highest load of the week before needed."""

@@ -37,8 +37,7 @@ class PredictiveControl:
 
     ``source``: ``forecast``, ``last value``, ``yesterday`` or ``oracle``. ``reserve`` multiplies demand where there is
     no distribution. ``quantile``: of demand, the level of safety. ``horizon`` 1 without reconfiguration costs is the
-    greedy placement that ignores them. ``band``: hysteresis, of any of them: changes of servers below this share are
-    left alone.
+    greedy placement that ignores them. ``band``: hysteresis.
     """
 
     def __init__(
@@ -101,42 +100,44 @@ class PredictiveControl:
 class Nearest:
     """Reactive thresholds: every network at its nearest data centre, servers follow the last load.
 
-    ``reserve``: servers over what the last load needed; fewer only when the share ``idle`` of them is.
+    ``reserve``: servers over what the last load needed. ``band``: fewer only when this share is idle.
     """
 
-    def __init__(self, scene: PlacementScenario, *, reserve: float = 1.2, idle: float = 0.2) -> None:
-        self._scene, self._reserve, self._idle = scene, reserve, idle
+    def __init__(self, scene: PlacementScenario, *, reserve: float = 1.2, band: float = 0.2) -> None:
+        self._scene, self._reserve, self._band = scene, reserve, band
         model = scene.model
-        self._split = np.zeros(model.delays.shape)
-        self._split[model.delays.argmin(axis=0), np.arange(model.delays.shape[1])] = 1.0
+        self.split = np.zeros(model.delays.shape)
+        self.split[model.delays.argmin(axis=0), np.arange(model.delays.shape[1])] = 1.0
         per_rate = model.services[0].servers_per_rate(model.delays)
         self._per_rate = np.where(np.isfinite(per_rate), per_rate, 0.0)
+        self._limit = np.floor(np.array([centre.servers * (1 + centre.overflow) for centre in model.centres]))
 
     def decide(self, step: int, servers: Floats) -> tuple[Floats, Floats]:
         """Return servers for the last load and its reserve."""
-        wanted, split = self.for_load(self._scene.demand[step - 1] if step else self._scene.before[-1])
-        kept = np.where((wanted <= servers) & (wanted > (1.0 - self._idle) * servers), servers, wanted)
-        return kept, split
+        last = self._scene.demand[step - 1] if step else self._scene.before[-1]
+        wanted = np.ceil(self._needed(last))
+        kept = np.where((wanted <= servers) & (wanted > (1.0 - self._band) * servers), servers, wanted)
+        return np.minimum(kept, self._limit), self.split
 
-    def for_load(self, load: Floats) -> tuple[Floats, Floats]:
-        """Return the servers that (V,) requests per second and the reserve need, at most what there are."""
-        limit = np.array([centre.servers * (1 + centre.overflow) for centre in self._scene.model.centres])
-        wanted = np.ceil((self._split * self._per_rate) @ load * self._reserve)
-        return np.minimum(wanted, np.floor(limit)), self._split
+    def servers_for(self, rates: Floats) -> Floats:
+        """Return (L,) servers for (V,) requests per second, with the reserve."""
+        found: Floats = np.minimum(np.ceil(self._needed(rates)), self._limit)
+        return found
+
+    def _needed(self, rates: Floats) -> Floats:
+        needed: Floats = (self.split * self._per_rate) @ rates * self._reserve
+        return needed
 
 
 class Unmoved:
-    """Does nothing: every network at its nearest data centre, with the servers that the busiest step of the week before
-    needed, all the time.
+    """The same servers in every step: a share of those that the highest load of the week before needed."""
 
-    ``share`` of these servers; 0 refuses every request.
-    """
-
-    def __init__(self, scene: PlacementScenario, *, share: float = 1.0) -> None:
+    def __init__(self, scene: PlacementScenario, share: float) -> None:
         nearest = Nearest(scene, reserve=share)
-        self._servers, self._split = nearest.for_load(scene.before.max(axis=0))
+        per_network = scene.before[-WEEK_STEPS:].max(axis=0)
+        self._servers, self._split = nearest.servers_for(per_network), nearest.split
 
     def decide(self, step: int, servers: Floats) -> tuple[Floats, Floats]:
-        """Return the same servers and split in every step."""
+        """Return the same."""
         del step, servers
         return self._servers, self._split

@@ -1,8 +1,8 @@
-"""The placement experiment: every policy in every week and seed, what it cost and whom it failed, and the bars.
+"""The placement experiment: every contender in every week and seed, what it cost and how often it failed, and the bars.
 
-Called by `cotide experiment placement`. Each policy runs with the knob that cost least on a day of other seeds
-(`contenders`). Invariant: the same data and seeds give the same report, but for the seconds that decisions took; a
-rival that wins is named as winning.
+Called by `cotide experiment placement`. Each contender runs at the setting that costs least on the tuning seeds
+(`like_for_like`); lost requests are part of the cost. Invariant: the same data and seeds give the same report, but for
+the seconds that decisions took; a rival that wins is named.
 """
 
 from __future__ import annotations
@@ -17,18 +17,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cotide_sim.experiments.capacity.experiment import Spread
-from cotide_sim.experiments.like_for_like import TUNING_SEEDS, best_knob, reported
-from cotide_sim.experiments.placement.contenders import (
-    CONTENDERS,
-    GREEDY,
-    INACTIVE,
-    ORACLE,
-    OWN,
-    SHOWN,
-    TUNING_STEPS,
-    Knob,
-)
+from cotide_sim.experiments.like_for_like import TUNING_SEEDS, Ratio, Spread, chosen
+from cotide_sim.experiments.placement.contenders import CONTENDERS, GREEDY, ORACLE, OWN, Setting
 from cotide_sim.experiments.placement.controllers import PlacementController
 from cotide_sim.experiments.placement.integral import placement_gap
 from cotide_sim.experiments.placement.scenarios import DAY_STEPS, PlacementScenario, placement_scenario
@@ -38,6 +28,7 @@ Floats = NDArray[np.float64]
 COST_BAR: Final = 0.9
 ORACLE_BAR: Final = 1.1
 RECONFIGURATION_BAR: Final = 0.5
+SHOWN: Final = (OWN, GREEDY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +60,11 @@ class WeekOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PolicyWeek:
-    """A policy in a week, over the seeds; ratios are by seed."""
+    """A contender in a week, at its setting, over the reported seeds; the ratio is by seed."""
 
     policy: str
+    knob: str
+    setting: tuple[float, float]
     cost: Spread
     servers_cost: Spread
     reconfiguration_cost: Spread
@@ -79,33 +72,24 @@ class PolicyWeek:
     reconfigurations: Spread
     unserved: Spread
     violations: Spread
-    own_cost_over_it: Spread
+    own_cost_over_it: Ratio
     decision_seconds: Spread
-    knob: str
 
 
 @dataclass(frozen=True, slots=True)
 class WeekReport:
-    """One week at one factor of reconfiguration costs.
-
-    ``greedy_unmoved``: greedy's cost without its reconfigurations, over its cost. Greedy takes in each step the
-    cheapest servers for what is foreseen, so that no controller which provides for the same can cost less, but for
-    what rounding up leaves open. ``oracle_over_greedy``: what knowing the future would reach. ``inactive``: bars that
-    each contender misses which moves nothing, or serves nothing.
-    """
+    """One week at one factor of reconfiguration costs; ``oracle_over_greedy``: what knowing the future would reach."""
 
     week: str
     reading: str
     reconfiguration: float
     policies: tuple[PolicyWeek, ...]
     own_reconfigurations_over_greedy: Spread
-    greedy_unmoved: Spread
-    oracle_over_greedy: Spread
+    oracle_over_greedy: Ratio
     centres: tuple[str, ...]
     demand: tuple[float, ...]
     prices: tuple[tuple[float, ...], ...]
     shown: dict[str, tuple[tuple[float, ...], ...]]
-    inactive: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +97,7 @@ class PlacementReport:
     """All weeks; ``rounded_over_integral``: cost of rounding up over the integral optimum on small instances."""
 
     seeds: tuple[int, ...]
+    tuning_seeds: tuple[int, ...]
     weeks: tuple[WeekReport, ...]
     rounded_over_integral: Spread
     missed: tuple[str, ...]
@@ -186,11 +171,28 @@ def route(split: Floats, servers: Floats, per_rate: Floats, demand: Floats) -> F
     return rates
 
 
+Settings = dict[str, tuple[Setting, ...]]
+Played = tuple[PlacementScenario, dict[tuple[str, Setting], WeekOutcome]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """A week, factor and seed, and the settings of each contender that run on it."""
+
+    week: str
+    data: Path | None
+    seed: int
+    factor: float
+    days: int
+    settings: Settings
+
+
 def run(
     weeks: Sequence[str],
     seeds: Sequence[int],
     *,
     data: Path | None,
+    tuning_seeds: Sequence[int] = TUNING_SEEDS,
     days: int = 7,
     reconfigurations: Sequence[float] = (1.0,),
     workers: int = 1,
@@ -201,128 +203,111 @@ def run(
     Raises
     ------
     InputError
-        When the data are missing or broken, or a seed is one on which knobs are chosen.
+        When the data are missing or broken.
     """
-    seeds = reported(seeds)
-    tuning = [(week, data, factor) for week in weeks for factor in reconfigurations]
-    cells = [(week, data, seed, factor, days) for week in weeks for factor in reconfigurations for seed in seeds]
-    done: dict[tuple[str, float, int], tuple[PlacementScenario, list[WeekOutcome]]] = {}
-    with ProcessPoolExecutor(workers) as pool:
-        each = pool.map if workers > 1 else map
-        knobs: dict[tuple[str, float], dict[str, Knob]] = {}
-        for index, (one, found) in enumerate(zip(tuning, each(_tuned, tuning), strict=True), start=1):
-            knobs[one[0], one[2]] = found
-            progress(f"{one[0]}, settings", 0.5 * index / len(tuning))
-        answers = each(_one, [(*cell, knobs[cell[0], cell[3]]) for cell in cells])
-        for index, (cell, answer) in enumerate(zip(cells, answers, strict=True), start=1):
-            done[(cell[0], cell[3], cell[2])] = answer
-            progress(f"{cell[0]}, seed {cell[2]}", 0.5 + 0.5 * index / len(cells))
+    every = {name: contender.settings for name, contender in CONTENDERS.items()}
+    kinds = [(week, factor) for week in weeks for factor in reconfigurations]
+
+    def played(on: Sequence[int], settings: dict[tuple[str, float], Settings], first: float) -> list[Played]:
+        cells = [_Cell(kind[0], data, seed, kind[1], days, settings[kind]) for kind in kinds for seed in on]
+        return _play(cells, workers, lambda what, share: progress(what, first + share / 2.0))
+
+    tuned = played(tuning_seeds, dict.fromkeys(kinds, every), 0.0)
+    count = len(tuning_seeds)
+    settings = {kind: _choice(tuned[at * count : (at + 1) * count]) for at, kind in enumerate(kinds)}
+    reported = played(seeds, settings, 0.5)
     reports = tuple(
-        _week_report(factor, [done[(week, factor, seed)] for seed in seeds], knobs[week, factor])
-        for week in weeks
-        for factor in reconfigurations
+        _week_report(factor, reported[at * len(seeds) : (at + 1) * len(seeds)]) for at, (_, factor) in enumerate(kinds)
     )
     missed = tuple(sentence for report in reports for sentence in _missed(report))
-    return PlacementReport(tuple(seeds), reports, Spread.of(placement_gap(seeds)), missed)
+    return PlacementReport(tuple(seeds), tuple(tuning_seeds), reports, Spread.of(placement_gap(seeds)), missed)
 
 
-def _tuned(cell: tuple[str, Path | None, float]) -> dict[str, Knob]:
-    """Return the knob of each policy that costs least on a day of each tuning seed."""
-    week, data, factor = cell
-    scenes = [placement_scenario(week, data, seed, reconfiguration=factor) for seed in TUNING_SEEDS]
+def _play(cells: Sequence[_Cell], workers: int, progress: Callable[[str, float], object]) -> list[Played]:
+    done = []
+    with ProcessPoolExecutor(workers) as pool:
+        answers = pool.map(_one, cells) if workers > 1 else map(_one, cells)
+        for index, (cell, answer) in enumerate(zip(cells, answers, strict=True), start=1):
+            done.append(answer)
+            progress(f"{cell.week}, seed {cell.seed}", index / len(cells))
+    return done
 
-    def cost(policy: str, knob: Knob) -> float:
-        return sum(run_week(scene, knob.make(scene), policy, TUNING_STEPS).cost for scene in scenes)
 
-    return {
-        policy: best_knob(knobs, lambda knob, policy=policy: cost(policy, knob))  # type: ignore[misc]
-        if len(knobs) > 1
-        else knobs[0]
-        for policy, knobs in CONTENDERS.items()
+def _one(cell: _Cell) -> Played:
+    scene = placement_scenario(cell.week, cell.data, cell.seed, reconfiguration=cell.factor)
+    steps = cell.days * DAY_STEPS
+    outcomes = {
+        (name, setting): run_week(scene, CONTENDERS[name].make(scene, setting), name, steps)
+        for name, settings in cell.settings.items()
+        for setting in settings
     }
+    return scene, outcomes
 
 
-def _one(
-    cell: tuple[str, Path | None, int, float, int, dict[str, Knob]],
-) -> tuple[PlacementScenario, list[WeekOutcome]]:
-    week, data, seed, factor, days, knobs = cell
-    scene = placement_scenario(week, data, seed, reconfiguration=factor)
-    return scene, [run_week(scene, knob.make(scene), name, days * DAY_STEPS) for name, knob in knobs.items()]
+def _choice(tuned: Sequence[Played]) -> Settings:
+    """Return the setting of each contender that costs least; the cost has lost requests in it."""
+    found: Settings = {}
+    for name, contender in CONTENDERS.items():
+        cost = {one: float(np.mean([of[(name, one)].cost for _, of in tuned])) for one in contender.settings}
+        found[name] = (chosen(cost, dict.fromkeys(cost, 0.0)),)
+    return found
 
 
-def _week_report(
-    factor: float, runs: Sequence[tuple[PlacementScenario, list[WeekOutcome]]], knobs: dict[str, Knob]
-) -> WeekReport:
-    by_seed = [{outcome.policy: outcome for outcome in outcomes} for _, outcomes in runs]
+def _week_report(factor: float, runs: Sequence[Played]) -> WeekReport:
+    setting_of = dict(runs[0][1].keys())
+    by_seed = [{name: outcomes[(name, setting)] for name, setting in setting_of.items()} for _, outcomes in runs]
     scene = runs[0][0]
-    rows = []
-    for name, knob in knobs.items():
-        found = [outcomes[name] for outcomes in by_seed]
-        ratio = Spread.of([outcomes[OWN].cost / outcomes[name].cost for outcomes in by_seed])
-
-        def over(measure: str, found: Sequence[WeekOutcome] = found) -> Spread:
-            return Spread.of([getattr(outcome, measure) for outcome in found])
-
-        rows.append(
-            PolicyWeek(
-                policy=name,
-                cost=over("cost"),
-                servers_cost=over("servers_cost"),
-                reconfiguration_cost=over("reconfiguration_cost"),
-                egress_cost=over("egress_cost"),
-                reconfigurations=over("reconfigurations"),
-                unserved=over("unserved"),
-                violations=over("violations"),
-                own_cost_over_it=ratio,
-                decision_seconds=over("decision_seconds"),
-                knob=knob.name,
-            )
-        )
-    moved = [outcomes[OWN].reconfigurations / max(outcomes[GREEDY].reconfigurations, 1.0) for outcomes in by_seed]
+    ours = [outcomes[OWN] for outcomes in by_seed]
+    rows = [_row(name, setting, [one[name] for one in by_seed], ours) for name, setting in setting_of.items()]
     greedy = [outcomes[GREEDY] for outcomes in by_seed]
-    unmoved = Spread.of([1.0 - one.reconfiguration_cost / one.cost for one in greedy])
-    known = Spread.of([outcomes[ORACLE].cost / one.cost for outcomes, one in zip(by_seed, greedy, strict=True)])
+    moved = [mine.reconfigurations / max(its.reconfigurations, 1.0) for mine, its in zip(ours, greedy, strict=True)]
+    known = Ratio.of([outcomes[ORACLE].cost for outcomes in by_seed], [one.cost for one in greedy])
     shown = {name: by_seed[0][name].servers for name in SHOWN}
     steps = len(shown[OWN])
     return WeekReport(
-        scene.name, scene.reading, factor, tuple(rows), Spread.of(moved), unmoved, known,
+        scene.name, scene.reading, factor, tuple(rows), Spread.of(moved), known,
         tuple(centre.name for centre in scene.model.centres), tuple(scene.demand[:steps].sum(axis=1)),
-        tuple(map(tuple, scene.price[:steps])), shown, {name: len(misses_of(rows, name)) for name in INACTIVE},
+        tuple(map(tuple, scene.price[:steps])), shown,
     )  # fmt: skip
 
 
+def _row(name: str, setting: Setting, found: Sequence[WeekOutcome], ours: Sequence[WeekOutcome]) -> PolicyWeek:
+    def over(measure: str) -> Spread:
+        return Spread.of([getattr(outcome, measure) for outcome in found])
+
+    return PolicyWeek(
+        policy=name,
+        knob=CONTENDERS[name].knob,
+        setting=setting,
+        cost=over("cost"),
+        servers_cost=over("servers_cost"),
+        reconfiguration_cost=over("reconfiguration_cost"),
+        egress_cost=over("egress_cost"),
+        reconfigurations=over("reconfigurations"),
+        unserved=over("unserved"),
+        violations=over("violations"),
+        own_cost_over_it=Ratio.of([one.cost for one in ours], [one.cost for one in found]),
+        decision_seconds=over("decision_seconds"),
+    )
+
+
 def _missed(report: WeekReport) -> list[str]:
+    rows = {row.policy: row for row in report.policies}
     where = f"{report.week}, reconfiguration x{report.reconfiguration:g}"
-    found = misses_of(report.policies, OWN)
-    found += [f"{name} misses no bar: the bars are too low" for name, many in report.inactive.items() if not many]
-    return [f"{where}: {sentence}" for sentence in found]
-
-
-def misses_of(policies: Sequence[PolicyWeek], contender: str) -> list[str]:
-    """Return the bars that a policy misses in the place of ours, in words."""
-    rows = {row.policy: row for row in policies}
     found = []
-    greedy, oracle, ours = rows[GREEDY], rows[ORACLE], rows[contender]
-
-    def over(row: PolicyWeek) -> float:
-        if contender == OWN:
-            return row.own_cost_over_it.mean
-        return ours.cost.mean / row.cost.mean
-
-    if over(greedy) > COST_BAR:
-        found.append(f"cost is {over(greedy):.3f} of greedy's; bar {COST_BAR}")
+    greedy, oracle, ours = rows[GREEDY], rows[ORACLE], rows[OWN]
+    if greedy.own_cost_over_it.mean > COST_BAR:
+        found.append(f"{where}: cost is {greedy.own_cost_over_it.mean:.3f} of greedy's; bar {COST_BAR}")
     if ours.violations.mean > greedy.violations.mean + 1e-9:
-        found.append(f"{ours.violations.mean:.2%} of the steps fail, greedy's {greedy.violations.mean:.2%}")
-    if over(oracle) > ORACLE_BAR:
-        found.append(f"cost is {over(oracle):.3f} of the oracle's; bar {ORACLE_BAR}")
-    moved = ours.reconfigurations.mean / max(greedy.reconfigurations.mean, 1.0)
-    if moved > RECONFIGURATION_BAR:
-        found.append(f"{moved:.2f} of greedy's reconfigurations; bar {RECONFIGURATION_BAR}")
-    found += [
-        f"{row.policy} is cheaper at no more failed steps: ours costs {over(row):.3f} of it"
-        for row in policies
-        if row.policy not in (contender, ORACLE)
-        and over(row) > 1.0
-        and row.violations.mean <= ours.violations.mean + 1e-9
-    ]
+        found.append(f"{where}: {ours.violations.mean:.2%} of the steps fail, greedy's {greedy.violations.mean:.2%}")
+    if oracle.own_cost_over_it.mean > ORACLE_BAR:
+        found.append(f"{where}: cost is {oracle.own_cost_over_it.mean:.3f} of the oracle's; bar {ORACLE_BAR}")
+    if report.own_reconfigurations_over_greedy.mean > RECONFIGURATION_BAR:
+        share = report.own_reconfigurations_over_greedy.mean
+        found.append(f"{where}: {share:.2f} of greedy's reconfigurations; bar {RECONFIGURATION_BAR}")
+    for row in report.policies:
+        ratio = row.own_cost_over_it
+        if row.policy not in (OWN, ORACLE) and ratio.mean > 1.0:
+            noise = "" if ratio.beyond_noise else ", within noise"
+            found.append(f"{where}: {row.policy} wins: ours costs {ratio.mean:.3f} of it{noise}")
     return found

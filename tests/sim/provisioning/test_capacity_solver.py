@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from cotide_sim.experiments.capacity.controllers import Provisioning, learn
+from cotide_sim.experiments.capacity.controllers import Provisioning
+from cotide_sim.experiments.capacity.learned import learn
 from cotide_sim.experiments.capacity.scenarios import scenario
 from cotide_sim.experiments.placement.controllers import PredictiveControl
 from cotide_sim.experiments.placement.scenarios import placement_scenario
