@@ -52,7 +52,7 @@ ahead is decided on old facts."""
 SLOW_SECONDS: Final = 0.5
 """Wall seconds without an answer to a binding after which the loop no longer pauses for what its namespace has here.
 Chosen: ten times what an API server on 2 cores takes in a burst, and a quarter of what another tenant may wait."""
-LOOK_SECONDS: Final = 0.1
+POLL_SECONDS: Final = 0.1
 """Wall seconds between two looks at whether the loop may go on, or a rush is over. Chosen: a fifth of either bound."""
 CALM_SECONDS: Final = 0.5
 """Wall seconds without a decision to carry out after which a rush is over; chosen: pods that come twice a second or
@@ -172,7 +172,7 @@ class Binder:
         """Return when no rush is on, after so many wall seconds at the latest."""
         end = time.monotonic() + seconds
         while self.rushed and time.monotonic() < end:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     @property
     def unanswered(self) -> int:
@@ -239,7 +239,7 @@ class Binder:
         """Return when the backlog is small enough to decide further; that of slow namespaces does not count."""
         while not self._room.is_set() and self._quick_backlog() >= self._concurrency * ROOM_PER_BIND // 2:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
+                async with asyncio.timeout(POLL_SECONDS):
                     await self._room.wait()
 
     def _quick_backlog(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from cotide_core.errors import ClusterError
 from cotide_operator.cache.object_cache import CustomObject, Metadata
 from cotide_operator.config.settings import LeaderElectionSettings
 from cotide_operator.controllers.status_writer import LastWritten, StatusWriter
-from cotide_operator.leaderelection.lease import LeaderElector
+from cotide_operator.leaderelection import lease as lease_module
+from cotide_operator.leaderelection.lease import LeaderElector, LeadershipLost
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reporting import event_recorder
 from cotide_operator.reporting.event_recorder import EventRecorder
@@ -86,6 +88,37 @@ async def test_a_leader_reads_the_lease_again_after_a_renewal_that_shows_another
         await one.acquire()
         await one._renew()
         assert [method for method, *_ in server.requests] == ["GET", "PUT", "GET", "PUT"]
+
+
+async def test_a_renewal_that_gets_no_answer_has_the_time_that_is_left_until_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    waits: list[float] = []
+    timeout = asyncio.timeout
+
+    def noted(seconds: float) -> asyncio.Timeout:
+        waits.append(seconds)
+        return timeout(seconds)
+
+    async def pass_time(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    async def silent(*_: Any) -> Any:
+        await asyncio.Event().wait()
+
+    async with scripted_client() as (server, client):
+        server.then(answers(200, FREE), answers(200, {}), answers(200, FREE))
+        one = LeaderElector(client, SETTINGS, "one", sleep=pass_time, monotonic=lambda: now)
+        await one.acquire()
+        now = 7.75  # a nap of 2 s is next
+        monkeypatch.setattr(lease_module.asyncio, "timeout", noted)
+        monkeypatch.setattr(one, "_try", silent)
+        with pytest.raises(LeadershipLost, match="could not be renewed for 10 s"):
+            await one.hold()
+        monkeypatch.undo()
+    assert waits == [0.25, 0.0]
 
 
 async def test_a_status_answered_without_metadata_is_written_all_the_same() -> None:

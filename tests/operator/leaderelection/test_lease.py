@@ -12,7 +12,6 @@ from cotide_core.errors import ClusterError
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
 from cotide_operator.config.settings import LeaderElectionSettings
-from cotide_operator.leaderelection import lease as lease_module
 from cotide_operator.leaderelection.lease import LeaderElector, LeadershipLost
 from cotide_sim.apiserver.http.faults import Fault
 from cotide_sim.apiserver.server import ApiServer
@@ -137,30 +136,6 @@ async def test_a_leader_that_cannot_renew_stops_before_its_lease_ends(scene: Sce
     with pytest.raises(LeadershipLost, match="could not be renewed for 10 s"):
         await one.hold()
     assert time.now <= 15.0  # the lease itself lasts 15 s: nobody else leads yet
-
-
-async def test_a_renewal_has_the_time_that_is_left_until_the_deadline(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, time = scene.candidate("one")
-    await one.acquire()
-    time.now = 7.75  # a nap of 2 s is next
-    waits: list[float] = []
-    timeout = asyncio.timeout
-
-    def noted(seconds: float) -> asyncio.Timeout:
-        waits.append(seconds)
-        return timeout(seconds)
-
-    async def silent(*_: Any) -> Any:
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(lease_module.asyncio, "timeout", noted)
-    monkeypatch.setattr(scene.client, "replace", silent)
-    with pytest.raises(LeadershipLost, match="could not be renewed for 10 s"):
-        await one.hold()
-    monkeypatch.undo()
-    assert waits == [0.25, 0.0]
 
 
 async def test_a_leader_that_cannot_renew_for_a_moment_leads_on(scene: Scene) -> None:

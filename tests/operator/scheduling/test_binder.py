@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from binder_at_work import at_work
+from eviction_bench import at_work
 
 from cotide_core.instructions import Bind, Evict, EvictCause
 from cotide_kube.answers import Answer, ApiError
@@ -314,7 +314,7 @@ async def test_what_goes_with_a_binding_is_what_its_report_brings_back_however_o
 
 
 async def test_there_is_room_again_once_half_the_backlog_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(binder_module, "LOOK_SECONDS", 60.0)
+    monkeypatch.setattr(binder_module, "POLL_SECONDS", 60.0)
     bench = Bench(concurrency=1)  # room for 4, again at 1
     bench.api.gate = asyncio.Event()
     for index in range(4):

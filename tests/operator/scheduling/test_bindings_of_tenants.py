@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from binder_at_work import at_work
+from eviction_bench import at_work
 
 from cotide_core.instructions import Bind
 from cotide_kube.answers import Answer

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from binder_at_work import at_work
+from eviction_bench import at_work
 
 from cotide_core.errors import ClusterError
 from cotide_core.instructions import Bind

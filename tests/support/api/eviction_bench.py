@@ -1,9 +1,13 @@
-"""A binder on an API server that does as it is told, for tests of evictions."""
+"""A binder on an API server that does as it is told, for tests of evictions; and how any binder works.
+
+Called by the tests of bindings and evictions.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -17,6 +21,17 @@ from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.scheduling.binder import Binder, Report
 from cotide_operator.scheduling.evictor import Evictor, EvictReport
 from cotide_operator.scheduling.nominator import Nominator
+
+
+@asynccontextmanager
+async def at_work(binder: Binder) -> AsyncIterator[None]:
+    """Let a binder run until the block ends."""
+    task = asyncio.create_task(binder.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 class Bench:
