@@ -23,10 +23,10 @@ CYCLES = 4
 def some_pods(rng: random.Random) -> list[tuple[Pod, str, str | None]]:
     """Single pods and gangs of two or three, each with its app and the app that it keeps off, if any."""
     gangs = [Gang(f"d/gang-{number}", rng.randint(2, 3), 60.0) for number in range(2)]
-    places = [None] * rng.randint(1, 5) + [gang for gang in gangs for _ in range(gang.minimum) if rng.random() < 0.8]
-    rng.shuffle(places)
+    slots = [None] * rng.randint(1, 5) + [gang for gang in gangs for _ in range(gang.minimum) if rng.random() < 0.8]
+    rng.shuffle(slots)
     found = []
-    for number, gang in enumerate(places):
+    for number, gang in enumerate(slots):
         app, off = rng.choice(APPS), rng.choice(APPS) if rng.random() < 0.4 else None
         term = PodTerm("zone", (Requirement("app", "In", (off,)),)) if off else None
         pod = engine_objects.pod(

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -210,8 +210,9 @@ def _missed_by(contender: str, logs: Sequence[BatchJobs], by_log: Sequence[list[
     """Return how many bars a contender misses in the platform's place."""
     results = []
     for jobs, rows in zip(logs, by_log, strict=True):
-        own = next(row for row in rows if row.policy == contender)
-        results.append(_result(jobs, [own, *rows[1:]]))
+        ours, *others = rows
+        own = replace(next(row for row in others if row.policy == contender), policy=ours.policy, source=ours.source)
+        results.append(_result(jobs, [own, *others]))
     return len(_own_missed(tuple(results)))
 
 
