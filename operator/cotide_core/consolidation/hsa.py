@@ -65,7 +65,10 @@ def hsa(
     for switches in tree.switches:
         before = targets.copy()
         for subset in _subsets(active, switches):
-            _consolidate(instance, targets, subset, tree if by_distance else method)
+            if by_distance:
+                _consolidate_by_distance(instance, targets, subset, tree)
+            else:
+                _consolidate(instance, targets, subset, method)
         transfers.append(int(instance.moving[before != targets].sum()))
         nodes_used.append(int(np.count_nonzero(np.bincount(targets, minlength=instance.nodes))))
         shares = instance.moved_to(targets).load_shares
@@ -82,18 +85,25 @@ def _subsets(active: Integers, switches: Integers) -> list[Integers]:
     return [subset for subset in np.split(active[order], edges) if len(subset) > 1]
 
 
-def _consolidate(instance: Instance, targets: Integers, subset: Integers, method: Method | SwitchTree) -> None:
+def _part_of(instance: Instance, targets: Integers, subset: Integers) -> tuple[Integers, Instance]:
+    """Return the applications on a subset of nodes, and the instance that they make."""
     inside = np.zeros(instance.nodes, np.bool_)
     inside[subset] = True
     applications = np.flatnonzero(inside[targets])
-    part = instance.moved_to(targets).part(applications, subset)
-    if not isinstance(method, SwitchTree):
-        targets[applications] = subset[method(part).targets]
-        return
+    return applications, instance.moved_to(targets).part(applications, subset)
+
+
+def _consolidate(instance: Instance, targets: Integers, subset: Integers, method: Method) -> None:
+    applications, part = _part_of(instance, targets, subset)
+    targets[applications] = subset[method(part).targets]
+
+
+def _consolidate_by_distance(instance: Instance, targets: Integers, subset: Integers, tree: SwitchTree) -> None:
+    applications, part = _part_of(instance, targets, subset)
     moving, first = instance.moving[applications], instance.homes[applications]
 
     def cost(drained: int) -> tuple[int, int]:
         found = kmns(part, drained)
-        return found.nodes_used, int(np.sum(moving * method.distance(first, subset[found.targets])))
+        return found.nodes_used, int(np.sum(moving * tree.distance(first, subset[found.targets])))
 
     targets[applications] = subset[kmns(part, min(range(len(subset) + 1), key=cost)).targets]

@@ -104,7 +104,8 @@ class PodAnnotator:
             The labels that its binding brought, which some servers do not take over; None where that is not known.
         """
         self.confirmed(key)
-        if self.labels_for(key) if sent is None else sent:
+        lacked = self.labels_for(key) if sent is None else sent
+        if lacked:
             self._unlabelled[key] = time.monotonic() + LABEL_SECONDS
 
     def confirmed(self, key: str) -> None:
