@@ -2,12 +2,16 @@
 
     python benchmarks/engine/same_decisions.py 81d888d                      # against the files as they are here
     python benchmarks/engine/same_decisions.py 81d888d --seeds 0:1000 --policies predictive,qpsm
+    python benchmarks/engine/same_decisions.py 81d888d --without-text       # where only words have changed
 
 Each seed is a small cluster that lives through some thirty cycles of random events: pods of all classes, gangs,
 measured and forecast rates and loads, trained models that come, nodes that come, go and are cordoned, binds and
 evictions that are refused or never answered. What the engine says is carried out, so that a decision that differs makes
 all after it differ. Each commit runs in a process of its own (`paired.unpacked`); prints the seeds that differ, exit 3
 where there is one. A run of one side alone prints a digest a seed (``--alone``).
+
+``--without-text`` compares kind, pod, node, victims and reason code alone. Each commit then runs its own copy of this
+file, since names of the engine change with words; both copies must draw the same clusters.
 """
 
 from __future__ import annotations
@@ -52,7 +56,7 @@ from cotide_core.events import (
     Workload,
     WorkloadUpserted,
 )
-from cotide_core.instructions import Bind, Evict, Instruction
+from cotide_core.instructions import Bind, Evict, Instruction, Wait
 from cotide_core.policies.catalogue import by_slack
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))  # beside this folder
@@ -259,7 +263,21 @@ class RandomCluster:
         return out
 
 
-def digests(seeds: range, policies: Sequence[str]) -> Iterator[tuple[int, str, int, str]]:
+def decision(instruction: Instruction) -> tuple[str, str, str, tuple[str, ...], str]:
+    """Return kind, pod, node, victims and reason code: what an instruction decides, without its sentences.
+
+    The victim of an `Evict` is its pod, and the one that gets the room stands in the place of victims.
+    """
+    match instruction:
+        case Bind(key=key, node=node, at_risk=at_risk):
+            return "bind", key, node, (), "at risk" if at_risk else ""
+        case Wait(key=key, nominated_node=node, victims=victims, reason=code):
+            return "wait", key, node, victims, code.value
+        case Evict(key=key, node=node, nominee=nominee, cause=cause):
+            return "evict", key, node, (nominee,), cause.value
+
+
+def digests(seeds: range, policies: Sequence[str], *, text: bool = True) -> Iterator[tuple[int, str, int, str]]:
     """Yield of each seed its policy, how many instructions there were, and a digest of them all."""
     catalogue = trained(2000)
     for seed in seeds:
@@ -270,17 +288,21 @@ def digests(seeds: range, policies: Sequence[str]) -> Iterator[tuple[int, str, i
             cluster.happen()
             out = cluster.cycle()
             binds += sum(isinstance(one, Bind) for one in out)
-            for one in out:
-                seen.update(repr(one).encode())
-            scheduler = cluster.scheduler
-            rest = scheduler.next_wakeup(cluster.now), scheduler.pending(), scheduler.predicted_starts(cluster.now)
-            seen.update(repr(rest).encode())
+            for instruction in out:
+                seen.update(repr(instruction if text else decision(instruction)).encode())
+            if text:
+                scheduler = cluster.scheduler
+                rest = scheduler.next_wakeup(cluster.now), scheduler.pending(), scheduler.predicted_starts(cluster.now)
+                seen.update(repr(rest).encode())
         yield seed, cluster.policy, binds, seen.hexdigest()[:16]
 
 
 def alone(folder: Path, arguments: argparse.Namespace) -> list[str]:
     """Return the lines of one commit, whose engine these clusters ask."""
-    command = [sys.executable, __file__, "--alone", "--seeds", arguments.seeds, "--policies", arguments.policies]
+    program = folder / Path(__file__).resolve().relative_to(ROOT) if arguments.without_text else Path(__file__)
+    command = [sys.executable, str(program), "--alone", "--seeds", arguments.seeds, "--policies", arguments.policies]
+    if arguments.without_text:
+        command.append("--without-text")
     done = subprocess.run(command, env=environment_of(folder), capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
 
@@ -291,11 +313,13 @@ def main() -> None:
     parser.add_argument("after", nargs="?", help="another; default: the files as they are here")
     parser.add_argument("--seeds", default="0:300", help="first:last, the last left out")
     parser.add_argument("--policies", default=",".join(POLICIES), help="of seed 0, 1, ... in turn")
+    parser.add_argument("--without-text", action="store_true", help="compare kind, pod, node, victims and reason code")
     parser.add_argument("--alone", action="store_true", help="print the digests of the engine that is imported")
     arguments = parser.parse_args()
     if arguments.alone:
         first, last = map(int, arguments.seeds.split(":"))
-        for seed, policy, binds, digest in digests(range(first, last), arguments.policies.split(",")):
+        policies = arguments.policies.split(",")
+        for seed, policy, binds, digest in digests(range(first, last), policies, text=not arguments.without_text):
             print(seed, policy, binds, digest, flush=True)
         return
     if arguments.before is None:
@@ -306,7 +330,8 @@ def main() -> None:
     for one, other in differing:
         print(f"DIFFERS: {one} / {other}")
     binds = sum(int(line.split()[2]) for line in before)
-    print(f"{len(before) - len(differing)} of {len(before)} clusters decide the same to the last byte ({binds} binds)")
+    extent = "without their text" if arguments.without_text else "to the last byte"
+    print(f"{len(before) - len(differing)} of {len(before)} clusters decide the same {extent} ({binds} binds)")
     if differing:
         raise SystemExit(3)
 
