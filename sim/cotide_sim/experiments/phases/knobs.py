@@ -1,6 +1,6 @@
 """The settings that each rule of the phases experiment chooses from, and the choice.
 
-Called by `experiment`. All rules choose from twelve, on workloads of seeds that no report uses, by the same score: the
+Called by `experiment`. All rules choose from sixteen, on workloads of seeds that no report uses, by the same score: the
 geometric mean over mean, p95 and p99 of job time, each over that of task level as YARN has it. Invariant: the same
 workloads, the same choice.
 """
@@ -39,10 +39,12 @@ def _sized(*weights: Weights) -> tuple[RuleKnob, ...]:
     return tuple(RuleKnob(one, size) for size in SIZES for one in weights)
 
 
-_SHORTNESS: Final = _sized(*(Weights(shortness=value) for value in (0.5, 2.0, 8.0)))
-_ALPHA: Final = _sized(*(Weights(alpha=value) for value in (0.0001, 0.01, 1.0)))
-_OVERCOMMIT: Final = _sized(*(Weights(overcommit=value) for value in (1.15, 1.3, 2.0)))
-_SIZED: Final = tuple(RuleKnob(size=float(size)) for size in np.linspace(1.0, 0.45, 12).round(2))
+_SHORTNESS: Final = _sized(*(Weights(shortness=value) for value in (2.0, 8.0, 32.0, 128.0)))
+"""From 8 on the score of the tuning mixes changes by less than 1 %, up to 512: no larger weight is better."""
+_ALPHA: Final = _sized(*(Weights(alpha=value) for value in (0.0001, 0.001, 0.01, 1.0)))
+_OVERCOMMIT: Final = _sized(*(Weights(overcommit=value) for value in (1.0, 1.15, 1.3, 3.0)))
+"""A bound of 3 never acts on the tuning mixes: it is the end of the scale."""
+_SIZED: Final = tuple(RuleKnob(size=float(size)) for size in np.linspace(1.0, 0.25, 16).round(2))
 KNOBS: Final[dict[str, tuple[RuleKnob, ...]]] = {
     PHASES: _SHORTNESS,
     TASK_UTILITY: _SHORTNESS,
@@ -53,8 +55,8 @@ KNOBS: Final[dict[str, tuple[RuleKnob, ...]]] = {
     TASK_FIFO: _SIZED,
     SLOTS: _SIZED,
 }
-"""Twelve for each rule. A rule without a weight of its own has the more sizes; task level can't be overcommitted, since
-a task holds all that it will need."""
+"""Sixteen for each rule. A rule without a weight of its own has the more sizes; task level can't be overcommitted,
+since a task holds all that it will need."""
 
 
 WEIGHTS: Final = {
