@@ -87,6 +87,16 @@ def test_as_many_leave_as_the_spread_takes() -> None:
     assert bound(out) == {"medium": "b"}
 
 
+def test_what_a_node_costs_is_found_again_once_a_pod_of_its_domain_was_placed() -> None:
+    """Between two pods of one shape a third is placed on c, in the zone of b, from which they keep away."""
+    full = [runs("low-a", "a", 1000, 0), runs("low-b", "b", 1000, 1)]
+    scheduler = engine(there("a", zone="1"), there("b", zone="2"), there("c", 500, "2"), *full)
+    away = apart_from("db", ZONE)
+    first, second = (comes(f"p{number}", 900, 9, rules=away) for number in range(2))
+    out = scheduler.handle([first, comes("db", 400, 9, labels=labelled("db")), second], 1.0)
+    assert (bound(out), evicted(out)) == ({"db": "c"}, ["low-a"])
+
+
 APPS = ("x", "y")
 PODS = st.lists(
     st.tuples(st.sampled_from("abc"), st.integers(0, 2), st.sampled_from(APPS), st.sampled_from(["", "apart", "near"])),
