@@ -41,13 +41,23 @@ def test_a_member_of_a_gang_that_finds_a_free_node_claims_it_and_gives_up_its_fo
 
 
 def test_a_member_of_a_gang_keeps_a_free_node_from_less_important_pods_of_the_same_cycle() -> None:
+    """The gang looks again since node d comes, and claims its rooms before the thief has its turn."""
+    gang = Gang("d/x", 3, 60.0)
+    full = [runs("low-a", "a", 1000), runs("low-b", "b", 1000, 1)]
+    scheduler = engine(*(node_upserted(name) for name in "abc"), *full)
+    members = [comes(f"x-{number}", 1000, 100, gang=gang) for number in range(3)]
+    assert nominated(scheduler.handle(members, 1.0)) == {"x-0": "c", "x-1": "a", "x-2": "b"}
+    out = scheduler.handle([node_upserted("d"), comes("thief", 1000, 50, preempts=False)], 2.0)
+    assert (bound(out), nominated(out)["x-0"]) == ({}, "c")
+    assert bound(scheduler.handle([gone("low-b")], 3.0)) == {"x-0": "c", "x-1": "d", "x-2": "b"}
+
+
+def test_a_gang_whose_members_claim_every_free_node_starts_when_its_victims_are_gone() -> None:
     gang = Gang("d/x", 2, 60.0)
     scheduler = engine(node_upserted("a"), node_upserted("c"), runs("low", "a", 1000))
     members = [comes(f"x-{number}", 1000, 100, gang=gang) for number in range(2)]
     assert nominated(scheduler.handle(members, 1.0)) == {"x-0": "c", "x-1": "a"}
-    b, thief = node_upserted("b", 900), comes("thief", 1000, 50, preempts=False)
-    assert bound(scheduler.handle([b, thief], 2.0)) == {}
-    assert bound(scheduler.handle([gone("low")], 3.0)) == {"x-0": "c", "x-1": "a"}
+    assert bound(scheduler.handle([gone("low")], 2.0)) == {"x-0": "c", "x-1": "a"}
 
 
 def test_a_gang_takes_the_room_that_is_kept_for_a_less_important_pod() -> None:
