@@ -43,8 +43,8 @@ STEPS = st.lists(
 
 
 @settings(max_examples=100, deadline=None)
-@given(steps=STEPS, look_every=st.integers(1, 4))
-def test_what_is_held_is_what_a_recount_gives_whatever_comes_and_goes(steps: list[object], look_every: int) -> None:
+@given(steps=STEPS, every=st.integers(1, 4))
+def test_what_is_held_is_what_a_recount_gives_whatever_comes_and_goes(steps: list[object], every: int) -> None:
     state, now = two_nodes(), 0.0
     held = HeldByImportance(state)
     for number, step in enumerate(steps):
@@ -55,7 +55,7 @@ def test_what_is_held_is_what_a_recount_gives_whatever_comes_and_goes(steps: lis
             state.apply(runs(f"p{name}", on, 100, priority, cls, **kept))
         else:
             state.apply(gone(f"p{step}"))
-        if number % look_every == 0:
+        if number % every == 0:
             assert amounts(held, now) == amounts(HeldByImportance(state), now)
     assert amounts(held, now + 9.0) == amounts(HeldByImportance(state), now + 9.0)
 

@@ -99,17 +99,17 @@ def test_what_a_node_costs_is_found_again_once_a_pod_of_its_domain_was_placed() 
     assert (bound(out), evicted(out)) == ({"db": "c"}, ["low-a"])
 
 
-@pytest.mark.parametrize(("in_vain", "leaves"), [(3, ["low3"]), (4, [])])
-def test_so_many_nodes_are_tried_in_vain_where_rules_refuse_them(
-    in_vain: int, leaves: list[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("refusing", "leaves"), [(3, ["low3"]), (4, [])])
+def test_a_bounded_number_of_nodes_is_tried_where_rules_refuse_them(
+    refusing: int, leaves: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One node in ten is tried where amounts decide, four times as many where rules do."""
     monkeypatch.setattr(plans, "NODES_TRIED_LEAST", 1)
     peers = [
-        runs(f"db{number}", f"n{number}", 100, 99 if number == in_vain else 1, labels=labelled("db"))
-        for number in range(in_vain + 1)
+        runs(f"db{number}", f"n{number}", 100, 99 if number == refusing else 1, labels=labelled("db"))
+        for number in range(refusing + 1)
     ]
-    low = [runs(f"low{number}", f"n{number}", 900) for number in range(in_vain + 1)]
+    low = [runs(f"low{number}", f"n{number}", 900) for number in range(refusing + 1)]
     scheduler = engine(*(there(f"n{number}") for number in range(10)), *peers, *low)
     assert evicted(scheduler.handle([comes("p", 900, 9, rules=near("db"))], 1.0)) == leaves
 
