@@ -66,7 +66,7 @@ from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reclaimed.node_outlook import Outlooks
 from cotide_operator.reclaimed.publisher import Publication, ReclaimedPublisher
 from cotide_operator.reporting.assisted_reporter import AssistedReporter
-from cotide_operator.reporting.factory import ReportingDependencies, make_reporting
+from cotide_operator.reporting.factory import Reporting, ReportingDependencies, make_reporting
 from cotide_operator.reporting.pod_group_reporter import PodGroupReporter
 from cotide_operator.reporting.quarantine_reporter import QuarantineReporter
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
@@ -133,7 +133,7 @@ class Operator:
         credentials: Credentials | None = None,
         following: Informers | None = None,
     ) -> None:
-        """One function, because it is the order in which the parts need each other, from top to bottom."""
+        """Make the parts in the order in which they need each other, from top to bottom."""
         if settings.shadow and options.install_crds:
             raise InputError("can't be asked for in shadow, where nothing is written", field="--install-crds")
         self.settings = settings
@@ -143,12 +143,7 @@ class Operator:
             install_crds=options.install_crds,
         )
         self._credentials = self._following.credentials
-        self.client = KubeClient(
-            self._credentials,
-            max_connections=2 * settings.concurrent_binds + CONNECTIONS_BESIDE_BINDS,
-            timeout_seconds=TIMEOUT_SECONDS,
-            read_only=settings.shadow,
-        )
+        self.client = self._make_client()
         simulated = settings.simulated_time
         self.clock = ScaledClock(simulated.origin_seconds, simulated.speed) if simulated else ScaledClock()
         self.telemetry = Metrics()
@@ -169,18 +164,7 @@ class Operator:
         self._phase_learning = self._make_phase_learning()
         self.lane = ShadowDispatcher(self._rushed) if settings.shadow else ApiDispatcher(self._rushed)
         self.outlooks = Outlooks()
-        dependencies = ReportingDependencies(
-            self.client,
-            self.lane,
-            self.clock,
-            self.mirror,
-            self.intake,
-            self.board,
-            self.calibration,
-            self.telemetry,
-            settings.scheduler_names,
-        )
-        self.reporting = make_reporting(config, settings.slot_seconds, dependencies)
+        self.reporting = self._make_reporting(config)
         self._aside = QuarantineReporter(
             self.client,
             self.lane,
@@ -200,26 +184,9 @@ class Operator:
         )
         self._assisted = AssistedReporter(self.board, self.reporting.outcomes.annotate, self.mirror)
         self.extender = self._make_extender(config)
-        self.loop = SchedulingLoop(
-            Scheduler(config, self.models),
-            mirror=self.mirror,
-            intake=self.intake,
-            outcomes=self.reporting.outcomes,
-            clock=self.clock,
-            record=records(self._ledger, self.extender.follower if self.extender is not None else None),
-            watcher=self._retraining,
-            foresight=self._make_foresight(),
-            remake=self._remake_engine,
-        )
+        self.loop = self._make_loop(config)
         self._handover = Handover(self.client, self.mirror)
-        self.binder = (ShadowBinder if settings.shadow else Binder)(
-            self.client,
-            self.mirror,
-            (self._handover.note, self.reporting.outcomes.reported, self.loop.refused),
-            Evictor(self.client, self.mirror, self.reporting.nominator, self.clock),
-            concurrency=settings.concurrent_binds,
-            volumes=VolumeBinder(self.client, self.mirror, self.intake.volumes, settings.volumes.bind_timeout_seconds),
-        )
+        self.binder = self._make_binder()
         # A standby answers, too, and keeps the certificate: no fence of a leader's is in its way.
         self.admission = self._make_webhook()
         self._host = ""
@@ -588,6 +555,55 @@ class Operator:
             access=access,
             notes=self._notes,
             dead=self._dead,
+        )
+
+    def _make_client(self) -> KubeClient:
+        return KubeClient(
+            self._credentials,
+            max_connections=2 * self.settings.concurrent_binds + CONNECTIONS_BESIDE_BINDS,
+            timeout_seconds=TIMEOUT_SECONDS,
+            read_only=self.settings.shadow,
+        )
+
+    def _make_reporting(self, config: SchedulerConfig) -> Reporting:
+        """Make what carries results to the API server and the board, once these and the lane are there."""
+        dependencies = ReportingDependencies(
+            self.client,
+            self.lane,
+            self.clock,
+            self.mirror,
+            self.intake,
+            self.board,
+            self.calibration,
+            self.telemetry,
+            self.settings.scheduler_names,
+        )
+        return make_reporting(config, self.settings.slot_seconds, dependencies)
+
+    def _make_loop(self, config: SchedulerConfig) -> SchedulingLoop:
+        """Make the engine and its loop, once all that it reads, reports to and records in is there."""
+        return SchedulingLoop(
+            Scheduler(config, self.models),
+            mirror=self.mirror,
+            intake=self.intake,
+            outcomes=self.reporting.outcomes,
+            clock=self.clock,
+            record=records(self._ledger, self.extender.follower if self.extender is not None else None),
+            watcher=self._retraining,
+            foresight=self._make_foresight(),
+            remake=self._remake_engine,
+        )
+
+    def _make_binder(self) -> Binder:
+        """Make what carries decisions out, once the loop that hears of refusals is there."""
+        volumes = self.settings.volumes
+        return (ShadowBinder if self.settings.shadow else Binder)(
+            self.client,
+            self.mirror,
+            (self._handover.note, self.reporting.outcomes.reported, self.loop.refused),
+            Evictor(self.client, self.mirror, self.reporting.nominator, self.clock),
+            concurrency=self.settings.concurrent_binds,
+            volumes=VolumeBinder(self.client, self.mirror, self.intake.volumes, volumes.bind_timeout_seconds),
         )
 
     def _make_models(self) -> ModelStore:

@@ -40,7 +40,7 @@ class GangCapacity(Protocol):
     """What is asked of the policy's capacity, for one member after another; see `reclaiming.requested_capacity`."""
 
     def may_make_room(self, entry: QueuedPod) -> bool:
-        """Whether any pod may be asked to leave for this one."""
+        """Whether a pod may get room that no node shows: that of claims which it may take, or of pods that leave."""
         ...
 
     def place(self, snapshot: Snapshot, entry: QueuedPod, forecaster: QosForecaster, upcoming: Upcoming) -> Placement:

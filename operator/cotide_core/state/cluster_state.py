@@ -380,7 +380,7 @@ class ClusterState:
             record.pod = pod
             if (self.matches.active or _concerns_others(pod)) and record.row >= 0:
                 self._match_anew(before, pod, record.row)
-            if record.row >= 0 and _protection(before) != _protection(pod):
+            if record.row >= 0 and _displaceable(before) != _displaceable(pod):
                 self.columns.touch(record.row, relief=False)  # pods that look for victims count the row again
             return
         self._release(record)
@@ -744,9 +744,10 @@ def _concerns_others(pod: Pod) -> bool:
     return pod.rules is not None or bool(pod.sole_claims or pod.attachments)
 
 
-def _protection(pod: Pod) -> tuple[bool, float | None, float | None]:
-    """Return what decides when a placed pod is protected; its start counts only where a protection ends."""
-    return pod.do_not_disrupt, pod.protected_seconds, None if pod.protected_seconds is None else pod.started_seconds
+def _displaceable(pod: Pod) -> tuple[int, bool, float | None, float | None]:
+    """Return what decides when which pods may displace a placed one; its start counts only where a protection ends."""
+    began = None if pod.protected_seconds is None else pod.started_seconds
+    return pod.priority, pod.do_not_disrupt, pod.protected_seconds, began
 
 
 def _footprint(pod: Pod) -> tuple[object, ...]:

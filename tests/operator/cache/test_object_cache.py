@@ -15,7 +15,7 @@ from cotide_kube.objects import Metadata, NamespaceObject, PodObject
 from cotide_operator.apis.names import JOB_LABEL, TRACKING_FINALIZER
 from cotide_operator.cache import object_cache
 from cotide_operator.cache.label_selectors import read_selector, selects
-from cotide_operator.cache.object_cache import KINDS, CustomObject, ObjectCache, key_of
+from cotide_operator.cache.object_cache import KINDS, CustomObject, Kind, ObjectCache, key_of
 
 
 def pod(name: str, labels: dict[str, str] | None = None, job: str | None = None, namespace: str = "ns") -> PodObject:
@@ -295,6 +295,24 @@ def test_a_pod_that_trips_the_indexes_is_quarantined_and_the_others_change_hands
         pass
     assert names(mirror.pods_of_workload("ns/web")) == ["a", "c"]
     assert mirror.quarantine.get("pods", "ns/b") is not None
+
+
+@pytest.mark.parametrize("kind", ["pods", "workloads"])
+def test_a_change_that_trips_the_indexes_is_quarantined_and_heard_of(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror, heard = ObjectCache(), list[tuple[Kind, str]]()
+    mirror.subscribe(lambda *change: heard.append(change))
+
+    def trips(*_: object) -> None:
+        raise OverflowError("too large")
+
+    monkeypatch.setattr(mirror, "_index" if kind == "pods" else "_reselect", trips)
+    mirror.apply(kind, "ADDED", pod("b") if kind == "pods" else workload("b", {"app": "web"}))
+    entry = mirror.quarantine.get(kind, "ns/b")
+    assert entry is not None
+    assert (entry.part, entry.fault) == ("indexes of the mirror", "too large")
+    assert heard == [(kind, "ns/b")]
 
 
 def test_a_pod_event_costs_the_same_however_many_long_selectors_its_namespace_has() -> None:

@@ -51,7 +51,7 @@ class HeldByImportance:
             for row in range(columns.size):
                 self._count(row, now)
         else:
-            changed = set(columns.journal[self._cursor - columns.journal_start :]) if end > self._cursor else set()
+            changed = set(columns.journal[self._cursor - columns.journal_start :])
             for row in changed.union(row for row, at in self._lapses.items() if at <= now):
                 for level in self.levels.values():
                     level[:, row] = 0

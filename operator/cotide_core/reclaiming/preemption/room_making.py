@@ -103,8 +103,10 @@ class RoomMaking:
         return self._nominations.of(key) is not None
 
     def may_make_room(self, entry: QueuedPod) -> bool:
-        """Whether any pod may be asked to leave for this one."""
-        return self._preemption.has_victims(entry.pod, self._now)
+        """Whether a pod may get room that no node shows: that of claims which it may take, or of pods that leave."""
+        claims = self._nominations
+        may_take = claims.of(entry.pod.key) is not None or claims.below(self._reservations.importance(entry.pod))
+        return bool(may_take) or self._preemption.has_victims(entry.pod, self._now)
 
     def make_room(
         self, snapshot: Snapshot, entry: QueuedPod, refusal: Placement, forecaster: QosForecaster

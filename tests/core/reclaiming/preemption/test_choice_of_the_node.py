@@ -104,3 +104,10 @@ def test_among_jobs_of_equal_rank_the_least_work_is_lost() -> None:
 def test_a_node_with_room_is_taken_and_no_pod_goes() -> None:
     scheduler = engine(node_upserted("a"), node_upserted("b", 2000), runs("low", "a", 1000), runs("low2", "b", 1000))
     assert evicted(scheduler.handle([comes("p", 1000, 100)], 1.0)) == []
+
+
+def test_a_node_is_found_again_once_a_pod_there_counts_with_a_lower_priority() -> None:
+    """A namespace may lower the priority with which its pods count while they run."""
+    scheduler = engine(node_upserted("a"), runs("there", "a", 1000, 500))
+    assert evicted(scheduler.handle([comes("early", 1000, 100)], 10.0)) == []
+    assert evicted(scheduler.handle([runs("there", "a", 1000, 50), comes("late", 1000, 100)], 20.0)) == ["there"]

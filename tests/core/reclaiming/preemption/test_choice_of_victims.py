@@ -140,6 +140,13 @@ def test_a_host_port_is_freed() -> None:
     assert bound(scheduler.handle([comes("q", 100, 9, host_ports=port), gone("holder")], 2.0)) == {"p": "a"}
 
 
+def test_a_pod_that_holds_none_of_what_lacks_stays_though_it_is_the_least_important() -> None:
+    asks = (("cpu", 100), ("example.com/gpu", 1))
+    holder = runs("holder", "a", 100, 5, requests=asks)
+    scheduler = engine(node_upserted(offers={"example.com/gpu": 1}), runs("plain", "a", 100, 0), holder)
+    assert evicted(scheduler.handle([comes("p", 100, 9, requests=asks)], 1.0)) == ["holder"]
+
+
 def test_pods_on_their_way_out_are_counted_on() -> None:
     low = runs("low", "a", 1000)
     scheduler = engine(node_upserted("a"), node_upserted("b"), low, runs("low2", "b", 1000))

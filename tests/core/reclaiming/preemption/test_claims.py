@@ -27,6 +27,72 @@ def test_a_gang_that_finds_room_for_some_members_only_claims_none() -> None:
     assert evicted(scheduler.handle([comes("p", 1000, 50)], 2.0)) == ["low"]
 
 
+def test_a_member_of_a_gang_that_finds_a_free_node_claims_it_and_gives_up_its_former_room() -> None:
+    """Its gang cannot start yet: the other member still waits for its victim."""
+    gang = Gang("d/x", 2, 60.0)
+    full = [runs("low-a", "a", 1000, 0), runs("low-b", "b", 1000, 1)]
+    scheduler = engine(node_upserted("a"), node_upserted("b"), *full)
+    members = [comes(f"x-{number}", 1000, 100, gang=gang) for number in range(2)]
+    assert nominated(scheduler.handle(members, 1.0)) == {"x-0": "a", "x-1": "b"}
+    out = scheduler.handle([node_upserted("c")], 2.0)
+    assert (bound(out), nominated(out)) == ({}, {"x-0": "c", "x-1": "b"})
+    out = scheduler.handle([gone("low-a"), comes("equal", 1000, 100)], 3.0)
+    assert bound(out) == {"x-0": "c", "x-1": "a"}, "the former room is open, also to the other member"
+
+
+def test_a_member_of_a_gang_keeps_a_free_node_from_less_important_pods_of_the_same_cycle() -> None:
+    """The gang looks again since node d comes, and claims its rooms before the thief has its turn."""
+    gang = Gang("d/x", 3, 60.0)
+    full = [runs("low-a", "a", 1000), runs("low-b", "b", 1000, 1)]
+    scheduler = engine(*(node_upserted(name) for name in "abc"), *full)
+    members = [comes(f"x-{number}", 1000, 100, gang=gang) for number in range(3)]
+    assert nominated(scheduler.handle(members, 1.0)) == {"x-0": "c", "x-1": "a", "x-2": "b"}
+    out = scheduler.handle([node_upserted("d"), comes("thief", 1000, 50, preempts=False)], 2.0)
+    assert (bound(out), nominated(out)["x-0"]) == ({}, "c")
+    assert bound(scheduler.handle([gone("low-b")], 3.0)) == {"x-0": "c", "x-1": "d", "x-2": "b"}
+
+
+def test_a_gang_whose_members_claim_every_free_node_starts_when_its_victims_are_gone() -> None:
+    gang = Gang("d/x", 2, 60.0)
+    scheduler = engine(node_upserted("a"), node_upserted("c"), runs("low", "a", 1000))
+    members = [comes(f"x-{number}", 1000, 100, gang=gang) for number in range(2)]
+    assert nominated(scheduler.handle(members, 1.0)) == {"x-0": "c", "x-1": "a"}
+    assert bound(scheduler.handle([gone("low")], 2.0)) == {"x-0": "c", "x-1": "a"}
+
+
+def test_a_gang_takes_the_room_that_is_kept_for_a_less_important_pod() -> None:
+    """As a single pod does. No placed pod may be asked to leave any more."""
+    gang = Gang("d/x", 2, 60.0)
+    scheduler = engine(node_upserted("a"), runs("low", "a", 1000))
+    assert evicted(scheduler.handle([comes("p", 1000, 50)], 1.0)) == ["low"]
+    members = [comes(f"x-{number}", 500, 100, gang=gang) for number in range(2)]
+    assert bound(scheduler.handle([gone("low"), *members], 2.0)) == {"x-0": "a", "x-1": "a"}
+
+
+def test_a_claim_of_a_gang_that_goes_on_counts_on_pods_that_still_leave() -> None:
+    """Of 1000 millicores 600 are claimed, and a pod that leaves holds 400: an equal pod gets what is free of these."""
+    gang = Gang("d/x", 2, 60.0)
+    going, low = runs("going", "a", 400), runs("low", "a", 600)
+    scheduler = engine(node_upserted("a"), node_upserted("b", 1500), going, low, runs("low-b", "b", 1500, 1))
+    members = [comes(f"x-{number}", cpu, 100, gang=gang) for number, cpu in enumerate((600, 1500))]
+    assert nominated(scheduler.handle([leaves(going), *members], 1.0)) == {"x-0": "a", "x-1": "b"}
+    out = scheduler.handle([gone("low"), comes("equal", 400, 100)], 2.0)
+    assert bound(out) == {"equal": "a"}
+    assert bound(scheduler.handle([gone("low-b"), gone("going")], 3.0)) == {"x-0": "a", "x-1": "b"}
+
+
+def test_room_that_a_pod_gives_up_for_another_node_is_open_at_once() -> None:
+    """Node a keeps 100 of its 200 free millicores for p. No event concerns the node when p goes elsewhere."""
+    there = [runs("low", "a", 500), runs("high", "a", 300, 99)]
+    scheduler = engine(node_upserted("a", labels=(("zone", "x"),)), *there)
+    assert evicted(scheduler.handle([comes("p", 600, 10)], 1.0)) == ["low"]
+    only_there = {"node_selector": (("zone", "x"),)}
+    assert bound(scheduler.handle([comes("late", 200, 0, **only_there)], 2.0)) == {}
+    out = scheduler.handle([node_upserted("b", 600)], 3.0)
+    out += scheduler.handle([], 3.0)
+    assert bound(out) == {"p": "b", "late": "a"}
+
+
 def preempting(policy: str = "fifo") -> Scheduler:
     """Node a is full with a pod that leaves for ``p``, which asks for 600 of its 1000 millicores."""
     scheduler = engine(node_upserted(), runs("low", "a", 1000), policy=policy)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from engine_objects import node_upserted
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from preemption_scene import bound, comes, engine, evicted, gone, labelled, nomi
 from cotide_core.events import PodRules, PodTerm, Requirement, Spread
 from cotide_core.instructions import Evict
 from cotide_core.placement.feasibility import FITS, Feasibility
+from cotide_core.reclaiming.preemption import plans
 from cotide_core.state.snapshot import Snapshot
 
 HOST, ZONE = "kubernetes.io/hostname", "zone"
@@ -85,6 +87,31 @@ def test_as_many_leave_as_the_spread_takes() -> None:
     assert len(evicted(out)) == 2
     out = scheduler.handle([gone(name) for name in evicted(out)], 2.0)
     assert bound(out) == {"medium": "b"}
+
+
+def test_what_a_node_costs_is_found_again_once_a_pod_of_its_domain_was_placed() -> None:
+    """Between two pods of one shape a third is placed on c, in the zone of b, from which they keep away."""
+    full = [runs("low-a", "a", 1000, 0), runs("low-b", "b", 1000, 1)]
+    scheduler = engine(there("a", zone="1"), there("b", zone="2"), there("c", 500, "2"), *full)
+    away = apart_from("db", ZONE)
+    first, second = (comes(f"p{number}", 900, 9, rules=away) for number in range(2))
+    out = scheduler.handle([first, comes("db", 400, 9, labels=labelled("db")), second], 1.0)
+    assert (bound(out), evicted(out)) == ({"db": "c"}, ["low-a"])
+
+
+@pytest.mark.parametrize(("refusing", "leaves"), [(3, ["low3"]), (4, [])])
+def test_a_bounded_number_of_nodes_is_tried_where_rules_refuse_them(
+    refusing: int, leaves: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One node in ten is tried where amounts decide, four times as many where rules do."""
+    monkeypatch.setattr(plans, "NODES_TRIED_LEAST", 1)
+    peers = [
+        runs(f"db{number}", f"n{number}", 100, 99 if number == refusing else 1, labels=labelled("db"))
+        for number in range(refusing + 1)
+    ]
+    low = [runs(f"low{number}", f"n{number}", 900) for number in range(refusing + 1)]
+    scheduler = engine(*(there(f"n{number}") for number in range(10)), *peers, *low)
+    assert evicted(scheduler.handle([comes("p", 900, 9, rules=near("db"))], 1.0)) == leaves
 
 
 APPS = ("x", "y")
