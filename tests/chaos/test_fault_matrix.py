@@ -47,6 +47,9 @@ FEW = [
     ("bind", "empty"), ("patch", "403"), ("update", "409"), ("delete", "slow"),
 ]  # fmt: skip
 
+IN_A_ROW = ("reset", "HTML", "410", "500", "403", "empty")
+"""Ways in which watches fail one after the other, so that the waits grow to their longest."""
+
 
 class Site:
     """A cluster of two nodes, and an operator that sees it through a proxy."""
@@ -118,6 +121,13 @@ async def test_a_throttle_that_lasts_costs_no_lease(tmp_path: Path) -> None:
 async def test_after_each_answer_to_each_verb_a_pod_is_bound(verb: str, answer: str, tmp_path: Path) -> None:
     async with site(tmp_path) as found:
         await found.suffer(answer, verb, seconds=LONG_SECONDS)
+
+
+@pytest.mark.asked_by("matrix")
+async def test_after_each_of_many_faults_in_a_row_a_pod_is_bound(tmp_path: Path) -> None:
+    async with site(tmp_path) as found:
+        for answer in IN_A_ROW:
+            await found.suffer(answer, "watch", seconds=LONG_SECONDS)
 
 
 @pytest.mark.asked_by("matrix")
