@@ -57,31 +57,31 @@ class Cluster:
 
 def tells(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Note which pods are translated."""
-    told: list[str] = []
+    translated: list[str] = []
     original = EventSource._tell_pod
 
     def noted(self: EventSource, key: str, events: list[Event]) -> None:
-        told.append(key)
+        translated.append(key)
         original(self, key, events)
 
     monkeypatch.setattr(EventSource, "_tell_pod", noted)
-    return told
+    return translated
 
 
 def test_pods_with_many_claims_leave_half_of_a_collection_to_other_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(CLAIMS, CROWD)
-    told = tells(monkeypatch)
+    translated = tells(monkeypatch)
     cluster.claim(0, "2Gi")
     for number in range(300):
         cluster.pod(f"other/p{number}")
     events = cluster.source.collect_part()
     others = [one for one in events if isinstance(one, PodUpserted) and one.pod.key.startswith("other/")]
     assert len(others) == 300
-    first = sum(key.startswith("crowd/") for key in told)
+    first = sum(key.startswith("crowd/") for key in translated)
     assert 0 < first < CROWD / 2
     for _ in cluster.collections():
         pass
-    assert Counter(key for key in told if key.startswith("crowd/")) == {f"crowd/p{n:05}": 1 for n in range(CROWD)}
+    assert Counter(key for key in translated if key.startswith("crowd/")) == {f"crowd/p{n:05}": 1 for n in range(CROWD)}
 
 
 def test_the_pods_of_one_claim_are_put_up_over_several_collections_and_each_once(
@@ -91,15 +91,15 @@ def test_the_pods_of_one_claim_are_put_up_over_several_collections_and_each_once
     cluster = Cluster(1, 100)
     cluster.source._pairs = event_source.PairBudget(40)
     monkeypatch.setattr(event_source, "PAIRS_A_CLAIM", 0)
-    told = tells(monkeypatch)
+    translated = tells(monkeypatch)
     cluster.claim(0, "2Gi")
-    parts = [len(told) for _ in cluster.collections()]
+    parts = [len(translated) for _ in cluster.collections()]
     assert parts[0] < 50
     assert len(parts) > 2
-    assert Counter(told) == {f"crowd/p{number:05}": 1 for number in range(100)}
+    assert Counter(translated) == {f"crowd/p{number:05}": 1 for number in range(100)}
 
 
-def test_a_claim_that_changes_while_its_pods_are_put_up_is_what_all_of_them_are_told_of(
+def test_a_claim_that_changes_while_its_pods_are_put_up_is_what_all_of_them_follow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(event_source, "FAN_OUT_AT_ONCE", 10)
@@ -109,11 +109,11 @@ def test_a_claim_that_changes_while_its_pods_are_put_up_is_what_all_of_them_are_
     cluster.source.collect_part()
     cluster.claim(0, "2Gi", volume="v")
     cluster.claim(0, "2Gi", volume="w")
-    told = tells(monkeypatch)
+    translated = tells(monkeypatch)
     for _ in cluster.collections():
         pass
-    assert {f"crowd/p{number:05}" for number in range(100)} <= set(told)
-    assert len(told) < 300
+    assert {f"crowd/p{number:05}" for number in range(100)} <= set(translated)
+    assert len(translated) < 300
 
 
 def test_the_same_changes_are_collected_in_the_same_parts() -> None:
