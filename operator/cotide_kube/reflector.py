@@ -18,8 +18,10 @@ one, and at the version of the object that was told last it must have this objec
 else in a history that parted from ours before. Where the server was away and that can't be known, all is listed again.
 
 The back-off grows until a watch lasts `STEADY_SECONDS`: neither a list nor a single line ends it, so a server whose
-watches end at once gets fewer and fewer requests. A watch is fruitless while it brings no later version and does not
-last. After two of them in a row the reflector lists again, whatever the server answers (a lasting 4xx, for example).
+watches end at once gets fewer and fewer requests. The longest wait is short for a small collection, so that faults that
+follow each other delay nothing for long, and grows with the objects that a list brings. A watch is fruitless while it
+brings no later version and does not last. After two of them in a row the reflector lists again, whatever the server
+answers (a lasting 4xx, for example).
 
 What is long is worked through in turns: the lines that arrived together, and every list but the first, which all else
 waits for anyway. Invariant: folding all changes in order gives the server's collection as of the last version seen.
@@ -59,10 +61,15 @@ SILENCE_SECONDS: Final = 95.0
 """API servers send a bookmark about once a minute; half as much again means that the connection is dead. Chosen."""
 WATCH_SECONDS: Final = (300.0, 600.0)
 """How long a watch is asked to last, drawn anew each time: the official reflector's 5-10 minutes."""
-RECONNECT: Final = Backoff(initial_seconds=0.4, cap_seconds=30.0, factor=1.2)
-"""Between two attempts. With this factor a wait is about a fifth of the time that the fault has lasted, at most 3.1 s
-after 10 s, and reaches its cap after two minutes: a short fault costs little time, and a long one few requests. Chosen;
-client-go caps at 30 s, too."""
+RECONNECT: Final = Backoff(initial_seconds=0.4, cap_seconds=4.0, factor=1.2)
+"""Between two attempts. With this factor a wait is about a fifth of the time that the fault has lasted, until it has
+its cap after 20 s. Chosen: faults that follow each other add to one back-off, and a pod is bound within 5 s of the last
+one. At the cap a resource gets one or two requests a second. client-go waits up to 30 s."""
+MOST_RECONNECT_SECONDS: Final = 30.0
+"""Cap for large collections, as client-go's for all."""
+OBJECTS_A_SECOND: Final = 2000
+"""That a fault may lead to lists of: a larger collection has a higher cap, since an attempt may list all of it. Chosen:
+one page for each second, so that 8,000 objects wait 4 s at most and 60,000 wait 30 s."""
 STEADY_SECONDS: Final = 2.0
 """A watch that lasts so long ends the back-off. Chosen: client-go's reflector calls one below 1 s very short."""
 FRUITLESS_WATCHES: Final = 2
@@ -236,7 +243,8 @@ class Reflector(Generic[T]):
         self._setbacks += 1
         if self._fruitless >= FRUITLESS_WATCHES:
             self._version = ""
-        wait = self._backoff.wait_seconds(self._setbacks, self._rng)
+        cap = min(max(self._backoff.cap_seconds, len(self._known) / OBJECTS_A_SECOND), MOST_RECONNECT_SECONDS)
+        wait = replace(self._backoff, cap_seconds=cap).wait_seconds(self._setbacks, self._rng)
         # One line when trouble starts, then quietly: an outage of an hour must not fill the log.
         expired = isinstance(error, ApiError) and error.status == 410
         level = logging.DEBUG if self._setbacks > 1 else logging.INFO if expired else logging.WARNING

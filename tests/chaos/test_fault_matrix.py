@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from ailing_proxy import ANSWERS, VERBS, AilingProxy, ailing_proxy
+from manifests import job_manifest
 from operator_world import PODS, World
 from servers import emulated
 
+from cotide_kube.answers import ApiError
 from cotide_kube.client import KubeClient
 from cotide_kube.credentials import Credentials
 from cotide_operator.assembly import Operator, Options
@@ -47,12 +49,37 @@ FEW = [
     ("bind", "empty"), ("patch", "403"), ("update", "409"), ("delete", "slow"),
 ]  # fmt: skip
 
+JOBS_FEW = [("watch", "HTML"), ("watch", "400"), ("watch", "410"), ("watch", "500"), ("list", "404"), ("list", "HTML")]
+"""Ways in which kopf hears of no Job any more, unless it is kept from hearing of the fault."""
+IN_A_ROW = ("reset", "HTML", "410", "500", "403", "empty")
+"""Ways in which watches fail one after the other, so that the waits grow to their longest."""
+
+
+JOBS = "/apis/cotide.dev/v1alpha1/namespaces/default/jobs"
+TEMPLATE = {"spec": {"containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "1m"}}}]}}
+
 
 class Site:
     """A cluster of two nodes, and an operator that sees it through a proxy."""
 
     def __init__(self, world: World, proxy: AilingProxy, running: asyncio.Task[None]) -> None:
         self._world, self._proxy, self._running, self._pods = world, proxy, running, 0
+
+    async def suffer_with_a_job(self, answer: str, *verbs: str) -> None:
+        """Have an ailment for a moment, and see that a Job that is made afterwards is followed."""
+        self._proxy.ail(answer, *verbs)
+        await asyncio.sleep(SHORT_SECONDS)
+        self._proxy.recover()
+        self._pods += 1
+        job = {**job_manifest(f"job{self._pods}"), "spec": {"class": "batch", "template": TEMPLATE}}
+        await self._world.client.create(JOBS, job)
+        await self._within(lambda: self._exists(f"{PODS}/job{self._pods}-0"), f"{'/'.join(verbs)} x {answer}: no Job")
+
+    async def _exists(self, path: str) -> bool:
+        try:
+            return bool(await self._world.client.get(path))
+        except ApiError:
+            return False
 
     async def suffer(self, answer: str, *verbs: str, seconds: float) -> None:
         """Have an ailment for so long, with a pod that wants a node meanwhile, and see what comes of it."""
@@ -64,10 +91,18 @@ class Site:
         assert not self._running.done(), f"{what}: the operator ended"
         most = REQUESTS_A_SECOND + BURST / seconds
         assert {resource: rate for resource, rate in rates.items() if rate > most} == {}, what
-        name, waited, last = await self._make(), 0.0, time.monotonic()
-        while not (await self._world.client.get(f"{PODS}/{name}"))["spec"].get("nodeName"):
+        name = await self._make()
+        await self._within(lambda: self._is_bound(name), f"{what}: no pod is bound")
+
+    async def _is_bound(self, name: str) -> bool:
+        return bool((await self._world.client.get(f"{PODS}/{name}"))["spec"].get("nodeName"))
+
+    async def _within(self, check: Callable[[], Awaitable[bool]], what: str) -> None:
+        """Wait until something holds, which it shall do in time."""
+        waited, last = 0.0, time.monotonic()
+        while not await check():
             assert not self._running.done(), f"{what}: the operator ended afterwards"
-            assert waited < BOUND_SECONDS, f"{what}: no pod is bound afterwards"
+            assert waited < BOUND_SECONDS, f"{what} afterwards"
             await asyncio.sleep(0.05)
             waited, last = waited + min(STEP_SECONDS, time.monotonic() - last), time.monotonic()
 
@@ -107,6 +142,12 @@ async def test_after_a_short_fault_of_each_kind_a_pod_is_bound(tmp_path: Path) -
             await found.suffer(answer, verb, seconds=SHORT_SECONDS)
 
 
+async def test_after_a_fault_of_each_kind_a_job_is_followed(tmp_path: Path) -> None:
+    async with site(tmp_path) as found:
+        for verb, answer in JOBS_FEW:
+            await found.suffer_with_a_job(answer, verb)
+
+
 async def test_a_throttle_that_lasts_costs_no_lease(tmp_path: Path) -> None:
     async with site(tmp_path, ELECTED) as found:
         await found.suffer("429", *VERBS, "lease", seconds=LEASE_SECONDS)
@@ -118,6 +159,13 @@ async def test_a_throttle_that_lasts_costs_no_lease(tmp_path: Path) -> None:
 async def test_after_each_answer_to_each_verb_a_pod_is_bound(verb: str, answer: str, tmp_path: Path) -> None:
     async with site(tmp_path) as found:
         await found.suffer(answer, verb, seconds=LONG_SECONDS)
+
+
+@pytest.mark.asked_by("matrix")
+async def test_after_each_of_many_faults_in_a_row_a_pod_is_bound(tmp_path: Path) -> None:
+    async with site(tmp_path) as found:
+        for answer in IN_A_ROW:
+            await found.suffer(answer, "watch", seconds=LONG_SECONDS)
 
 
 @pytest.mark.asked_by("matrix")

@@ -44,6 +44,7 @@ class Broken(ScriptedServer):
     """Answers lists as ever, and every watch in one way; a step of the script comes first."""
 
     ailing: Step | None = None
+    there = (pod("a", "7"),)
 
     async def handle(self, request: web.Request) -> Any:
         if self.steps or request.query.get("limit") == "1" or self.ailing is None:
@@ -51,7 +52,7 @@ class Broken(ScriptedServer):
         self.requests.append((request.method, request.path, dict(request.query), b"", {}))
         if "watch" in request.query:
             return await self.ailing(request)
-        return await lists(pod("a", "7"), version="7")(request)
+        return await lists(*self.there, version="7")(request)
 
 
 def watch_versions(server: ScriptedServer) -> list[str]:
@@ -78,32 +79,59 @@ AILMENTS: dict[str, Step] = {
 }
 
 
-@pytest.mark.parametrize("ailment", AILMENTS)
-async def test_however_watches_end_the_waits_between_them_grow(ailment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def waits_of(
+    ailment: str, many: int, monkeypatch: pytest.MonkeyPatch, objects: int = 1
+) -> tuple[list[float], Counter[str]]:
+    """Return the first waits between watches that all end in one way, and how many lists and watches went out."""
     waits: list[float] = []
     sleep = asyncio.sleep
 
     async def noted(seconds: float, result: Any = None) -> Any:
         if seconds > 0:
             waits.append(seconds)
-            if len(waits) == 12:
+            if len(waits) == many:
                 raise asyncio.CancelledError
         return await sleep(0, result)
 
     monkeypatch.setattr("scripted_server.ScriptedServer", Broken)
     async with scripted_client() as (server, client):
         server.ailing = AILMENTS[ailment]
+        server.there = tuple(pod(f"p{number}", "7") for number in range(objects))
         monkeypatch.setattr(reflector_module.asyncio, "sleep", noted)
         following = Reflector(client, "/api/v1/pods", PodObject, rng=random.Random(1))
         with pytest.raises(asyncio.CancelledError):
             async for _ in following.batches():
                 pass
         monkeypatch.setattr(reflector_module.asyncio, "sleep", sleep)
+    return waits, Counter("watch" if "watch" in query else "list" for _, _, query, _, _ in server.requests)
+
+
+@pytest.mark.parametrize("ailment", AILMENTS)
+async def test_however_watches_end_the_waits_between_them_grow(ailment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, kinds = await waits_of(ailment, 12, monkeypatch)
     least = [RECONNECT.initial_seconds * RECONNECT.factor**n / 2 for n in range(12)]
     assert all(wait >= at_least for wait, at_least in zip(waits, least, strict=True))
-    kinds = Counter("watch" if "watch" in query else "list" for _, _, query, _, _ in server.requests)
     assert kinds["watch"] <= 13
     assert kinds["list"] <= 13
+
+
+@pytest.mark.parametrize("ailment", AILMENTS)
+async def test_however_long_watches_fail_the_next_attempt_is_four_seconds_away_at_most(
+    ailment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, _ = await waits_of(ailment, 40, monkeypatch)
+    assert max(waits) <= 4.0
+    assert min(waits[-10:]) >= 2.0, "some attempts in the row are still too soon"
+
+
+@pytest.mark.parametrize(("pages", "most"), [(5, 5.0), (40, 30.0)])
+async def test_a_collection_of_many_pages_is_asked_for_less_often(
+    pages: int, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reflector_module, "OBJECTS_A_SECOND", 2)
+    waits, _ = await waits_of("too old", 60, monkeypatch, objects=2 * pages)
+    assert most / 2 <= min(waits[-10:])
+    assert most * 0.9 <= max(waits) <= most
 
 
 @pytest.mark.parametrize("what", ["a bookmark", "an event"])

@@ -12,7 +12,7 @@ Semantics: the Kubernetes documentation, "Assigning Pods to Nodes" and "Pod Topo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from typing import Any, Final, TypeVar
 
 from cotide_core.events import Pod, PodRules, PodTerm, Selector
@@ -146,17 +146,25 @@ class PodMatches:
         self._namespaces[name] = labels
         if not labels:
             del self._namespaces[name]
-        for counter in self._counters.values():
-            scopes = counter.scopes
-            if any(_selects_namespace(one, name, before) is not _selects_namespace(one, name, now) for one in scopes):
-                counter.counted = False
-                counter.rows.clear()
-                self.clock += 1
-                counter.version = self.clock
+        if self._held is not None and self._held.get(name):  # else nothing is counted there
+            self._uncount(name, before, now)
         self._peers_memo.clear()
         self._scopes.clear()
         self._counting.relabel(name)
         self._keeping.relabel(name)
+
+    def _uncount(self, name: str, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+        """Forget the counts of selectors that select a namespace by its labels of one moment and not of the other."""
+        keys = {key for key in before.keys() | now.keys() if before.get(key) != now.get(key)}
+        for counter in self._counters.values():
+            scopes = [one for one in counter.scopes if _names_any(one.namespace_selector, keys)]
+            if counter.counted and any(
+                _selects_namespace(one, name, before) is not _selects_namespace(one, name, now) for one in scopes
+            ):
+                counter.counted = False
+                counter.rows.clear()
+                self.clock += 1
+                counter.version = self.clock
 
     def take_changed(self) -> Callable[[Pod], bool]:
         """Return whether `peers_of` may answer differently about a pod that it was asked about before the last call."""
@@ -491,6 +499,11 @@ def _names(*scopes: Scope) -> tuple[str, ...]:
     """Return the namespaces of the pods in all of the scopes; an empty name where one selects them by label."""
     by_label = any(scope.namespace_selector is not None for scope in scopes)
     return (BY_LABEL,) if by_label else scopes[0].namespaces
+
+
+def _names_any(selector: Selector | None, keys: Set[str]) -> bool:
+    """Whether a requirement of a selector is about one of some labels."""
+    return selector is not None and any(one.key in keys for one in selector)
 
 
 def _selects_namespace(scope: Scope, name: str, labels: Mapping[str, str]) -> bool:

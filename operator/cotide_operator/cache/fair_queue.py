@@ -154,12 +154,18 @@ class FairQueue(Generic[K]):
             self._slots.take(tenant)
         return key
 
-    def pop(self) -> K | None:
-        """Return the oldest key of the tenant whose turn it is, as `take` does; None when there is none."""
+    def pop(self, spent: Callable[[str], bool] | None = None) -> K | None:
+        """Return the oldest key of the tenant whose turn it is, as `take` does; None when there is none.
+
+        Parameters
+        ----------
+        spent : callable, optional
+            Whether a tenant has to wait now; those that are passed over keep their place.
+        """
         limit, held = self._slots.limit, self._slots.held
         if limit > 0:
             for tenant in self._lines:
-                if held.get(tenant, 0) < limit:
+                if held.get(tenant, 0) < limit and (spent is None or not spent(tenant)):
                     return self.take(tenant)
         return None
 

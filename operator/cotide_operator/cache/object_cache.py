@@ -308,6 +308,10 @@ class ObjectCache:
         keys = list(self._pods_by_job.get(job_key, ()))  # another thread may look, too
         return [pod for key in keys if (pod := self.pods.get(key)) is not None]
 
+    def pods_in(self, namespace: str) -> list[str]:
+        """Return the pods of a namespace, by their keys."""
+        return list(self._pods_by_namespace.get(namespace, ()))
+
     def pods_of_workload(self, workload_key: str) -> list[PodObject]:
         """Return the pods that a Workload of ours controls or selects."""
         return [self.pods[key] for key in self._pods_by_workload.get(workload_key, ())]

@@ -5,8 +5,13 @@ at a thousand levels where an API server takes ten thousand: one such object wou
 `limits.DEPTH` becomes null on its way to kopf; the reflector hands the whole object to the quarantine.
 
 kopf opens a watch that ended again at once, hundreds of times a second where a server ends each at once, and sleeps for
-as long as a ``Retry-After`` asks. Here both are bounded as they are for the reflector. Invariant: whatever the API
-server sends, what kopf reads is JSON of bounded depth and size, and lists and watches of a collection have their pace.
+as long as a ``Retry-After`` asks. Here both are bounded as they are for the reflector.
+
+kopf ends the watch of a collection for good, and goes on without it, after a refusal, after a line that it cannot read,
+and after any failure in the stream but an old version. So each of these becomes an old version, after which kopf lists
+again. Where a list fails kopf hears that the connection broke, and asks again. Invariant: whatever the API server
+sends, what kopf reads is JSON of bounded depth and size, lists and watches of a collection have their pace, and no
+answer ends a watch.
 """
 
 from __future__ import annotations
@@ -17,10 +22,12 @@ import math
 import random
 from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
+from itertools import takewhile
 from typing import Any, Final
 
 import aiohttp
 import kopf
+import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
@@ -31,9 +38,37 @@ from cotide_kube.answers import RETRY_AFTER_SECONDS, AnswerTooLargeError, retry_
 from cotide_kube.credentials import Credentials
 from cotide_kube.decoding import shallow
 from cotide_kube.reflector import RECONNECT, STEADY_SECONDS
+from cotide_operator.apis.names import GROUP
 
+_OURS: Final = f"/apis/{GROUP}/"
+_EXPIRED: Final = b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}\n'
+"""The only error of a watch after which kopf lists again; after any other it never watches that collection again."""
 _IN_A_LINE: Final = DEPTH + 1
 _IN_A_LIST: Final = DEPTH + 2
+
+
+class _Failure(msgspec.Struct):
+    """What is read of an object in a line that reports a failure."""
+
+    code: int = 0
+
+
+class _Line(msgspec.Struct):
+    """What is read of a line of a watch."""
+
+    type: str
+    object: msgspec.Raw
+
+
+def _is_sound(line: bytes) -> bool:
+    """Whether kopf goes on after a line of a watch: it can be read, and reports no failure but an old version."""
+    if not line.strip():
+        return True
+    try:
+        read = msgspec.json.decode(line, type=_Line)
+        return read.type != "ERROR" or msgspec.json.decode(read.object, type=_Failure).code == HTTPStatus.GONE
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
 
 
 class WatchPace:
@@ -95,14 +130,28 @@ class _ShallowStream:
             raise ClusterError(f"the API server {error} ({self._asked})") from error
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        """Yield whole lines."""
+        """Yield whole lines, up to the first that would end kopf's watch for good."""
         rest = b""
         async for chunk in self._content.iter_chunked(size):
             whole, newline, rest = (rest + chunk).rpartition(b"\n")
             if newline:
-                yield b"".join(shallow(line, _IN_A_LINE) + b"\n" for line in whole.split(b"\n"))
-        if rest:
-            yield shallow(rest, _IN_A_LINE)
+                lines = whole.split(b"\n")
+                sound = list(takewhile(_is_sound, lines))
+                yield b"".join(shallow(line, _IN_A_LINE) + b"\n" for line in sound)
+                if len(sound) < len(lines):
+                    yield _EXPIRED
+                    return
+        if rest.strip():  # a line that was cut off
+            yield _EXPIRED
+
+
+class _Refused:
+    """The content of an answer that refuses a watch."""
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        """Yield the only line."""
+        del size
+        yield _EXPIRED
 
 
 class _ShallowResponse(aiohttp.ClientResponse):
@@ -118,11 +167,33 @@ class _ShallowResponse(aiohttp.ClientResponse):
         """Return the body, cut by depth."""
         del encoding
         text = shallow(await self.read(), _IN_A_LIST).decode("utf-8", "replace")
-        return (loads or json.loads)(text) if text.strip() else None
+        try:
+            found = (loads or json.loads)(text) if text.strip() else None
+        except ValueError:
+            if not self._is_list:
+                raise
+            found = None
+        if self._is_list and not isinstance(found, dict):
+            raise aiohttp.ClientPayloadError(f"the list at {self.url} can't be read")
+        return found
+
+    @property
+    def _is_list(self) -> bool:
+        return self.method == "GET" and "limit" in self.url.query
 
     async def start(self, connection: Any) -> aiohttp.ClientResponse:
         """Begin to read, and cut what is streamed."""
         await super().start(connection)
+        if self.status >= HTTPStatus.BAD_REQUEST and self.status != HTTPStatus.UNAUTHORIZED:
+            if "watch" in self.url.query:
+                self.close()
+                self.status, self.content = HTTPStatus.OK, _Refused()  # type: ignore[assignment]  # behaves as one
+                return self
+            # kopf itself goes on without the right to list definitions.
+            may_not = self.status == HTTPStatus.FORBIDDEN and not self.url.path.startswith(_OURS)
+            if self._is_list and not may_not:
+                self.close()
+                raise aiohttp.ClientPayloadError(f"{self.url} was answered with {self.status}")
         self.content = _ShallowStream(self.content, f"{self.method} {self.url}")  # type: ignore[assignment]  # behaves as one
         return self
 

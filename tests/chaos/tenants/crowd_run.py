@@ -16,6 +16,7 @@ from itertools import cycle
 from typing import Final
 
 from crowds import CROWDS, IN_NAMESPACE, Crowd, Request
+from poison_pills import NAMESPACE
 from poison_run import OTHERS, PODS, POLICIES, STEPS, PoisonRun, Script, Sight
 from servers import Server
 
@@ -27,6 +28,8 @@ AT_ONCE: Final = 8
 """Requests of the crowd at the same time; chosen: as many as a busy client sends."""
 CHANGES_SECONDS: Final = 0.004
 """Between two changes of the crowd's objects; chosen: as fast as one client writes one after the other."""
+SPACES: Final = "/api/v1/namespaces"
+NODES: Final = "/api/v1/nodes"
 MILLICORES: Final = {"n0": 4000, "n1": 4000}
 """What the nodes of the others offer."""
 
@@ -96,11 +99,13 @@ class CrowdRun(PoisonRun):
 
     async def _remove(self) -> None:
         at_once = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
-        for path in IN_NAMESPACE if self._crowded else ():
-            with contextlib.suppress(ApiError):
-                await self._client.request("DELETE", path, at_once)
+        spaces = {path.split("/")[4] for path in self._made if path.startswith(f"{SPACES}/")}
+        for space in sorted(spaces | {NAMESPACE}) if self._crowded else ():
+            for path in IN_NAMESPACE:
+                with contextlib.suppress(ApiError):
+                    await self._client.request("DELETE", path.replace(f"/{NAMESPACE}/", f"/{space}/"), at_once)
         for path in self._made:
-            if path.startswith(("/api/v1/namespaces/crowd-", "/api/v1/nodes/")):
+            if path.rpartition("/")[0] in (SPACES, NODES):
                 with contextlib.suppress(ApiError):
                     await self._client.delete(path)
 

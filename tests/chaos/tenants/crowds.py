@@ -193,7 +193,23 @@ def _capacities(crowd: Crowd, number: int) -> Iterator[Request]:
 
 def _namespaces(crowd: Crowd, number: int) -> Iterator[Request]:
     labels = {f"l{index}": str(number) for index in range(crowd.requirements)}
-    yield "/api/v1/namespaces", {"metadata": {"name": f"crowd-{number}", "labels": {**labels, "crowd": "yes"}}}
+    yield "/api/v1/namespaces", {"metadata": {"name": space_of(number), "labels": {**labels, "crowd": "yes"}}}
+
+
+def _spread_over_namespaces(crowd: Crowd, number: int) -> Iterator[Request]:
+    """A few objects of each kind in each of many namespaces, all of which come first."""
+    if not number:
+        for one in range(crowd.size):
+            yield "/api/v1/namespaces", {"metadata": {"name": space_of(one)}}
+    makers = (_apart, _waiting, _workloads, _claims, _budgets)
+    few = (one for part, make in enumerate(makers) for one in make(crowd, number * len(makers) + part))
+    for path, body in (*few, *_jobs(crowd, number % 30)):
+        yield path.replace(f"/{NAMESPACE}/", f"/{space_of(number)}/"), body
+
+
+def space_of(number: int) -> str:
+    """Return the name of a further namespace of the crowd."""
+    return f"crowd-{number}"
 
 
 def _nodes(crowd: Crowd, number: int) -> Iterator[Request]:
@@ -232,4 +248,5 @@ CROWDS: Final[dict[str, Callable[[Crowd, int], Iterator[Request]]]] = {
     "capacities": _capacities,
     "namespaces": _namespaces,
     "nodes": _nodes,
+    "many-namespaces": _spread_over_namespaces,
 }

@@ -1,6 +1,7 @@
 """How much one cycle may compare: pairs of a selector and an object, of a keeper and a pod, of a claim and a pod.
 
-Owned by `state.pod_matches`, asked by `cycle.Scheduler` before work that can wait for the next cycle. Decisions are
+Owned by `state.pod_matches`, asked by `cycle.Scheduler` before work that can wait for the next cycle; `EventSource`
+counts claims of pods with one of its own, before the cycle. Decisions are
 bounded by number elsewhere; one decision may compare thousands of pairs. Each namespace has a share, so that pods with
 costly rules leave room for those of others. Invariant: only numbers decide, so that a replay defers alike; the first
 that asks in a cycle may go on, so that each cycle gets something done.
@@ -17,9 +18,16 @@ SHARE: Final = 2
 
 
 class PairBudget:
-    """Pairs of one cycle."""
+    """Pairs of one cycle.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    most : int
+        Pairs in all.
+    """
+
+    def __init__(self, most: int = PAIRS_A_CYCLE) -> None:
+        self._most = most
         self._total = 0
         self._of: dict[str, int] = {}
         self._asked = False
@@ -38,9 +46,9 @@ class PairBudget:
 
     def is_spent(self, namespace: str) -> bool:
         """Whether work for pods of a namespace must wait for the next cycle."""
-        if self._total < PAIRS_A_CYCLE // SHARE:
+        if self._total < self._most // SHARE:
             return False
         if not self._asked:
             self._asked = True
             return False
-        return self._total >= PAIRS_A_CYCLE or self._of.get(namespace, 0) >= PAIRS_A_CYCLE // SHARE
+        return self._total >= self._most or self._of.get(namespace, 0) >= self._most // SHARE

@@ -101,6 +101,10 @@ class VolumeReader:
             return VolumeFacts(attachments=attachments, sole_claims=sole, blocked=str(why))
         return VolumeFacts(terms, tuple(one.choice for one in opened), attachments, sole)
 
+    def claims_of(self, key: str) -> int:
+        """Return how many claims a pod names, by its key, as of its last `facts`."""
+        return len(self._claims_of.get(key, ()))
+
     def opened(self, pod: PodObject) -> list[WaitingClaim] | None:
         """Return the claims of a pod that wait for its node, in the order of its ``open_claims``; None: blocked."""
         try:
