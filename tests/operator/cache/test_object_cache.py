@@ -138,6 +138,15 @@ def test_a_pod_that_is_gone_is_not_looked_at_for_a_new_selector(monkeypatch: pyt
     assert not mirror.quarantine
 
 
+def test_a_new_selector_finds_the_pods_that_stay_when_another_goes() -> None:
+    mirror = ObjectCache()
+    for name in ("a", "b"):
+        mirror.apply("pods", "ADDED", pod(name, {"app": "web"}))
+    mirror.apply("pods", "DELETED", pod("a", {"app": "web"}))
+    mirror.apply("workloads", "ADDED", workload("web", {"app": "web"}))
+    assert names(mirror.pods_of_workload("ns/web")) == ["b"]
+
+
 def test_an_owner_goes_before_a_selector_and_a_pod_that_is_gone_belongs_to_no_workload() -> None:
     mirror = ObjectCache()
     mirror.apply("workloads", "ADDED", workload("web", {"app": "web"}))
