@@ -34,6 +34,7 @@ from cotide_sim.experiments.hierarchical.schedule import (
     WITHOUT,
     Row,
     Way,
+    best_of,
     change,
     missed,
     play,
@@ -225,6 +226,14 @@ def test_ours_and_the_reserve_choose_from_as_many_settings_on_days_that_are_not_
     assert len(RESERVES) == len(QUANTILES)
     with pytest.raises(InputError, match="chosen on seed 101"):
         run(seeds=(100, 101))
+
+
+def test_a_setting_under_which_tasks_wait_longer_is_chosen_last() -> None:
+    before = Row(WITHOUT, "here", 300, 100, 50, 50, 0, 100.0, 900.0, delay_p95=200.0, delay_p99=400.0)
+    still = replace(before, overloads=0, kills=0, evictions=0, delay_p99=401.0)
+    gentle = replace(before, overloads=60, mean_delay=90.0)
+    assert best_of(["still", "gentle"], before, [still, gentle]) == "gentle"
+    assert best_of(["still", "gentle"], before, [replace(still, delay_p99=400.0), gentle]) == "still"
 
 
 def test_the_change_of_the_delay_is_reported_without_the_worst_day_and_as_a_median(

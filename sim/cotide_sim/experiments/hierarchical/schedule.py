@@ -32,7 +32,7 @@ from cotide_sim.experiments.hierarchical.data_center import (
 )
 from cotide_sim.experiments.hierarchical.engine_run import DRAIN_SECONDS, Drive, Forecaster, Outcome
 from cotide_sim.experiments.hierarchical.forecasters import Known, Point, Predicted, Present, Reserve, slot_maxima
-from cotide_sim.experiments.like_for_like import TUNING_SEEDS, Interval, reported
+from cotide_sim.experiments.like_for_like import TUNING_SEEDS, Interval, Setting, chosen, reported
 from cotide_sim.traces.load.load_series import LoadSeries
 
 SLOT_SIZES: Final = (100.0, 200.0, 300.0, 400.0, 500.0)
@@ -279,10 +279,19 @@ def _chosen(days: _Days) -> tuple[float, Quantiles]:
         Way(JUDGED, PAPER_SLOT, "forecast", DEFAULTS, online=online, batch=batch) for online, batch in QUANTILES
     ]
     base, *others = (_mean(one) for one in days.play([before, *by_reserve, *by_quantile], TUNING_SEEDS))
-    scores = [tuning_score(base, one) for one in others]
-    reserves = dict(zip(RESERVES, scores, strict=False))
-    quantiles = dict(zip(QUANTILES, scores[len(RESERVES) :], strict=True))
-    return min(RESERVES, key=reserves.__getitem__), min(QUANTILES, key=quantiles.__getitem__)
+    count = len(RESERVES)
+    return best_of(RESERVES, base, others[:count]), best_of(QUANTILES, base, others[count:])
+
+
+def best_of(settings: Sequence[Setting], before: Row, after: Sequence[Row]) -> Setting:
+    """Return the setting of the least `tuning_score` under which mean, p95 and p99 of the delay don't rise."""
+    rows = dict(zip(settings, after, strict=True))
+    rise = {one: max(new - old for old, new in zip(_delays(before), _delays(rows[one]), strict=True)) for one in rows}
+    return chosen({one: tuning_score(before, row) for one, row in rows.items()}, rise)
+
+
+def _delays(row: Row) -> tuple[float, ...]:
+    return row.mean_delay, row.delay_p95 or 0.0, row.delay_p99 or 0.0
 
 
 def tuning_score(before: Row, after: Row) -> float:
