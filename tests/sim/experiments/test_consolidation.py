@@ -127,7 +127,7 @@ def test_a_run_over_a_set_names_the_bars_that_are_missed() -> None:
 
 
 def test_every_contender_with_a_knob_has_as_many_settings() -> None:
-    assert {len(one.settings) for one in CONTENDERS.values() if one.knob} == {6}
+    assert {len(one.settings) for one in CONTENDERS.values() if one.knob} == {10}
 
 
 def test_the_margin_is_the_one_with_the_fewest_node_hours_that_keeps_the_goal_on_the_tuning_loads() -> None:
