@@ -113,7 +113,8 @@ def _print_schedule(report: Report) -> None:
             f" ({one.by_day.low:+.0%} to {one.by_day.high:+.0%}); without the worst day {one.without_worst:+.0%}"
         )
     click.echo(
-        f"chosen on other days: a reserve of {report.reserve:.1%}, and {' and '.join(report.quantiles)} for ours"
+        f"chosen on other days: reserves of {report.reserves[0]:.1%} and {report.reserves[1]:.1%},"
+        f" and {' and '.join(report.quantiles)} for ours"
     )
     for name, bars in report.inactive.items():
         click.echo(f"{name!r} in the place of ours misses {bars} bar(s)")

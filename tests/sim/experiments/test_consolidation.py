@@ -120,14 +120,14 @@ def test_a_run_over_a_set_names_the_bars_that_are_missed() -> None:
     by_rule = {row.rule: row for row in rows}
     assert by_rule["ours"].saved > 0.15
     assert by_rule["optimum"].node_hours.mean <= min(row.node_hours.mean for row in rows)
-    # 4 machines move once; BFD moves 6 in all: ours is above a third of that.
+    # Ours chooses the factor of 0.9: all 8 count with at most 11 of 100, so that 6 move to the host of the other 2.
     missed = missed_in_traces(rows)
-    assert "steady, 0.5% of overloads: 4 moves, BFD each time 6, wanted a third" in missed
+    assert "steady, 0.5% of overloads: 6 moves, BFD each time 6, wanted a third" in missed
     assert not [sentence for sentence in missed if "none" in sentence], "it has more node-hours"
 
 
 def test_every_contender_with_a_knob_has_as_many_settings() -> None:
-    assert {len(one.settings) for one in CONTENDERS.values() if one.knob} == {6}
+    assert {len(one.settings) for one in CONTENDERS.values() if one.knob} == {10}
 
 
 def test_the_margin_is_the_one_with_the_fewest_node_hours_that_keeps_the_goal_on_the_tuning_loads() -> None:
@@ -137,7 +137,7 @@ def test_the_margin_is_the_one_with_the_fewest_node_hours_that_keeps_the_goal_on
     load = RecordedLoad("rise", "", np.tile(np.array([100, 1]), (2, 1)), used, np.tile(np.array([100, 100]), (3, 1)))
     rows = {(row.goal, row.rule): row for row in run_traces([load], [load])}
     row = rows[(0.005, "last use")]
-    assert (row.setting, row.tuned, row.kept) == ("margin 0.25", True, 1)
+    assert (row.setting, row.tuned, row.kept) == ("margin 0.15", True, 1)
     assert row.violations.mean == 0.0
 
 

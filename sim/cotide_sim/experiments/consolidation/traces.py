@@ -2,7 +2,7 @@
 
 Called by ``cotide experiment consolidation-traces``. The same machines come and go under every rule, placed by best fit
 on the rule's own sizes; a rule decides on what was measured before, and pays for what is measured then. A violation is
-a host in use with more cpu used in a slot than it has. Every contender has six settings of its knob; the one with the
+a host in use with more cpu used in a slot than it has. Every contender has ten settings of its knob; the one with the
 fewest node-hours that keeps a goal of violations on the tuning seeds is judged on the reported ones (`like_for_like`).
 """
 
@@ -35,8 +35,8 @@ ANEW: Final = "BFD each time"
 OPTIMUM: Final = "optimum"
 GOALS: Final = (0.005, 0.001)
 """Shares of the slots of hosts in use that may be above capacity (the first is the bar; the second one chosen)."""
-MARGINS: Final = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
-"""Settings of rules on the last use."""
+MARGINS: Final = (-0.2, -0.1, 0.0, 0.15, 0.25, 0.4, 0.5, 0.65, 1.0, 1.5)
+"""Settings of rules on the last use; at the first one they keep no goal on Azure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,12 @@ CONTENDERS: Final = {
     "last use, our actions": Contender(lambda margin: LastUse(margin=margin, acting=True), "margin", MARGINS),
     ANEW: Contender(lambda margin: LastUse(margin=margin, anew=True), "margin", MARGINS),
     "thresholds": Contender(
-        lambda threshold: Thresholds(threshold=threshold), "threshold", (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+        lambda threshold: Thresholds(threshold=threshold),
+        "threshold",
+        (0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.9),
     ),
     OURS: Contender(
-        lambda allowed: JointPeaks(allowed=allowed), "allowed", (0.0005, 0.001, 0.002, 0.003, 0.004, 0.006)
+        lambda factor: JointPeaks(factor=factor), "factor", (0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2.0)
     ),
 }
 """``none`` does nothing: it has no violation, and the most hosts."""

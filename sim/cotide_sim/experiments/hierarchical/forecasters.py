@@ -37,10 +37,12 @@ class Present:
 
 
 class Reserve:
-    """No prediction either: production is taken to use a fixed share of the machine more than now."""
+    """No prediction either: production, and batch and gratis, are taken to use fixed shares of the machine more than
+    now.
+    """
 
-    def __init__(self, share: float) -> None:
-        self._share = share
+    def __init__(self, online: float, batch: float = 0.0) -> None:
+        self._online, self._batch = online, batch
 
     def record(self, online: Floats, batch: Floats) -> None:
         """Learn nothing."""
@@ -49,8 +51,8 @@ class Reserve:
         """Learn nothing."""
 
     def forecast(self, online: Floats, batch: Floats) -> tuple[Floats, Floats]:
-        """Return what is now with the reserve on top, at most the machine."""
-        return np.minimum(online + self._share, 1.0), batch
+        """Return what is now with the reserves on top, at most the machine."""
+        return np.minimum(online + self._online, 1.0), np.minimum(batch + self._batch, 1.0)
 
 
 class Known:

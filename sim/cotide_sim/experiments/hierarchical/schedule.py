@@ -2,7 +2,7 @@
 
 Called by ``cotide experiment hierarchical``. Without prediction a node's next slot is taken to be as it is now; with
 it, what production will use and what batch and gratis tasks will hold is forecast. Everything else is the same engine,
-policy, days and choice of victims. Our quantiles and the share of the static reserve are chosen from as many values, on
+policy, days and choice of victims. Our quantiles and the static reserve's two shares are chosen from as many pairs, on
 days of their own (`like_for_like`). Figures are means over the days of several seeds, and since one day's delay hangs
 on a few tasks that run for hours, the change by day stands beside them: its median, its interval, and the change of the
 mean without the worst day. Invariant: same seeds and files, same rows, however many processes play them.
@@ -64,13 +64,18 @@ JUDGED: Final = "ours"
 RANDOM: Final = ", random victims"
 REFUSE_ALL: Final = "refuse all"
 RESERVE: Final = "static reserve"
-RESERVES: Final = (0.025, 0.05, 0.10, 0.20)
-"""Shares of a machine kept free without any forecast, to choose from: the rival that is cheapest to have."""
+Reserves = tuple[float, float]
+RESERVES: Final = ((0.05, 0.0), (0.1, 0.0), (0.05, 0.025), (0.05, 0.05), (0.075, 0.05), (0.1, 0.05), (0.075, 0.1))
+"""Shares of a machine kept free without any forecast, to choose from, the rival that is cheapest to have: above what
+production uses, and above what batch and gratis tasks hold."""
 Quantiles = tuple[Point, Point]
 QUANTILES: Final[tuple[Quantiles, ...]] = (
     ("point", "point"),
     ("p90", "point"),
+    ("point", "p90"),
     ("p90", "p90"),
+    ("p99", "p90"),
+    ("p90", "p99"),
     ("p99", "p99"),
 )
 """Of production and of what batch and gratis tasks will hold, to choose from."""
@@ -128,27 +133,27 @@ class Way:
     knobs: HierarchicalConfig
     online: Point = "point"
     batch: Point = "point"
-    reserve: float = 0.0
+    reserves: Reserves = (0.0, 0.0)
 
     def forecaster(self, usage: Floats) -> Forecaster:
         """Return what it plans with, fitted on the first day."""
         if self.sees == "present":
             return Present()
         if self.sees == "reserve":
-            return Reserve(self.reserve)
+            return Reserve(*self.reserves)
         if self.sees == "truth":
             return Known(usage, self.slot_seconds)
         return Predicted(slot_maxima(usage, self.slot_seconds), online=self.online, batch=self.batch)
 
 
-def ways(slot_sizes: Sequence[float], reserve: float, quantiles: Quantiles) -> list[Way]:
+def ways(slot_sizes: Sequence[float], reserves: Reserves, quantiles: Quantiles) -> list[Way]:
     """Return the ways that are compared; ours for each slot size, the others at the paper's."""
     sizes = sorted({PAPER_SLOT, *slot_sizes})
     online, batch = quantiles
     return [
         Way(WITHOUT, PAPER_SLOT, "present", DEFAULTS),
         Way(WITHOUT + RANDOM, PAPER_SLOT, "present", PLAIN),
-        Way(RESERVE, PAPER_SLOT, "reserve", DEFAULTS, reserve=reserve),
+        Way(RESERVE, PAPER_SLOT, "reserve", DEFAULTS, reserves=reserves),
         Way("as printed, to the letter", PAPER_SLOT, "forecast", LITERAL),
         Way("the paper's points", PAPER_SLOT, "forecast", DEFAULTS),
         *(Way(JUDGED, size, "forecast", DEFAULTS, online=online, batch=batch) for size in sizes),
@@ -180,7 +185,7 @@ class Report:
     """All rows, how many days each is a mean of, the bars that were missed, in words, and whether the static reserve
     misses none.
 
-    ``reserve`` and ``quantiles`` were chosen on days of their own. ``inactive``: bars that each contender misses which
+    ``reserves`` and ``quantiles`` were chosen on days of their own. ``inactive``: bars that each contender misses which
     predicts or starts nothing.
     """
 
@@ -189,7 +194,7 @@ class Report:
     days: int
     missed: tuple[str, ...]
     reserves_that_pass: tuple[str, ...] = ()
-    reserve: float = 0.0
+    reserves: Reserves = (0.0, 0.0)
     quantiles: Quantiles = ("p90", "p90")
     changes: tuple[Change, ...] = ()
     inactive: dict[str, int] = field(default_factory=dict)
@@ -253,8 +258,8 @@ def run(
     """
     seeds = reported(seeds)
     days = _Days(series, load, workers, progress)
-    reserve, quantiles = _chosen(days)
-    compared = ways(slot_sizes, reserve, quantiles)
+    reserves, quantiles = _chosen(days)
+    compared = ways(slot_sizes, reserves, quantiles)
     played = days.play(compared, seeds)
     rows = [_mean(one) for one in played]
     changes = [
@@ -267,14 +272,14 @@ def run(
     found += [f"{name} misses no bar: the bars are too low" for name, many in inactive.items() if not many]
     return Report(
         (*PAPER, *rows), len(draw_tasks(seeds[0], load=load)), len(seeds), tuple(found), reserves_that_pass(rows),
-        reserve, quantiles, tuple(changes), inactive,
+        reserves, quantiles, tuple(changes), inactive,
     )  # fmt: skip
 
 
-def _chosen(days: _Days) -> tuple[float, Quantiles]:
-    """Return the reserve and the quantiles that are best on the tuning days, of as many each."""
+def _chosen(days: _Days) -> tuple[Reserves, Quantiles]:
+    """Return the reserves and the quantiles that are best on the tuning days, of as many each."""
     before = Way(WITHOUT, PAPER_SLOT, "present", DEFAULTS)
-    by_reserve = [Way(RESERVE, PAPER_SLOT, "reserve", DEFAULTS, reserve=share) for share in RESERVES]
+    by_reserve = [Way(RESERVE, PAPER_SLOT, "reserve", DEFAULTS, reserves=shares) for shares in RESERVES]
     by_quantile = [
         Way(JUDGED, PAPER_SLOT, "forecast", DEFAULTS, online=online, batch=batch) for online, batch in QUANTILES
     ]
