@@ -68,6 +68,14 @@ def tells(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return translated
 
 
+def in_small_parts(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """Return a claim with 100 pods; one collection puts up some dozens of them."""
+    monkeypatch.setattr(event_source, "FAN_OUT_AT_ONCE", 10)
+    cluster = Cluster(1, 100)
+    cluster.source._pairs = event_source.PairBudget(40)
+    return cluster
+
+
 def test_pods_with_many_claims_leave_half_of_a_collection_to_other_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(CLAIMS, CROWD)
     translated = tells(monkeypatch)
@@ -87,9 +95,7 @@ def test_pods_with_many_claims_leave_half_of_a_collection_to_other_namespaces(mo
 def test_the_pods_of_one_claim_are_put_up_over_several_collections_and_each_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(event_source, "FAN_OUT_AT_ONCE", 10)
-    cluster = Cluster(1, 100)
-    cluster.source._pairs = event_source.PairBudget(40)
+    cluster = in_small_parts(monkeypatch)
     monkeypatch.setattr(event_source, "PAIRS_A_CLAIM", 0)
     translated = tells(monkeypatch)
     cluster.claim(0, "2Gi")
@@ -102,9 +108,7 @@ def test_the_pods_of_one_claim_are_put_up_over_several_collections_and_each_once
 def test_a_claim_that_changes_while_its_pods_are_put_up_is_what_all_of_them_follow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(event_source, "FAN_OUT_AT_ONCE", 10)
-    cluster = Cluster(1, 100)
-    cluster.source._pairs = event_source.PairBudget(40)
+    cluster = in_small_parts(monkeypatch)
     cluster.claim(0, "2Gi")
     cluster.source.collect_part()
     cluster.claim(0, "2Gi", volume="v")
