@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 from manifests import our_pod_manifest
 from operator_world import ALONE, World
 
+from cotide_core.instructions import Bind, Instruction
 from cotide_kube.answers import ApiError
 from cotide_operator.assembly import Operator
+from cotide_operator.cache.object_cache import Kind
+from cotide_operator.scheduling.binder import BindNote
 from cotide_operator.translation.volumes.claims import SELECTED_NODE
+
+pytestmark = pytest.mark.alone  # holds the operator to two seconds
 
 CROWD, OTHER = "team-crowd", "team-other"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
@@ -33,8 +38,8 @@ AFFINITY = {
 }
 """Makes a pod that takes a while to translate."""
 BOUND_WITHIN_SECONDS = 2.0
-CYCLES = 6
-"""In which a pod is translated, decided on, bound and seen, with some to spare."""
+CYCLES = 3
+"""From a pod's event to its binding: the cycle in hand, the pod's own, and one to spare."""
 
 
 def pods(namespace: str) -> str:
@@ -74,8 +79,34 @@ async def operator(world: World) -> AsyncIterator[Operator]:
         yield found
 
 
+class CyclesUntilBinding:
+    """Counts, for each pod of the other tenant, the cycles from its first event until it is handed to the binder.
+
+    Answers of the API server are left out: their time depends on the machine.
+    """
+
+    def __init__(self, operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._loop = operator.loop
+        self._seen: dict[str, int] = {}
+        self.counts: dict[str, int] = {}
+        operator.mirror.subscribe(self._note)
+        hand_over = operator.binder.carry_out
+
+        def carry_out(instructions: Sequence[Instruction], notes: Mapping[str, BindNote]) -> None:
+            for instruction in instructions:
+                if isinstance(instruction, Bind) and instruction.key in self._seen:
+                    self.counts[instruction.key] = operator.loop.cycles - self._seen[instruction.key]
+            hand_over(instructions, notes)
+
+        monkeypatch.setattr(operator.binder, "carry_out", carry_out)
+
+    def _note(self, kind: Kind, key: str) -> None:
+        if kind == "pods" and key.startswith(f"{OTHER}/"):
+            self._seen.setdefault(key, self._loop.cycles)
+
+
 async def test_a_claim_that_three_thousand_pods_use_delays_no_pod_of_another_tenant(
-    world: World, operator: Operator
+    world: World, operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with contextlib.suppress(ApiError):
         await world.client.create(CLASSES, CLASS)
@@ -88,14 +119,14 @@ async def test_a_claim_that_three_thousand_pods_use_delays_no_pod_of_another_ten
         return len(operator.intake.pods) >= 3000 and operator.loop.is_calm()
 
     await world.until("the crowd waits", is_known)
-    waits, cycles = list[float](), list[int]()
+    cycles = CyclesUntilBinding(operator, monkeypatch)
+    waits = list[float]()
     for number in range(3):
-        before = operator.loop.cycles
         await world.client.patch(f"{claims}/c", {"metadata": {"annotations": {SELECTED_NODE: f"n{number}"}}})
         waits.append(await seconds_until_bound(world, f"one{number}"))
-        cycles.append(operator.loop.cycles - before)
     assert max(waits) < BOUND_WITHIN_SECONDS
-    assert max(cycles) <= CYCLES, "the crowd takes 15"
+    assert len(cycles.counts) == 3
+    assert max(cycles.counts.values()) <= CYCLES, cycles.counts
 
 
 async def test_bindings_that_hang_in_one_namespace_delay_no_pod_of_another_tenant(
