@@ -7,7 +7,7 @@ what goes wrong in the user's file is an `InputError` that names this file and i
 The protocol::
 
     def choose(queue, machine):
-        '''Called once at each moment at which jobs were submitted, ended, or outlived their forecast.'''
+        '''Called once at each moment at which jobs were submitted, ended, or exceeded their forecast.'''
         return [0]      # indices in the queue of the jobs to start now, in this order
 
 or a class of which one object serves a whole replay, with a method ``choose`` and, if it likes, ``submitted(job)`` and
@@ -70,7 +70,7 @@ class Machine:
     now : seconds since the log's start.
     processors, free : of the machine, and those that nobody uses now.
     job, demand, start : of the running jobs.
-    planned_end : start and forecast, corrected where a job has outlived it.
+    planned_end : start and forecast, corrected where a job has exceeded it.
     """
 
     now: int

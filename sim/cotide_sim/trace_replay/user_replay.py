@@ -1,7 +1,7 @@
 """Replay of a log under a policy from a user's file: a plain event loop around their decisions.
 
 Called by `cotide simulate`. Middle of the flow: jobs to start times. Invariant: rounds take place at the same moments
-as in the kernels (a submission, an end, a forecast outlived; ends first, then submissions, then one decision) and
+as in the kernels (a submission, an end, a forecast exceeded; ends first, then submissions, then one decision) and
 forecasts are made by the same functions, so that the same policy gives the same schedule; what a policy is shown of a
 run time is never more than its forecast.
 """
@@ -125,7 +125,7 @@ class _Loop:
         return rounds
 
     def _ends(self, now: int) -> None:
-        """End jobs, and correct the forecasts of those that have outlived theirs."""
+        """End jobs, and correct the forecasts of those that have exceeded theirs."""
         while self.events and self.events[0][0] == now:
             _, job = heapq.heappop(self.events)
             index = next(at for at, (_, other) in enumerate(self.running) if other == job)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple, TypeVar
 
 from cotide_core.kernels.compiled import inlined, with_steps
-from cotide_sim.trace_replay.kernels.event_loop import begun, replay
+from cotide_sim.trace_replay.kernels.event_loop import replay, start_job
 from cotide_sim.trace_replay.kernels.kept import ROUNDS, RUNNING, SPARE, TAKEN, WAITING, WAKE, Jobs, Kept
 from cotide_sim.trace_replay.kernels.profile import (
     change,
@@ -32,7 +32,7 @@ SIZE: Final = SPARE
 GAINED: Final = SPARE + 1
 """Index of 1 where a job of this round ended before its planned end."""
 BROKEN: Final = SPARE + 2
-"""Index of 1 where a job of this round outlived its forecast."""
+"""Index of 1 where a job of this round exceeded its forecast."""
 
 
 class ConservativeRule(NamedTuple):
@@ -111,7 +111,7 @@ def open_round(now: int, jobs: Jobs, kept: Kept, rule: PoolRule) -> PoolRule:
 
 
 @inlined
-def outlived(now: int, job: int, jobs: Jobs, kept: Kept, rule: PoolRule) -> PoolRule:
+def forecast_exceeded(now: int, job: int, jobs: Jobs, kept: Kept, rule: PoolRule) -> PoolRule:
     """Note that the profile holds no more."""
     kept.counts[BROKEN] = 1
     return rule
@@ -196,7 +196,7 @@ def start_reserved(now: int, jobs: Jobs, kept: Kept) -> None:
     for index in range(counts[WAITING]):
         job = queue[index]
         if start[job] == now:
-            begun(now, job, jobs.forecast[job], jobs, kept)
+            start_job(now, job, jobs.forecast[job], jobs, kept)
             continue
         queue[staying] = job
         staying += 1
@@ -207,7 +207,8 @@ def start_reserved(now: int, jobs: Jobs, kept: Kept) -> None:
 
 
 replay_conservative = with_steps(
-    replay, "replay_conservative", prepare=prepare, open_round=open_round, outlived=outlived, ended=ended,
+    replay, "replay_conservative", prepare=prepare, open_round=open_round, forecast_exceeded=forecast_exceeded,
+    ended=ended,
     before_submissions=_before_submissions, submitted=_submitted, decide=_decide,
 )  # fmt: skip
 """Replays a log under conservative backfilling, see `event_loop.replay`; every job gets a promise."""

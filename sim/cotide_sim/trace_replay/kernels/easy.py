@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from cotide_core.kernels.compiled import compiled, inlined, with_steps
 from cotide_core.kernels.ordered_jobs import index_of, insert, remove_at
-from cotide_sim.trace_replay.kernels.event_loop import begun, replay
+from cotide_sim.trace_replay.kernels.event_loop import replay, start_job
 from cotide_sim.trace_replay.kernels.kept import ENDED, NEW_FROM, ROUNDS, RUNNING, SPARE, TAKEN, WAITING, Jobs, Kept
 
 NO_BACKFILL: Final = -1
@@ -60,7 +60,7 @@ def order_key(order: int, forecast: int, demand: int) -> int:
 
 
 @inlined
-def wait_in_line(line: int, order: int, job: int, jobs: Jobs, kept: Kept) -> int:
+def enqueue(line: int, order: int, job: int, jobs: Jobs, kept: Kept) -> int:
     """Put a submitted job into a line of those that wait; return how many stand there then.
 
     Parameters
@@ -82,8 +82,8 @@ def _prepare(jobs: Jobs, kept: Kept, rule: QueueRule) -> QueueRule:
 def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: QueueRule) -> QueueRule:
     jobs.promise[job] = -1
     if rule.backfill not in (NO_BACKFILL, rule.order):
-        wait_in_line(1, rule.backfill, job, jobs, kept)
-    kept.counts[WAITING] = wait_in_line(0, rule.order, job, jobs, kept)
+        enqueue(1, rule.backfill, job, jobs, kept)
+    kept.counts[WAITING] = enqueue(0, rule.order, job, jobs, kept)
     return rule
 
 
@@ -111,7 +111,7 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: QueueRule) -> QueueRule:
             remove_at(line_key, line, waiting, index)
         waiting = remove_at(queue_key, queue, waiting, 0)
         free -= demand[job]
-        begun(now, job, forecast[job], jobs, kept)
+        start_job(now, job, forecast[job], jobs, kept)
     counts[WAITING] = waiting
     counts[FIRST] = queue[0] if waiting > 0 else -1
     if waiting > 0:
@@ -128,7 +128,7 @@ def _start_in_order(now: int, jobs: Jobs, kept: Kept, rule: QueueRule) -> None:
     while waiting > 0 and jobs.demand[queue[0]] <= rule.capacity - counts[TAKEN]:
         job = queue[0]
         waiting = remove_at(queue_key, queue, waiting, 0)
-        begun(now, job, jobs.forecast[job], jobs, kept)
+        start_job(now, job, jobs.forecast[job], jobs, kept)
     counts[WAITING] = waiting
 
 
@@ -178,7 +178,7 @@ def _backfill(now: int, everything: bool, two: bool, jobs: Jobs, kept: Kept, rul
         else:
             waiting = remove_at(queue_key, queue, waiting, index)
         free -= demand[job]
-        begun(now, job, forecast[job], jobs, kept)
+        start_job(now, job, forecast[job], jobs, kept)
     counts[WAITING] = waiting
 
 

@@ -5,8 +5,8 @@ Called by the trace replay, as the kernels that `with_steps` makes of it: `easy`
 outlives what it was planned to take, or at which a reserved start comes: first ends, then submissions, then decisions.
 
 A rule is a tuple of what it needs beside the jobs, and functions in the place of those below, each of which returns the
-rule, with other arrays where some were too small. Invariant: no step but `begun` starts a job, none but the loop ends
-one; what is known of run times was learned from jobs that have ended.
+rule, with other arrays where some were too small. Invariant: no step but `start_job` starts a job, none but the loop
+ends one; what is known of run times was learned from jobs that have ended.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def open_round(now: int, jobs: Jobs, kept: Kept, rule: Rule) -> Rule:
 
 
 @inlined
-def outlived(now: int, job: int, jobs: Jobs, kept: Kept, rule: Rule) -> Rule:
+def forecast_exceeded(now: int, job: int, jobs: Jobs, kept: Kept, rule: Rule) -> Rule:
     """Take note of a job that runs on and has a new planned end."""
     return rule
 
@@ -75,7 +75,7 @@ def submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: Rule) -> Rule:
 
 @inlined
 def decide(now: int, jobs: Jobs, kept: Kept, rule: Rule) -> Rule:
-    """Start jobs, each with `begun`."""
+    """Start jobs, each with `start_job`."""
     return rule
 
 
@@ -117,7 +117,7 @@ def replay(jobs: Jobs, past: Past, mode: int, one_by_one: int, progress: Integer
             ends += 1
             job = event_job[0]
             if end_or_go_on(now, mode, job, jobs, past.upper, kept):
-                rule = outlived(now, job, jobs, kept, rule)
+                rule = forecast_exceeded(now, job, jobs, kept, rule)
             else:
                 rule = ended(now, job, jobs, kept, rule)
                 note_end(mode, job, jobs, past)
@@ -193,7 +193,7 @@ def note_end(mode: int, job: int, jobs: Jobs, past: Past) -> None:
 
 
 @inlined
-def begun(now: int, job: int, length: int, jobs: Jobs, kept: Kept) -> None:
+def start_job(now: int, job: int, length: int, jobs: Jobs, kept: Kept) -> None:
     """Start a job now; it is planned to take ``length`` seconds."""
     counts = kept.counts
     jobs.start[job] = now

@@ -18,7 +18,7 @@ from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.kernels.compiled import inlined, with_steps
 from cotide_core.kernels.ordered_jobs import insert, remove_at
 from cotide_core.state.fair_usage import NEGLIGIBLE
-from cotide_sim.trace_replay.kernels.event_loop import begun, replay
+from cotide_sim.trace_replay.kernels.event_loop import replay, start_job
 from cotide_sim.trace_replay.kernels.kept import ENDED, NEW_FROM, TAKEN, WAITING, Jobs, Kept
 
 
@@ -102,7 +102,7 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: FairRule) -> FairRule:
         waiting = remove_at(queue_key, queue, waiting, chosen)
         free -= demand[job]
         rule.held[rule.owner[job]] += demand[job]
-        begun(now, job, jobs.forecast[job], jobs, kept)
+        start_job(now, job, jobs.forecast[job], jobs, kept)
     counts[WAITING] = waiting
     return rule
 

@@ -26,7 +26,7 @@ TAKEN: Final = 4
 WAKE: Final = 5
 """Index of the earliest reserved start, -1 without: a moment at which there is a round even if nothing happens."""
 ENDED: Final = 6
-"""Index of how many jobs ended in this round, or outlived what they were planned to take."""
+"""Index of how many jobs ended in this round, or exceeded their planned time."""
 NEW_FROM: Final = 7
 """Index of the first job that was submitted in this round; `ARRIVED` where there is none."""
 SPARE: Final = 8

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from cotide_core.kernels.compiled import inlined, with_steps
 from cotide_core.kernels.ordered_jobs import remove_at
-from cotide_sim.trace_replay.kernels.easy import wait_in_line
-from cotide_sim.trace_replay.kernels.event_loop import begun, replay
+from cotide_sim.trace_replay.kernels.easy import enqueue
+from cotide_sim.trace_replay.kernels.event_loop import replay, start_job
 from cotide_sim.trace_replay.kernels.kept import RUNNING, TAKEN, WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.profile import change, earliest_start, profile_of
 
@@ -37,7 +37,7 @@ class PlanRule(NamedTuple):
 
 @inlined
 def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: PlanRule) -> PlanRule:
-    kept.counts[WAITING] = wait_in_line(0, rule.order, job, jobs, kept)
+    kept.counts[WAITING] = enqueue(0, rule.order, job, jobs, kept)
     return rule
 
 
@@ -61,7 +61,7 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: PlanRule) -> PlanRule:
             continue
         waiting = remove_at(queue_key, queue, waiting, index)
         free -= demand[job]
-        begun(now, job, forecast[job], jobs, kept)
+        start_job(now, job, forecast[job], jobs, kept)
     counts[WAITING] = waiting
     return rule
 

@@ -42,7 +42,7 @@ from cotide_core.kernels.machine_platform import (
 )
 from cotide_core.kernels.ordered_jobs import index_of, insert, remove_at
 from cotide_predictors.run_time.kernels.run_forecasts import LEARNED, Past
-from cotide_sim.trace_replay.kernels.event_loop import begun, replay
+from cotide_sim.trace_replay.kernels.event_loop import replay, start_job
 from cotide_sim.trace_replay.kernels.kept import ROUNDS, RUNNING, SPARE, TAKEN, WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.profile import change, earliest_start, profile_of
 
@@ -242,7 +242,7 @@ def start_on_platform(now: int, job: int, length: int, jobs: Jobs, kept: Kept, r
     index = index_of(rule.keys[kind], rule.lines[kind], waiting, rule.volume[job], job)
     counts[LENGTHS + kind] = remove_at(rule.keys[kind], rule.lines[kind], waiting, index)
     counts[HELD] += jobs.demand[job] * kind
-    begun(now, job, length, jobs, kept)
+    start_job(now, job, length, jobs, kept)
 
 
 @inlined

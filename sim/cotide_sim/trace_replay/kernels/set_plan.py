@@ -22,7 +22,7 @@ import numpy as np
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import compiled, inlined, uncounted, with_steps
 from cotide_core.kernels.ordered_jobs import index_of, insert, remove_at
-from cotide_sim.trace_replay.kernels.event_loop import begun, replay
+from cotide_sim.trace_replay.kernels.event_loop import replay, start_job
 from cotide_sim.trace_replay.kernels.kept import RUNNING, SPARE, TAKEN, WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.profile import change, earliest_start, profile_of
 from cotide_sim.trace_replay.kernels.time_heap import heap_pop, heap_push
@@ -114,7 +114,7 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: SetPlanRule) -> SetPlanRule:
         _forget(job, jobs, kept, rule)
         counts[WAITING] = remove_at(line_key, line, counts[WAITING], index)
         free -= demand[job]
-        begun(now, job, forecast[job], jobs, kept)
+        start_job(now, job, forecast[job], jobs, kept)
     return rule
 
 

@@ -29,8 +29,8 @@ from cotide_sim.trace_replay.kernels.conservative import (
     SIZE,
     begin_anew,
     ended,
+    forecast_exceeded,
     open_round,
-    outlived,
     prepare,
     reserve,
     start_reserved,
@@ -211,7 +211,7 @@ def _brought_forward(job: int, now: int, jobs: Jobs, kept: Kept, rule: SlackRule
 
 
 replay_slack = with_steps(
-    replay, "replay_slack", prepare=prepare, open_round=open_round, outlived=outlived, ended=ended,
+    replay, "replay_slack", prepare=prepare, open_round=open_round, forecast_exceeded=forecast_exceeded, ended=ended,
     before_submissions=_before_submissions, submitted=_submitted, decide=_decide,
 )  # fmt: skip
 """Replays a log under slack-based backfilling, see `event_loop.replay`; the promise is the latest start."""

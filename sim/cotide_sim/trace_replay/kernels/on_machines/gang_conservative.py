@@ -29,14 +29,14 @@ from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
     lay_at,
     profiles_in,
 )
+from cotide_sim.trace_replay.kernels.on_machines.gang_steps import forecast_exceeded as book_exceeded
 from cotide_sim.trace_replay.kernels.on_machines.gang_steps import give_back_planned, prepare
-from cotide_sim.trace_replay.kernels.on_machines.gang_steps import outlived as book_outlived
 from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, earliest_gang, may_use
 
 GAINED: Final = SPARE + 3
 """Index of 1 where a job of this round ended before its planned end."""
 BROKEN: Final = SPARE + 4
-"""Index of 1 where a job of this round outlived its forecast."""
+"""Index of 1 where a job of this round exceeded its forecast."""
 
 
 class Checks(NamedTuple):
@@ -100,10 +100,10 @@ def open_round(now: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> 
 
 
 @inlined
-def outlived(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
+def forecast_exceeded(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
     """Note that the reservations hold no more; book what the job is planned to hold from now on."""
     kept.counts[BROKEN] = 1
-    return book_outlived(now, job, jobs, kept, rule)
+    return book_exceeded(now, job, jobs, kept, rule)
 
 
 @inlined
@@ -185,7 +185,7 @@ def opened_for(opened: Integers, checked: int, job: int, gangs: Gangs) -> bool:
 
 
 replay_gang_conservative = with_steps(
-    replay, "replay_gang_conservative", prepare=prepare, open_round=open_round, outlived=outlived,
+    replay, "replay_gang_conservative", prepare=prepare, open_round=open_round, forecast_exceeded=forecast_exceeded,
     ended=ended, before_submissions=before_submissions, submitted=_submitted, decide=_decide,
 )  # fmt: skip
 """Replays a log under conservative backfilling, see `event_loop.replay`; every job gets a promise."""

@@ -21,7 +21,7 @@ from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import inlined, uncounted, with_steps
 from cotide_core.kernels.machines import NEVER
 from cotide_core.kernels.ordered_jobs import remove_at
-from cotide_sim.trace_replay.kernels.event_loop import begun, replay
+from cotide_sim.trace_replay.kernels.event_loop import replay, start_job
 from cotide_sim.trace_replay.kernels.kept import ROUNDS, WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.on_machines.gang_counts import Fitting, all_fit, fitting_of, work_out_room
 from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
@@ -36,8 +36,8 @@ from cotide_sim.trace_replay.kernels.on_machines.gang_steps import (
     RESERVED,
     drop_reservations,
     ended,
+    forecast_exceeded,
     note_reservation,
-    outlived,
     prepare,
     submitted,
 )
@@ -98,7 +98,7 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: GangPlanRule) -> GangPlanRul
             index += 1
             continue
         take_now(job, 1, rule.gangs, rule.holding.held, rule.present)
-        begun(now, job, length, jobs, kept)
+        start_job(now, job, length, jobs, kept)
         counts[WAITING] = remove_at(kept.queues[0, 0], queue, counts[WAITING], index)
         last -= 1
     drop_reservations(now, True, kept, rule)
@@ -133,6 +133,12 @@ def _earliest(now: int, job: int, length: int, kept: Kept, rule: GangPlanRule) -
 
 
 replay_gang_plan = with_steps(
-    replay, "replay_gang_plan", prepare=prepare, outlived=outlived, ended=ended, submitted=submitted, decide=_decide
+    replay,
+    "replay_gang_plan",
+    prepare=prepare,
+    forecast_exceeded=forecast_exceeded,
+    ended=ended,
+    submitted=submitted,
+    decide=_decide,
 )
 """Replays a log under online plans, see `event_loop.replay`; ``demand`` stands for volume."""

@@ -31,8 +31,8 @@ from cotide_sim.trace_replay.kernels.on_machines.gang_steps import (
     begin_waiting,
     drop_reservations,
     ended,
+    forecast_exceeded,
     note_reservation,
-    outlived,
     prepare,
 )
 from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, earliest_gang, fits_through
@@ -183,7 +183,8 @@ def _could(now: int, job: int, length: int, kept: Kept, rule: GangPlatformRule) 
 
 
 replay_gang_platform = with_steps(
-    replay, "replay_gang_platform", prepare=_prepare, outlived=outlived, ended=_ended, submitted=_submitted,
+    replay, "replay_gang_platform", prepare=_prepare, forecast_exceeded=forecast_exceeded,
+    ended=_ended, submitted=_submitted,
     decide=_decide,
 )  # fmt: skip
 """Replays a log under the hybrid platform, see `event_loop.replay`; ``demand`` stands for volume."""

@@ -24,8 +24,8 @@ import numpy as np
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import inlined, uncounted, with_steps
 from cotide_core.kernels.ordered_jobs import index_of, remove_at
-from cotide_sim.trace_replay.kernels.easy import NO_BACKFILL, order_key, wait_in_line
-from cotide_sim.trace_replay.kernels.event_loop import begun, replay
+from cotide_sim.trace_replay.kernels.easy import NO_BACKFILL, enqueue, order_key
+from cotide_sim.trace_replay.kernels.event_loop import replay, start_job
 from cotide_sim.trace_replay.kernels.kept import ENDED, NEW_FROM, ROUNDS, RUNNING, SPARE, WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.on_machines.devices import EACH, MANY, first_devices, open_devices
 from cotide_sim.trace_replay.kernels.on_machines.gang_counts import (
@@ -93,8 +93,8 @@ def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangQueueRule) -> G
 def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangQueueRule) -> GangQueueRule:
     begin_waiting(job, jobs, rule.held)
     if rule.backfill != NO_BACKFILL:
-        wait_in_line(1, rule.backfill, job, jobs, kept)
-    kept.counts[WAITING] = wait_in_line(0, rule.order, job, jobs, kept)
+        enqueue(1, rule.backfill, job, jobs, kept)
+    kept.counts[WAITING] = enqueue(0, rule.order, job, jobs, kept)
     return rule
 
 
@@ -150,7 +150,7 @@ def _start(now: int, job: int, beyond: bool, jobs: Jobs, kept: Kept, rule: GangQ
                 later[at, column] -= takes
             beside.free[at, column] = min(present.free[at, column], later[at, column])
     forecast, volume, waiting = jobs.forecast[job], jobs.demand[job], kept.counts[WAITING]
-    begun(now, job, forecast, jobs, kept)
+    start_job(now, job, forecast, jobs, kept)
     if rule.backfill != NO_BACKFILL:
         line_key, line = kept.queues[1, 0], kept.queues[1, 1]
         index = index_of(line_key, line, waiting, order_key(rule.backfill, forecast, volume), job)

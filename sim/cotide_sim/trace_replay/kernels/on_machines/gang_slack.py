@@ -35,8 +35,8 @@ from cotide_sim.trace_replay.kernels.on_machines.gang_conservative import (
     before_submissions as before_submissions_reserved,
 )
 from cotide_sim.trace_replay.kernels.on_machines.gang_conservative import ended as ended_reserved
+from cotide_sim.trace_replay.kernels.on_machines.gang_conservative import forecast_exceeded as outlived_reserved
 from cotide_sim.trace_replay.kernels.on_machines.gang_conservative import open_round as open_round_reserved
-from cotide_sim.trace_replay.kernels.on_machines.gang_conservative import outlived as outlived_reserved
 from cotide_sim.trace_replay.kernels.on_machines.gang_counts import Fitting, all_fit, fitting_of, work_out_room
 from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
     FILLED,
@@ -114,7 +114,7 @@ def _open_round(now: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> GangSl
 
 
 @inlined
-def _outlived(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> GangSlackRule:
+def _forecast_exceeded(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> GangSlackRule:
     outlived_reserved(now, job, jobs, kept, rule.base)
     return rule
 
@@ -286,7 +286,8 @@ def _is_in_the_way(job: int, rule: GangSlackRule) -> bool:
 
 
 replay_gang_slack = with_steps(
-    replay, "replay_gang_slack", prepare=_prepare, open_round=_open_round, outlived=_outlived, ended=_ended,
+    replay, "replay_gang_slack", prepare=_prepare, open_round=_open_round, forecast_exceeded=_forecast_exceeded,
+    ended=_ended,
     before_submissions=_before_submissions, submitted=_submitted, decide=_decide,
 )  # fmt: skip
 """Replays a log under slack-based backfilling, see `event_loop.replay`; the promise is the latest start."""

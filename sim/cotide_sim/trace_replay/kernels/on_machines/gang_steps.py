@@ -2,7 +2,8 @@
 and the reservations of one round.
 
 Called by the kernels for gangs, as their steps or out of them. A rule is any tuple with the fields that a step reads.
-Invariant: what `outlived` and a start book, `ended` gives back; a round drops all the reservations that it made.
+Invariant: what `forecast_exceeded` and a start book, `ended` gives back; a round drops all the reservations that it
+made.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final, Protocol, TypeVar
 
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import inlined
-from cotide_sim.trace_replay.kernels.easy import wait_in_line
+from cotide_sim.trace_replay.kernels.easy import enqueue
 from cotide_sim.trace_replay.kernels.kept import SPARE, WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.on_machines.gang_counts import Fitting, gained
 from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
@@ -77,7 +78,7 @@ def prepare(jobs: Jobs, kept: Kept, rule: MachineRule) -> MachineRule:
 
 
 @inlined
-def outlived(now: int, job: int, jobs: Jobs, kept: Kept, rule: MachineRule) -> MachineRule:
+def forecast_exceeded(now: int, job: int, jobs: Jobs, kept: Kept, rule: MachineRule) -> MachineRule:
     """Book what a job that runs on is planned to hold from now on."""
     book_gang(now, now, kept.planned_end[job], job, rule.gangs, kept, rule.holding, 1)
     return rule
@@ -118,7 +119,7 @@ def begin_waiting(job: int, jobs: Jobs, held: Held) -> None:
 def submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: OrderedRule) -> OrderedRule:
     """Put a job into the rule's order."""
     begin_waiting(job, jobs, rule.holding.held)
-    kept.counts[WAITING] = wait_in_line(0, rule.order, job, jobs, kept)
+    kept.counts[WAITING] = enqueue(0, rule.order, job, jobs, kept)
     return rule
 
 

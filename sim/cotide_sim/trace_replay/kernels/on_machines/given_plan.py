@@ -23,7 +23,7 @@ from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.kernels.compiled import inlined, uncounted, with_steps
 from cotide_core.kernels.machines import NEVER, segment_on
 from cotide_core.kernels.ordered_jobs import remove_at
-from cotide_sim.trace_replay.kernels.event_loop import begun, replay
+from cotide_sim.trace_replay.kernels.event_loop import replay, start_job
 from cotide_sim.trace_replay.kernels.kept import SPARE, WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.on_machines.devices import earliest_with_devices
 from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
@@ -38,9 +38,9 @@ from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
 from cotide_sim.trace_replay.kernels.on_machines.gang_steps import (
     RESERVED,
     drop_reservations,
+    forecast_exceeded,
     give_back_planned,
     note_reservation,
-    outlived,
     prepare,
     submitted,
 )
@@ -49,7 +49,7 @@ from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, fitting_on,
 LEAST_WORK: Final = 0
 DRAWN: Final = 1
 OUTLIVED: Final = SPARE + 4
-"""Index of 1 where a job of this round outlived its forecast."""
+"""Index of 1 where a job of this round exceeded its forecast."""
 DRAW_FACTOR: Final = 48_271
 DRAW_MODULUS: Final = 2_147_483_647
 """The generator that goes on from a job's draw, piece by piece (Park, Miller and Stockmeyer 1993): small enough to be
@@ -64,13 +64,13 @@ class Work(NamedTuple):
     waiting : (N, R) of jobs that wait.
     running, held : (N, R) amount x planned end of those that run, and their amounts: by ``running`` less ``held`` x
         the moment so much of them is left.
-    outlived : (N,) 1 where a job of this round outlived its forecast.
+    outlived : (N,) 1 where a job of this round exceeded its forecast.
     """
 
     waiting: Integers
     running: Integers
     held: Integers
-    outlived: Integers
+    forecast_exceeded: Integers
 
 
 class GivenPlanRule(NamedTuple):
@@ -130,13 +130,13 @@ def _weigh(job: int, seconds: int, amounts: Integers, sign: int, rule: GivenPlan
 
 
 @inlined
-def _outlived(now: int, job: int, jobs: Jobs, kept: Kept, rule: GivenPlanRule) -> GivenPlanRule:
+def _forecast_exceeded(now: int, job: int, jobs: Jobs, kept: Kept, rule: GivenPlanRule) -> GivenPlanRule:
     held = rule.holding.held
     _weigh(job, kept.planned_end[job] - now, rule.work.running, 1, rule)
     kept.counts[OUTLIVED] = 1
     for index in range(held.first[job], held.first[job] + held.used[job]):
-        rule.work.outlived[held.placed[index]] = 1
-    return outlived(now, job, jobs, kept, rule)
+        rule.work.forecast_exceeded[held.placed[index]] = 1
+    return forecast_exceeded(now, job, jobs, kept, rule)
 
 
 @inlined
@@ -176,7 +176,7 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: GivenPlanRule) -> GivenPlanR
         _weigh(job, length, rule.work.waiting, -1, rule)
         _weigh(job, now + length, rule.work.running, 1, rule)
         _weigh(job, 1, rule.work.held, 1, rule)
-        begun(now, job, length, jobs, kept)
+        start_job(now, job, length, jobs, kept)
         counts[WAITING] = remove_at(kept.queues[0, 0], queue, counts[WAITING], index)
         last -= 1
     drop_reservations(now, False, kept, rule)
@@ -185,18 +185,18 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: GivenPlanRule) -> GivenPlanR
 
 @uncounted
 def _let_choose_again(jobs: Jobs, kept: Kept, rule: GivenPlanRule) -> None:
-    """Take their machines from all who wait for one on which a job has outlived its forecast."""
-    held, outlived = rule.holding.held, rule.work.outlived
+    """Take their machines from all jobs that wait for one on which a job has exceeded its forecast."""
+    held, forecast_exceeded = rule.holding.held, rule.work.forecast_exceeded
     for index in range(kept.counts[WAITING]):
         job = kept.queues[0, 1, index]
         behind = False
         for entry in range(held.first[job], held.first[job] + held.used[job]):
-            behind = behind or outlived[held.placed[entry]] == 1
+            behind = behind or forecast_exceeded[held.placed[entry]] == 1
         if behind:
             _weigh(job, jobs.forecast[job], rule.work.waiting, -1, rule)
             held.used[job] = 0
-    for at in range(outlived.shape[0]):
-        outlived[at] = 0
+    for at in range(forecast_exceeded.shape[0]):
+        forecast_exceeded[at] = 0
     kept.counts[OUTLIVED] = 0
 
 
@@ -312,7 +312,8 @@ def _earliest(now: int, length: int, job: int, kept: Kept, rule: GivenPlanRule) 
 
 
 replay_given_plan = with_steps(
-    replay, "replay_given_plan", prepare=prepare, outlived=_outlived, ended=_ended, submitted=submitted,
+    replay, "replay_given_plan", prepare=prepare, forecast_exceeded=_forecast_exceeded,
+    ended=_ended, submitted=submitted,
     decide=_decide,
 )  # fmt: skip
 """Replays a log under plans on machines that are chosen once, see `event_loop.replay`; ``demand`` stands for volume."""
