@@ -54,7 +54,7 @@ from cotide_operator.leaderelection.lease_thread import LeaseThread
 from cotide_operator.models.forecast_scores import ForecastScores
 from cotide_operator.models.learned_store import LEARNED, ConfigMapStore, DirectoryStore, LearnedStore
 from cotide_operator.models.qos_learning import QosLearning
-from cotide_operator.models.rate_foresight import RateForesight
+from cotide_operator.models.rate_forecaster import RateForecaster
 from cotide_operator.models.retraining import Retraining
 from cotide_operator.models.run_time_habits import RunTimeHabits
 from cotide_operator.models.store import ModelStore
@@ -71,11 +71,11 @@ from cotide_operator.reporting.pod_group_reporter import PodGroupReporter
 from cotide_operator.reporting.quarantine_reporter import QuarantineReporter
 from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 from cotide_operator.scheduling.binder import Binder
+from cotide_operator.scheduling.composite_forecaster import CompositeForecaster
 from cotide_operator.scheduling.evictor import Evictor
-from cotide_operator.scheduling.foresights import Foresights
 from cotide_operator.scheduling.garbage_passes import full_passes, thorough_passes
 from cotide_operator.scheduling.phase_resizer import PhaseResizer
-from cotide_operator.scheduling.scheduling_loop import Foresight, SchedulingLoop, records
+from cotide_operator.scheduling.scheduling_loop import EventForecaster, SchedulingLoop, records
 from cotide_operator.scheduling.shadow import ShadowBinder, ShadowDispatcher
 from cotide_operator.scheduling.volume_binder import VolumeBinder
 from cotide_operator.task_supervisor import TaskSupervisor
@@ -590,7 +590,7 @@ class Operator:
             clock=self.clock,
             record=records(self._ledger, self.extender.follower if self.extender is not None else None),
             watcher=self._retraining,
-            foresight=self._make_foresight(),
+            event_forecaster=self._make_event_forecaster(),
             remake=self._remake_engine,
         )
 
@@ -682,16 +682,16 @@ class Operator:
             uid_of=self._uid_of_namespace,
         )
 
-    def _make_foresight(self) -> Foresight | None:
+    def _make_event_forecaster(self) -> EventForecaster | None:
         """Return who forecasts beside the engine: run times, request rates, both or nobody."""
         settings = self.settings
-        all_of_them: list[Foresight] = [] if self._habits is None else [self._habits]
+        forecasters: list[EventForecaster] = [] if self._habits is None else [self._habits]
         if settings.forecasts_rates:
             quantile = settings.request_rates.quantile
-            all_of_them.append(RateForesight(settings.slot_seconds, quantile, self.telemetry, self.clock.now))
-        if len(all_of_them) < 2:
-            return all_of_them[0] if all_of_them else None
-        return Foresights(*all_of_them)
+            forecasters.append(RateForecaster(settings.slot_seconds, quantile, self.telemetry, self.clock.now))
+        if len(forecasters) < 2:
+            return forecasters[0] if forecasters else None
+        return CompositeForecaster(*forecasters)
 
     def _make_retraining(self, kept: LearnedStore | None) -> Retraining | None:
         settings = self.settings.models.retraining

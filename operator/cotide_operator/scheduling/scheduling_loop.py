@@ -141,11 +141,11 @@ class Watcher(Protocol):
         ...
 
 
-class Foresight(Protocol):
-    """Who forecasts pods as they come, with what the engine's own models say beside it (the habits of owners)."""
+class EventForecaster(Protocol):
+    """Adds forecasts to the events of a cycle, beside those of the engine's own models."""
 
     def ahead(self, events: Sequence[Event], forecaster: CompletionForecaster) -> list[Event]:
-        """Return what the engine is to be told behind the events of a cycle."""
+        """Return the events that follow the events of a cycle."""
         ...
 
     def decided(self, instructions: Sequence[Instruction]) -> None:
@@ -153,7 +153,7 @@ class Foresight(Protocol):
         ...
 
     def begin_anew(self) -> None:
-        """Tell a new engine what the one before it knew."""
+        """Prepare for a new engine, which starts without state."""
         ...
 
 
@@ -178,7 +178,7 @@ class SchedulingLoop:
         Nobody else may call its `handle`.
     mirror, intake, binder, outcomes, clock :
         See their modules.
-    record, watcher, foresight : optional
+    record, watcher, event_forecaster : optional
         Ledger, sample collector and run times.
     remake : callable, optional
         Makes the engine that follows one which failed; without it such a failure is the loop's.
@@ -194,7 +194,7 @@ class SchedulingLoop:
         clock: Clock,
         record: Record | None = None,
         watcher: Watcher | None = None,
-        foresight: Foresight | None = None,
+        event_forecaster: EventForecaster | None = None,
         remake: Callable[[], Scheduler] | None = None,
     ) -> None:
         self.scheduler = scheduler
@@ -204,7 +204,7 @@ class SchedulingLoop:
         self._clock = clock
         self._record = record
         self._watcher = watcher
-        self._foresight = foresight
+        self._event_forecaster = event_forecaster
         self.growing: Growing | None = None
         """Set while this replica leads."""
         self._inbox: list[Event] = []
@@ -355,8 +355,8 @@ class SchedulingLoop:
         else:
             awaited, self._awaited = self._awaited, awaited
         self._now = now = max(self._now, self._clock.now())
-        if self._foresight is not None:
-            events += self._foresight.ahead(events, self.scheduler.completion_forecaster)
+        if self._event_forecaster is not None:
+            events += self._event_forecaster.ahead(events, self.scheduler.completion_forecaster)
         if not events:
             if self.cycles and not (awaited or self._grows() or self._is_time()):
                 self._in_hand = False
@@ -374,8 +374,8 @@ class SchedulingLoop:
         if self._watcher is not None:
             self._watcher.feed(self.scheduler.state, events, now)
             self._watcher.decided(instructions, now)
-        if self._foresight is not None:
-            self._foresight.decided(instructions)
+        if self._event_forecaster is not None:
+            self._event_forecaster.decided(instructions)
         self._gang_kernels.follow(self.scheduler)
         if not is_part:
             self.cycles += 1
@@ -438,8 +438,8 @@ class SchedulingLoop:
         self._inbox += [*self.backoffs(), *(one for one in events if isinstance(one, NodeBackoffRestored))]
         self.scheduler, self.is_whole = self._remake(), False
         self._intake.restart()
-        if self._foresight is not None:
-            self._foresight.begin_anew()
+        if self._event_forecaster is not None:
+            self._event_forecaster.begin_anew()
         if self._models is not None:
             self._inbox.insert(0, self._models)
         if self._record is not None:

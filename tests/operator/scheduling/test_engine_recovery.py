@@ -311,7 +311,7 @@ class KnownRunTimes:
 
 def test_run_times_are_asked_for_before_each_call_and_told_anew_to_a_new_engine() -> None:
     found = operator()
-    found.loop._foresight = run_times = KnownRunTimes()
+    found.loop._event_forecaster = run_times = KnownRunTimes()
     found.mirror.apply("pods", "ADDED", pod("bad"))
     found.cycle()  # fails over the pod
     found.cycle()

@@ -24,7 +24,7 @@ LEAST_PEAKS: Final = 48.0
 """Peaks before a score is shown (chosen: four hours of one service)."""
 
 
-class RateForesight:
+class RateForecaster:
     """Follows the rates of one engine's services.
 
     Parameters
@@ -45,7 +45,7 @@ class RateForesight:
         self._shown: int | None = None
 
     def ahead(self, events: Sequence[Event], forecaster: CompletionForecaster) -> list[Event]:
-        """Return what the engine is to be told behind the events of a cycle."""
+        """Return the events that follow the events of a cycle."""
         del forecaster
         now = self._now()
         forecast = self._rates.take(events, now)

@@ -13,7 +13,7 @@ from cotide_core.events import Event, PodUpserted, RatesForecasted, ServiceSampl
 from cotide_core.forecasting.heuristics import HeuristicCompletion
 from cotide_operator.config.host_load_settings import RATE_QUANTILES
 from cotide_operator.config.settings import engine_config, parse_settings
-from cotide_operator.models.rate_foresight import HORIZONS_SLOTS, RateForesight
+from cotide_operator.models.rate_forecaster import HORIZONS_SLOTS, RateForecaster
 from cotide_operator.observability.metrics import Metrics
 from cotide_predictors.request_rates.rate_model import LEVELS
 
@@ -25,13 +25,13 @@ HEAD = "apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\n"
 def three_days(quantile: float | None) -> tuple[list[Event], Metrics]:
     """What the loop is told, and the metrics."""
     now, telemetry = [0.0], Metrics()
-    foresight = RateForesight(SLOT, quantile, telemetry, lambda: now[0])
+    event_forecaster = RateForecaster(SLOT, quantile, telemetry, lambda: now[0])
     web = running_pod("web", "n", cls=WorkloadClass.ONLINE, workload="d/web", ours=False)
-    forecast = foresight.ahead([PodUpserted(web)], HeuristicCompletion())
+    forecast = event_forecaster.ahead([PodUpserted(web)], HeuristicCompletion())
     for slot in range(3 * DAY):
         now[0] = slot * SLOT
         rate = 1000.0 - 900.0 * math.cos(2 * math.pi * slot / DAY)
-        forecast += foresight.ahead([ServiceSampled("d/web", rate)], HeuristicCompletion())
+        forecast += event_forecaster.ahead([ServiceSampled("d/web", rate)], HeuristicCompletion())
     return forecast, telemetry
 
 
