@@ -76,20 +76,20 @@ def asked_about(nodes: int) -> int:
 
 
 def cache_of(nodes: int, pods: list[Json]) -> ObjectCache:
-    mirror = ObjectCache()
+    cache = ObjectCache()
     for index in range(nodes):
-        mirror.apply("nodes", "ADDED", msgspec.convert(node(index), NodeObject))
+        cache.apply("nodes", "ADDED", msgspec.convert(node(index), NodeObject))
     spec = {"selector": {"matchLabels": {"app": "web"}}, "qos": {"latencyP95Milliseconds": 10}}
     workload = {"metadata": {"name": "web", "namespace": "standing", "uid": "w"}, "spec": spec}
-    mirror.apply("workloads", "ADDED", msgspec.convert(workload, CustomObject))
+    cache.apply("workloads", "ADDED", msgspec.convert(workload, CustomObject))
     web = [standing_pod(f"web-{i}", node_name(i), {"app": "web"}) for i in range(0, nodes, SERVICE_SHARE)]
     for body in web:
         body["metadata"] |= {"namespace": "standing", "uid": body["metadata"]["name"]}
     for body in [*web, *pods]:
-        mirror.apply("pods", "ADDED", msgspec.convert(body, PodObject))
+        cache.apply("pods", "ADDED", msgspec.convert(body, PodObject))
     for kind in KINDS:
-        mirror.mark_synced(kind)
-    return mirror
+        cache.mark_synced(kind)
+    return cache
 
 
 def ask(port: int, authority: str, names: list[str], pods: list[Json], answers: Any) -> None:
@@ -112,7 +112,7 @@ async def calls(nodes: int, count: int, *, beside_services: bool) -> Json:
     pods = [ALIKE.pod(f"p{i}", "cotide-assisted", i) for i in range(count)]
     for body in pods:
         body["metadata"] |= {"namespace": "race", "uid": body["metadata"]["name"]}
-    mirror = cache_of(nodes, pods)
+    cache = cache_of(nodes, pods)
     with tempfile.TemporaryDirectory(prefix="extender-") as name:
         folder = Path(name)
         authority = Authority(folder)
@@ -126,7 +126,7 @@ async def calls(nodes: int, count: int, *, beside_services: bool) -> Json:
         needs = ExtenderDependencies(
             client=KubeClient(credentials),
             credentials=credentials,
-            mirror=mirror,
+            cache=cache,
             clock=ScaledClock(),
             telemetry=Metrics(),
             hand_over=outcomes.append,

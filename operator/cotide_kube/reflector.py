@@ -1,6 +1,6 @@
 """List and watch one collection for ever: the only way in which cluster state enters our processes.
 
-Used by the operator's mirror and by the fake nodes. The reflector keeps the last object of each name, so that
+Used by the operator's cache and by the fake nodes. The reflector keeps the last object of each name, so that
 nothing is missed: after any gap it resumes from the last version it saw, and where the server no longer has that
 version (410) it lists again and tells the difference, deletions included.
 

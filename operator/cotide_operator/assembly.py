@@ -122,7 +122,7 @@ class Operator:
 
     Attributes
     ----------
-    mirror, board, telemetry, health, loop :
+    cache, board, telemetry, health, loop :
         Parts that tests and embedders look at.
     """
 
@@ -148,11 +148,11 @@ class Operator:
         self.clock = ScaledClock(simulated.origin_seconds, simulated.speed) if simulated else ScaledClock()
         self.telemetry = Metrics()
         self.board = DecisionStore()
-        self.mirror = self._following.mirror
-        self.mirror.max_class_without_label = settings.tenancy.max_class_without_label
-        self.mirror.class_by_priority_class = settings.classes.by_priority_class
+        self.cache = self._following.cache
+        self.cache.max_class_without_label = settings.tenancy.max_class_without_label
+        self.cache.class_by_priority_class = settings.classes.by_priority_class
         self.health = self._make_health()
-        self.intake = EventSource(self.mirror, self.clock, settings.scheduler_names)
+        self.intake = EventSource(self.cache, self.clock, settings.scheduler_names)
         self.calibration = ForecastScores(self.telemetry, self._limit_of, settings.slot_seconds)
         config = engine_config(settings)
         ledger = settings.ledger
@@ -168,7 +168,7 @@ class Operator:
         self._aside = QuarantineReporter(
             self.client,
             self.lane,
-            self.mirror,
+            self.cache,
             self.reporting.recorder,
             self.telemetry,
             scheduler_names=settings.scheduler_names,
@@ -176,16 +176,16 @@ class Operator:
         self._pod_groups = PodGroupReporter(
             self.client,
             self.lane,
-            self.mirror,
+            self.cache,
             self.board,
             self.telemetry,
             members=self.intake.members_of,
             scheduler_names=settings.scheduler_names,
         )
-        self._assisted = AssistedReporter(self.board, self.reporting.outcomes.annotate, self.mirror)
+        self._assisted = AssistedReporter(self.board, self.reporting.outcomes.annotate, self.cache)
         self.extender = self._make_extender(config)
         self.loop = self._make_loop(config)
-        self._handover = Handover(self.client, self.mirror)
+        self._handover = Handover(self.client, self.cache)
         self.binder = self._make_binder()
         # A standby answers, too, and keeps the certificate: no fence of a leader's is in its way.
         self.admission = self._make_webhook()
@@ -372,7 +372,7 @@ class Operator:
         return Dependencies(
             self.settings,
             self.client,
-            self.mirror,
+            self.cache,
             self.intake,
             self.clock,
             self.loop,
@@ -388,13 +388,13 @@ class Operator:
             self.settings.scheduler_names[0],
             reclaim=self.settings.job_pods_reclaim,
             limits=StartLimits(self.settings.jobs.start_seconds, self.settings.jobs.create_seconds),
-            starts=StartReporter(self.mirror, self.reporting.recorder, self.telemetry, self.clock),
+            starts=StartReporter(self.cache, self.reporting.recorder, self.telemetry, self.clock),
         )
         if self._phase_learning is not None:
             options = replace(options, learned=self._phase_learning.phases_for)
         controllers = Controllers(
             self.client,
-            self.mirror,
+            self.cache,
             self.board,
             self.clock,
             readings=feed,
@@ -435,7 +435,7 @@ class Operator:
     async def _consolidate(self) -> None:
         """Begin when the first pods are decided on: what waits is known only then."""
         await self._begun()
-        if self.settings.consolidation.enabled or left_behind(self.mirror):
+        if self.settings.consolidation.enabled or left_behind(self.cache):
             await self._freeing().run()
 
     async def _provision(self) -> None:
@@ -469,7 +469,7 @@ class Operator:
             outcomes = OutcomeFile(ledger.directory if ledger is not None else None, self.telemetry, PROVISIONING)
             dependencies = ProvisioningDependencies(
                 client=self.client,
-                mirror=self.mirror,
+                cache=self.cache,
                 clock=self.clock,
                 recorder=self.reporting.recorder,
                 telemetry=self.telemetry,
@@ -493,7 +493,7 @@ class Operator:
         counts = capacity is not None and capacity.mode == "act"
         return ConsolidationDependencies(
             client=self.client,
-            mirror=self.mirror,
+            cache=self.cache,
             board=self.board,
             clock=self.clock,
             recorder=self.reporting.recorder,
@@ -518,7 +518,7 @@ class Operator:
         """Return the publisher of reclaimed capacity; where that is turned off it takes away what is left of it."""
         return ReclaimedPublisher(
             self.client,
-            self.mirror,
+            self.cache,
             self.outlooks,
             self.clock,
             holdings_of=lambda node: holdings(self.loop.scheduler.state, node) if self.loop.is_whole else None,
@@ -530,7 +530,7 @@ class Operator:
     def _resizer(self, feed: UsageFeed | None) -> PhaseResizer:
         return PhaseResizer(
             self.client,
-            self.mirror,
+            self.cache,
             self._room_of,
             self.intake.expect_size,
             clock=self.clock,
@@ -571,7 +571,7 @@ class Operator:
             self.client,
             self.lane,
             self.clock,
-            self.mirror,
+            self.cache,
             self.intake,
             self.board,
             self.calibration,
@@ -584,7 +584,7 @@ class Operator:
         """Make the engine and its loop, once all that it reads, reports to and records in is there."""
         return SchedulingLoop(
             Scheduler(config, self.models),
-            mirror=self.mirror,
+            cache=self.cache,
             intake=self.intake,
             outcomes=self.reporting.outcomes,
             clock=self.clock,
@@ -599,11 +599,11 @@ class Operator:
         volumes = self.settings.volumes
         return (ShadowBinder if self.settings.shadow else Binder)(
             self.client,
-            self.mirror,
+            self.cache,
             (self._handover.note, self.reporting.outcomes.reported, self.loop.refused),
-            Evictor(self.client, self.mirror, self.reporting.nominator, self.clock),
+            Evictor(self.client, self.cache, self.reporting.nominator, self.clock),
             concurrency=self.settings.concurrent_binds,
-            volumes=VolumeBinder(self.client, self.mirror, self.intake.volumes, volumes.bind_timeout_seconds),
+            volumes=VolumeBinder(self.client, self.cache, self.intake.volumes, volumes.bind_timeout_seconds),
         )
 
     def _make_models(self) -> ModelStore:
@@ -621,7 +621,7 @@ class Operator:
             return None  # and what it needs is not loaded
         from cotide_operator.webhooks.admission.webhook import make_webhook
 
-        return make_webhook(self.settings, self.client.unfenced(), self.mirror, self.telemetry)
+        return make_webhook(self.settings, self.client.unfenced(), self.cache, self.telemetry)
 
     def _make_extender(self, config: SchedulerConfig) -> Extender | None:
         if not self.settings.extender.enabled:
@@ -631,7 +631,7 @@ class Operator:
         needs = ExtenderDependencies(
             client=self.client.unfenced(),
             credentials=self._credentials,
-            mirror=self.mirror,
+            cache=self.cache,
             clock=self.clock,
             telemetry=self.telemetry,
             hand_over=self._assist,
@@ -664,7 +664,7 @@ class Operator:
         if not settings.learn:
             return None
         kept = self._kept_in(settings.store)
-        return PhaseLearning(settings, self.mirror, clock=self.clock, telemetry=self.telemetry, kept=kept)
+        return PhaseLearning(settings, self.cache, clock=self.clock, telemetry=self.telemetry, kept=kept)
 
     def _make_habits(self, kept: LearnedStore | None) -> RunTimeHabits | None:
         settings = self.settings.models.retraining
@@ -675,7 +675,7 @@ class Operator:
             self.telemetry,
             kept=kept,
             keep_seconds=settings.keep_seconds,
-            namespaces=lambda: self.mirror.namespaces,
+            namespaces=lambda: self.cache.namespaces,
             now=self.clock.now,
             predictor=settings.run_time_predictor,
             challenger=settings.run_time_challenger,
@@ -708,7 +708,7 @@ class Operator:
                 seed=self.settings.seed,
                 telemetry=self.telemetry,
                 kept=kept,
-                is_there=lambda service: not self.mirror.synced or service in self.mirror.workloads,
+                is_there=lambda service: not self.cache.synced or service in self.cache.workloads,
             )
 
         return Retraining(
@@ -718,12 +718,12 @@ class Operator:
             telemetry=self.telemetry,
             learn=learn,
             kept=kept,
-            is_there=lambda learner: not self.mirror.is_gone(learner),
+            is_there=lambda learner: not self.cache.is_gone(learner),
             uid_of=self._uid_of_namespace,
         )
 
     def _uid_of_namespace(self, name: str) -> str:
-        namespace = self.mirror.namespaces.get(name)
+        namespace = self.cache.namespaces.get(name)
         return namespace.metadata.uid if namespace is not None else ""
 
     async def _flush(self, ledger: LedgerFile) -> None:
@@ -754,8 +754,8 @@ class Operator:
         _LOG.info(
             "deciding with policy %s: %d nodes, %d pods",
             self.settings.policy,
-            len(self.mirror.nodes),
-            len(self.mirror.pods),
+            len(self.cache.nodes),
+            len(self.cache.pods),
         )
 
     def _unready(self) -> list[str]:
@@ -767,7 +767,7 @@ class Operator:
         """What a standby still waits for: one that has listed everything is ready to take over."""
         if self._following.stage:
             return [self._following.stage]
-        missing: list[str] = [f"the first list of {kind}" for kind in self.mirror.missing()]
+        missing: list[str] = [f"the first list of {kind}" for kind in self.cache.missing()]
         if self.admission is not None and not self.admission.listening:
             missing.append("the admission webhook's certificate")
         if self.extender is not None and not self.extender.listening:
@@ -796,6 +796,6 @@ class Operator:
     def _refresh(self) -> None:
         kinds = (*KINDS, *OPTIONAL_KINDS)
         for kind in kinds:
-            self.telemetry.mirror_objects.labels(kind).set(len(self.mirror.objects(kind)))
+            self.telemetry.mirror_objects.labels(kind).set(len(self.cache.objects(kind)))
         self._aside.refresh(kinds)
         self.telemetry.longest_block.set(self._blocks.longest_seconds())

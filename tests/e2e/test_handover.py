@@ -42,7 +42,7 @@ async def mark(world: World, *operators: Operator) -> None:
     await world.client.patch("/api/v1/nodes/n0", {"metadata": {"labels": {"marked": "yes"}}})
 
     def known() -> bool:
-        return all(one.mirror.nodes["n0"].metadata.labels.get("marked") for one in operators)
+        return all(one.cache.nodes["n0"].metadata.labels.get("marked") for one in operators)
 
     await world.until("the mark is known", known)
 
@@ -59,7 +59,7 @@ async def test_a_standby_whose_watch_is_behind_decides_nothing_before_it_shows_t
         posted = watch_bindings(second)
         two = asyncio.create_task(second.run(stop_second))
         await world.pods(1, cpu="2", prefix="waits", **MARKED)
-        await world.until("the second stands by", lambda: second.mirror.synced and second.mirror.pods)
+        await world.until("the second stands by", lambda: second.cache.synced and second.cache.pods)
         let_go = relay.hold(ALL_PODS)
         await world.pods(1, cpu="3", prefix="last")
         await world.until_placed(1)  # the node is full
@@ -67,11 +67,11 @@ async def test_a_standby_whose_watch_is_behind_decides_nothing_before_it_shows_t
         stop_first.set()
         await one
         await world.until("the second's turn comes", lambda: second.loop.cycles or WAITS in caplog.text)
-        assert (second.loop.cycles, list(second.mirror.pods)) == (0, ["default/waits0"])
+        assert (second.loop.cycles, list(second.cache.pods)) == (0, ["default/waits0"])
         assert NOTE not in (await world.client.get(LEASE))["metadata"].get("annotations", {})
         let_go()
         await world.until("the second decides", lambda: second.loop.cycles)
-        assert "default/last0" in second.mirror.pods
+        assert "default/last0" in second.cache.pods
 
         async def looked_at() -> bool:
             pod = await world.client.get(f"{PODS}/waits0")
@@ -91,14 +91,14 @@ async def test_a_leader_whose_own_watch_does_not_show_its_bindings_looks_at_the_
         stop = asyncio.Event()
         running = asyncio.create_task(leader.run(stop))
         await world.pods(2, **MARKED)
-        await world.until("the pods are known", lambda: leader.loop.cycles and len(leader.mirror.pods) == 2)
+        await world.until("the pods are known", lambda: leader.loop.cycles and len(leader.cache.pods) == 2)
         before = [int(pod["metadata"]["resourceVersion"]) for pod in await world.client.list(PODS)]
         relay.hold(ALL_PODS)
         await mark(world)
         await world.until_placed(2)
         stop.set()
         await running
-    assert not any(pod.spec.node_name for pod in leader.mirror.pods.values())
+    assert not any(pod.spec.node_name for pod in leader.cache.pods.values())
     lease = await world.client.get(LEASE)
     after = [int(pod["metadata"]["resourceVersion"]) for pod in await world.client.list(PODS)]
     assert lease["spec"].get("holderIdentity", "") == ""

@@ -29,7 +29,7 @@ async def test_only_the_leader_decides_and_a_stopped_leader_hands_over(world: Wo
     one = asyncio.create_task(first.run(stop_first))
     await world.until("the first decides", lambda: first.loop.cycles or one.done())
     two = asyncio.create_task(second.run(stop_second))
-    await world.until("the second has listed everything", lambda: second.mirror.synced)
+    await world.until("the second has listed everything", lambda: second.cache.synced)
     await world.pods(2)
     await world.until_placed(2)
     assert second.loop.cycles == 0

@@ -167,7 +167,7 @@ async def test_a_node_deleted_mid_decision_gets_no_pod(world: World) -> None:
         await world.pods(3)
         await world.until("bindings are under way", lambda: operator.binder.backlog >= 1)
         await world.client.delete("/api/v1/nodes/n0")
-        await world.until("the node is gone here too", lambda: "n0" not in operator.mirror.nodes)
+        await world.until("the node is gone here too", lambda: "n0" not in operator.cache.nodes)
         taken = set(await world.placed())
         await world.server.join(world.client, "other")
         await world.until_placed(3)
@@ -287,7 +287,7 @@ async def test_nothing_is_decided_before_everything_was_listed(world: World) -> 
     late = world.server.strike(delay_seconds=5.0, method="GET", path="/priorityclasses$", count=1)
     operator, stop = world.make(), asyncio.Event()
     task = asyncio.create_task(operator.run(stop))
-    await world.until("all but one kind is listed", lambda: operator.mirror.missing() == ["priorityclasses"])
+    await world.until("all but one kind is listed", lambda: operator.cache.missing() == ["priorityclasses"])
     for _ in range(100):
         await asyncio.sleep(0)  # turns enough for a cycle, were one to come
     assert (operator.loop.cycles, late.met) == (0, 1)

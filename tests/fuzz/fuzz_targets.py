@@ -83,28 +83,28 @@ def indexes(data: bytes) -> None:
 
 
 def watch_line(data: bytes) -> None:
-    """Decode, mirror, translate: as far as the engine."""
-    mirror = ObjectCache()
-    source = EventSource(mirror, ScaledClock(), ("cotide",))
+    """Decode, cache, translate: as far as the engine."""
+    cache = ObjectCache()
+    source = EventSource(cache, ScaledClock(), ("cotide",))
     for kind, decoder in _DECODERS:
         found = decoder.line(data)
         if isinstance(found, tuple):
-            mirror.apply(kind, found[0], found[1])  # type: ignore[arg-type]  # each decoder's own kind
+            cache.apply(kind, found[0], found[1])  # type: ignore[arg-type]  # each decoder's own kind
             for read in (read_job, read_workload):
                 if isinstance(found[1], CustomObject):
                     with contextlib.suppress(InputError):
                         read({"metadata": {"name": found[1].metadata.name}, "spec": found[1].spec})
     source.collect()
     # What the gate lets through makes nothing raise; a quantity that is none sets a node aside, and says so.
-    assert all("is not a quantity" in one.fault or "characters" in one.fault for one in mirror.quarantine)
+    assert all("is not a quantity" in one.fault or "characters" in one.fault for one in cache.quarantine)
 
 
 def review(data: bytes) -> None:
-    mirror = ObjectCache()
+    cache = ObjectCache()
     for kind in KINDS:
-        mirror.mark_synced(kind)
+        cache.mark_synced(kind)
     with contextlib.suppress(InputError):
-        Reviewer(mirror, ("cotide",)).answer(data).body()
+        Reviewer(cache, ("cotide",)).answer(data).body()
 
 
 def question(data: bytes) -> None:

@@ -73,13 +73,13 @@ async def test_pods_are_changed_while_authorities_and_certificates_rotate(cluste
     text = f"{HEAD}policy: hierarchical\nreclaimed: {{publish: true}}\nadmission: {{enabled: true, port: {led_here}}}\n"
     token = await cluster.plane.token("cotide-system", "cotide-operator")
     mine = cluster.plane.kubeconfig("certificates", token=token)
-    mirror = ObjectCache()
+    cache = ObjectCache()
     for kind in KINDS:
-        mirror.mark_synced(kind)
+        cache.mark_synced(kind)
     kept, served = [], []
     async with KubeClient(load_credentials(str(mine))) as client:
         settings = parse_settings(text).admission
-        webhook = AdmissionWebhook(settings, client, mirror, Metrics(), ("cotide",), now=now, lives=LIVES)
+        webhook = AdmissionWebhook(settings, client, cache, Metrics(), ("cotide",), now=now, lives=LIVES)
         running = asyncio.create_task(webhook.run("127.0.0.1"))
         try:
             await cluster.until("the webhook listens", lambda: webhook.listening)

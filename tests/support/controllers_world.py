@@ -58,18 +58,18 @@ class World:
     def __init__(self, server: ApiServer, client: KubeClient, refresh_seconds: float = 0.05) -> None:
         self.server, self.client, self._refresh_seconds = server, client, refresh_seconds
         self.readings = Readings()
-        self.mirror, self.board = ObjectCache(), DecisionStore()
+        self.cache, self.board = ObjectCache(), DecisionStore()
         self.controllers: Controllers | None = None
         self._tasks: list[asyncio.Task[Any]] = []
         self._stop = asyncio.Event()
 
     def start(self, speed: float = 1.0, *, reclaim: bool = False) -> None:
         """Start controllers that remember nothing."""
-        self.mirror, self.board, self._stop = ObjectCache(), DecisionStore(), asyncio.Event()
+        self.cache, self.board, self._stop = ObjectCache(), DecisionStore(), asyncio.Event()
         clock = ScaledClock(0.0, speed)
         self.controllers = Controllers(
             self.client,
-            self.mirror,
+            self.cache,
             self.board,
             clock,
             readings=self.readings,
@@ -88,9 +88,9 @@ class World:
     async def _reflect(self, kind: Any) -> None:
         async for change in Reflector[Any](self.client, PATHS[kind], TYPES[kind]):
             if change.object is None:
-                self.mirror.mark_synced(kind)
+                self.cache.mark_synced(kind)
             else:
-                self.mirror.apply(kind, change.kind, change.object)
+                self.cache.apply(kind, change.kind, change.object)
                 if kind in ("jobs", "workloads"):
                     self._ask(kind, change.kind == "DELETED", change.object)
 

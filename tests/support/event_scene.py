@@ -30,8 +30,8 @@ class ManualClock(ScaledClock):
 class Scene:
     def __init__(self, speed: float = 1.0) -> None:
         self.clock = ManualClock(speed)
-        self.mirror = ObjectCache()
-        self.intake = EventSource(self.mirror, self.clock, ("cotide",))
+        self.cache = ObjectCache()
+        self.intake = EventSource(self.cache, self.clock, ("cotide",))
 
     def pod(self, change: str = "ADDED", uid: str = "u1", *, created: float = 1000.0, **parts: Any) -> None:
         status = {"phase": parts.pop("phase", "Pending"), **parts.pop("status", {})}
@@ -47,13 +47,13 @@ class Scene:
             if key in parts
         }
         body = {"metadata": metadata, "spec": {"schedulerName": "cotide", **parts}, "status": status}
-        self.mirror.apply("pods", change, msgspec.convert(body, PodObject))
+        self.cache.apply("pods", change, msgspec.convert(body, PodObject))
 
     def node(self, change: str = "ADDED", cpu: str = "4", heartbeat: str = "1", name: str = "n") -> None:
         conditions = [{"type": "Ready", "status": "True", "lastHeartbeatTime": heartbeat}]
         body = {"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu}, "conditions": conditions}}
-        self.mirror.apply("nodes", change, msgspec.convert(body, NodeObject))
+        self.cache.apply("nodes", change, msgspec.convert(body, NodeObject))
 
     def job(self, job_class: str, **status: Any) -> None:
         body = {"metadata": {"name": "j", "namespace": "ns"}, "spec": {"class": job_class}, "status": status}
-        self.mirror.apply("jobs", "MODIFIED", msgspec.convert(body, CustomObject))
+        self.cache.apply("jobs", "MODIFIED", msgspec.convert(body, CustomObject))

@@ -65,12 +65,12 @@ class Scene:
         self.register("n1")
 
     def start(self, *, publish: bool = True) -> None:
-        """Start a publisher that remembers nothing, beside a mirror that lists everything."""
-        self.mirror, self.outlooks, self.telemetry = ObjectCache(), Outlooks(), Metrics()
+        """Start a publisher that remembers nothing, beside a cache that lists everything."""
+        self.cache, self.outlooks, self.telemetry = ObjectCache(), Outlooks(), Metrics()
         stand_in: Any = self  # for client, clock and recorder
         self.publisher = ReclaimedPublisher(
             stand_in,
-            self.mirror,
+            self.cache,
             self.outlooks,
             stand_in,
             holdings_of=self.held.get,
@@ -113,10 +113,10 @@ class Scene:
         self.show(name)
 
     def show(self, name: str) -> None:
-        self.mirror.apply("nodes", "MODIFIED", msgspec.convert(self.nodes[name], NodeObject))
+        self.cache.apply("nodes", "MODIFIED", msgspec.convert(self.nodes[name], NodeObject))
 
     def unregister(self, name: str) -> None:
-        self.mirror.apply("nodes", "DELETED", msgspec.convert(self.nodes.pop(name), NodeObject))
+        self.cache.apply("nodes", "DELETED", msgspec.convert(self.nodes.pop(name), NodeObject))
 
     def tell(self, *outlooks: NodeOutlook) -> None:
         self.outlooks.put(outlooks)

@@ -1,7 +1,7 @@
 """The latest object of everything that matters to scheduling, as the reflectors saw it.
 
 Filled by one task per reflected resource (`follow`), read by the loop and the controllers, all in the operator's
-own event loop. Position in the flow: watch event -> mirror -> translation -> core event.
+own event loop. Position in the flow: watch event -> cache -> translation -> core event.
 Invariant: the indexes (pods of a Job, pods kept for a Job, pods of a Workload) agree with the objects after `apply`;
 those of a Workload whose selector changed among many pods after `settle` has nothing left to do.
 """
@@ -300,7 +300,7 @@ class ObjectCache:
     def objects(self, kind: Kind) -> Mapping[str, Any]:
         """Return the latest objects of a kind by key."""
         if kind not in self._views:
-            raise InputError(f"the mirror holds no {kind!r}")
+            raise InputError(f"the cache holds no {kind!r}")
         return self._views[kind]
 
     def pods_of_job(self, job_key: str) -> list[PodObject]:
@@ -367,7 +367,7 @@ class ObjectCache:
             elif kind == "workloads":
                 self._reselect(key, item.metadata.namespace)
         except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
-            self.set_aside(kind, key, "indexes of the mirror", error)
+            self.set_aside(kind, key, "indexes of the cache", error)
         self._tell(kind, key)
         if kind == "workloads":
             self.settle()
@@ -384,7 +384,7 @@ class ObjectCache:
             try:
                 self._index(key)
             except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
-                self.set_aside("pods", key, "indexes of the mirror", error)
+                self.set_aside("pods", key, "indexes of the cache", error)
             if self._workload_of.get(key) != before:
                 self._tell("pods", key)
             if time.perf_counter() >= until:
@@ -406,7 +406,7 @@ class ObjectCache:
             try:
                 listener(kind, key)
             except Exception as error:  # noqa: BLE001 - the other listeners must hear of it all the same
-                self.set_aside(kind, key, f"listener {getattr(listener, '__qualname__', 'of the mirror')}", error)
+                self.set_aside(kind, key, f"listener {getattr(listener, '__qualname__', 'of the cache')}", error)
 
     def _index(self, key: str) -> None:
         pod = self.pods.get(key)
@@ -431,7 +431,7 @@ class ObjectCache:
         return label if label in CLASSES else self.max_class_without_label
 
     def workload_for(self, pod: PodObject) -> str | None:
-        """Return the key of the Workload that controls or selects a pod, which need not be in the mirror."""
+        """Return the key of the Workload that controls or selects a pod, which need not be in the cache."""
         owned = owned_key(pod.metadata, "Workload")
         if owned is not None:
             return owned

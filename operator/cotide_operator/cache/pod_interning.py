@@ -1,6 +1,6 @@
 """What is kept of a pod or node: what is read, and equal parts once.
 
-Called by their reflectors for each object that they decode (see `mirror.KEPT_AS`). Most pods come from few templates:
+Called by their reflectors for each object that they decode (see `cache.KEPT_AS`). Most pods come from few templates:
 their containers, tolerations, labels and conditions are equal, and in a cluster of 50,000 pods they would take more
 than half of the memory. Invariant: what is left out, its address and the names of volumes to which nothing refers, is
 read nowhere in the operator; all else is equal to what came. Nodes have most of their images in common, five names

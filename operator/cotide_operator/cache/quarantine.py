@@ -1,6 +1,6 @@
 """Objects that made a part of the operator raise: set aside one by one, so that everything else goes on.
 
-Filled by the reflectors (what can't be decoded), by the mirror (a listener that raised), by translation, by the loop
+Filled by the reflectors (what can't be decoded), by the cache (a listener that raised), by translation, by the loop
 (the engine), by the controllers and by who publishes decisions. Read by the reporter, which says it on the object, and
 by whoever must leave an object out. Lives in the operator's own loop.
 

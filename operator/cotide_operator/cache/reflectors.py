@@ -1,8 +1,8 @@
-"""Reach the API server, see that it knows our resources, and follow all that matters into the mirror.
+"""Reach the API server, see that it knows our resources, and follow all that matters into the cache.
 
 Used by `assembly`, and begun by ``cotide operator`` before the engine is loaded: an API server takes as long to list
 50,000 pods as Python takes to load our libraries, and it does so on another machine. Nothing here decides or writes,
-except that it installs the custom resources where it is told to. Invariant: the mirror is synced only when every kind
+except that it installs the custom resources where it is told to. Invariant: the cache is synced only when every kind
 was listed from the API server as of a moment after the start, see `cotide_kube.reflector`; where a backup was
 restored, following ends with an error, and the operator with it.
 """
@@ -59,7 +59,7 @@ class Informers:
 
     Attributes
     ----------
-    mirror : what is there, as far as it was seen.
+    cache : what is there, as far as it was seen.
     stage : what is waited for; empty once everything is followed.
     reached : set when the API server answers and serves our resources.
     """
@@ -73,7 +73,7 @@ class Informers:
         listed: Callable[[], None] | None = None,
     ) -> None:
         self.credentials = credentials
-        self.mirror = ObjectCache()
+        self.cache = ObjectCache()
         self.stage = "the API server"
         self.reached = asyncio.Event()
         self._install_crds = install_crds
@@ -141,7 +141,7 @@ class Informers:
             await asyncio.sleep(AGAIN_SECONDS)
 
     async def _follow(self, kind: Kind, path: str) -> None:
-        """Fill the mirror with one kind, for ever."""
+        """Fill the cache with one kind, for ever."""
         keep = KEPT_AS[kind]() if kind in KEPT_AS else None
         reflector: Reflector[Any] = Reflector(
             self._client,
@@ -158,27 +158,27 @@ class Informers:
             for number, change in enumerate(batch, start=1):
                 if change.object is None:
                     if kind in OPTIONAL_KINDS:
-                        self.mirror.served[kind] = path
+                        self.cache.served[kind] = path
                     self._synced(kind)
                 else:
-                    self.mirror.apply(kind, change.kind, change.object)
+                    self.cache.apply(kind, change.kind, change.object)
                 if number < len(batch):  # the last one and the version below go together
                     await turn.give_way()
             # Right after the changes, with no pause between: whoever hears of one may ask for the version.
             if kind == "pods" and reflector.version:
-                self.mirror.pods_version = reflector.version
-            while self.mirror.settle():
+                self.cache.pods_version = reflector.version
+            while self.cache.settle():
                 await asyncio.sleep(0)
 
     def _set_aside(self, kind: Kind, bad: Malformed) -> None:
         if bad.kind == "DELETED":
-            self.mirror.quarantine.forget(kind, bad.name)
+            self.cache.quarantine.forget(kind, bad.name)
         else:
             version = bad.resource_version
-            self.mirror.quarantine.put(kind, bad.name, "decoding", bad.fault, uid=bad.uid, version=version)
+            self.cache.quarantine.put(kind, bad.name, "decoding", bad.fault, uid=bad.uid, version=version)
 
     def _synced(self, kind: Kind) -> None:
-        self.mirror.mark_synced(kind)
-        if self._listed is not None and self.mirror.synced:
+        self.cache.mark_synced(kind)
+        if self._listed is not None and self.cache.synced:
             self._listed()
             self._listed = None

@@ -89,7 +89,7 @@ class ConsolidationDependencies:
     """
 
     client: KubeClient
-    mirror: ObjectCache
+    cache: ObjectCache
     board: DecisionStore
     clock: Clock
     recorder: EventRecorder
@@ -109,7 +109,7 @@ class Consolidator:
 
     def __init__(self, dependencies: ConsolidationDependencies, settings: ConsolidationSettings) -> None:
         self._dependencies, self._settings = dependencies, settings
-        self._hands = LiveHands(dependencies.client, dependencies.mirror, dependencies.clock, self._undone)
+        self._hands = LiveHands(dependencies.client, dependencies.cache, dependencies.clock, self._undone)
         # How many nodes are spare, too, is for whoever plans capacity to say.
         pace = settings.pace() if dependencies.allowed is None else replace(settings.pace(), spare_nodes=0)
         self._watch = Watch(pace)
@@ -145,7 +145,7 @@ class Consolidator:
     async def run(self) -> None:
         """Work until cancelled."""
         if not self._settings.enabled:
-            while left_behind(self._dependencies.mirror):  # a write that was refused is tried again
+            while left_behind(self._dependencies.cache):  # a write that was refused is tried again
                 await self._leave()
                 await asyncio.sleep(POLL_SECONDS)
             return
@@ -246,7 +246,7 @@ class Consolidator:
         All have had their turn before one has another, and namespaces take turns: pods that no node of ours helps must
         not keep anybody else's from being looked at.
         """
-        pods = self._dependencies.mirror.pods
+        pods = self._dependencies.cache.pods
         if not self._unseen:
             self._hope = False
             for waiting, pod in pods.items():
@@ -276,7 +276,7 @@ class Consolidator:
         started = time.perf_counter()
         planned = await asyncio.to_thread(
             plan_of,
-            dependencies.mirror.copied(),
+            dependencies.cache.copied(),
             dict(dependencies.pods),
             engine_view,
             self._spared(),
@@ -380,7 +380,7 @@ class Consolidator:
         self._dependencies.telemetry.consolidation_given_back.labels("demand" if demanded else "other").inc()
 
     def _tell(self, node: str, kind: str, reason: str, message: str) -> None:
-        found = self._dependencies.mirror.nodes.get(node)
+        found = self._dependencies.cache.nodes.get(node)
         if found is not None:
             self._dependencies.recorder.node(node, found.metadata.uid, kind, reason, message)
         self._dependencies.note({"now": self._dependencies.clock.now(), "node": node, "did": reason, "why": message})
@@ -404,7 +404,7 @@ class Consolidator:
         running: dict[str, str] = {}
         ended: dict[str, str] = {}
         for key in self.predictions.pods():
-            pod = self._dependencies.mirror.pods.get(key)
+            pod = self._dependencies.cache.pods.get(key)
             if pod is not None:
                 (ended if pod.status.phase in ENDED else running)[key] = pod.metadata.uid
         return running, ended
@@ -430,7 +430,7 @@ class Consolidator:
         """
         standings = self._hands.standings()
         opened = set(self._hands.taken_out_of_our_hands())
-        for name in left_behind(self._dependencies.mirror):
+        for name in left_behind(self._dependencies.cache):
             mark = standings[name].mark if name in standings else Mark.NONE
             if (mark is Mark.STOPPING and name not in opened) or name in self._left:
                 continue

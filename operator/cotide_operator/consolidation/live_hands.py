@@ -56,14 +56,14 @@ class LiveHands:
 
     Parameters
     ----------
-    client, mirror, clock : the operator's.
+    client, cache, clock : the operator's.
     gave_back : told of a node that was uncordoned again, and whether because pods wait.
     """
 
     def __init__(
-        self, client: KubeClient, mirror: ObjectCache, clock: Clock, gave_back: Callable[[str, bool], object]
+        self, client: KubeClient, cache: ObjectCache, clock: Clock, gave_back: Callable[[str, bool], object]
     ) -> None:
-        self._client, self._mirror, self._clock = client, mirror, clock
+        self._client, self._cache, self._clock = client, cache, clock
         self._gave_back = gave_back
         self.demanded = False
         """Whether what a carrier undoes now, it undoes because pods wait."""
@@ -74,22 +74,22 @@ class LiveHands:
         """What was written to nodes and is not seen in the cache yet."""
         self._read: dict[str, tuple[NodeObject, Standing]] = {}
         """What records say, as of the object of a node that the cache had then."""
-        mirror.subscribe(self._changed)
+        cache.subscribe(self._changed)
 
     async def index(self) -> None:
         """Take in the pods that are there already."""
-        for number, key in enumerate(list(self._mirror.pods)):
+        for number, key in enumerate(list(self._cache.pods)):
             self._changed("pods", key)
             if number % INDEXED_TOGETHER == 0:
                 await asyncio.sleep(0)
 
     def _changed(self, kind: Kind, key: str) -> None:
-        if kind == "nodes" and key not in self._mirror.nodes:
+        if kind == "nodes" and key not in self._cache.nodes:
             self._written.pop(key, None)
             self._read.pop(key, None)
         if kind != "pods" or not key:
             return
-        pod = self._mirror.pods.get(key)
+        pod = self._cache.pods.get(key)
         owner = controller_of(pod.metadata) if pod is not None else None
         now = ("" if owner is None else owner.uid, pod.spec.node_name) if pod is not None else ("", "")
         before = self._indexed.get(key, ("", ""))
@@ -113,7 +113,7 @@ class LiveHands:
 
     async def node(self, name: str) -> NodeNow | None:
         """Return a node as the cache has it, or as it was last written."""
-        found = self._mirror.nodes.get(name)
+        found = self._cache.nodes.get(name)
         if found is None:
             return None
         return replace(node_now(found), cordoned=self._cordoned(found), mark=self._mark(found))
@@ -122,7 +122,7 @@ class LiveHands:
         """Return the nodes that carry our mark and our record."""
         return {
             name: node.metadata.annotations[MARK]
-            for name, node in self._mirror.nodes.items()
+            for name, node in self._cache.nodes.items()
             if MARK in node.metadata.annotations and RECORD in node.metadata.annotations
         }
 
@@ -136,7 +136,7 @@ class LiveHands:
         return sum(pod.metadata.deletion_timestamp is None and not goes_with_node(pod) for pod in pods)
 
     def _living(self, *, node: str, owner: str) -> list[PodObject]:
-        pods = self._mirror.pods
+        pods = self._cache.pods
         keys: Iterable[str] = pods
         if node or owner:
             keys = self._by_node.get(node, ()) if node else self._by_owner.get(owner, ())
@@ -162,7 +162,7 @@ class LiveHands:
         forecast: tuple[float, float] = (0.0, 0.0),
     ) -> None:
         """Do the same with what else a record holds: p50 and p90 seconds of a node that empties by itself."""
-        node = self._mirror.nodes.get(name)
+        node = self._cache.nodes.get(name)
         if node is None:
             return
         now = self._clock.to_wall(self._clock.now())
@@ -174,17 +174,17 @@ class LiveHands:
 
     async def gang(self, key: str) -> GangNow | None:
         """Return how the gang of a pod stands in the cache; None for a pod of none."""
-        return gang_now(self._mirror, key)
+        return gang_now(self._cache, key)
 
     async def kept(self, keys: Sequence[str]) -> str:
         """Return a sentence about one of several pods that a budget keeps, the others going; empty for none."""
-        pods = [pod for key in keys if (pod := self._mirror.pods.get(key)) is not None]
-        return next(iter(kept_by_budgets(pods, self._mirror).values()), "")
+        pods = [pod for key in keys if (pod := self._cache.pods.get(key)) is not None]
+        return next(iter(kept_by_budgets(pods, self._cache).values()), "")
 
     async def evict(self, key: str, uid: str) -> int:
         """Write the eviction into the record of the pod's node, then ask for it; return the HTTP status, 0 for none."""
-        pod = self._mirror.pods.get(key)
-        node = self._mirror.nodes.get(pod.spec.node_name) if pod is not None else None
+        pod = self._cache.pods.get(key)
+        node = self._cache.nodes.get(pod.spec.node_name) if pod is not None else None
         if node is not None:
             now = self._clock.to_wall(self._clock.now())
             after = moved(self.record(node), uid, now, HOUR_SECONDS / self._clock.speed)
@@ -236,7 +236,7 @@ class LiveHands:
     def standings(self) -> dict[str, Standing]:
         """Return the nodes with a record of ours; pods are counted on those with a mark."""
         found = {}
-        for name, node in self._mirror.nodes.items():
+        for name, node in self._cache.nodes.items():
             standing = self._standing(node)
             if standing is not None:
                 found[name] = standing if standing.mark is Mark.NONE else replace(standing, pods=self.load(name))
@@ -263,5 +263,5 @@ class LiveHands:
 
     def taken_out_of_our_hands(self) -> list[str]:
         """Return the nodes that carry our mark although somebody uncordoned them."""
-        marked = [self._mirror.nodes[name] for name in left_behind(self._mirror)]
+        marked = [self._cache.nodes[name] for name in left_behind(self._cache)]
         return [one.metadata.name for one in marked if not one.spec.unschedulable and self._ahead(one) is None]

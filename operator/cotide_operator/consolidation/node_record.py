@@ -114,10 +114,10 @@ def standing_of(mark: str, record: NodeRecord, pods: int, clock: Clock) -> Stand
     )
 
 
-def left_behind(mirror: ObjectCache) -> list[str]:
+def left_behind(cache: ObjectCache) -> list[str]:
     """Return the nodes that an operator which consolidated holds cordoned."""
     return [
         name
-        for name, node in mirror.nodes.items()
+        for name, node in cache.nodes.items()
         if RECORD in node.metadata.annotations and node.metadata.annotations.get(MARK)
     ]

@@ -69,9 +69,9 @@ class Made:
 class ChildPodWriter:
     """Writes pods through a client."""
 
-    def __init__(self, client: KubeClient, mirror: ObjectCache) -> None:
+    def __init__(self, client: KubeClient, cache: ObjectCache) -> None:
         self._client = client
-        self._mirror = mirror
+        self._cache = cache
         self._slots = FairSemaphore(2 * AT_ONCE)
         self._doubts: dict[str, float] = {}
         """Key of a pod whose creation got no answer, to the monotonic second of that; oldest first."""
@@ -208,7 +208,7 @@ class ChildPodWriter:
 
     def class_in(self, namespace: str, wanted: WorkloadClass) -> WorkloadClass:
         """Return a class as capped by the namespace's ``cotide.dev/max-class``."""
-        found = self._mirror.namespaces.get(namespace)
+        found = self._cache.namespaces.get(namespace)
         cap = found.metadata.labels.get(MAX_CLASS_LABEL) if found is not None else None
         return classify(owner_class=wanted, max_class=cap)
 

@@ -54,7 +54,7 @@ and the first tries come sooner, since a quota may be free again in a moment."""
 SOON_SECONDS: Final = 0.05
 """Wall seconds before a look that only has to say what went wrong in the last one; chosen."""
 MADE_SECONDS: Final = 10.0
-"""Wall seconds for which a pod that was made need not be in the mirror; chosen, a watch is far faster."""
+"""Wall seconds for which a pod that was made need not be in the cache; chosen, a watch is far faster."""
 
 
 @dataclass(slots=True)
@@ -111,25 +111,25 @@ class JobController:
     def __init__(
         self,
         client: KubeClient,
-        mirror: ObjectCache,
+        cache: ObjectCache,
         board: DecisionStore,
         clock: Clock,
         options: ReconcileOptions = DEFAULT_OPTIONS,
         children: ChildPodWriter | None = None,
     ) -> None:
-        self._mirror = mirror
+        self._cache = cache
         self._board = board
-        self._view = TenantView(mirror)
+        self._view = TenantView(cache)
         self._clock = clock
         self._options = options
-        self._children = children or ChildPodWriter(client, mirror)
-        self._tracking = JobFinalizers(client, mirror, self._children)
+        self._children = children or ChildPodWriter(client, cache)
+        self._tracking = JobFinalizers(client, cache, self._children)
         self._record = JobStatusReader(client)
         self.statuses = StatusWriter(client, "jobs", options.refresh_seconds)
         self._known: dict[str, _JobEntry] = {}
         self._ended: dict[str, dict[str, PodObject]] = {}
         """By Job and by uid: pods that ended and are perhaps not counted yet. While the API server refuses the count,
-        such a pod may be deleted, and what the mirror shows then says only that it is missing."""
+        such a pod may be deleted, and what the cache shows then says only that it is missing."""
 
     def saw(self, key: str, pod: PodObject) -> None:
         """Remember a pod of a Job that has ended, as it was when it ended, until it is counted."""
@@ -150,7 +150,7 @@ class JobController:
 
     async def reconcile(self, key: str) -> float | None:
         """Take the next steps of a Job; return the wall seconds after which to look again, or None."""
-        job = self._mirror.jobs.get(key)
+        job = self._cache.jobs.get(key)
         if job is None or job.metadata.deletion_timestamp:  # its pods go with it, by their ownerReferences
             self.forget(key)
             return self._later(key, await self._tracking.release_strays(key, job))
@@ -164,14 +164,14 @@ class JobController:
             self._options.starts.changed("Job", key, job.metadata.uid, said, status["conditions"])
             return again
         turn = Turn()
-        there = {pod.metadata.uid: pod for pod in self._mirror.pods_of_job(key)}
+        there = {pod.metadata.uid: pod for pod in self._cache.pods_of_job(key)}
         ended = dict(self._ended.get(key, {}))
         await turn.give_way()
         pods = await self._see(known, {**ended, **there}, job.metadata.uid)
         await turn.give_way()
         planned = await self._plan(job, known, known.spec, pods)
         await turn.give_way()
-        if planned is None:  # gone, or another by now: the mirror will tell
+        if planned is None:  # gone, or another by now: the cache will tell
             return LAGGING_SECONDS
         plan, accounted = planned
         if accounted:  # whatever had ended when this look began is in the status that the server has
@@ -369,7 +369,7 @@ class JobController:
 
         def decided(pod: SeenPod) -> Decision | None:
             key = f"{job.metadata.namespace}/{pod.name}"
-            decision = self._board.get(key) or (None if pod.done else noted_decision(self._mirror, key))
+            decision = self._board.get(key) or (None if pod.done else noted_decision(self._cache, key))
             return self._view.decision(decision) if decision is not None and decision.uid == pod.uid else None
 
         found = zip(pods, await in_turns(decided, pods), strict=True)
@@ -381,9 +381,9 @@ def trouble_seconds(refusals: int) -> float:
     return float(min(TROUBLE_SECONDS, 2.0 ** min(refusals - 1, 10)))
 
 
-def noted_decision(mirror: ObjectCache, key: str) -> Decision | None:
+def noted_decision(cache: ObjectCache, key: str) -> Decision | None:
     """Return the decision that a pod's annotation holds."""
-    pod = mirror.pods.get(key)
+    pod = cache.pods.get(key)
     note = pod.metadata.annotations.get(DECISION_ANNOTATION) if pod is not None else None
     if pod is None or note is None:
         return None

@@ -2,7 +2,7 @@
 
 Called by `job_controller`, which says when an end is in a Job's status. A pod is nobody's (a stray) when its Job is
 gone or being deleted, when it belongs to an earlier Job of the name, when its owner was taken off it, or when its index
-can't be read. Invariant: a pod whose owner the mirror does not show is a stray only when the API server says so, too: a
+can't be read. Invariant: a pod whose owner the cache does not show is a stray only when the API server says so, too: a
 watch of Jobs that lags behind that of pods must not let go of a pod whose end is still to be counted.
 
 A pod is kept a while longer where a creation under its name got no answer: carried out late, it finds the name taken.
@@ -27,11 +27,11 @@ from cotide_operator.controllers.child_pod_writer import ChildPodWriter
 from cotide_operator.controllers.child_pods import SeenPod, index_of, see
 
 LAGGING_SECONDS: Final = 1.0
-"""Wall seconds before a Job that the API server has and the mirror has not is looked for again; chosen."""
+"""Wall seconds before a Job that the API server has and the cache has not is looked for again; chosen."""
 UNREADABLE_SECONDS: Final = 30.0
-"""The same where the mirror has set it aside; chosen: kopf hears when it changes or goes."""
+"""The same where the cache has set it aside; chosen: kopf hears when it changes or goes."""
 RELEASED_SECONDS: Final = 10.0
-"""Wall seconds for which the mirror may show a finalizer that was taken off; chosen, a watch is far faster."""
+"""Wall seconds for which the cache may show a finalizer that was taken off; chosen, a watch is far faster."""
 
 
 class Released(NamedTuple):
@@ -49,14 +49,14 @@ class JobFinalizers:
     Parameters
     ----------
     client : KubeClient
-    mirror : Mirror
+    cache : ObjectCache
     children : ChildWriter
         Who writes pods.
     """
 
-    def __init__(self, client: KubeClient, mirror: ObjectCache, children: ChildPodWriter) -> None:
+    def __init__(self, client: KubeClient, cache: ObjectCache, children: ChildPodWriter) -> None:
         self._client = client
-        self._mirror = mirror
+        self._cache = cache
         self._children = children
         self._released: dict[str, float] = {}
         """Uid to the monotonic second at which its finalizer was taken off, oldest first."""
@@ -96,19 +96,19 @@ class JobFinalizers:
         key : str
             ``namespace/name``; without a name for pods that tell no Job at all.
         job : CustomObject or None
-            As the mirror has it.
+            As the cache has it.
 
         Returns
         -------
         Released
-            To look again when the API server has a Job that the mirror has not, or a pod's name is in doubt.
+            To look again when the API server has a Job that the cache has not, or a pod's name is in doubt.
         """
         leaving = job is not None and job.metadata.deletion_timestamp is not None
         uid = job.metadata.uid if job is not None else ""
         strays: list[tuple[PodObject, str]] = []  # with the uid of who controls it
         foreign: list[tuple[PodObject, str]] = []
         turn = Turn()
-        for pod in self._mirror.pods_kept_for(key):
+        for pod in self._cache.pods_kept_for(key):
             await turn.give_way()
             owner = owner_uid(pod)
             if not owner or (owner == uid and (leaving or index_of(pod) < 0)):
@@ -124,7 +124,7 @@ class JobFinalizers:
         seen = await in_turns(see, [pod for pod, _ in strays])
         await turn.give_way()
         held = await self.release(key.partition("/")[0], seen, going)
-        unreadable = self._mirror.quarantine.get("jobs", key) is not None
+        unreadable = self._cache.quarantine.get("jobs", key) is not None
         lagging = (
             (UNREADABLE_SECONDS if unreadable else LAGGING_SECONDS)
             if any(owner == living for _, owner in foreign)
@@ -142,7 +142,7 @@ class JobFinalizers:
             if error.status == 404:
                 return ""
             raise
-        metadata = read_metadata(body)  # it may be one that the mirror can't hold, too deep for any reader
+        metadata = read_metadata(body)  # it may be one that the cache can't hold, too deep for any reader
         if not metadata.get("uid"):
             raise ClusterError(f"the API server's answer about Job {key} names no uid")
         return "" if metadata.get("deletionTimestamp") else str(metadata["uid"])

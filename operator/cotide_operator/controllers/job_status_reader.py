@@ -1,6 +1,6 @@
 """The status of a Job as the leader before us left it, for a leader whose watch may lag behind.
 
-Called by `job_controller` once a Job and term, before it counts or makes anything. A standby keeps a mirror warm; when
+Called by `job_controller` once a Job and term, before it counts or makes anything. A standby keeps a cache warm; when
 it takes over, its watch of Jobs may not have told yet what the other wrote last, while that of pods tells already that
 a counted pod is gone: its index would run again. Invariant: what is returned is at least as new as a moment of this
 term, in which nobody else writes.
@@ -20,7 +20,7 @@ from cotide_operator.controllers.status_writer import LastWritten, version_of
 
 
 class JobStatusReader:
-    """Reads what may be newer than the mirror; one instance serves one term of leadership."""
+    """Reads what may be newer than the cache; one instance serves one term of leadership."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
@@ -34,7 +34,7 @@ class JobStatusReader:
         Parameters
         ----------
         job : CustomObject
-            As the mirror has it; the API server is only asked where that may be out of date and it matters: not for a
+            As the cache has it; the API server is only asked where that may be out of date and it matters: not for a
             Job that was changed in this term, nor for one that has ended for good.
         kept : Kept
             As it was known so far, with what we wrote ourselves.

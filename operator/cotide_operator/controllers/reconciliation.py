@@ -67,7 +67,7 @@ class Controllers:
 
     Parameters
     ----------
-    client, mirror, board, clock :
+    client, cache, board, clock :
         The operator's.
     readings : ServiceReadings, optional
         What is measured of services.
@@ -79,7 +79,7 @@ class Controllers:
     def __init__(
         self,
         client: KubeClient,
-        mirror: ObjectCache,
+        cache: ObjectCache,
         board: DecisionStore,
         clock: Clock,
         *,
@@ -87,13 +87,13 @@ class Controllers:
         applicability: Applicability | None = None,
         options: ReconcileOptions = DEFAULT_OPTIONS,
     ) -> None:
-        self._mirror = mirror
+        self._cache = cache
         self._refresh_seconds = options.refresh_seconds
-        children = ChildPodWriter(client, mirror)  # of both: what a namespace may have in flight is counted there
-        self.jobs = JobController(client, mirror, board, clock, options, children)
+        children = ChildPodWriter(client, cache)  # of both: what a namespace may have in flight is counted there
+        self.jobs = JobController(client, cache, board, clock, options, children)
         self.workloads = WorkloadController(
             client,
-            mirror,
+            cache,
             board,
             clock,
             readings=readings or NoReadings(),
@@ -115,7 +115,7 @@ class Controllers:
         """Whoever waits for the outcome of the next look."""
         self._owners: dict[str, tuple[WorkKey, ...]] = {}
         """Who a pod belonged to when it was last seen: the cache forgets that with the pod."""
-        mirror.subscribe(self._mirror_changed)
+        cache.subscribe(self._mirror_changed)
         board.subscribe(self._decided)
 
     async def reconcile(self, kind: Ours, key: str, version: str = "", *, deleted: bool = False) -> None:
@@ -166,7 +166,7 @@ class Controllers:
 
     def models_changed(self) -> None:
         """Look at all Workloads: another model may answer for them, or the heuristic."""
-        for key in self._mirror.workloads:
+        for key in self._cache.workloads:
             self._refresh_soon(("workloads", key))
 
     async def _work(self) -> None:
@@ -217,12 +217,12 @@ class Controllers:
 
     def _rest_of(self, kind: Ours, key: str) -> float:
         """Return the wall seconds for which an object is left alone after a look, however that ended."""
-        return REST_SECONDS_A_POD * max(0, self._mirror.pod_count(kind, key) - WITHOUT_REST)
+        return REST_SECONDS_A_POD * max(0, self._cache.pod_count(kind, key) - WITHOUT_REST)
 
     def _failed(self, kind: Ours, key: str, error: Exception, *, asked: bool) -> None:
         """Give a key back after a look that failed; one that somebody waits for is his to try again."""
         if not isinstance(error, CotideError):
-            self._mirror.set_aside(kind, key, "controller", error)
+            self._cache.set_aside(kind, key, "controller", error)
         rest = self._rest_of(kind, key)
         if asked:
             self.queue.done((kind, key), rest)
@@ -238,16 +238,16 @@ class Controllers:
         next_everything = loop.time() + RESYNC_SECONDS  # kopf, which lists all of them when it is up, begins
         while True:
             await asyncio.sleep(self._refresh_seconds)
-            for key in self._mirror.workloads:
+            for key in self._cache.workloads:
                 self.queue.add(("workloads", key))
             if loop.time() >= next_everything:
                 next_everything = loop.time() + RESYNC_SECONDS
-                for key in {**dict.fromkeys(self._mirror.jobs), **dict.fromkeys(self._mirror.keepers())}:
+                for key in {**dict.fromkeys(self._cache.jobs), **dict.fromkeys(self._cache.keepers())}:
                     self._refresh_soon(("jobs", key))
 
     def _shows(self, kind: Ours, key: str, version: str, *, deleted: bool) -> bool:
         """Whether the cache is as new as what somebody saw; versions that can't be compared are taken as seen."""
-        there = self._mirror.objects(kind).get(key)
+        there = self._cache.objects(kind).get(key)
         if there is None or deleted:
             return (there is None) == deleted
         mine, wanted = version_of(there.metadata.resource_version), version_of(version)
@@ -286,18 +286,18 @@ class Controllers:
         self.queue.add((kind, key))
 
     async def _wait_until_filled(self) -> None:
-        if self._mirror.synced:
+        if self._cache.synced:
             self._filled.set()
         await self._filled.wait()
 
     def _mirror_changed(self, kind: Kind, key: str) -> None:
         if not key:
-            if self._mirror.synced:
+            if self._cache.synced:
                 self._filled.set()
         elif kind == "pods":
             self._pod_changed(key)
         elif kind in ("jobs", "workloads"):
-            if key not in self._mirror.objects(kind):
+            if key not in self._cache.objects(kind):
                 self._unrefreshed.drop((kind, key))
                 if kind == "jobs":
                     self.jobs.forget(key)
@@ -308,14 +308,14 @@ class Controllers:
             self._shown_late(kind, key)
 
     def _pod_changed(self, key: str) -> None:
-        job, workload = self._mirror.job_of(key), self._mirror.workload_of(key)
+        job, workload = self._cache.job_of(key), self._cache.workload_of(key)
         owners: list[WorkKey] = []
         if job is not None:
             owners.append(("jobs", job))
-            self.jobs.saw(job, self._mirror.pods[key])  # whose Job is known is there
+            self.jobs.saw(job, self._cache.pods[key])  # whose Job is known is there
         if workload is not None:
             owners.append(("workloads", workload))
-        keeper = self._mirror.keeper_of(key)
+        keeper = self._cache.keeper_of(key)
         if keeper is not None and keeper != job:
             owners.append(("jobs", keeper))
         for owner in {*owners, *self._owners.pop(key, ())}:
@@ -325,7 +325,7 @@ class Controllers:
 
     def _decided(self, pod_key: str) -> None:
         """Show a new decision in its owner's status, soon."""
-        job, workload = self._mirror.job_of(pod_key), self._mirror.workload_of(pod_key)
+        job, workload = self._cache.job_of(pod_key), self._cache.workload_of(pod_key)
         if job is not None:
             self._refresh_soon(("jobs", job))
         elif workload is not None:

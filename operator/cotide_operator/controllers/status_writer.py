@@ -1,7 +1,7 @@
 """Writes statuses of Jobs and Workloads: only what changed, not more often than readers need.
 
 Called by the two controllers with the status they want; holds the last one that the API server took. Only one operator
-acts (leader lease), so that what we wrote is the truth and a mirror that lags behind can't talk us out of it. A mirror
+acts (leader lease), so that what we wrote is the truth and a cache that lags behind can't talk us out of it. A cache
 that is ahead of us can: an earlier patch whose answer was lost, ours or a former leader's, may be carried out after a
 later one, and must then be written over once more. Invariant: a difference that matters (phase, counters, a
 condition's reason) is written at once; one that only refreshes numbers waits until the object's last write is

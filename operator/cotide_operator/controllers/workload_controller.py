@@ -81,7 +81,7 @@ class WorkloadController:
     def __init__(
         self,
         client: KubeClient,
-        mirror: ObjectCache,
+        cache: ObjectCache,
         board: DecisionStore,
         clock: Clock,
         *,
@@ -90,9 +90,9 @@ class WorkloadController:
         options: ReconcileOptions,
         children: ChildPodWriter,
     ) -> None:
-        self._mirror = mirror
+        self._cache = cache
         self._board = board
-        self._view = TenantView(mirror)
+        self._view = TenantView(cache)
         self._clock = clock
         self._readings = readings
         self._applicability = applicability
@@ -104,7 +104,7 @@ class WorkloadController:
 
     async def reconcile(self, key: str) -> float | None:
         """Take the next steps of a Workload; return the wall seconds after which to look again, or None."""
-        workload = self._mirror.workloads.get(key)
+        workload = self._cache.workloads.get(key)
         if workload is None or workload.metadata.deletion_timestamp:
             self._known.pop(key, None)
             return None
@@ -209,7 +209,7 @@ class WorkloadController:
         """Label the selected pods and return them; children of a former template are not among them."""
         pods = []
         turn = Turn()
-        for pod in self._mirror.pods_of_workload(key):
+        for pod in self._cache.pods_of_workload(key):
             await turn.give_way()
             owner = controller_of(pod.metadata)
             if owner is None or owner.uid != workload.metadata.uid:
@@ -220,7 +220,7 @@ class WorkloadController:
     async def _children_of(self, workload: CustomObject, key: str) -> list[SeenPod]:
         """Return the pods that a Workload controls, by index."""
         uid = workload.metadata.uid
-        return by_index(await in_turns(lambda pod: see_child(pod, uid), self._mirror.pods_of_workload(key)))
+        return by_index(await in_turns(lambda pod: see_child(pod, uid), self._cache.pods_of_workload(key)))
 
     def _recall(self, key: str, workload: CustomObject) -> _WorkloadEntry:
         """Return what is known of a Workload; of one that is new to us, what its status says."""
@@ -244,7 +244,7 @@ class WorkloadController:
     async def _decisions(self, workload: CustomObject, pods: list[SeenPod]) -> dict[str, Decision]:
         def decided(pod: SeenPod) -> Decision | None:
             key = f"{workload.metadata.namespace}/{pod.name}"
-            decision = self._board.get(key) or noted_decision(self._mirror, key)
+            decision = self._board.get(key) or noted_decision(self._cache, key)
             return self._view.decision(decision) if decision is not None and decision.uid == pod.uid else None
 
         found = zip(pods, await in_turns(decided, pods), strict=True)

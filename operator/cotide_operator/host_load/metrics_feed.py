@@ -96,7 +96,7 @@ def _needs_usage(dependencies: Dependencies) -> bool:
     settings = dependencies.settings
     if settings.forecasts_host_load or settings.phases.learn:
         return True
-    return any(phases_of(job) for job in dependencies.mirror.jobs.values())
+    return any(phases_of(job) for job in dependencies.cache.jobs.values())
 
 
 def _source(dependencies: Dependencies, session: aiohttp.ClientSession, settings: MetricsSourceSettings) -> Source:
@@ -104,7 +104,7 @@ def _source(dependencies: Dependencies, session: aiohttp.ClientSession, settings
         return PrometheusSource(
             session,
             settings.prometheus,
-            dependencies.mirror,
+            dependencies.cache,
             needs_usage=partial(_needs_usage, dependencies),
             stale_seconds=settings.stale_after_seconds,
             faults=MeasurementFaults(dependencies.telemetry),

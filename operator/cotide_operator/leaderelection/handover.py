@@ -54,7 +54,7 @@ CHECK_SECONDS: Final = 2.0
 
 
 class _Unseen(NamedTuple):
-    """A pod that was bound and that the mirror does not show so yet."""
+    """A pod that was bound and that the cache does not show so yet."""
 
     uid: str
     since: float
@@ -67,19 +67,19 @@ class Handover:
     Parameters
     ----------
     client : KubeClient
-    mirror : Mirror
+    cache : ObjectCache
     """
 
-    def __init__(self, client: KubeClient, mirror: ObjectCache) -> None:
+    def __init__(self, client: KubeClient, cache: ObjectCache) -> None:
         self._client = client
-        self._mirror = mirror
+        self._cache = cache
         self._unseen: dict[str, _Unseen] = {}
         """By the pod's key, in the order of their times."""
         self._bound_up_to = ""
         self._bound_order: tuple[int, str] | None = None
         """What sorts that version."""
         self._changed = asyncio.Event()
-        mirror.subscribe(self._hear)
+        cache.subscribe(self._hear)
 
     def note(self, report: Report) -> None:
         """Note a binding that was carried out; every report of the binder comes here."""
@@ -154,7 +154,7 @@ class Handover:
                 _LOG.warning(
                     "the watch of pods is at version %s and did not reach %s within %g s: deciding nevertheless, "
                     "though nodes may hold pods that were not seen",
-                    self._mirror.pods_version,
+                    self._cache.pods_version,
                     version,
                     seconds,
                 )
@@ -201,7 +201,7 @@ class Handover:
             self._compare(key)
 
     def _compare(self, key: str) -> None:
-        pod = self._mirror.pods.get(key)
+        pod = self._cache.pods.get(key)
         if pod is None or pod.metadata.uid != self._unseen[key].uid:
             del self._unseen[key]  # gone, and so is what it held
         elif pod.spec.node_name:
@@ -214,7 +214,7 @@ class Handover:
             self._bound_up_to, self._bound_order = version, found
 
     def _seen(self, version: str) -> bool:
-        seen, wanted = order(self._mirror.pods_version), order(version)
+        seen, wanted = order(self._cache.pods_version), order(version)
         return seen is None or wanted is None or seen >= wanted
 
     async def _until(self, true: Callable[[], bool], seconds: float) -> bool:

@@ -104,7 +104,7 @@ class ProvisioningDependencies:
     """
 
     client: KubeClient
-    mirror: ObjectCache
+    cache: ObjectCache
     clock: Clock
     recorder: EventRecorder
     telemetry: Metrics
@@ -126,7 +126,7 @@ class Provisioner:
         self._acts = settings.mode == "act"
         self._machines = machine_types(settings)
         self._complained: dict[str, float] = {}
-        self._history = TaskHistory(dependencies.mirror, dependencies.pods, dependencies.is_current)
+        self._history = TaskHistory(dependencies.cache, dependencies.pods, dependencies.is_current)
         self._accounts = Accounts(settings, self._machines, dependencies.telemetry)
         self._prices = EnergyPrices(
             settings, dependencies.prometheus, dependencies.clock.now, dependencies.telemetry, self._complain
@@ -220,7 +220,7 @@ class Provisioner:
         """Return the nodes of known types as they are now."""
         drains = self._dependencies.drains()
         standings = {} if drains is None else drains.standings()
-        there = self._dependencies.mirror.nodes
+        there = self._dependencies.cache.nodes
         known, unknown = nodes_of(there, self._settings, self._dependencies.clock)
         stopped = self._leaving if self._ordering is None else self._ordering.stopped(there.keys())
         return sorted_nodes(known, unknown, standings, stopped)
@@ -262,7 +262,7 @@ class Provisioner:
     def _seen(self, nodes: SortedNodes, now: float) -> Seen:
         dependencies = self._dependencies
         return Seen(
-            dependencies.mirror.copied(),
+            dependencies.cache.copied(),
             dict(dependencies.pods),
             [node.view for node in nodes.counted],
             nodes.unknown,
@@ -385,7 +385,7 @@ class Provisioner:
         marked = {} if drains is None else drains.standings()
         done: set[str] = set()
         for name in sorted(ordering.cordoned):
-            node = self._dependencies.mirror.nodes.get(name)
+            node = self._dependencies.cache.nodes.get(name)
             if node is not None and node.spec.unschedulable and marked.get(name, Standing()).mark is Mark.NONE:
                 try:
                     await self._dependencies.client.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": None}})
@@ -443,7 +443,7 @@ class Provisioner:
                 self._complain(f"machines of type {kind} are taken away later", f"{path}: {done.refused}")
             if not machines and done.is_clean and done.lowered is None:
                 self._unmarked.add(kind)
-            there = self._dependencies.mirror.nodes.keys() - machines.keys()
+            there = self._dependencies.cache.nodes.keys() - machines.keys()
             self._leaving = self._leaving & there | done.leaving
             for machine in done.strange:
                 self._complain(f"Machine {machine} stays", f"it is not of {path}")
@@ -534,7 +534,7 @@ class Provisioner:
     def _mistyped(self, order: NodeOrder) -> str:
         """Say that a late order's node is there, but of no known type; empty where it is not."""
         label, kinds = self._settings.node_type_label, {kind.name for kind in self._machines}
-        for name, node in self._dependencies.mirror.nodes.items():
+        for name, node in self._dependencies.cache.nodes.items():
             labels = node.metadata.labels
             if labels.get(ORDER_LABEL) == order.id and labels.get(label) not in kinds:
                 has = f"{label} is {labels[label]!r}" if label in labels else f"{label} is not set"
@@ -549,7 +549,7 @@ class Provisioner:
         )
 
     def _tell(self, node: str, kind: str, reason: str, message: str) -> None:
-        found = self._dependencies.mirror.nodes.get(node)
+        found = self._dependencies.cache.nodes.get(node)
         if found is not None:
             self._dependencies.recorder.node(node, found.metadata.uid, kind, reason, message)
         self._dependencies.note({"now": self._dependencies.clock.now(), "node": node, "did": reason, "why": message})

@@ -76,15 +76,15 @@ class TaskHistory:
     """
 
     def __init__(
-        self, mirror: ObjectCache, pods: Mapping[str, Pod], is_current: Callable[[str], bool] = lambda _: True
+        self, cache: ObjectCache, pods: Mapping[str, Pod], is_current: Callable[[str], bool] = lambda _: True
     ) -> None:
-        self._mirror, self._pods, self._is_current = mirror, pods, is_current
+        self._cache, self._pods, self._is_current = cache, pods, is_current
         self._ended: deque[Task] = deque(maxlen=TASKS_MOST)
         self._open: dict[str, Pod] = {}
-        self._changed: dict[str, None] = dict.fromkeys(mirror.pods)
+        self._changed: dict[str, None] = dict.fromkeys(cache.pods)
         self._counted: dict[str, str] = {}
         """Uid of the pods that ended and are still there, by key."""
-        mirror.subscribe(self._note)
+        cache.subscribe(self._note)
 
     def _note(self, kind: Kind, key: str) -> None:
         if kind == "pods" and key:
@@ -110,7 +110,7 @@ class TaskHistory:
         if not is_task(pod):
             self._open.pop(key, None)  # it was one until its class was changed: as a service's it is counted elsewhere
             return
-        found = self._mirror.pods.get(key)
+        found = self._cache.pods.get(key)
         if found is None or comes_with_node(found) or self._counted.get(key) == pod.uid:
             return
         if pod.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED):

@@ -2,7 +2,7 @@
 
 Started by the assembly for one term of leadership::
 
-    outlooks, mirror (nodes, pods) --name--> changed --look, once a second--> turns --rate--> PATCH nodes/<n>/status
+    outlooks, cache (nodes, pods) --name--> changed --look, once a second--> turns --rate--> PATCH nodes/<n>/status
 
 What is worth a patch is decided in `node_status`. A node is patched at most once per ``minimumIntervalSeconds``,
 or per `AT_ONCE_SECONDS` where trust was lost or room is shown that is none; all together get ``patchesPerSecond``. What
@@ -81,7 +81,7 @@ class _Published:
     failures: int = 0
     retry: float = -math.inf
     seen: NodeObject | None = None
-    """The mirror's node that was read, or that the last patch was made for: while it is still that, ``says`` holds."""
+    """The cache's node that was read, or that the last patch was made for: while it is still that, ``says`` holds."""
     says: Shown = NOTHING
     stood: bool | None = None
     """The last `standing` that was written by this process."""
@@ -117,7 +117,7 @@ class ReclaimedPublisher:
 
     Parameters
     ----------
-    client, mirror, clock, recorder, telemetry :
+    client, cache, clock, recorder, telemetry :
         The operator's.
     outlooks : Outlooks
         Subscribed to.
@@ -129,7 +129,7 @@ class ReclaimedPublisher:
     def __init__(
         self,
         client: KubeClient,
-        mirror: ObjectCache,
+        cache: ObjectCache,
         outlooks: Outlooks,
         clock: Clock,
         *,
@@ -139,7 +139,7 @@ class ReclaimedPublisher:
         telemetry: Metrics,
     ) -> None:
         self._client = client
-        self._mirror = mirror
+        self._cache = cache
         self._outlooks = outlooks
         self._clock = clock
         self._holdings_of = holdings_of
@@ -159,12 +159,12 @@ class ReclaimedPublisher:
         """What each node says that it offers, for the metrics."""
         self._complained = -math.inf
         self._refused = 0
-        mirror.subscribe(self._mirrored)
+        cache.subscribe(self._mirrored)
         outlooks.subscribe(self._on_outlooks)
 
     async def run(self) -> None:
         """Publish until cancelled."""
-        self._changed.update(dict.fromkeys(self._mirror.nodes))
+        self._changed.update(dict.fromkeys(self._cache.nodes))
         async with asyncio.TaskGroup() as group:
             for _ in range(WORKERS):
                 group.create_task(self._work())
@@ -202,7 +202,7 @@ class ReclaimedPublisher:
             decided = self._decide(name)
             if decided is None or decided.how is Urgency.NONE:
                 self._turns.drop(name)
-                if decided is None and name in self._mirror.nodes:
+                if decided is None and name in self._cache.nodes:
                     self._later[name] = now + UNKNOWN_SECONDS
                 continue
             due = self._earliest(name, decided.how)
@@ -223,12 +223,12 @@ class ReclaimedPublisher:
 
     def _mirrored(self, kind: Kind, key: str) -> None:
         if kind == "pods":
-            pod = self._mirror.pods.get(key)
+            pod = self._cache.pods.get(key)
             if pod is not None and pod.spec.node_name:  # one that vanished ended before, as far as a node is concerned
                 self._changed[pod.spec.node_name] = None
         elif kind == "nodes" and key:
             self._changed[key] = None
-            node = self._mirror.nodes.get(key)
+            node = self._cache.nodes.get(key)
             if node is None:
                 self._forget(key)
             elif key in self._known and self._known[key].uid != node.metadata.uid:
@@ -242,7 +242,7 @@ class ReclaimedPublisher:
 
         What pods hold is looked up last: with each burst of pods all nodes come here, and most have nothing to say.
         """
-        node = self._mirror.nodes.get(name)
+        node = self._cache.nodes.get(name)
         if node is None:
             return None
         known = self._known.setdefault(name, _Published(node.metadata.uid))

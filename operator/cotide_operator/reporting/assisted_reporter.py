@@ -25,15 +25,15 @@ class AssistedReporter:
     ----------
     board : where they are published.
     annotate : writes what the board says onto a pod.
-    mirror : subscribed to.
+    cache : subscribed to.
     """
 
-    def __init__(self, board: DecisionStore, annotate: Callable[[str], None], mirror: ObjectCache) -> None:
+    def __init__(self, board: DecisionStore, annotate: Callable[[str], None], cache: ObjectCache) -> None:
         self._board = board
         self._annotate = annotate
-        self._mirror = mirror
+        self._cache = cache
         self._chosen: dict[str, Decision] = {}
-        mirror.subscribe(self._follow)
+        cache.subscribe(self._follow)
 
     def answered(self, decision: Decision) -> None:
         """Take an answer: a node that was chosen, or the refusal of every node."""
@@ -43,7 +43,7 @@ class AssistedReporter:
             self._follow("pods", key)
             return
         self._chosen.pop(key, None)
-        pod = self._mirror.pods.get(key)
+        pod = self._cache.pods.get(key)
         if pod is None or pod.metadata.uid != decision.uid:  # gone meanwhile: nobody would tell when to forget it
             return
         before = self._board.get(key)
@@ -58,7 +58,7 @@ class AssistedReporter:
     def _follow(self, kind: Kind, key: str) -> None:
         if kind != "pods" or key not in self._chosen:
             return
-        pod, decision = self._mirror.pods.get(key), self._chosen[key]
+        pod, decision = self._cache.pods.get(key), self._chosen[key]
         if pod is None or pod.metadata.uid != decision.uid:
             del self._chosen[key]
         elif pod.spec.node_name:

@@ -6,11 +6,11 @@ board says ``Scheduled`` only of a pod that the API server took; a pod that is g
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Final
 
 from msgspec import structs
@@ -65,7 +65,7 @@ class DecisionReporter:
     Parameters
     ----------
     sinks : Sinks
-    mirror : ObjectCache
+    cache : ObjectCache
         A pod of which it can't be told is set aside there.
     pod_of : callable
         A pod as the engine was told, by key.
@@ -79,7 +79,7 @@ class DecisionReporter:
     def __init__(
         self,
         sinks: Sinks,
-        mirror: ObjectCache,
+        cache: ObjectCache,
         pod_of: Callable[[str], Pod | None],
         clock: Clock,
         policy: str,
@@ -92,18 +92,18 @@ class DecisionReporter:
         self._telemetry = sinks.telemetry
         self._nominator = sinks.nominator
         self._alarms = sinks.alarms
-        self._mirror = mirror
+        self._cache = cache
         self._pod_of = pod_of
         self._clock = clock
         self._policy = policy
         self._plan_words = PlanMessages(clock.to_wall)
-        self._view = TenantView(mirror)
+        self._view = TenantView(cache)
         self._gangs = GangMetrics(sinks.telemetry)
         self._said: dict[int, tuple[float, int]] = {}
         self._counters: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
         """Attempts and their durations by result and class: looking a metric up by its labels takes longest."""
-        self._sli_duration = cache(sinks.telemetry.sli_duration.labels)
-        self._attempts_by_profile = cache(sinks.telemetry.attempts_by_profile.labels)
+        self._sli_duration = functools.cache(sinks.telemetry.sli_duration.labels)
+        self._attempts_by_profile = functools.cache(sinks.telemetry.attempts_by_profile.labels)
         self._profile_of = profile_of
 
     def annotate(self, key: str) -> None:
@@ -137,7 +137,7 @@ class DecisionReporter:
 
     def _failed(self, key: str, error: Exception) -> None:
         """Set a pod aside of which we could not tell; everything that is told of others goes on."""
-        self._mirror.set_aside("pods", key, "reporting", error)
+        self._cache.set_aside("pods", key, "reporting", error)
 
     def resumed(self, decisions: Iterable[Decision]) -> None:
         """Take over what an earlier run noted on pods, unless this one decided already: forecasts outlive a restart.
@@ -326,7 +326,7 @@ class DecisionReporter:
         else:
             self._recorder.evicted(evict.key, evict.uid, message)
         key = pod.job if pod is not None else None
-        job = self._mirror.jobs.get(key) if key is not None else None
+        job = self._cache.jobs.get(key) if key is not None else None
         if key is not None and job is not None:
             self._recorder.job(key, job.metadata.uid, event, evict.key.partition("/")[2], message)
 

@@ -32,7 +32,7 @@ class ReportingDependencies:
     client: KubeClient
     lane: ApiDispatcher
     clock: Clock
-    mirror: ObjectCache
+    cache: ObjectCache
     intake: EventSource
     board: DecisionStore
     calibration: ForecastScores
@@ -43,7 +43,7 @@ class ReportingDependencies:
         """Return the scheduler's name under which a pod is placed or evicted: its own, or our first where it has none
         of ours or is gone.
         """
-        pod = self.mirror.pods.get(key)
+        pod = self.cache.pods.get(key)
         if pod is not None and pod.spec.scheduler_name in self.scheduler_names:
             return pod.spec.scheduler_name
         return self.scheduler_names[0]
@@ -61,8 +61,8 @@ class Reporting:
 def make_reporting(config: SchedulerConfig, slot_seconds: float, of: ReportingDependencies) -> Reporting:
     """Return the reporting of one operator; ``slot_seconds`` is of its clock."""
     recorder = EventRecorder(of.client, of.lane, of.telemetry, of.profile_of)
-    nominator = Nominator(of.client, of.lane, of.mirror, of.board)
-    KueueReporter(of.client, of.lane, recorder, of.mirror, of.board, of.clock)  # the board tells it
+    nominator = Nominator(of.client, of.lane, of.cache, of.board)
+    KueueReporter(of.client, of.lane, recorder, of.cache, of.board, of.clock)  # the board tells it
 
     def class_of(key: str) -> str | None:
         pod = of.intake.pods.get(key)
@@ -70,7 +70,7 @@ def make_reporting(config: SchedulerConfig, slot_seconds: float, of: ReportingDe
 
     sinks = Sinks(
         of.board,
-        PodAnnotator(of.client, of.lane, of.mirror, of.board, of.telemetry, class_of=class_of),
+        PodAnnotator(of.client, of.lane, of.cache, of.board, of.telemetry, class_of=class_of),
         recorder,
         of.calibration,
         of.telemetry,
@@ -83,11 +83,11 @@ def make_reporting(config: SchedulerConfig, slot_seconds: float, of: ReportingDe
             of.telemetry,
             config.hierarchical or HierarchicalConfig(),
             slot_seconds,
-            of.mirror.nodes,
+            of.cache.nodes,
         ),
     )
     return Reporting(
         recorder,
         nominator,
-        DecisionReporter(sinks, of.mirror, of.intake.pods.get, of.clock, config.policy, of.profile_of),
+        DecisionReporter(sinks, of.cache, of.intake.pods.get, of.clock, config.policy, of.profile_of),
     )

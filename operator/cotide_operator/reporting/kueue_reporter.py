@@ -52,14 +52,14 @@ class KueueReporter:
         client: KubeClient,
         lane: ApiDispatcher,
         recorder: EventRecorder,
-        mirror: ObjectCache,
+        cache: ObjectCache,
         board: DecisionStore,
         clock: Clock,
     ) -> None:
         self._client = client
         self._lane = lane
         self._recorder = recorder
-        self._mirror = mirror
+        self._cache = cache
         self._board = board
         self._clock = clock
         self._members: dict[tuple[str, str], set[str]] = {}
@@ -72,7 +72,7 @@ class KueueReporter:
         board.subscribe(self._decided)
 
     def _decided(self, key: str) -> None:
-        pod = self._mirror.pods.get(key)
+        pod = self._cache.pods.get(key)
         if self._refused or pod is None or KUEUE_QUEUE_LABEL not in pod.metadata.labels:
             return
         group = pod.metadata.labels.get(KUEUE_GROUP_LABEL, "")
@@ -145,7 +145,7 @@ class KueueReporter:
 
     def _counts(self, decision: Decision) -> bool:
         """Whether a pod is still the one that was decided about, and may run as far as Kueue is concerned."""
-        pod: PodObject | None = self._mirror.pods.get(decision.key)
+        pod: PodObject | None = self._cache.pods.get(decision.key)
         return pod is not None and pod.metadata.uid == decision.uid and not pod.spec.scheduling_gates
 
     def _time(self, seconds: float) -> str:

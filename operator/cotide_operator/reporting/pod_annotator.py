@@ -63,7 +63,7 @@ class PodAnnotator:
         self,
         client: KubeClient,
         lane: ApiDispatcher,
-        mirror: ObjectCache,
+        cache: ObjectCache,
         board: DecisionStore,
         telemetry: Metrics,
         *,
@@ -71,11 +71,11 @@ class PodAnnotator:
     ) -> None:
         self._client = client
         self._lane = lane
-        self._mirror = mirror
+        self._cache = cache
         self._board = board
         self._telemetry = telemetry
         self._class_of = class_of
-        self._view = TenantView(mirror)
+        self._view = TenantView(cache)
         self._noted: dict[str, tuple[float, tuple[str, str]]] = {}
         self._failures: dict[str, tuple[int, float]] = {}
         """By pod: writes that failed in a row, and the monotonic second before which none is tried again."""
@@ -89,7 +89,7 @@ class PodAnnotator:
 
     def labels_for(self, key: str) -> dict[str, str]:
         """Return the class label where a pod lacks it: what a binding takes along."""
-        pod = self._mirror.pods.get(key)
+        pod = self._cache.pods.get(key)
         if pod is None or not self._lacks_class(pod):
             return {}
         decided = self._class_of(key)
@@ -164,7 +164,7 @@ class PodAnnotator:
 
     def _is_first(self, key: str, decision: Decision) -> bool:
         """Whether nothing on a pod tells an autoscaler yet that no node takes it."""
-        pod = self._mirror.pods.get(key)
+        pod = self._cache.pods.get(key)
         return pod is not None and _is_refusal(decision) and not _is_unschedulable(_scheduled(pod))
 
     def _lacks_class(self, pod: PodObject) -> bool:
@@ -172,7 +172,7 @@ class PodAnnotator:
         label = pod.metadata.labels.get(CLASS_LABEL)
         if label is None or label not in CLASSES:
             return True
-        cap = self._mirror.max_class_of(pod.metadata.namespace)
+        cap = self._cache.max_class_of(pod.metadata.namespace)
         if cap in CLASSES:
             return CLASSES[cap].rank < CLASSES[label].rank
         decided = self._class_of(key_of(pod.metadata))
@@ -194,7 +194,7 @@ class PodAnnotator:
             self._failures.pop(key, None)
             return False
         tries = self._failures.get(key, (0, 0.0))[0] + 1
-        if tries > TRIES_AGAIN or not _may_pass(fault) or key not in self._mirror.pods:
+        if tries > TRIES_AGAIN or not _may_pass(fault) or key not in self._cache.pods:
             return False
         pause = CONFLICT_SECONDS if _is_conflict(fault) else NOTE_SECONDS
         self._failures[key] = (tries, time.monotonic() + pause * 2.0 ** (tries - 1))
@@ -204,7 +204,7 @@ class PodAnnotator:
         return self._lane.submit((what, key), write, namespace_of_key(key), key, urgent=urgent)
 
     async def _label(self, key: str) -> None:
-        pod, labels = self._mirror.pods.get(key), self.labels_for(key)
+        pod, labels = self._cache.pods.get(key), self.labels_for(key)
         if pod is None or not labels:
             return
         # Naming the uid makes the server refuse the patch if the pod was replaced meanwhile.
@@ -213,7 +213,7 @@ class PodAnnotator:
             self._unlabelled[key] = self._rests_until(key)
 
     async def _note(self, key: str) -> None:
-        pod, decision = self._mirror.pods.get(key), self._board.get(key)
+        pod, decision = self._cache.pods.get(key), self._board.get(key)
         if pod is None or decision is None or decision.node is not None or pod.spec.node_name:
             return
         if pod.metadata.uid != decision.uid:
@@ -254,7 +254,7 @@ class PodAnnotator:
         return metadata, [condition]
 
     async def _annotate(self, key: str) -> None:
-        pod, decision = self._mirror.pods.get(key), self._board.get(key)
+        pod, decision = self._cache.pods.get(key), self._board.get(key)
         if pod is None or decision is None or pod.metadata.uid != decision.uid:
             return
         note = {DECISION_ANNOTATION: encode(self._view.decision(decision))}

@@ -1,17 +1,17 @@
 """Writes into PodGroups of ``scheduling.k8s.io`` whether they are scheduled, as kube-scheduler does of its own.
 
-Told by the board of each decision about a pod that names one, and by the mirror of each change of either; run by the
+Told by the board of each decision about a pod that names one, and by the cache of each change of either; run by the
 leader, once a second over the groups that were queued since, through the low-priority lane. Where no such API is served
 nothing is ever queued. A group with pods of another scheduler is left to that one.
 
 ::
 
-    queued --second is over--> reconciled --a reader would see a difference--> patched --mirror shows it--> (queued)
+    queued --second is over--> reconciled --a reader would see a difference--> patched --cache shows it--> (queued)
                 ^                                                                 |
                 `------------ rests, ever longer: refused, no answer -------------'
 
 The patch names the version that was looked at, so that it takes nobody else's condition away. Invariants: a group is
-patched only when something changed, at most once per `NOTE_SECONDS` while it waits, and not again before the mirror
+patched only when something changed, at most once per `NOTE_SECONDS` while it waits, and not again before the cache
 shows what was written; what can't be written holds up nothing else.
 """
 
@@ -63,15 +63,15 @@ class _Written:
     said: float = float("-inf")
     """Monotonic second of the last write."""
     over: str | None = None
-    """Version that was written over: while the mirror shows that, it lags behind."""
+    """Version that was written over: while the cache shows that, it lags behind."""
 
 
 class PodGroupReporter:
-    """Follows the board and the mirror; see the module's docstring.
+    """Follows the board and the cache; see the module's docstring.
 
     Parameters
     ----------
-    client, lane, mirror, board, telemetry : the operator's.
+    client, lane, cache, board, telemetry : the operator's.
     members : the pods that name a group, by its key.
     scheduler_names : whose pods are ours.
 
@@ -84,7 +84,7 @@ class PodGroupReporter:
         self,
         client: KubeClient,
         lane: ApiDispatcher,
-        mirror: ObjectCache,
+        cache: ObjectCache,
         board: DecisionStore,
         telemetry: Metrics,
         *,
@@ -93,17 +93,17 @@ class PodGroupReporter:
     ) -> None:
         self._client = client
         self._lane = lane
-        self._mirror = mirror
+        self._cache = cache
         self._board = board
         self._telemetry = telemetry
         self._members = members
         self._scheduler_names = scheduler_names
-        self._view = TenantView(mirror)
+        self._view = TenantView(cache)
         self.queued: dict[str, None] = {}
         self._written: dict[str, _Written] = {}
         self._warned = False
         board.subscribe(self._decided)
-        mirror.subscribe(self._changed)
+        cache.subscribe(self._changed)
 
     async def run(self) -> None:
         """Reconcile what was queued, once a second, until cancelled."""
@@ -120,18 +120,18 @@ class PodGroupReporter:
             try:
                 self._reconcile(key)
             except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
-                self._mirror.set_aside(KIND, key, "reporting", error)
+                self._cache.set_aside(KIND, key, "reporting", error)
             yield
 
     def _decided(self, key: str) -> None:
-        pod = self._mirror.pods.get(key)
+        pod = self._cache.pods.get(key)
         if pod is not None and pod.spec.scheduling_group is not None and (named := named_by(pod)) is not None:
             self._enqueue(named[1])
 
     def _changed(self, kind: Kind, key: str) -> None:
         if kind == "pods":
             self._decided(key)  # an earlier leader's binding, of which nobody else tells
-        elif kind == KIND and key in self._mirror.gangpodgroups:
+        elif kind == KIND and key in self._cache.gangpodgroups:
             self._enqueue(key)
         elif kind == KIND:
             self.queued.pop(key, None)
@@ -139,7 +139,7 @@ class PodGroupReporter:
 
     def _enqueue(self, key: str) -> None:
         """Queue a group that is there: of others a standby would keep the names for ever."""
-        if key in self._mirror.gangpodgroups:
+        if key in self._cache.gangpodgroups:
             self.queued[key] = None
 
     def _reconcile(self, key: str) -> None:
@@ -153,8 +153,8 @@ class PodGroupReporter:
 
     def _condition(self, key: str) -> tuple[CustomObject, list[Any]] | None:
         """Return a group and the conditions that it should have; None where it may stay as it is for now."""
-        group = self._mirror.gangpodgroups.get(key)
-        kind = TYPES.get(self._mirror.served.get(KIND, "").rpartition("/")[0].rpartition("/")[2])
+        group = self._cache.gangpodgroups.get(key)
+        kind = TYPES.get(self._cache.served.get(KIND, "").rpartition("/")[0].rpartition("/")[2])
         known = self._written.get(key)
         if group is None or kind is None or (known is not None and known.over == group.metadata.resource_version):
             return None
@@ -186,7 +186,7 @@ class PodGroupReporter:
         """Return how many pods of a group have a node, and what was decided about the others; None where not ours."""
         placed, waiting, ours = 0, list[Decision](), False
         for name in self._members(key):
-            pod = self._mirror.pods.get(name)
+            pod = self._cache.pods.get(name)
             if pod is None or pod.metadata.deletion_timestamp or pod.status.phase == "Failed":
                 continue
             if pod.spec.scheduler_name not in self._scheduler_names:
@@ -210,7 +210,7 @@ class PodGroupReporter:
             return
         group, conditions = due
         metadata = group.metadata
-        head, _, plural = self._mirror.served[KIND].rpartition("/")
+        head, _, plural = self._cache.served[KIND].rpartition("/")
         path = f"{head}/namespaces/{metadata.namespace}/{plural}/{metadata.name}/status"
         patch = {
             "metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
@@ -221,11 +221,11 @@ class PodGroupReporter:
         except ClusterError as error:
             self._refused(key, error)
         else:
-            if key in self._mirror.gangpodgroups:
+            if key in self._cache.gangpodgroups:
                 self._written[key] = _Written(said=time.monotonic(), over=metadata.resource_version)
 
     def _refused(self, key: str, error: ClusterError) -> None:
-        if key not in self._mirror.gangpodgroups:
+        if key not in self._cache.gangpodgroups:
             return
         known = self._written.setdefault(key, _Written())
         known.until = time.monotonic() + NOTE_SECONDS * 2.0 ** min(known.failures, DOUBLED_MOST)

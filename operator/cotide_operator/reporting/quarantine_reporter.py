@@ -1,6 +1,6 @@
 """Publishes what is set aside: metrics, and on the object itself an event and a condition with reason Misconfigured.
 
-Subscribed to the mirror's quarantine by `assembly`; only the leader writes on objects. Written through the low-priority
+Subscribed to the cache's quarantine by `assembly`; only the leader writes on objects. Written through the low-priority
 lane like all that explains. A condition that could not be written, as long as the server may take it later, is tried
 again, ever later and only so often: nothing else says it until the object changes. Invariant: an owner reads what is
 wrong with his object and nothing about anybody else's; what could not be written is no reason to stop.
@@ -40,7 +40,7 @@ class QuarantineReporter:
 
     Parameters
     ----------
-    client, lane, mirror, recorder, telemetry : the operator's.
+    client, lane, cache, recorder, telemetry : the operator's.
     scheduler_names : whose pods are ours.
 
     Attributes
@@ -52,7 +52,7 @@ class QuarantineReporter:
         self,
         client: KubeClient,
         lane: ApiDispatcher,
-        mirror: ObjectCache,
+        cache: ObjectCache,
         recorder: EventRecorder,
         telemetry: Metrics,
         *,
@@ -60,17 +60,17 @@ class QuarantineReporter:
     ) -> None:
         self._client = client
         self._lane = lane
-        self._mirror = mirror
+        self._cache = cache
         self._recorder = recorder
         self._telemetry = telemetry
         self._scheduler_names = scheduler_names
         self.leading = False
-        mirror.quarantine.subscribe(self._hear)
+        cache.quarantine.subscribe(self._hear)
 
     def lead(self) -> None:
         """Say on the objects what was set aside so far, and from now on."""
         self.leading = True
-        for entry in list(self._mirror.quarantine):
+        for entry in list(self._cache.quarantine):
             self._tell(entry)
 
     def _hear(self, entry: SetAside) -> None:
@@ -95,7 +95,7 @@ class QuarantineReporter:
 
     def _write(self, entry: SetAside, message: str, failures: int) -> None:
         """Write the condition, some time; ``failures``: how often that came to nothing."""
-        if self._mirror.quarantine.get(entry.kind, entry.key) is not entry:
+        if self._cache.quarantine.get(entry.kind, entry.key) is not entry:
             return  # it changed meanwhile
         key, namespace = ("aside", entry.kind, entry.key), namespace_of_key(entry.key)
         if not self._lane.submit(key, self._condition, namespace, entry, message, failures):
@@ -107,11 +107,11 @@ class QuarantineReporter:
             asyncio.get_running_loop().call_later(seconds, self._write, entry, message, failures + 1)
 
     def _is_ours(self, entry: SetAside) -> bool:
-        pod = self._mirror.pods.get(entry.key)
+        pod = self._cache.pods.get(entry.key)
         return pod is not None and pod.spec.scheduler_name in self._scheduler_names and not pod.spec.node_name
 
     async def _condition(self, entry: SetAside, message: str, failures: int) -> None:
-        if self._mirror.quarantine.get(entry.kind, entry.key) is not entry:
+        if self._cache.quarantine.get(entry.kind, entry.key) is not entry:
             return  # it changed meanwhile
         namespace, _, name = entry.key.partition("/")
         condition: dict[str, Any] = {
@@ -146,7 +146,7 @@ class QuarantineReporter:
     def refresh(self, kinds: tuple[Kind, ...]) -> None:
         """Show how many objects are set aside now, by kind."""
         counts = dict.fromkeys(kinds, 0)
-        for entry in self._mirror.quarantine:
+        for entry in self._cache.quarantine:
             counts[cast("Kind", entry.kind)] += 1
         for kind, count in counts.items():
             self._telemetry.quarantined.labels(kind).set(count)

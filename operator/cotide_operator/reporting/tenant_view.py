@@ -24,11 +24,11 @@ class TenantView:
 
     Parameters
     ----------
-    mirror : where uids are found.
+    cache : where uids are found.
     """
 
-    def __init__(self, mirror: ObjectCache) -> None:
-        self._mirror = mirror
+    def __init__(self, cache: ObjectCache) -> None:
+        self._cache = cache
 
     def decision(self, decision: Decision) -> Decision:
         """Return a decision as readers of its pod may see it; the same one where it names nobody else."""
@@ -77,12 +77,12 @@ class TenantView:
         return "Preempted", f"Preempted by pod {nominee} on node {evict.node}: {reason}"
 
     def _service(self, key: str) -> str:
-        workload = self._mirror.workloads.get(key)
+        workload = self._cache.workloads.get(key)
         named = f" ({workload.metadata.uid})" if workload is not None else ""
         return f"a Workload of another namespace{named}"
 
     def _pod(self, key: str, namespace: str) -> str:
         if key.partition("/")[0] == namespace:
             return key
-        pod = self._mirror.pods.get(key)
+        pod = self._cache.pods.get(key)
         return pod.metadata.uid if pod is not None else "a pod of another namespace"

@@ -15,7 +15,7 @@ else's, so it stays posted: to post it again does no harm, and its answer says w
 Namespaces take turns and share what is in flight, as `fair_queue` describes it. The loop pauses while much waits here,
 but not for a namespace whose bindings are answered slowly: a webhook that hangs delays the pods that it is asked about.
 
-Invariant: a pod is first posted only while the mirror shows it unbound, alive and with the uid that was decided on, and
+Invariant: a pod is first posted only while the cache shows it unbound, alive and with the uid that was decided on, and
 never twice at a time; each binding that is handed over ends in exactly one report. What becomes of an eviction is drawn
 in `evictor`, and what comes before a binding whose pod has claims that wait for it in `volume_binder`.
 """
@@ -113,7 +113,7 @@ class Binder:
     Parameters
     ----------
     client : KubeClient
-    mirror : Mirror
+    cache : ObjectCache
         To see that what was decided on is still so.
     listeners : sequence of callables
         Each is told of each outcome, in this order and in the loop's thread.
@@ -128,7 +128,7 @@ class Binder:
     def __init__(
         self,
         client: KubeClient,
-        mirror: ObjectCache,
+        cache: ObjectCache,
         listeners: Sequence[Listener],
         evictor: Evictor,
         *,
@@ -136,7 +136,7 @@ class Binder:
         volumes: VolumeBinder | None = None,
     ) -> None:
         self._client = client
-        self._mirror = mirror
+        self._cache = cache
         self._listeners = tuple(listeners)
         self._evictor = evictor
         self._volumes = volumes
@@ -300,7 +300,7 @@ class Binder:
             except CotideError:
                 raise
             except Exception as error:  # noqa: BLE001 - one pod that trips us must not stop all other bindings
-                self._mirror.set_aside("pods", instruction.key, "binder", error)
+                self._cache.set_aside("pods", instruction.key, "binder", error)
                 self._unknown.discard(instruction.uid)
                 self._refuse(instruction, _TRIPPED, note, retry=True)
             finally:
@@ -315,7 +315,7 @@ class Binder:
         try:
             refused = await volumes.prepare(bind)
         except Exception as error:  # noqa: BLE001 - one pod that trips us must not stop all other bindings
-            self._mirror.set_aside("pods", bind.key, "volume binder", error)
+            self._cache.set_aside("pods", bind.key, "volume binder", error)
             refused = _TRIPPED, True
         del self._preparing[bind.uid]
         if refused is None:
@@ -359,7 +359,7 @@ class Binder:
                 break
             failures += 1
             await asyncio.sleep(_BETWEEN.wait_seconds(failures, self._rng))
-            if self._closed or bind.node not in self._mirror.nodes:
+            if self._closed or bind.node not in self._cache.nodes:
                 break
         if fate is not None or not self._closed:
             self._unknown.discard(bind.uid)
@@ -385,12 +385,12 @@ class Binder:
 
     def _stale(self, bind: Bind) -> tuple[Answer, bool] | None:
         """What makes a decision pointless before it is posted; the API server does not look whether a node exists."""
-        pod = self._mirror.pods.get(bind.key)
+        pod = self._cache.pods.get(bind.key)
         if pod is None or pod.metadata.uid != bind.uid or pod.metadata.deletion_timestamp is not None:
             return Answer(404, "NotFound", f"pod {bind.key} is gone"), False
         if pod.spec.node_name:
             return Answer(409, "Conflict", f"pod {bind.key} is on {pod.spec.node_name}"), False
-        if bind.node not in self._mirror.nodes:
+        if bind.node not in self._cache.nodes:
             return Answer(404, "NotFound", f"node {bind.node} is gone"), True
         return None
 

@@ -25,11 +25,11 @@ _WITHOUT_BUDGET: Final = ("Pending", "Succeeded", "Failed")
 """Phases of pods that go whatever their budgets state: they serve no request."""
 
 
-def kept_by_budgets(victims: Iterable[PodObject], mirror: ObjectCache) -> dict[str, str]:
+def kept_by_budgets(victims: Iterable[PodObject], cache: ObjectCache) -> dict[str, str]:
     """Return, by pod key, a sentence for each victim that a budget keeps, the others going before it."""
     left: dict[str, int] = {}
     kept: dict[str, str] = {}
-    by_namespace = budgets_by_namespace(mirror)
+    by_namespace = budgets_by_namespace(cache)
     for pod in victims:
         key = key_of(pod.metadata)
         drawn = drawn_on(pod, covering(pod, by_namespace))
@@ -44,10 +44,10 @@ def kept_by_budgets(victims: Iterable[PodObject], mirror: ObjectCache) -> dict[s
     return kept
 
 
-def budgets_by_namespace(mirror: ObjectCache) -> dict[str, list[PodDisruptionBudgetObject]]:
+def budgets_by_namespace(cache: ObjectCache) -> dict[str, list[PodDisruptionBudgetObject]]:
     """Return the budgets of each namespace that has any."""
     found: dict[str, list[PodDisruptionBudgetObject]] = {}
-    for budget in mirror.poddisruptionbudgets.values():
+    for budget in cache.poddisruptionbudgets.values():
         found.setdefault(budget.metadata.namespace, []).append(budget)
     return found
 

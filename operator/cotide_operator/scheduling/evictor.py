@@ -74,10 +74,10 @@ class Evictor:
     """
 
     def __init__(
-        self, client: KubeClient, mirror: ObjectCache, nominator: Nominator, clock: Clock | None = None
+        self, client: KubeClient, cache: ObjectCache, nominator: Nominator, clock: Clock | None = None
     ) -> None:
         self._client = client
-        self._mirror = mirror
+        self._cache = cache
         self._nominator = nominator
         self._clock = clock or ScaledClock()
 
@@ -93,8 +93,8 @@ class Evictor:
                 refused += own.values()
                 continue
             tied = [evict for evict in together if not evict.by_priority]  # for the others budgets are best effort
-            pods = [self._mirror.pods[evict.key] for evict in tied if evict.key not in own]
-            kept = kept_by_budgets(pods, self._mirror)
+            pods = [self._cache.pods[evict.key] for evict in tied if evict.key not in own]
+            kept = kept_by_budgets(pods, self._cache)
             for evict in together:
                 if evict.key in kept:
                     own[evict.key] = EvictReport(evict, Answer(429, BUDGET, kept[evict.key]))
@@ -119,14 +119,14 @@ class Evictor:
         if evict.by_priority:
             return await self._preempt(evict, namespace, name)
         answer = await self._client.evict(namespace, name, evict.uid)
-        pod = self._mirror.pods.get(evict.key) if evict.override and answer.code == 429 else None
+        pod = self._cache.pods.get(evict.key) if evict.override and answer.code == 429 else None
         if pod is not None and self._class(pod) is WorkloadClass.GRATIS:
             return await self._delete(evict, namespace, name)
         return EvictReport(evict, answer)
 
     async def _preempt(self, evict: Evict, namespace: str, name: str) -> EvictReport:
         """Delete a pod for one of higher priority; its status says before for what it goes."""
-        nominee = self._mirror.pods.get(evict.nominee)
+        nominee = self._cache.pods.get(evict.nominee)
         scheduler = nominee.spec.scheduler_name if nominee is not None else ""
         condition = {
             "type": "DisruptionTarget",
@@ -159,7 +159,7 @@ class Evictor:
         return EvictReport(evict, Answer(200), despite_budget=True)
 
     def _refusal(self, evict: Evict) -> EvictReport | None:
-        pod = self._mirror.pods.get(evict.key)
+        pod = self._cache.pods.get(evict.key)
         if pod is None or pod.metadata.uid != evict.uid:
             return EvictReport(evict, Answer(404, "NotFound", f"pod {evict.key} is gone"))
         if pod.metadata.deletion_timestamp is not None:
@@ -182,7 +182,7 @@ class Evictor:
 
     def _not_below(self, evict: Evict, pod: PodObject, decided: WorkloadClass) -> EvictReport | None:
         """Return the refusal of a pod that is not less important than the one that it is to leave for, by now."""
-        nominee = self._mirror.pods.get(evict.nominee)
+        nominee = self._cache.pods.get(evict.nominee)
         if nominee is None:
             return None  # then its claim can't be written, and no pod goes
         below = (pod.spec.priority or 0) < (nominee.spec.priority or 0)
@@ -193,4 +193,4 @@ class Evictor:
         return EvictReport(evict, Answer(403, NOT_BELOW, words))
 
     def _class(self, pod: PodObject) -> WorkloadClass:
-        return class_of(pod, ownership_of(pod, self._mirror))
+        return class_of(pod, ownership_of(pod, self._cache))

@@ -29,13 +29,13 @@ NOT_NEEDED: Final = "NotNeeded"
 class Nominator:
     """Keeps nominations in the API in step with the engine's."""
 
-    def __init__(self, client: KubeClient, lane: ApiDispatcher, mirror: ObjectCache, board: DecisionStore) -> None:
+    def __init__(self, client: KubeClient, lane: ApiDispatcher, cache: ObjectCache, board: DecisionStore) -> None:
         self._client = client
         self._lane = lane
-        self._mirror = mirror
+        self._cache = cache
         self._board = board
         self._written: dict[str, tuple[str, str]] = {}
-        """(uid, node) by pod key, of what was written and may not be in the mirror yet."""
+        """(uid, node) by pod key, of what was written and may not be in the cache yet."""
         self._turns: dict[str, asyncio.Lock] = {}
         self._again: set[str] = set()
         """Pods whose claim is to be taken off later."""
@@ -43,7 +43,7 @@ class Nominator:
     async def write(self, key: str, uid: str, node: str) -> Answer:
         """Write a claim, if it is not there; the answer tells whether it is."""
         async with self._turn(key):
-            pod = self._mirror.pods.get(key)
+            pod = self._cache.pods.get(key)
             gone = pod is None or pod.metadata.uid != uid or pod.metadata.deletion_timestamp is not None
             if pod is None or gone or pod.spec.node_name:
                 self.forget(key)
@@ -69,7 +69,7 @@ class Nominator:
 
     def withdraw(self, key: str) -> None:
         """Take a claim off a pod, some time, unless it has another by then."""
-        pod = self._mirror.pods.get(key)
+        pod = self._cache.pods.get(key)
         if pod is None or not (key in self._written or pod.status.nominated_node_name):
             return
         if not self._lane.submit(("nomination", key), lambda: self._withdraw(key), pod.metadata.namespace):
@@ -89,12 +89,12 @@ class Nominator:
             async with self._turns.setdefault(key, asyncio.Lock()):
                 yield
         finally:
-            if key not in self._mirror.pods:
+            if key not in self._cache.pods:
                 self.forget(key)
 
     async def _withdraw(self, key: str) -> None:
         async with self._turn(key):
-            pod, decision = self._mirror.pods.get(key), self._board.get(key)
+            pod, decision = self._cache.pods.get(key), self._board.get(key)
             if pod is None or pod.spec.node_name or decision is None or decision.nominated_node:
                 return
             answer = await self._patch(key, pod.metadata.uid, None)

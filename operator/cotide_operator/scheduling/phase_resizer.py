@@ -160,7 +160,7 @@ class PhaseResizer:
     def __init__(
         self,
         client: KubeClient,
-        mirror: ObjectCache,
+        cache: ObjectCache,
         room_of: Callable[[str], Amounts],
         expect: Callable[[str, str, Amounts | None], None],
         *,
@@ -170,7 +170,7 @@ class PhaseResizer:
         nudge: Callable[[], None] = lambda: None,
         wall: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._client, self._mirror, self._room_of, self._clock = client, mirror, room_of, clock
+        self._client, self._cache, self._room_of, self._clock = client, cache, room_of, clock
         self._expect, self._nudge = expect, nudge
         self._telemetry, self._usage_of, self._wall = telemetry, usage_of, wall
         self._known: dict[str, _Known] = {}
@@ -185,13 +185,13 @@ class PhaseResizer:
         """Pods whose phase is not granted, by their nodes."""
         self._relieved: set[str] = set()
         """Nodes of those on which anything changed: there may be room."""
-        self._phased: dict[str, None] = {key: None for key, job in mirror.jobs.items() if phases_of(job)}
+        self._phased: dict[str, None] = {key: None for key, job in cache.jobs.items() if phases_of(job)}
         self._learned: dict[str, None] = {}
         """Pods that were made with learned phases."""
-        for key in mirror.pods:
+        for key in cache.pods:
             self._changed("pods", key)
         self.look_at_all()
-        mirror.subscribe(self._changed)
+        cache.subscribe(self._changed)
 
     def _changed(self, kind: Kind, key: str) -> None:
         if kind == "pods" and key:
@@ -199,14 +199,14 @@ class PhaseResizer:
         elif kind == "nodes" and key in self._waiting:
             self._relieved.add(key)
         elif kind == "jobs" and key:
-            job = self._mirror.jobs.get(key)
+            job = self._cache.jobs.get(key)
             if job is not None and phases_of(job):
                 self._phased[key] = None
             else:
                 self._phased.pop(key, None)
 
     def _pod_changed(self, key: str) -> None:
-        pod = self._mirror.pods.get(key)
+        pod = self._cache.pods.get(key)
         if pod is not None and LEARNED_PHASES_ANNOTATION in pod.metadata.annotations:
             self._learned[key] = None
         else:
@@ -279,7 +279,7 @@ class PhaseResizer:
             try:
                 patches = self._size(one, rooms)
             except Exception as error:  # noqa: BLE001 - one pod that trips us must not stop all others
-                self._mirror.set_aside("pods", one.key, "phases", error)
+                self._cache.set_aside("pods", one.key, "phases", error)
                 continue
             if patches:
                 self._writes[one.key] = asyncio.create_task(self._write(one, patches), name=f"phase of {one.key}")
@@ -324,7 +324,7 @@ class PhaseResizer:
 
     def _phased_pods(self) -> list[str]:
         """Return the keys of all pods with phases; what is remembered of others is forgotten."""
-        pods = [pod for job in self._phased for pod in self._mirror.pods_of_job(job)]
+        pods = [pod for job in self._phased for pod in self._cache.pods_of_job(job)]
         keys = dict.fromkeys(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods) | self._learned
         self._known = {key: known for key, known in self._known.items() if key in keys}
         waiting = {node: {key: None for key in on if key in self._known} for node, on in self._waiting.items()}
@@ -335,24 +335,24 @@ class PhaseResizer:
         """Return those of the pods that run and have phases, with what they are at; the others are forgotten."""
         pods = []
         for key in keys:
-            pod = self._mirror.pods.get(key)
+            pod = self._cache.pods.get(key)
             phases = self._phases_of(key, pod) if pod is not None else NO_PHASES
             runs = pod is not None and pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None
             if pod is None or not phases or not runs or not pod.spec.containers:
                 self._known.pop(key, None)
-            elif self._mirror.quarantine.get("pods", key) is None:
+            elif self._cache.quarantine.get("pods", key) is None:
                 try:
                     pods.append(_Phased(key, pod, phases, self._follow(key, pod, phases, now)))
                 except Exception as error:  # noqa: BLE001 - as in `take_room`
-                    self._mirror.set_aside("pods", key, "phases", error)
+                    self._cache.set_aside("pods", key, "phases", error)
         return pods
 
     def _phases_of(self, key: str, pod: PodObject) -> Phases:
         owner = owned_key(pod.metadata, "Job")
         if owner is not None and owner in self._phased:
-            return phases_of(self._mirror.jobs[owner])
+            return phases_of(self._cache.jobs[owner])
         # What asks for nothing plain can't be resized.
-        able = key in self._learned and owner in self._mirror.jobs and pod.spec.containers
+        able = key in self._learned and owner in self._cache.jobs and pod.spec.containers
         phases = learned_for(pod) if able else NO_PHASES
         return phases if phases and asked_by(pod).millicores else NO_PHASES
 

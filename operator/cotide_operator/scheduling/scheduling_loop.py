@@ -2,7 +2,7 @@
 
 ::
 
-    mirror -> intake --events--> Scheduler.handle --instructions--> outcomes --notes--> binder -> API server
+    cache -> intake --events--> Scheduler.handle --instructions--> outcomes --notes--> binder -> API server
                 ^                                                   (board, events)        |
                 |                                                       ^------- report ---|
                 `--- watch                                                                 |
@@ -176,7 +176,7 @@ class SchedulingLoop:
     ----------
     scheduler : Scheduler
         Nobody else may call its `handle`.
-    mirror, intake, binder, outcomes, clock :
+    cache, intake, binder, outcomes, clock :
         See their modules.
     record, watcher, event_forecaster : optional
         Ledger, sample collector and run times.
@@ -188,7 +188,7 @@ class SchedulingLoop:
         self,
         scheduler: Scheduler,
         *,
-        mirror: ObjectCache,
+        cache: ObjectCache,
         intake: EventSource,
         outcomes: Outcomes,
         clock: Clock,
@@ -198,7 +198,7 @@ class SchedulingLoop:
         remake: Callable[[], Scheduler] | None = None,
     ) -> None:
         self.scheduler = scheduler
-        self._mirror = mirror
+        self._cache = cache
         self._intake = intake
         self._outcomes = outcomes
         self._clock = clock
@@ -225,7 +225,7 @@ class SchedulingLoop:
         self.is_whole = False
         """Whether the engine was told of all that there was when it was made."""
         self.started_monotonic: float | None = None
-        mirror.subscribe(lambda _kind, _key: self._wake.set())
+        cache.subscribe(lambda _kind, _key: self._wake.set())
 
     def tell(self, event: Event) -> None:
         """Put an event into the next cycle (a sample, other models)."""
@@ -276,7 +276,7 @@ class SchedulingLoop:
         inheriting : callable, optional
             Awaited once, when everything was listed and before the first cycle.
         """
-        while not (self._mirror.synced or self._stopped):
+        while not (self._cache.synced or self._stopped):
             self._wake.clear()
             await self._wake.wait()
         if inheriting is not None:
@@ -316,7 +316,7 @@ class SchedulingLoop:
 
     async def _resume(self) -> None:
         """Take over what an earlier run noted on pods, a few at a time: the first bindings need not wait for it."""
-        pods = list(self._mirror.pods.values())
+        pods = list(self._cache.pods.values())
         for start in range(0, len(pods), RESUMED_TOGETHER):
             await asyncio.sleep(0)
             self._outcomes.resumed(noted(pods[start : start + RESUMED_TOGETHER]))
@@ -426,13 +426,13 @@ class SchedulingLoop:
             What the engine raised, where it names no object, or fails again and again.
         """
         self._failures += 1
-        key, mirror = self.scheduler.handling, self._mirror
-        kind: Kind | None = "pods" if key in mirror.pods else "nodes" if key in mirror.nodes else None
-        if kind is None and key in mirror.workloads:
+        key, cache = self.scheduler.handling, self._cache
+        kind: Kind | None = "pods" if key in cache.pods else "nodes" if key in cache.nodes else None
+        if kind is None and key in cache.workloads:
             kind = "workloads"
         if self._remake is None or kind is None or self._failures > RECOVERIES_MOST:
             raise error
-        mirror.set_aside(kind, key, ENGINE, error)
+        cache.set_aside(kind, key, ENGINE, error)
         self._retry_once(kind, key)
         # What kubelets refused no watch tells again; at a start some of it may not have been taken in yet.
         self._inbox += [*self.backoffs(), *(one for one in events if isinstance(one, NodeBackoffRestored))]
@@ -447,7 +447,7 @@ class SchedulingLoop:
 
     def _retry_once(self, kind: Kind, key: str) -> None:
         """Let a new engine try an object once more: the fault may have been the state of the old one."""
-        entry = self._mirror.quarantine.get(kind, key)
+        entry = self._cache.quarantine.get(kind, key)
         if entry is None or self._retried.get((kind, key)) == (entry.uid, entry.version):
             return
         if len(self._retried) >= RETRIED_KEPT:
@@ -455,8 +455,8 @@ class SchedulingLoop:
         self._retried[kind, key] = entry.uid, entry.version
 
         def retry() -> None:
-            if self._mirror.quarantine.get(kind, key) is entry:  # else it changed, or is gone
-                self._mirror.quarantine.forget(kind, key)
+            if self._cache.quarantine.get(kind, key) is entry:  # else it changed, or is gone
+                self._cache.quarantine.forget(kind, key)
                 self._intake.mark(kind, key)
                 self._wake.set()
 

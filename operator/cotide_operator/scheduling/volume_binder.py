@@ -61,9 +61,9 @@ class VolumeBinder:
         Wall seconds that claims have to be bound (kube-scheduler's ``bindTimeoutSeconds``).
     """
 
-    def __init__(self, client: KubeClient, mirror: ObjectCache, reader: VolumeReader, timeout_seconds: float) -> None:
+    def __init__(self, client: KubeClient, cache: ObjectCache, reader: VolumeReader, timeout_seconds: float) -> None:
         self._client = client
-        self._mirror = mirror
+        self._cache = cache
         self._reader = reader
         self._timeout_seconds = timeout_seconds
         self._slots = FairSemaphore(WRITES_AT_ONCE)
@@ -73,11 +73,11 @@ class VolumeBinder:
         """Of pods that are to look at their claims again."""
         self._reserved: dict[str, str] = {}
         """Volume to the uid of the claim that it was reserved for, until the watch shows it."""
-        mirror.subscribe(self._changed)
+        cache.subscribe(self._changed)
 
     def concerns(self, bind: Bind) -> bool:
         """Whether a pod has claims that wait for its node."""
-        pod = self._mirror.pods.get(bind.key)
+        pod = self._cache.pods.get(bind.key)
         if pod is None or not pod.spec.volumes:
             return False
         opened = self._reader.opened(pod)
@@ -85,7 +85,7 @@ class VolumeBinder:
 
     async def prepare(self, bind: Bind) -> Refused | None:
         """Write what the claims need, and wait; return why the pod can't be bound, None when its volumes are there."""
-        pod, node = self._mirror.pods.get(bind.key), self._mirror.nodes.get(bind.node)
+        pod, node = self._cache.pods.get(bind.key), self._cache.nodes.get(bind.node)
         if pod is None or pod.metadata.uid != bind.uid:
             return _gone(f"pod {bind.key} is gone")
         opened = self._reader.opened(pod)
@@ -129,7 +129,7 @@ class VolumeBinder:
             await self._client.patch(path, {"metadata": written})
 
     async def _reserve(self, claim: ClaimObject, name: str) -> None:
-        volume = self._mirror.persistentvolumes.get(name)
+        volume = self._cache.persistentvolumes.get(name)
         if volume is None:  # since it was chosen: another claim was written first
             raise ClusterError(f"volume {name} is gone")
         if volume.spec.claim_ref is not None and volume.spec.claim_ref.uid == claim.metadata.uid:
@@ -183,7 +183,7 @@ class VolumeBinder:
         self, bind: Bind, claims: list[ClaimObject], made: list[ClaimObject], selected: set[str]
     ) -> tuple[bool, Refused | None]:
         """Return whether there is still anything to wait for, and why it was in vain."""
-        pod, node = self._mirror.pods.get(bind.key), self._mirror.nodes.get(bind.node)
+        pod, node = self._cache.pods.get(bind.key), self._cache.nodes.get(bind.node)
         if pod is None or pod.metadata.uid != bind.uid or pod.metadata.deletion_timestamp is not None:
             return False, _gone(f"pod {bind.key} is gone")
         if node is None:
@@ -191,7 +191,7 @@ class VolumeBinder:
         waits = False
         for claim in claims:
             name = claim.metadata.name
-            now = self._mirror.persistentvolumeclaims.get(key_of(claim.metadata))
+            now = self._cache.persistentvolumeclaims.get(key_of(claim.metadata))
             if now is None or now.metadata.uid != claim.metadata.uid:
                 return False, _again(f"claim {name} is gone")
             if is_bound(now):
@@ -216,7 +216,7 @@ class VolumeBinder:
         seconds = self._timeout_seconds
         for claim in made:
             key = key_of(claim.metadata)
-            now = self._mirror.persistentvolumeclaims.get(key)
+            now = self._cache.persistentvolumeclaims.get(key)
             if now is None or is_bound(now) or now.metadata.annotations.get(SELECTED_NODE) != bind.node:
                 continue
             try:
@@ -231,7 +231,7 @@ class VolumeBinder:
 
     def _changed(self, kind: Kind, key: str) -> None:
         if kind == "persistentvolumes":
-            volume = self._mirror.persistentvolumes.get(key)
+            volume = self._cache.persistentvolumes.get(key)
             reference = volume.spec.claim_ref if volume is not None else None
             if volume is None or reference is not None:
                 self._reserved.pop(key, None)
@@ -239,7 +239,7 @@ class VolumeBinder:
                 self._wake((f"{reference.namespace}/{reference.name}",))
         elif kind in ("persistentvolumeclaims", "pods"):
             self._wake((key,))
-        elif kind == "nodes" and key not in self._mirror.nodes:
+        elif kind == "nodes" and key not in self._cache.nodes:
             self._wake(tuple(self._waits))
 
     def _wake(self, keys: Iterable[str]) -> None:

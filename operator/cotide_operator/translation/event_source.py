@@ -1,6 +1,6 @@
-"""From the mirror's changes to the events of one decision cycle.
+"""From the cache's changes to the events of one decision cycle.
 
-Listens to the mirror, remembers which objects changed, and translates each of them once when the loop asks.
+Listens to the cache, remembers which objects changed, and translates each of them once when the loop asks.
 Several changes of one object between two cycles become one event: the engine is told what is, not each step on the
 way; only a pod that was replaced by another of the same name is told as gone first. Namespaces take turns: one object
 that thousands of pods depend on delays another namespace's pod by one round. Invariant: what was told is exactly what
@@ -103,7 +103,7 @@ class EventSource:
 
     Parameters
     ----------
-    mirror : Mirror
+    cache : ObjectCache
         Subscribed to at once.
     clock : Clock
     scheduler_names : tuple of str
@@ -111,7 +111,7 @@ class EventSource:
     subscribe : bool
         Whether changes are listened to; else whoever hears of them calls `mark`, in the thread that collects.
     set_aside : callable, optional
-        Told of an object that can't be translated; without it the mirror is.
+        Told of an object that can't be translated; without it the cache is.
 
     Attributes
     ----------
@@ -121,15 +121,15 @@ class EventSource:
 
     def __init__(
         self,
-        mirror: ObjectCache,
+        cache: ObjectCache,
         clock: Clock,
         scheduler_names: tuple[str, ...],
         *,
         subscribe: bool = True,
         set_aside: Callable[[Kind, str, str, Exception], None] | None = None,
     ) -> None:
-        self._set_aside = set_aside or mirror.set_aside
-        self._mirror = mirror
+        self._set_aside = set_aside or cache.set_aside
+        self._cache = cache
         self._clock = clock
         self._observations = PodObservations(clock)
         self._scheduler_names = scheduler_names
@@ -137,7 +137,7 @@ class EventSource:
         self._fan_outs = FanOuts()
         self._pairs = PairBudget(PAIRS_OF_VOLUMES)
         self._dependencies: dict[tuple[Kind, str], Any] = {}
-        self.volumes = VolumeReader(mirror)
+        self.volumes = VolumeReader(cache)
         self._groups = PodGroupIndex()
         self._ahead: Pretranslator | None = Pretranslator(self._glance)
         """Until all that was there at the start is told."""
@@ -158,10 +158,10 @@ class EventSource:
         self._asked_sizes: dict[str, tuple[str, Amounts]] = {}
         """Sizes that were asked for and are not shown yet, with the pod's uid."""
         for kind in (*KINDS, *OPTIONAL_KINDS):  # the lists may have begun before we were there
-            for key in list(mirror.objects(kind)):
+            for key in list(cache.objects(kind)):
                 self.mark(kind, key)
         if subscribe:
-            mirror.subscribe(self.mark)
+            cache.subscribe(self.mark)
 
     @property
     def _live(self) -> bool:
@@ -178,7 +178,7 @@ class EventSource:
         return self._changed.began and self._changed.first_left()
 
     def is_current(self, key: str) -> bool:
-        """Whether `pods` has a pod as the mirror has it, or as far as it can be told."""
+        """Whether `pods` has a pod as the cache has it, or as far as it can be told."""
         return not self._changed.has("pods", key)
 
     def members_of(self, group: str) -> Iterable[str]:
@@ -187,7 +187,7 @@ class EventSource:
 
     def translate_ahead(self, most: int) -> bool:
         """Translate up to so many pods for the first collection; False when there is nothing to do, now or any more."""
-        if self._ahead is None or not _AROUND_PODS.isdisjoint(self._mirror.missing()):
+        if self._ahead is None or not _AROUND_PODS.isdisjoint(self._cache.missing()):
             return False
         self._observations.refresh()
         return self._ahead.work(most)
@@ -251,7 +251,7 @@ class EventSource:
     def _labels_of_namespaces(self) -> list[Event]:
         """Tell of all namespaces, to an engine that shall know their labels before it hears of the first selector."""
         events: list[Event] = []
-        for name in list(self._mirror.namespaces):
+        for name in list(self._cache.namespaces):
             self._guarded("namespaces", name, self._tell_namespace, events)
         return events
 
@@ -276,7 +276,7 @@ class EventSource:
         """Return the events of sizes that were asked for since the last collection."""
         events: list[Event] = []
         for key in list(self._asked_sizes):
-            translated, pod = self._pods.get(key), self._mirror.pods.get(key)
+            translated, pod = self._pods.get(key), self._cache.pods.get(key)
             if translated is None or pod is None or translated.phase in _ENDED:
                 del self._asked_sizes[key]
                 continue
@@ -315,11 +315,11 @@ class EventSource:
         self._fan_outs.clear()
         self._changed.restart()
         for kind in _EVENT_KINDS:
-            self._changed.update(kind, self._mirror.objects(kind))
+            self._changed.update(kind, self._cache.objects(kind))
 
     def _left_out(self, kind: Kind, key: str) -> bool:
         """Whether the engine fails over an object, and so shall not hear of it."""
-        entry = self._mirror.quarantine.get(kind, key)
+        entry = self._cache.quarantine.get(kind, key)
         return entry is not None and entry.part == ENGINE
 
     def _guarded(self, kind: Kind, key: str, tell: Callable[[str, list[Event]], None], events: list[Event]) -> None:
@@ -330,7 +330,7 @@ class EventSource:
             self._set_aside(kind, key, "translation", error)
 
     def _created(self, key: str) -> str:
-        pod = self._mirror.pods.get(key)
+        pod = self._cache.pods.get(key)
         return pod.metadata.creation_timestamp or "" if pod is not None else ""
 
     def mark(self, kind: Kind, key: str) -> None:
@@ -338,7 +338,7 @@ class EventSource:
         if not key:
             return
         if kind == "pods":
-            pod = self._mirror.pods.get(key)
+            pod = self._cache.pods.get(key)
             self._groups.note(key, pod)
             if self._live and pod is not None:
                 self._observe(pod, key)
@@ -367,7 +367,7 @@ class EventSource:
 
     def _mark_group(self, kind: Kind, key: str) -> None:
         """An object that says how large gangs are changed; thousands of pods may name it, so what it says counts."""
-        said = said_by(kind, self._mirror.objects(kind).get(key))
+        said = said_by(kind, self._cache.objects(kind).get(key))
         if self._dependencies.get((kind, key), ()) == said:
             return
         self._dependencies.pop((kind, key), None)
@@ -389,10 +389,10 @@ class EventSource:
         if kind in OPTIONAL_KINDS:
             return self._groups.concerned(kind, key)
         if kind == "jobs":
-            return [key_of(pod.metadata) for pod in self._mirror.pods_of_job(key)]
+            return [key_of(pod.metadata) for pod in self._cache.pods_of_job(key)]
         if kind == "priorityclasses":
-            return [name for name, pod in list(self._mirror.pods.items()) if pod.spec.priority_class_name == key]
-        return self._mirror.pods_in(key)
+            return [name for name, pod in list(self._cache.pods.items()) if pod.spec.priority_class_name == key]
+        return self._cache.pods_in(key)
 
     def _mark_pods(self, keys: Iterable[str]) -> None:
         for pod in keys:
@@ -404,11 +404,11 @@ class EventSource:
         return self._observations.observe(pod, live=self._live, job_status=self._job_status(key))
 
     def _job_status(self, key: str) -> dict[str, Any]:
-        job = self._mirror.jobs.get(self._mirror.job_of(key) or "")
+        job = self._cache.jobs.get(self._cache.job_of(key) or "")
         return job.status if job is not None else {}
 
     def _glance(self, key: str) -> Seen | None:
-        pod = self._mirror.pods.get(key)
+        pod = self._cache.pods.get(key)
         if pod is None:
             return None
         try:
@@ -419,18 +419,18 @@ class EventSource:
             return None
 
     def _translate(self, pod: PodObject, key: str, seen: PodTimes) -> Pod:
-        ownership = ownership_of(pod, self._mirror)
+        ownership = ownership_of(pod, self._cache)
         translated = translate_pod(pod, ownership, seen, self._scheduler_names, self.volumes.facts(pod), key)
         phases = self._phases_for(pod, ownership.job)
         return translated._replace(growth_millicores=growth_of(pod, phases)) if phases else translated
 
     def _phases_for(self, pod: PodObject, job: str | None) -> Phases:
-        return phases_for(pod, self._mirror.jobs.get(job) if job is not None else None)
+        return phases_for(pod, self._cache.jobs.get(job) if job is not None else None)
 
     def _mark_surrounded(self, kind: Kind, key: str) -> None:
         """A Job, priority class or namespace changed: its pods may have another class now."""
         if self._ahead is not None and kind == "jobs":  # its status counts, too
-            for pod in self._mirror.pods_of_job(key):
+            for pod in self._cache.pods_of_job(key):
                 self._ahead.repeat(key_of(pod.metadata))
         if kind == "namespaces":
             self._mark_limits(key)
@@ -450,17 +450,17 @@ class EventSource:
     def _matter(self, kind: Kind, key: str) -> Any:
         """Return what of a Job, priority class or namespace its pods' classes depend on; None when it is gone."""
         if kind == "jobs":
-            job = self._mirror.jobs.get(key)
+            job = self._cache.jobs.get(key)
             return (job.spec.get("class"), job.spec.get("priority"), succeeded_of(job)) if job else None
         if kind == "priorityclasses":
-            priority = self._mirror.priorityclasses.get(key)
+            priority = self._cache.priorityclasses.get(key)
             return priority.value if priority else None
-        namespace = self._mirror.namespaces.get(key)
-        return (self._mirror.max_class_of(key), *max_priorities(namespace)) if namespace else None
+        namespace = self._cache.namespaces.get(key)
+        return (self._cache.max_class_of(key), *max_priorities(namespace)) if namespace else None
 
     def _mark_limits(self, name: str) -> None:
         """A namespace changed: its limits are told where it has any, or had."""
-        namespace = self._mirror.namespaces.get(name)
+        namespace = self._cache.namespaces.get(name)
         limits = self._namespace(namespace) if namespace is not None else None
         if limits != self._namespaces.get(name):
             self._changed.add("namespaces", name)
@@ -469,7 +469,7 @@ class EventSource:
         return translate_namespace(namespace, labels=self._selects_namespaces)
 
     def _tell_namespace(self, name: str, events: list[Event]) -> None:
-        namespace = self._mirror.namespaces.get(name)
+        namespace = self._cache.namespaces.get(name)
         translated = self._namespace(namespace) if namespace is not None else None
         if namespace is not None:
             for fault in limit_faults(namespace):
@@ -482,7 +482,7 @@ class EventSource:
             events.append(NamespaceUpserted(translated))
 
     def _tell_node(self, name: str, events: list[Event]) -> None:
-        node = self._mirror.nodes.get(name)
+        node = self._cache.nodes.get(name)
         if node is None or self._left_out("nodes", name):
             if self._nodes.pop(name, None) is not None:
                 events.append(NodeDeleted(name))
@@ -497,7 +497,7 @@ class EventSource:
             events.append(NodeUpserted(translated))
 
     def _tell_workload(self, key: str, events: list[Event]) -> None:
-        workload = self._mirror.workloads.get(key)
+        workload = self._cache.workloads.get(key)
         if workload is None or self._left_out("workloads", key):
             if self._workloads.pop(key, None) is not None:
                 events.append(WorkloadDeleted(key))
@@ -508,7 +508,7 @@ class EventSource:
             events.append(WorkloadUpserted(translated))
 
     def _selector(self, kind: Kind, key: str) -> PodSelector | None:
-        item = self._mirror.objects(kind).get(key)
+        item = self._cache.objects(kind).get(key)
         return None if item is None else pod_selector(SELECTOR_KINDS[kind], key, item)
 
     def _tell_selector(self, kind: Kind, key: str, events: list[Event]) -> None:
@@ -522,7 +522,7 @@ class EventSource:
             events.append(SelectorUpserted(translated))
 
     def _tell_budget(self, key: str, events: list[Event]) -> None:
-        budget = self._mirror.poddisruptionbudgets.get(key)
+        budget = self._cache.poddisruptionbudgets.get(key)
         if budget is None:
             if self._budgets.pop(key, None) is not None:
                 events.append(BudgetDeleted(key))
@@ -534,7 +534,7 @@ class EventSource:
             events.append(BudgetUpserted(translated))
 
     def _tell_pod(self, key: str, events: list[Event]) -> None:
-        pod, before = self._mirror.pods.get(key), self._pods.get(key)
+        pod, before = self._cache.pods.get(key), self._pods.get(key)
         if pod is not None and self._left_out("pods", key):
             pod = None
         if before is not None and (pod is None or pod.metadata.uid != before.uid):

@@ -45,12 +45,12 @@ def named_by(pod: PodObject) -> tuple[Kind, str] | None:
     return ("podgroups", f"{namespace}/{group}") if group else None
 
 
-def declared(pod: PodObject, mirror: ObjectCache) -> DeclaredGang | None:
+def declared(pod: PodObject, cache: ObjectCache) -> DeclaredGang | None:
     """Return what is said of a pod's gang; None for a pod that names no such object."""
     named = named_by(pod)
     if named is None:
         return None
-    found: CustomObject | None = mirror.objects(named[0]).get(named[1])
+    found: CustomObject | None = cache.objects(named[0]).get(named[1])
     if found is None:
         return UNKNOWN
     kind, spec = named[0], pod.spec

@@ -86,7 +86,7 @@ LABELS_SHARED: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class PodOwnership:
-    """What surrounds a pod and decides its class, from the mirror."""
+    """What surrounds a pod and decides its class, from the cache."""
 
     job: str | None = None
     workload: str | None = None
@@ -108,23 +108,23 @@ class PodOwnership:
     """What a PodGroup or a Workload of ``scheduling.k8s.io`` says of its gang; None for a pod that names neither."""
 
 
-def ownership_of(pod: PodObject, mirror: ObjectCache) -> PodOwnership:
+def ownership_of(pod: PodObject, cache: ObjectCache) -> PodOwnership:
     """Look up a pod's owner, selecting Workload, named PriorityClass and namespace cap."""
     key = key_of(pod.metadata)
-    return _ownership(pod, mirror, mirror.job_of(key), mirror.workload_of(key))
+    return _ownership(pod, cache, cache.job_of(key), cache.workload_of(key))
 
 
-def affiliation_of_new(pod: PodObject, mirror: ObjectCache) -> PodOwnership:
+def affiliation_of_new(pod: PodObject, cache: ObjectCache) -> PodOwnership:
     """Look up the same for a pod that is only being created, and hence is in no index yet."""
-    return _ownership(pod, mirror, owned_key(pod.metadata, "Job"), mirror.workload_for(pod))
+    return _ownership(pod, cache, owned_key(pod.metadata, "Job"), cache.workload_for(pod))
 
 
-def _ownership(pod: PodObject, mirror: ObjectCache, job_key: str | None, workload_key: str | None) -> PodOwnership:
+def _ownership(pod: PodObject, cache: ObjectCache, job_key: str | None, workload_key: str | None) -> PodOwnership:
     owner_class: WorkloadClass | None = None
     job_priority: int | None = None
     succeeded = 0
     if job_key is not None:
-        job = mirror.jobs.get(job_key)
+        job = cache.jobs.get(job_key)
         spec: Mapping[str, Any] = job.spec if job is not None else {}
         owner_class = CLASSES.get(str(spec.get("class")), WorkloadClass.BATCH)
         job_priority = _bounded_priority(spec.get("priority")) if job is not None else None
@@ -132,20 +132,20 @@ def _ownership(pod: PodObject, mirror: ObjectCache, job_key: str | None, workloa
     elif workload_key is not None:
         owner_class = WorkloadClass.ONLINE
     name = pod.spec.priority_class_name
-    named = mirror.priorityclasses.get(name) if name else None
-    namespace = mirror.namespaces.get(pod.metadata.namespace)
+    named = cache.priorityclasses.get(name) if name else None
+    namespace = cache.namespaces.get(pod.metadata.namespace)
     return _interned(
         job_key,
         workload_key,
         owner_class,
         _owner_kind(pod.metadata),
-        mirror.class_by_priority_class.get(name) if name else None,
+        cache.class_by_priority_class.get(name) if name else None,
         named.value if named is not None else None,
-        mirror.max_class_of(pod.metadata.namespace),
+        cache.max_class_of(pod.metadata.namespace),
         job_priority,
         *(max_priorities(namespace) if namespace is not None else (None, None)),
         succeeded,
-        declared(pod, mirror),
+        declared(pod, cache),
     )
 
 
@@ -227,7 +227,7 @@ def translate_pod(
     Parameters
     ----------
     scheduler_names : a pod that names one of them is ours to place.
-    key : its ``namespace/name``, of who has it: one string for mirror and engine, and not two of 70 bytes a pod.
+    key : its ``namespace/name``, of who has it: one string for cache and engine, and not two of 70 bytes a pod.
     volumes : what its claims demand; without it a pod that names claims is Misconfigured.
 
     A pod of another scheduler counts as usage only: its constraints are not read. A request that can't be read

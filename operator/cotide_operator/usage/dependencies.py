@@ -24,7 +24,7 @@ class Dependencies:
 
     settings: Settings
     client: KubeClient
-    mirror: ObjectCache
+    cache: ObjectCache
     intake: EventSource
     clock: Clock
     loop: SchedulingLoop

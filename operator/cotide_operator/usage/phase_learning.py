@@ -79,13 +79,13 @@ class PhaseLearning:
     def __init__(
         self,
         settings: PhaseSettings,
-        mirror: ObjectCache,
+        cache: ObjectCache,
         *,
         clock: Clock,
         telemetry: Metrics,
         kept: LearnedStore | None = None,
     ) -> None:
-        self._settings, self._mirror, self._clock = settings, mirror, clock
+        self._settings, self._cache, self._clock = settings, cache, clock
         self._telemetry, self._kept = telemetry, kept
         self._followed: dict[str, _Followed] = {}
         self._by_learner: dict[str, dict[str, None]] = {}
@@ -97,7 +97,7 @@ class PhaseLearning:
         self._unsaved: set[str] = set()
         self._delete_at: dict[str, float] = {}
         """The monotonic second at which the deletion of a learner that is gone is tried again."""
-        mirror.subscribe(self._changed)
+        cache.subscribe(self._changed)
 
     async def run(self, usage_of: UsageOf) -> None:
         """Follow pods until cancelled."""
@@ -117,19 +117,19 @@ class PhaseLearning:
         usage_of : pod to its last fresh reading; its seconds are those of the operator's clock.
         """
         turn = Turn()
-        for job_key, job in list(self._mirror.jobs.items()):
+        for job_key, job in list(self._cache.jobs.items()):
             await turn.give_way()
             if not job.spec.get("type") or job.spec.get("phases"):
                 continue
             learner = self._learner_of(job.metadata.namespace)
             if self._restored.get(learner, 0.0) <= time.monotonic():
                 await self._restore(learner)
-            for pod in self._mirror.pods_of_job(job_key):
+            for pod in self._cache.pods_of_job(job_key):
                 self._follow(pod, str(job.spec["type"]), learner, usage_of)
-        for key in [key for key in self._followed if key not in self._mirror.pods]:
+        for key in [key for key in self._followed if key not in self._cache.pods]:
             self._drop(key)
         # Of one that taught nothing since the start, too: what is kept of it is not for the next tenant of the name.
-        for learner in [one for one in self._restored if one != POOL and self._mirror.is_gone(one)]:
+        for learner in [one for one in self._restored if one != POOL and self._cache.is_gone(one)]:
             if self._delete_at.get(learner, 0.0) <= time.monotonic():
                 await self._forget(learner)
 
@@ -215,7 +215,7 @@ class PhaseLearning:
     def _changed(self, kind: Kind, key: str) -> None:
         if kind != "pods" or key not in self._followed:
             return
-        pod, known = self._mirror.pods.get(key), self._followed[key]
+        pod, known = self._cache.pods.get(key), self._followed[key]
         if pod is None or pod.metadata.uid != known.uid or pod.status.phase == "Failed":
             self._drop(key)
         elif pod.status.phase == "Succeeded":

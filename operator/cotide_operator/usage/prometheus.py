@@ -110,7 +110,7 @@ class PrometheusSource:
     ----------
     session : where to ask; its timeout holds for each query.
     settings : where it is, the templates, who may ask what, and the recorded queries of what pods use.
-    mirror : Mirror
+    cache : ObjectCache
         The Workloads and their pods.
     needs_usage : asked at each reading, whether the recorded queries are asked; `usage_range` asks them always.
     stale_seconds : wall seconds after which a reading is too old: a reading takes half of them at most.
@@ -130,7 +130,7 @@ class PrometheusSource:
         self,
         session: aiohttp.ClientSession,
         settings: PrometheusSourceSettings,
-        mirror: ObjectCache,
+        cache: ObjectCache,
         *,
         needs_usage: Callable[[], bool] = lambda: False,
         stale_seconds: float = 60.0,
@@ -138,7 +138,7 @@ class PrometheusSource:
     ) -> None:
         self._client = PrometheusClient(session, settings)
         own = self._settings = settings.workload_queries
-        self._queries = WorkloadQueries(own, mirror)
+        self._queries = WorkloadQueries(own, cache)
         self._budgets: QueryBudgets[WorkloadQuery, _Outcome] = QueryBudgets(
             concurrent=CONCURRENT_QUERIES, per_namespace=own.concurrent_per_namespace, seconds=own.seconds_per_namespace
         )
@@ -148,7 +148,7 @@ class PrometheusSource:
         self._outcomes: dict[WorkloadQuery, tuple[float, _Outcome]] = {}
         """The last of each query and when it was, in seconds of the monotonic clock."""
         texts = {"podCpuQuery": settings.pod_cpu_query, "podMemoryQuery": settings.pod_memory_query}
-        self._mirror = mirror
+        self._cache = cache
         asked = {"nodeWaitingQuery": settings.node_waiting_query, "nodeThrottledQuery": settings.node_throttled_query}
         self._node_queries = [_UsageQuery(field, text) for field, text in asked.items() if text is not None]
         self._needs_usage = needs_usage
@@ -209,7 +209,7 @@ class PrometheusSource:
                 series = await self._vector(one.text, {}, USAGE_LIMITS)
                 for each in series:
                     found = _value(_node(each), each)
-                    if found is not None and found.value is not None and found.pod in self._mirror.nodes:
+                    if found is not None and found.value is not None and found.pod in self._cache.nodes:
                         answers[one.field][found.pod] = found
                 if not answers[one.field]:
                     _refuse_histograms(series)

@@ -63,12 +63,12 @@ class WorkloadQueries:
     Parameters
     ----------
     settings : templates, and who may bring queries of their own.
-    mirror : the Workloads and their pods.
+    cache : the Workloads and their pods.
     """
 
-    def __init__(self, settings: WorkloadQueriesSettings, mirror: ObjectCache) -> None:
+    def __init__(self, settings: WorkloadQueriesSettings, cache: ObjectCache) -> None:
         self._settings = settings
-        self._mirror = mirror
+        self._cache = cache
         texts = {"rpsQuery": settings.rps, "latencyQuery": settings.latency}
         self._templates = {field: PromQuery.parse(text) for field, text in texts.items() if text is not None}
         self._made: dict[WorkloadQuery, tuple[object, Asked]] = {}
@@ -77,7 +77,7 @@ class WorkloadQueries:
     def by_namespace(self) -> dict[str, list[WorkloadQuery]]:
         """Return every query that may be asked, and forget those of Workloads that are gone."""
         found: dict[str, list[WorkloadQuery]] = {}
-        for key, workload in self._mirror.workloads.items():
+        for key, workload in self._cache.workloads.items():
             namespace = workload.metadata.namespace
             for field in FIELDS:
                 if field in self._templates or _own(workload, field):
@@ -89,11 +89,11 @@ class WorkloadQueries:
 
     def make(self, query: WorkloadQuery) -> Asked:
         """Return what is to be sent; nothing for a Workload without pods, or one that is gone."""
-        workload = self._mirror.workloads.get(query.workload)
+        workload = self._cache.workloads.get(query.workload)
         if workload is None:
             return Asked("", False, "")
         own = _own(workload, query.field)
-        pods = tuple(sorted(pod.metadata.name for pod in self._mirror.pods_of_workload(query.workload)))
+        pods = tuple(sorted(pod.metadata.name for pod in self._cache.pods_of_workload(query.workload)))
         made = self._made.get(query)
         if made is None or made[0] != (own, pods):
             made = self._made[query] = ((own, pods), self._make(query, own, pods))

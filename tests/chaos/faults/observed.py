@@ -1,4 +1,4 @@
-"""Up to which version an operator has been shown objects by the lists and watches that its mirror stands on.
+"""Up to which version an operator has been shown objects by the lists and watches that its cache stands on.
 
 Used by `fault_proxy` where a backup is restored in a run: an operator that was shown nothing later than it knows
 of nothing that never was, and may go on. Versions of lists and bookmarks are no objects.

@@ -146,7 +146,7 @@ def _careless() -> None:
     reconcile = JobController.reconcile
 
     async def reconciled(self: Any, key: str) -> Any:
-        ended = [pod for pod in map(see, self._mirror.pods_kept_for(key)) if pod.done]
+        ended = [pod for pod in map(see, self._cache.pods_kept_for(key)) if pod.done]
         await self._tracking.release(key.partition("/")[0], ended)
         return await reconcile(self, key)
 

@@ -89,7 +89,7 @@ class CyclesUntilBinding:
         self._loop = operator.loop
         self._seen: dict[str, int] = {}
         self.counts: dict[str, int] = {}
-        operator.mirror.subscribe(self._note)
+        operator.cache.subscribe(self._note)
         hand_over = operator.binder.carry_out
 
         def carry_out(instructions: Sequence[Instruction], notes: Mapping[str, BindNote]) -> None:

@@ -27,8 +27,8 @@ class Cluster:
     """A cache, and the event source that follows it."""
 
     def __init__(self, claims: int, pods: int) -> None:
-        self.mirror = ObjectCache()
-        self.source = EventSource(self.mirror, real_clock(), ("cotide",))
+        self.cache = ObjectCache()
+        self.source = EventSource(self.cache, real_clock(), ("cotide",))
         self._claims = claims
         for number in range(claims):
             self.claim(number, "1Gi")
@@ -39,9 +39,9 @@ class Cluster:
 
     def put(self, kind: str, key: str, **spec: object) -> None:
         namespace, name = key.split("/")
-        change = "MODIFIED" if key in self.mirror.objects(kind) else "ADDED"
+        change = "MODIFIED" if key in self.cache.objects(kind) else "ADDED"
         metadata = {"name": name, "namespace": namespace, "uid": f"u-{name}"}
-        self.mirror.apply(kind, change, msgspec.convert({"metadata": metadata, "spec": spec}, TYPES[kind]))
+        self.cache.apply(kind, change, msgspec.convert({"metadata": metadata, "spec": spec}, TYPES[kind]))
 
     def pod(self, key: str, **spec: object) -> None:
         self.put("pods", key, schedulerName="cotide", **spec)

@@ -26,14 +26,14 @@ class Cluster:
     """A cache and the event source that follows it; namespace ``crowd`` has many pods."""
 
     def __init__(self) -> None:
-        self.mirror = ObjectCache()
-        self.source = EventSource(self.mirror, real_clock(), ("cotide",))
+        self.cache = ObjectCache()
+        self.source = EventSource(self.cache, real_clock(), ("cotide",))
 
     def put(self, kind: Kind, name: str, namespace: str = "", **body: Any) -> None:
         there = f"{namespace}/{name}" if namespace else name
-        change = "MODIFIED" if there in self.mirror.objects(kind) else "ADDED"
+        change = "MODIFIED" if there in self.cache.objects(kind) else "ADDED"
         metadata = {"name": name, "namespace": namespace, "uid": f"u-{name}", **body.pop("metadata", {})}
-        self.mirror.apply(kind, change, msgspec.convert({"metadata": metadata, **body}, TYPES[kind]))
+        self.cache.apply(kind, change, msgspec.convert({"metadata": metadata, **body}, TYPES[kind]))
 
     def pod(self, name: str, namespace: str, metadata: dict[str, Any] | None = None, **spec: Any) -> None:
         self.put("pods", name, namespace, metadata=metadata or {}, spec={"schedulerName": "cotide", **spec})
@@ -232,6 +232,6 @@ def test_a_workload_that_selects_a_crowd_delays_another_namespace_s_workload_by_
     selector = {"selector": {"matchLabels": {"app": "web"}}}
     cluster.put("workloads", "w", "crowd", spec=selector)
     cluster.put("workloads", "w", "other", spec=selector)
-    cluster.mirror.settle()
-    assert cluster.mirror.workload_of("other/one") == "other/w"
-    assert cluster.mirror.pod_count("workloads", "crowd/w") == 2
+    cluster.cache.settle()
+    assert cluster.cache.workload_of("other/one") == "other/w"
+    assert cluster.cache.pod_count("workloads", "crowd/w") == 2

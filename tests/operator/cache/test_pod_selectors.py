@@ -24,7 +24,7 @@ def scene() -> Scene:
 
 def put(scene: Scene, kind: Kind, name: str, selector: Any, change: str = "ADDED", **more: Any) -> None:
     body = {"metadata": {"name": name, "namespace": "ns"}, "spec": {"selector": selector}, **more}
-    scene.mirror.apply(kind, change, msgspec.convert(body, TYPES[kind]))
+    scene.cache.apply(kind, change, msgspec.convert(body, TYPES[kind]))
 
 
 def test_services_and_controllers_are_told_as_selectors_before_the_pods(scene: Scene) -> None:

@@ -42,39 +42,39 @@ def pods_of(source: EventSource) -> set[str]:
 @pytest.mark.usefixtures("poisoned")
 @pytest.mark.parametrize("listed_first", [True, False])
 def test_all_but_the_object_at_fault_are_told_and_it_is_once_it_changes(listed_first: bool) -> None:
-    mirror = ObjectCache()
-    source = EventSource(mirror, ScaledClock(), ("cotide",))
+    cache = ObjectCache()
+    source = EventSource(cache, ScaledClock(), ("cotide",))
     if not listed_first:
         source.collect()
     for one in (pod("a"), pod("bad", poison="1"), pod("c")):
-        mirror.apply("pods", "ADDED", one)
+        cache.apply("pods", "ADDED", one)
     assert pods_of(source) == {"shop/a", "shop/c"}
-    entry = mirror.quarantine.get("pods", "shop/bad")
+    entry = cache.quarantine.get("pods", "shop/bad")
     assert entry is not None
     assert (entry.part, entry.fault, entry.version) == ("translation", "too large for the engine", "1")
-    mirror.apply("pods", "MODIFIED", pod("bad", "2"))
-    assert mirror.quarantine.get("pods", "shop/bad") is None
+    cache.apply("pods", "MODIFIED", pod("bad", "2"))
+    assert cache.quarantine.get("pods", "shop/bad") is None
     assert pods_of(source) == {"shop/bad"}
 
 
 @pytest.mark.usefixtures("poisoned")
 def test_an_object_that_goes_is_forgotten() -> None:
-    mirror = ObjectCache()
-    source = EventSource(mirror, ScaledClock(), ("cotide",))
-    mirror.apply("pods", "ADDED", pod("bad", poison="1"))
+    cache = ObjectCache()
+    source = EventSource(cache, ScaledClock(), ("cotide",))
+    cache.apply("pods", "ADDED", pod("bad", poison="1"))
     source.collect()
-    mirror.apply("pods", "DELETED", pod("bad"))
-    assert len(mirror.quarantine) == 0
+    cache.apply("pods", "DELETED", pod("bad"))
+    assert len(cache.quarantine) == 0
 
 
 def test_a_node_whose_amount_can_not_be_read_stops_no_other_node() -> None:
-    mirror = ObjectCache()
-    source = EventSource(mirror, ScaledClock(), ("cotide",))
+    cache = ObjectCache()
+    source = EventSource(cache, ScaledClock(), ("cotide",))
     for name, amount in (("good", "8"), ("bad", "much")):
         body = {"metadata": {"name": name, "uid": name}, "status": {"allocatable": {"cpu": amount}}}
-        mirror.apply("nodes", "ADDED", msgspec.convert(body, NodeObject))
+        cache.apply("nodes", "ADDED", msgspec.convert(body, NodeObject))
     assert [event.node.name for event in source.collect() if isinstance(event, NodeUpserted)] == ["good"]
-    assert mirror.quarantine.get("nodes", "bad") is not None
+    assert cache.quarantine.get("nodes", "bad") is not None
 
 
 def test_the_log_names_the_place_and_is_bounded(caplog: pytest.LogCaptureFixture) -> None:

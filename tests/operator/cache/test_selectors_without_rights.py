@@ -26,7 +26,7 @@ async def test_without_the_right_to_read_services_all_else_goes_on_and_one_line_
     informers = Informers(Credentials("http://127.0.0.1:1"))
     for kind in KINDS:
         if kind not in SELECTOR_KINDS:
-            informers.mirror.mark_synced(kind)
+            informers.cache.mark_synced(kind)
     with caplog.at_level(logging.WARNING):
         tasks = [asyncio.create_task(informers._follow_if_allowed(kind)) for kind in SELECTOR_KINDS]
         for _ in range(20):
@@ -34,7 +34,7 @@ async def test_without_the_right_to_read_services_all_else_goes_on_and_one_line_
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    assert informers.mirror.synced
+    assert informers.cache.synced
     said = [record.getMessage() for record in caplog.records if "not spread by default" in record.getMessage()]
     assert len(said) == len(SELECTOR_KINDS)
     assert any("services" in line for line in said)

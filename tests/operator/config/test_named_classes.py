@@ -21,13 +21,13 @@ SAID_GRATIS = {"labels": {"cotide.dev/class": "gratis"}}
 
 def pod(name: str = "", priority: int = 0, names: tuple[str, ...] = ("cotide",), **metadata: Any) -> Pod:
     """A pod that names a PriorityClass of this value, in a cluster whose configuration calls ``nightly`` batch."""
-    mirror = ObjectCache()
-    mirror.class_by_priority_class = {**mirror.class_by_priority_class, "nightly": WorkloadClass.BATCH}
+    cache = ObjectCache()
+    cache.class_by_priority_class = {**cache.class_by_priority_class, "nightly": WorkloadClass.BATCH}
     if name:
         known = {"metadata": {"name": name}, "value": priority}
-        mirror.apply("priorityclasses", "ADDED", msgspec.convert(known, PriorityClassObject))
+        cache.apply("priorityclasses", "ADDED", msgspec.convert(known, PriorityClassObject))
     found = pod_object("p", spec={"priorityClassName": name, "priority": priority}, uid="u", **metadata)
-    return translate_pod(found, ownership_of(found, mirror), PodTimes("u", 0.0), names)
+    return translate_pod(found, ownership_of(found, cache), PodTimes("u", 0.0), names)
 
 
 CASES = [

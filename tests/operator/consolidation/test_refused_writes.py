@@ -28,11 +28,11 @@ class Scene:
     """Nodes that an operator before us holds; a server that refuses some of them."""
 
     def __init__(self, *, enabled: bool) -> None:
-        self.mirror, self.refused, self.written = ObjectCache(), set[str](), []
+        self.cache, self.refused, self.written = ObjectCache(), set[str](), []
         scene: Any = self
         none: Any = None
         around = ConsolidationDependencies(
-            client=scene, mirror=self.mirror, board=none, clock=HandClock(1_000_000_000.0), recorder=scene,
+            client=scene, cache=self.cache, board=none, clock=HandClock(1_000_000_000.0), recorder=scene,
             telemetry=Metrics(), engine=lambda: SimpleNamespace(state=ClusterState()),  # type: ignore[arg-type,return-value]  # all that is read
             pods={}, forecaster=lambda: none, note=lambda _: None, scheduler_names=("cotide",), risk_threshold=0.1,
             slot_seconds=300.0,
@@ -45,7 +45,7 @@ class Scene:
             made = node_manifest(name, "4", memory="8Gi")
             made["metadata"] |= {"annotations": {MARK: mark.value, RECORD: "{}"}, "uid": name}
             made["spec"] = {"unschedulable": cordoned}
-            self.mirror.apply("nodes", "MODIFIED", msgspec.convert(made, NodeObject))
+            self.cache.apply("nodes", "MODIFIED", msgspec.convert(made, NodeObject))
 
     async def patch(self, path: str, body: Any) -> dict[str, Any]:
         name = path.rpartition("/")[2]
@@ -53,9 +53,9 @@ class Scene:
             self.refused.discard(name)
             raise ClusterError(f"{name} is refused")
         self.written.append(name)
-        node = self.mirror.nodes[name]
+        node = self.cache.nodes[name]
         bare = msgspec.structs.replace(node.metadata, annotations={RECORD: body["metadata"]["annotations"][RECORD]})
-        self.mirror.apply("nodes", "MODIFIED", msgspec.structs.replace(node, metadata=bare))
+        self.cache.apply("nodes", "MODIFIED", msgspec.structs.replace(node, metadata=bare))
         return {"metadata": {"name": name}}
 
     def node(self, *said: Any) -> None: ...

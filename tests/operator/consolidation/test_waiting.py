@@ -33,19 +33,19 @@ class Scene:
     """One freed node, and pods that kube-scheduler called unschedulable."""
 
     def __init__(self) -> None:
-        self.mirror, self.state, self.pods = ObjectCache(), ClusterState(), dict[str, Pod]()
+        self.cache, self.state, self.pods = ObjectCache(), ClusterState(), dict[str, Pod]()
         self.opened: list[str] = []
         self.plans = 0
         made = node_manifest("freed", "4")
         made["metadata"] |= {"annotations": {MARK: Mark.FREED.value, RECORD: '{"since": 1000000000.0}'}, "uid": "freed"}
         made["spec"] = {"unschedulable": True}
         freed = msgspec.convert(made, NodeObject)
-        self.mirror.apply("nodes", "ADDED", freed)
+        self.cache.apply("nodes", "ADDED", freed)
         self.state.apply(NodeUpserted(translate_node(freed)))
         scene: Any = self
         none: Any = None
         around = ConsolidationDependencies(
-            client=scene, mirror=self.mirror, board=none, clock=HandClock(1_000_000_000.0), recorder=scene,
+            client=scene, cache=self.cache, board=none, clock=HandClock(1_000_000_000.0), recorder=scene,
             telemetry=Metrics(), engine=lambda: SimpleNamespace(state=self.state),  # type: ignore[arg-type,return-value]  # all that is read
             pods=self.pods, forecaster=lambda: none, note=lambda _: None, scheduler_names=("cotide",),
             risk_threshold=0.1, slot_seconds=300.0,
@@ -57,7 +57,7 @@ class Scene:
         refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
         body = our_pod_manifest(name, namespace=namespace, uid=f"u-{key}", status={"conditions": [refused]})
         body["spec"]["schedulerName"] = "another"
-        self.mirror.apply("pods", "ADDED", msgspec.convert(body, PodObject))
+        self.cache.apply("pods", "ADDED", msgspec.convert(body, PodObject))
         self.pods[key] = pod(key, **asks)
 
     async def patch(self, path: str, _: Any) -> dict[str, Any]:

@@ -108,7 +108,7 @@ async def test_a_namespace_caps_the_class_of_children() -> None:
         assert one.controllers is not None
 
         async def known() -> bool:
-            found = one.mirror.namespaces.get("default")
+            found = one.cache.namespaces.get("default")
             return found is not None and bool(found.metadata.labels.get("cotide.dev/max-class"))
 
         await one.until(known)

@@ -55,7 +55,7 @@ async def test_an_earlier_patch_that_came_late_is_written_over() -> None:
     writer, kept = StatusWriter(api, "jobs"), LastWritten("u", {})
     done = {"phase": "Succeeded", "succeeded": 2}
     await writer.write(seen("5"), kept, done)  # taken as version 10
-    await writer.write(seen("9", phase="Queued", succeeded=0), kept, done)  # a mirror that lags behind
+    await writer.write(seen("9", phase="Queued", succeeded=0), kept, done)  # a cache that lags behind
     assert api.taken == [done]
     await writer.write(seen("11", phase="Queued", succeeded=0), kept, done)  # somebody wrote after us
     assert api.taken == [done, done]

@@ -229,7 +229,7 @@ async def test_a_new_leader_whose_watch_of_jobs_lags_behind_asks_what_the_last_o
         assert (await one.client.get(f"{JOBS}/count"))["status"]["completedIndexes"] == "0"
         await one.client.delete(f"{JOBS}/count", propagation="Orphan")
         next_one.forget("default/count")
-        assert await next_one.reconcile("default/count") == 1.0  # gone, which the mirror will tell
+        assert await next_one.reconcile("default/count") == 1.0  # gone, which the cache will tell
 
 
 async def test_what_a_lagging_watch_made_of_a_job_is_forgotten_though_its_status_could_not_be_read_at_first() -> None:

@@ -61,7 +61,7 @@ def dependencies_of(text: str) -> Dependencies:
     telemetry = Metrics()
     return Dependencies(
         settings=parse_settings(f"apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\n{text}"),
-        mirror=ObjectCache(),
+        cache=ObjectCache(),
         clock=ScaledClock(),
         calibration=ForecastScores(telemetry, lambda key: None, 300.0),
         telemetry=telemetry,
@@ -139,6 +139,6 @@ async def test_prometheus_is_asked_what_pods_use_once_a_job_states_phases_and_no
         assert set(asked) == {"vector(1)"}
         phase = {"name": "read", "resources": {"cpu": "1"}, "seconds": 5}
         job = job_manifest("count", namespace="ns", template={}, phases=[phase])
-        dependencies.mirror.apply("jobs", "ADDED", msgspec.convert(job, CustomObject))
+        dependencies.cache.apply("jobs", "ADDED", msgspec.convert(job, CustomObject))
         await until(lambda: feed.usage_of("ns/web"))
     await runner.cleanup()

@@ -54,15 +54,15 @@ class Api:
 
 class Scene:
     def __init__(self) -> None:
-        self.api, self.mirror = Api(), ObjectCache()
+        self.api, self.cache = Api(), ObjectCache()
         client: Any = self.api
-        self.handover = Handover(client, self.mirror)
+        self.handover = Handover(client, self.cache)
 
     def sees(self, name: str, version: int, node: str = "", uid: str = "", change: str = "MODIFIED") -> None:
         metadata = {"name": name, "namespace": "ns", "uid": uid or name, "resourceVersion": str(version)}
         spec = {"nodeName": node} if node else {}
-        self.mirror.apply("pods", change, msgspec.convert({"metadata": metadata, "spec": spec}, PodObject))
-        self.mirror.pods_version = str(version)
+        self.cache.apply("pods", change, msgspec.convert({"metadata": metadata, "spec": spec}, PodObject))
+        self.cache.pods_version = str(version)
 
     def bound(self, name: str, *, bound: bool = True) -> Report:
         report = BindReport(Bind(f"ns/{name}", name, "n", "why"), Answer(201), bound, False, 0.0)
@@ -218,7 +218,7 @@ async def test_nobody_waits_for_what_was_seen_or_can_not_be_compared(
 ) -> None:
     caplog.set_level(logging.INFO)
     scene = Scene()
-    scene.mirror.pods_version = shown
+    scene.cache.pods_version = shown
     leader: Any = Leader(inherited)
     inheriting = scene.handover.inherit(leader)
     with pytest.raises(StopIteration):
@@ -234,7 +234,7 @@ async def test_a_version_that_never_comes_is_waited_for_as_long_as_a_lease_lasts
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     scene = Scene()
-    scene.mirror.pods_version = "5"
+    scene.cache.pods_version = "5"
     leader: Any = Leader(inherited="7000", lease_seconds=0.0)
     await scene.handover.inherit(leader)
     assert "is at version 5 and did not reach 7000 within 0 s: deciding nevertheless" in caplog.text

@@ -197,12 +197,12 @@ def test_an_online_pod_is_told_from_one_that_ends() -> None:
 
 
 def test_tasks_that_ended_teach_once_and_online_pods_teach_nothing() -> None:
-    mirror, pods = ObjectCache(), dict[str, Pod]()
-    history = TaskHistory(mirror, pods)
+    cache, pods = ObjectCache(), dict[str, Pod]()
+    history = TaskHistory(cache, pods)
 
     def see(one: Pod) -> None:
         pods[one.key] = one
-        mirror.apply("pods", "ADDED", pod_object(one.key.partition("/")[2], namespace="d"))
+        cache.apply("pods", "ADDED", pod_object(one.key.partition("/")[2], namespace="d"))
 
     see(running_pod("web", "n", cls=WorkloadClass.ONLINE, started_seconds=NOW))
     see(running_pod("job", "n", created_seconds=NOW, started_seconds=NOW + 10.0))
@@ -218,42 +218,42 @@ def test_tasks_that_ended_teach_once_and_online_pods_teach_nothing() -> None:
     assert read is not None
     assert (read.arrival.tolist(), read.seconds.tolist(), read.until) == ([NOW], [300.0], NOW + 400.0)
     del pods["d/job"]
-    mirror.apply("pods", "DELETED", pod_object("job", namespace="d"))
+    cache.apply("pods", "DELETED", pod_object("job", namespace="d"))
     history.follow(NOW + 500.0)
     assert len(history.copied().read(NOW + 500.0, 3600.0).seconds) == 1
     assert history.copied().read(NOW + 3 * 86_400.0, 3600.0) is None, "out of the window"
 
 
 def test_a_task_that_was_deleted_while_it_ran_had_run_until_then() -> None:
-    mirror = cache_of(pod_object("job", namespace="d"))
+    cache = cache_of(pod_object("job", namespace="d"))
     pods = {"d/job": running_pod("job", "n", created_seconds=NOW, started_seconds=NOW)}
-    history = TaskHistory(mirror, pods)
+    history = TaskHistory(cache, pods)
     history.follow(NOW + 1.0)
     del pods["d/job"]
-    mirror.apply("pods", "DELETED", pod_object("job", namespace="d"))
+    cache.apply("pods", "DELETED", pod_object("job", namespace="d"))
     history.follow(NOW + 77.0)
     assert history.copied().read(NOW + 77.0, 3600.0).seconds.tolist() == [77.0]
 
 
 def test_a_pod_that_becomes_a_services_is_no_task_any_more() -> None:
     """A Workload took it, or its label was changed: it would run twice in the plan, and once of it for ever."""
-    mirror = cache_of(pod_object("web", namespace="d"))
+    cache = cache_of(pod_object("web", namespace="d"))
     pods = {"d/web": running_pod("web", "n", created_seconds=NOW, started_seconds=NOW)}
-    history = TaskHistory(mirror, pods)
+    history = TaskHistory(cache, pods)
     history.follow(NOW + 1.0)
     pods["d/web"] = pods["d/web"]._replace(workload_class=WorkloadClass.ONLINE)
-    mirror.apply("pods", "MODIFIED", pod_object("web", namespace="d"))
+    cache.apply("pods", "MODIFIED", pod_object("web", namespace="d"))
     history.follow(NOW + 2.0)
     assert history.copied().read(NOW + 3.0, 3600.0) is None
 
 
 def test_a_task_of_whose_end_the_engine_was_not_told_yet_is_looked_at_when_it_was() -> None:
-    mirror = cache_of(pod_object("job", namespace="d"))
+    cache = cache_of(pod_object("job", namespace="d"))
     pods = {"d/job": running_pod("job", "n", created_seconds=NOW, started_seconds=NOW)}
     behind = set[str]()
-    history = TaskHistory(mirror, pods, lambda key: key not in behind)
+    history = TaskHistory(cache, pods, lambda key: key not in behind)
     history.follow(NOW + 1.0)
-    mirror.apply("pods", "DELETED", pod_object("job", namespace="d"))
+    cache.apply("pods", "DELETED", pod_object("job", namespace="d"))
     behind.add("d/job")
     history.follow(NOW + 60.0)
     del pods["d/job"]

@@ -33,7 +33,7 @@ async def test_a_pod_that_waits_beside_parts_that_are_each_too_small_has_a_machi
     scene.runs(2, "m")
     wide = running_pod("wide", "n", cls=WorkloadClass.ONLINE)._replace(node=None, requests=(("cpu", 2500),))
     scene.pods[wide.key] = wide
-    scene.mirror.apply("pods", "ADDED", pod_object("wide", namespace="d"))
+    scene.cache.apply("pods", "ADDED", pod_object("wide", namespace="d"))
     await scene.look(3)  # two cores are free on each, and eight would do for six and a half and a fifth
     assert scene.asks() == [(Action.START, "capacity-a-1")]
     assert scene.wanted("pods") + scene.wanted("kept") == 3.0
@@ -106,7 +106,7 @@ async def test_a_machine_is_switched_off_only_when_the_server_says_that_no_pod_i
     scene.listed = [pod_manifest("own", namespace="d", uid="o", **daemon)]
     await scene.look()
     assert scene.asks() == [(Action.STOP, "gone")], "each node has its own of a DaemonSet"
-    assert scene.asked[0].uid == scene.mirror.nodes["gone"].metadata.uid != "", "its next life is stopped anew"
+    assert scene.asked[0].uid == scene.cache.nodes["gone"].metadata.uid != "", "its next life is stopped anew"
 
 
 async def test_nothing_may_go_before_there_is_a_plan_and_then_what_it_can_do_without() -> None:

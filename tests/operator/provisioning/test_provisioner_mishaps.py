@@ -114,7 +114,7 @@ async def test_a_node_that_is_lost_ends_its_order_and_is_replaced() -> None:
     made = node_manifest("came", "4", memory="64Gi")
     made["metadata"] |= {"labels": {LABEL: "a", ORDER_LABEL: "capacity-a-1"}, "creationTimestamp": CAME}
     made["status"]["conditions"] = [{"type": "Ready", "status": "Unknown", "lastTransitionTime": CAME}]
-    scene.mirror.apply("nodes", "ADDED", msgspec.convert(made, NodeObject))
+    scene.cache.apply("nodes", "ADDED", msgspec.convert(made, NodeObject))
     await scene.look(2)
     assert scene.asks()[1:] == [(Action.START, "capacity-a-2")]
 
@@ -128,7 +128,7 @@ async def test_a_machine_that_came_and_that_somebody_has_cordoned_is_no_late_one
     made = node_manifest("came", "4", memory="64Gi")
     made["metadata"] |= {"labels": {LABEL: "a", ORDER_LABEL: "capacity-a-1"}, "creationTimestamp": CAME}
     made["spec"] = {"unschedulable": True}
-    scene.mirror.apply("nodes", "ADDED", msgspec.convert(made, NodeObject))
+    scene.cache.apply("nodes", "ADDED", msgspec.convert(made, NodeObject))
     await scene.look(2)
     assert scene.asks() == [(Action.START, "capacity-a-1")], "what boots may be opened when that is done"
     scene.clock.wall += scene.settings.boot_deadline_seconds + 60.0
@@ -151,7 +151,7 @@ async def test_a_pod_beside_a_node_that_takes_nobody_has_a_machine_ordered_once_
         made["status"]["conditions"].append({"type": "DiskPressure", "status": pressure, "lastTransitionTime": CAME})
         scene.has("m")
         scene.runs(4, "m")
-        scene.mirror.apply("nodes", "MODIFIED", msgspec.convert(made, NodeObject))
+        scene.cache.apply("nodes", "MODIFIED", msgspec.convert(made, NodeObject))
         scene.runs(1)
         scene.pods["d/n-0"] = scene.pods["d/n-0"]._replace(node=None)
         await scene.look(3)
@@ -190,7 +190,7 @@ def joined(scene: Scene, labels: dict[str, str]) -> None:
     """Let a machine join as a node with these labels."""
     made = node_manifest("came", "4", memory="64Gi")
     made["metadata"] |= {"labels": labels, "creationTimestamp": CAME}
-    scene.mirror.apply("nodes", "ADDED", msgspec.convert(made, NodeObject))
+    scene.cache.apply("nodes", "ADDED", msgspec.convert(made, NodeObject))
 
 
 def not_ready(scene: Scene, name: str) -> None:
@@ -199,7 +199,7 @@ def not_ready(scene: Scene, name: str) -> None:
     made["metadata"] |= {"labels": {LABEL: "a"}, "creationTimestamp": CAME}
     made["spec"] = {"unschedulable": True}
     made["status"]["conditions"] = [{"type": "Ready", "status": "Unknown", "lastTransitionTime": CAME}]
-    scene.mirror.apply("nodes", "MODIFIED", msgspec.convert(made, NodeObject))
+    scene.cache.apply("nodes", "MODIFIED", msgspec.convert(made, NodeObject))
 
 
 async def test_a_machine_that_went_and_left_its_node_object_can_be_had_again_and_is_not_asked_again() -> None:

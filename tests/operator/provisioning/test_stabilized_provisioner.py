@@ -41,7 +41,7 @@ async def test_no_node_is_started_for_what_was_wanted_before() -> None:
     for key in list(scene.pods)[1:]:
         del scene.pods[key]
     await scene.look()
-    scene.mirror.apply("nodes", "DELETED", scene.mirror.nodes["m"])
+    scene.cache.apply("nodes", "DELETED", scene.cache.nodes["m"])
     await scene.look(3)
     assert scene.asked == []
     assert scene.provisioner.allowed().left == {"a": 0}

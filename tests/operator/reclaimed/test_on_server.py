@@ -59,11 +59,11 @@ class World:
     @asynccontextmanager
     async def publisher(self, *, publish: bool = True) -> AsyncIterator[None]:
         """Run a publisher that remembers nothing, with all that it needs around it."""
-        mirror, lane = ObjectCache(), ApiDispatcher(lambda: False)
+        cache, lane = ObjectCache(), ApiDispatcher(lambda: False)
         self.outlooks = Outlooks()
         publisher = ReclaimedPublisher(
             self.client,
-            mirror,
+            cache,
             self.outlooks,
             ScaledClock(),
             holdings_of=lambda name: Holdings((8000, 8 * 2**30), (0, 0), (0, 0), (0, 0)),
@@ -77,7 +77,7 @@ class World:
         async def reflect() -> None:
             async for change in Reflector(self.client, "/api/v1/nodes", NodeObject):
                 if change.object is not None:
-                    mirror.apply("nodes", change.kind, change.object)
+                    cache.apply("nodes", change.kind, change.object)
 
         tasks = [asyncio.create_task(work) for work in (reflect(), lane.run(), publisher.run())]
         try:

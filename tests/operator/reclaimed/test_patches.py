@@ -49,7 +49,7 @@ async def test_its_own_write_is_believed_until_the_watch_shows_something_newer(s
     scene.tell(outlook(2000, trusted=False, reason="StaleFeed"))
     assert await scene.after(60.0) == [(2000, 4096 * MI)]
     for _ in range(10):
-        assert await scene.after(10.0) == [], "the mirror still shows a node without amounts"
+        assert await scene.after(10.0) == [], "the cache still shows a node without amounts"
     assert len(scene.events) == 1
 
 

@@ -17,13 +17,13 @@ CHOSEN = Decision("ns/p", "u", 2.0, "n", "Scheduled", "most slack")
 
 class Scene:
     def __init__(self) -> None:
-        self.mirror, self.board, self.annotated = ObjectCache(), DecisionStore(), list[str]()
-        self.reporter = AssistedReporter(self.board, self.annotated.append, self.mirror)
+        self.cache, self.board, self.annotated = ObjectCache(), DecisionStore(), list[str]()
+        self.reporter = AssistedReporter(self.board, self.annotated.append, self.cache)
 
     def see(self, node: str = "", note: str | None = None) -> None:
         annotations = {} if note is None else {DECISION_ANNOTATION: note}
         metadata = {"name": "p", "namespace": "ns", "uid": "u", "annotations": annotations}
-        self.mirror.apply(
+        self.cache.apply(
             "pods", "MODIFIED", msgspec.convert({"metadata": metadata, "spec": {"nodeName": node}}, PodObject)
         )
 
@@ -60,6 +60,6 @@ def test_what_somebody_else_wrote_there_is_no_decision() -> None:
 def test_an_answer_about_a_pod_that_went_meanwhile_is_not_kept(answer: Decision) -> None:
     scene = Scene()
     scene.see()
-    scene.mirror.apply("pods", "DELETED", scene.mirror.pods["ns/p"])
+    scene.cache.apply("pods", "DELETED", scene.cache.pods["ns/p"])
     scene.reporter.answered(answer)
     assert (list(scene.board), scene.annotated) == ([], [])

@@ -33,11 +33,11 @@ class Scene:
         self.error: ClusterError | None = None
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.events: list[tuple[str, ...]] = []
-        self.mirror, self.board = ObjectCache(), DecisionStore()
+        self.cache, self.board = ObjectCache(), DecisionStore()
         stand_in: Any = self
         clock = ScaledClock(origin_seconds=0.0, speed=1.0)
         clock.to_wall = lambda seconds: seconds  # type: ignore[method-assign]  # times in messages are then the test's
-        self.reporter = KueueReporter(stand_in, stand_in, stand_in, self.mirror, self.board, clock)
+        self.reporter = KueueReporter(stand_in, stand_in, stand_in, self.cache, self.board, clock)
 
     def submit(self, key: Hashable, work: Callable[..., Awaitable[None]], namespace: str, *arguments: object) -> bool:
         if not self.full:
@@ -57,7 +57,7 @@ class Scene:
         self.events.append(said)
 
     def pod(self, name: str, **parts: Any) -> None:
-        self.mirror.apply("pods", "ADDED", pod_object(name, "1", **parts))
+        self.cache.apply("pods", "ADDED", pod_object(name, "1", **parts))
 
     def decide(self, name: str, node: str | None = None, start: float | None = None, seconds: float = 60.0) -> None:
         forecast = Forecast(seconds_p50=seconds)
@@ -156,7 +156,7 @@ async def test_it_is_asked_only_so_often_and_not_for_pods_that_are_gone(
     scene.decide("p", node="n")
     await scene.written()
     if goes:
-        scene.mirror.apply("pods", "DELETED", scene.mirror.pods["ns/p"])
+        scene.cache.apply("pods", "DELETED", scene.cache.pods["ns/p"])
     for _ in range(6 * TRIES_AGAIN):
         await asyncio.sleep(0)
         await scene.written()

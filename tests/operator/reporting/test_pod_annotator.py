@@ -58,21 +58,19 @@ class Api:
 
 class Scene:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.lane, self.api, self.mirror, self.board = Lane(), Api(), ObjectCache(), DecisionStore()
+        self.lane, self.api, self.cache, self.board = Lane(), Api(), ObjectCache(), DecisionStore()
         self.telemetry = Metrics()
         self.now = 100.0
         self.decided = "batch"
         monkeypatch.setattr(annotator_module.time, "monotonic", lambda: self.now)
         fakes: Any = (self.api, self.lane)
-        self.annotator = PodAnnotator(
-            *fakes, self.mirror, self.board, self.telemetry, class_of=lambda key: self.decided
-        )
+        self.annotator = PodAnnotator(*fakes, self.cache, self.board, self.telemetry, class_of=lambda key: self.decided)
 
     def pod(self, **parts: Any) -> None:
         metadata = {"name": "p", "namespace": "ns", "uid": parts.pop("uid", "u"), "resourceVersion": "7"}
         for part in ("labels", "annotations"):
             metadata[part] = parts.pop(part, {})
-        self.mirror.apply("pods", "MODIFIED", msgspec.convert({"metadata": metadata, **parts}, PodObject))
+        self.cache.apply("pods", "MODIFIED", msgspec.convert({"metadata": metadata, **parts}, PodObject))
 
     def waits(self, message: str, reason: str = "InsufficientSlack") -> None:
         self.board.publish(Decision("ns/p", "u", 1.0, None, reason, message))
@@ -217,7 +215,7 @@ async def test_a_label_that_names_no_class_or_claims_too_much_is_set_right(
 ) -> None:
     labels = {"cotide.dev/max-class": cap} if cap is not None else {}
     namespace = msgspec.convert({"metadata": {"name": "ns", "labels": labels}}, NamespaceObject)
-    scene.mirror.apply("namespaces", "ADDED", namespace)
+    scene.cache.apply("namespaces", "ADDED", namespace)
     scene.pod(labels={"cotide.dev/class": label})
     scene.annotator.label("ns/p")
     ((_, patch),) = await scene.write()
@@ -395,6 +393,6 @@ async def test_what_waits_to_be_written_of_a_pod_that_another_replica_bound_is_d
     calibration: Any = SimpleNamespace(pod_changed=lambda _: None)
     nobody: Any = None
     sinks = Sinks(scene.board, scene.annotator, nobody, calibration, scene.telemetry, nobody, nobody)
-    reporter = DecisionReporter(sinks, scene.mirror, {one.key: one}.get, ScaledClock(), "fifo")
+    reporter = DecisionReporter(sinks, scene.cache, {one.key: one}.get, ScaledClock(), "fifo")
     reporter.events([PodUpserted(one)], [])
     assert not scene.lane.work

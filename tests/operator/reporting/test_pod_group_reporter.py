@@ -31,7 +31,7 @@ class Scene:
     """A group of two that must start together, who writes its status, and stand-ins for lane and API server."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, served: str = PATH) -> None:
-        self.mirror, self.board, self.telemetry = ObjectCache(), DecisionStore(), Metrics()
+        self.cache, self.board, self.telemetry = ObjectCache(), DecisionStore(), Metrics()
         self.work: dict[Hashable, Callable[[], Awaitable[None]]] = {}
         self.full, self.now, self.version = False, 60.0, 1
         self.patches: list[tuple[str, Any]] = []
@@ -39,14 +39,14 @@ class Scene:
         """Path and metadata of the last patch."""
         self.refusal: ClusterError | None = None
         if served:
-            self.mirror.served["gangpodgroups"] = served
+            self.cache.served["gangpodgroups"] = served
         index = PodGroupIndex()
-        self.mirror.subscribe(lambda kind, key: index.note(key, self.mirror.pods.get(key)) if kind == "pods" else None)
+        self.cache.subscribe(lambda kind, key: index.note(key, self.cache.pods.get(key)) if kind == "pods" else None)
         stand_in: Any = self
         self.reporter = PodGroupReporter(
             stand_in,
             stand_in,
-            self.mirror,
+            self.cache,
             self.board,
             self.telemetry,
             members=lambda key: index.concerned("gangpodgroups", key),
@@ -75,11 +75,11 @@ class Scene:
             "spec": {"schedulingPolicy": policy or {"gang": {"minCount": 2}}},
             "status": {"conditions": list(conditions)} if conditions else {},
         }
-        self.mirror.apply("gangpodgroups", "MODIFIED", msgspec.convert(said, CustomObject))
+        self.cache.apply("gangpodgroups", "MODIFIED", msgspec.convert(said, CustomObject))
 
     def pod(self, name: str, node: str = "", **parts: Any) -> None:
         spec = {**GROUP, **({"nodeName": node} if node else {}), **parts.pop("spec", {})}
-        self.mirror.apply("pods", "MODIFIED", pod_object(name, "1", spec=spec, **parts))
+        self.cache.apply("pods", "MODIFIED", pod_object(name, "1", spec=spec, **parts))
 
     def decide(self, name: str, message: str = "", reason: str = "InsufficientSlack", **parts: Any) -> None:
         said = {"node": None, "decided_seconds": self.now, **parts}
@@ -133,7 +133,7 @@ async def test_a_group_is_scheduled_once_as_many_have_a_node_as_must_run_togethe
     where = "/apis/scheduling.k8s.io/v1alpha2/namespaces/ns/podgroups/train/status"
     assert scene.last == [(where, {"uid": "u", "resourceVersion": "2"})]
     scene.pod("b", "n")
-    assert await scene.written() == [], "the mirror does not show it yet"
+    assert await scene.written() == [], "the cache does not show it yet"
 
 
 async def test_one_that_finds_no_room_says_so_and_why_in_the_words_of_the_pod_that_found_it(scene: Scene) -> None:
@@ -233,7 +233,7 @@ async def test_nothing_is_written_twice_before_the_mirror_shows_it_nor_a_sentenc
     scene.decide("a", NO_ROOM)
     assert await scene.written() == [unschedulable(at=1)]
     scene.decide("a", "another sentence")
-    assert await scene.written() == [], "the mirror lags behind"
+    assert await scene.written() == [], "the cache lags behind"
     scene.group(unschedulable(at=1))
     for _ in range(8):
         assert await scene.written() == []
@@ -310,8 +310,8 @@ async def test_a_group_that_is_gone_is_forgotten_and_pods_without_one_are_none_o
     assert not scene.reporter.queued
     scene.group()
     assert list(scene.reporter.queued) == ["ns/train"]
-    gone = scene.mirror.gangpodgroups["ns/train"]
-    scene.mirror.apply("gangpodgroups", "DELETED", gone)
+    gone = scene.cache.gangpodgroups["ns/train"]
+    scene.cache.apply("gangpodgroups", "DELETED", gone)
     scene.pod("b", "n")
     assert not scene.reporter.queued
 
@@ -319,9 +319,9 @@ async def test_a_group_that_is_gone_is_forgotten_and_pods_without_one_are_none_o
 async def test_a_group_may_go_between_two_steps_of_a_look(scene: Scene) -> None:
     scene.group()
     other = msgspec.convert({"metadata": {"name": "another", "namespace": "ns"}}, CustomObject)
-    scene.mirror.apply("gangpodgroups", "ADDED", other)
+    scene.cache.apply("gangpodgroups", "ADDED", other)
     for _ in scene.reporter.reconcile_steps():
-        scene.mirror.apply("gangpodgroups", "DELETED", other)
+        scene.cache.apply("gangpodgroups", "DELETED", other)
     assert not scene.reporter.queued
 
 
@@ -330,14 +330,14 @@ async def test_a_status_that_trips_us_stops_no_other(scene: Scene, monkeypatch: 
     scene.pod("a", "n")
     monkeypatch.setattr(module, "standing", lambda *_: 1 / 0)
     assert await scene.written() == []
-    assert scene.mirror.quarantine.get("gangpodgroups", "ns/train") is not None
+    assert scene.cache.quarantine.get("gangpodgroups", "ns/train") is not None
 
 
 @pytest.mark.parametrize("listed", ["x", [7, {"type": "PodGroupScheduled", "status": 7}], None])
 async def test_conditions_that_are_none_are_no_obstacle(scene: Scene, listed: Any) -> None:
     scene.group()
-    group = scene.mirror.gangpodgroups["ns/train"]
-    scene.mirror.apply("gangpodgroups", "MODIFIED", msgspec.structs.replace(group, status={"conditions": listed}))
+    group = scene.cache.gangpodgroups["ns/train"]
+    scene.cache.apply("gangpodgroups", "MODIFIED", msgspec.structs.replace(group, status={"conditions": listed}))
     for name in ("a", "b"):
         scene.pod(name, "n")
     assert (await scene.written())[-1] == whole(at=1)

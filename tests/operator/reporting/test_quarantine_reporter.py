@@ -27,10 +27,10 @@ class Scene:
         self.answers: list[ClusterError] = []
         self.tries = 0
         self.written: list[str] = []
-        self.mirror = ObjectCache()
+        self.cache = ObjectCache()
         stand_in: Any = self
         self.reporter = QuarantineReporter(
-            stand_in, stand_in, self.mirror, stand_in, Metrics(), scheduler_names=("cotide",)
+            stand_in, stand_in, self.cache, stand_in, Metrics(), scheduler_names=("cotide",)
         )  # fmt: skip
         self.reporter.lead()
 
@@ -48,7 +48,7 @@ class Scene:
         self.written.append(body["status"]["conditions"][0]["message"])
 
     def set_aside(self, fault: str, version: str) -> None:
-        self.mirror.quarantine.put("jobs", "ns/j", "translation", fault, uid="u", version=version)
+        self.cache.quarantine.put("jobs", "ns/j", "translation", fault, uid="u", version=version)
 
     async def settle(self) -> None:
         """Write what waits, and what follows from that, until nothing does."""

@@ -38,18 +38,18 @@ class CountingClient(KubeClient):
 
 class World:
     def __init__(self, client: CountingClient) -> None:
-        self.client, self.mirror, self.board = client, ObjectCache(), DecisionStore()
+        self.client, self.cache, self.board = client, ObjectCache(), DecisionStore()
         self.lane = ApiDispatcher(lambda: False, per_second=100_000.0)
-        self.annotator = PodAnnotator(client, self.lane, self.mirror, self.board, Metrics(), class_of=lambda _: "batch")
+        self.annotator = PodAnnotator(client, self.lane, self.cache, self.board, Metrics(), class_of=lambda _: "batch")
 
     async def pod(self, name: str) -> dict[str, Any]:
-        """Make a pod that the mirror shows."""
+        """Make a pod that the cache shows."""
         created = await self.client.create(PODS, pod_manifest(name))
-        self.mirror.apply("pods", "ADDED", msgspec.convert(created, PodObject, strict=False))
+        self.cache.apply("pods", "ADDED", msgspec.convert(created, PodObject, strict=False))
         return created
 
     def refuse(self, name: str, message: str) -> None:
-        uid = self.mirror.pods[f"default/{name}"].metadata.uid
+        uid = self.cache.pods[f"default/{name}"].metadata.uid
         self.board.publish(Decision(f"default/{name}", uid, 1.0, None, "InsufficientSlack", message))
         self.annotator.note(f"default/{name}")
 
@@ -96,7 +96,7 @@ async def test_a_pod_that_is_bound_before_its_refusal_is_written_stays_scheduled
     await world.client.create("/api/v1/nodes", node_manifest("n1"))
     bound = {DECISION_ANNOTATION: "of the binding"}
     assert (await world.client.bind("default", "p", created["metadata"]["uid"], "n1", bound)).ok
-    await world.written()  # the mirror does not show the binding yet
+    await world.written()  # the cache does not show the binding yet
     metadata, condition = await world.seen("p")
     assert (condition["status"], metadata["annotations"]) == ("True", bound)
 

@@ -28,13 +28,13 @@ class Snapshot:
 
 
 def view() -> TenantView:
-    mirror = ObjectCache()
+    cache = ObjectCache()
     for key in (MINE, THEIRS):
         namespace, _, name = key.partition("/")
         metadata = {"name": name, "namespace": namespace, "uid": f"uid-of-{name}"}
-        mirror.apply("workloads", "ADDED", msgspec.convert({"metadata": metadata}, CustomObject))
-        mirror.apply("pods", "ADDED", msgspec.convert({"metadata": {**metadata, "uid": f"pod-{name}"}}, PodObject))
-    return TenantView(mirror)
+        cache.apply("workloads", "ADDED", msgspec.convert({"metadata": metadata}, CustomObject))
+        cache.apply("pods", "ADDED", msgspec.convert({"metadata": {**metadata, "uid": f"pod-{name}"}}, PodObject))
+    return TenantView(cache)
 
 
 def verdicts(*services: str) -> list[NodeVerdict]:

@@ -47,14 +47,14 @@ class Api:
 class Bench:
     def __init__(self, concurrency: int = 2) -> None:
         self.api = Api()
-        self.mirror = ObjectCache()
+        self.cache = ObjectCache()
         self.reports: list[Report] = []
         self.come = asyncio.Event()
-        self.mirror.apply("nodes", "ADDED", msgspec.convert({"metadata": {"name": "n"}}, NodeObject))
+        self.cache.apply("nodes", "ADDED", msgspec.convert({"metadata": {"name": "n"}}, NodeObject))
         # The binder sees nothing of a client but the two calls above.
         client: Any = self.api
-        evictor = Evictor(client, self.mirror, Nominator(client, client, self.mirror, DecisionStore()))
-        self.binder = Binder(client, self.mirror, [self.take], evictor, concurrency=concurrency)
+        evictor = Evictor(client, self.cache, Nominator(client, client, self.cache, DecisionStore()))
+        self.binder = Binder(client, self.cache, [self.take], evictor, concurrency=concurrency)
 
     def take(self, report: Report) -> None:
         self.reports.append(report)
@@ -62,7 +62,7 @@ class Bench:
 
     def pod(self, name: str = "p", uid: str = "u", change: str = "ADDED", **parts: Any) -> None:
         metadata = {"name": name, "namespace": "ns", "uid": uid, **parts.pop("metadata", {})}
-        self.mirror.apply("pods", change, msgspec.convert({"metadata": metadata, "spec": parts}, PodObject))
+        self.cache.apply("pods", change, msgspec.convert({"metadata": metadata, "spec": parts}, PodObject))
 
     async def report(self) -> BindReport:
         async with asyncio.timeout(5):
@@ -143,7 +143,7 @@ async def test_a_binding_of_unknown_fate_is_let_go_when_its_node_is_gone() -> No
         bench.binder.submit(bind())
         while not bench.api.posted:
             await asyncio.sleep(0)
-        bench.mirror.apply("nodes", "DELETED", msgspec.convert({"metadata": {"name": "n"}}, NodeObject))
+        bench.cache.apply("nodes", "DELETED", msgspec.convert({"metadata": {"name": "n"}}, NodeObject))
         report = await bench.report()
     assert (report.bound, report.retry, bench.binder.unanswered) == (False, True, 0)
     assert bench.api.posted == [("p", "n")]
@@ -208,7 +208,7 @@ async def test_a_pod_that_trips_the_binder_is_set_aside_and_may_be_tried_again(m
         bench.binder.submit(bind())
         report = await bench.report()
     assert (report.bound, report.retry, report.answer.code, report.answer.reason) == (False, True, 0, "InternalError")
-    assert bench.mirror.quarantine.get("pods", "ns/p") is not None
+    assert bench.cache.quarantine.get("pods", "ns/p") is not None
     assert bench.binder.unanswered == 0
 
 

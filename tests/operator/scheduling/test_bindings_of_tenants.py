@@ -30,25 +30,25 @@ class Bench:
     """A binder on a server that answers no call for namespace `HANGS`, until `answers` is set."""
 
     def __init__(self) -> None:
-        self.mirror = ObjectCache()
+        self.cache = ObjectCache()
         self.reports: list[Report] = []
         self.answers = asyncio.Event()
         self.flying: Counter[str] = Counter()
         self.most: Counter[str] = Counter()
-        reader = VolumeReader(self.mirror)
-        self.mirror.subscribe(lambda kind, key: list(reader.concerned(kind, key)) and None)
+        reader = VolumeReader(self.cache)
+        self.cache.subscribe(lambda kind, key: list(reader.concerned(kind, key)) and None)
         client: Any = self
-        evictor = Evictor(client, self.mirror, Nominator(client, client, self.mirror, DecisionStore()))
-        volumes = VolumeBinder(client, self.mirror, reader, timeout_seconds=60.0)
+        evictor = Evictor(client, self.cache, Nominator(client, client, self.cache, DecisionStore()))
+        volumes = VolumeBinder(client, self.cache, reader, timeout_seconds=60.0)
         self.binder = Binder(
-            client, self.mirror, [self.reports.append], evictor, concurrency=CONCURRENCY, volumes=volumes
+            client, self.cache, [self.reports.append], evictor, concurrency=CONCURRENCY, volumes=volumes
         )
         self.put("nodes", "n")
         self.put("storageclasses", "made", provisioner="disk", volumeBindingMode="WaitForFirstConsumer")
 
     def put(self, kind: Kind, name: str, namespace: str = "", **body: Any) -> None:
         metadata = {"name": name, "namespace": namespace, "uid": f"u-{namespace}-{name}", **body.pop("metadata", {})}
-        self.mirror.apply(kind, "MODIFIED", msgspec.convert({"metadata": metadata, **body}, TYPES[kind]))
+        self.cache.apply(kind, "MODIFIED", msgspec.convert({"metadata": metadata, **body}, TYPES[kind]))
 
     def decide(self, name: str, namespace: str, claim: str | None = None) -> None:
         volumes = [] if claim is None else [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]

@@ -75,11 +75,11 @@ def pod(name: str, version: str = "1", priority: int = 0) -> PodObject:
 
 
 def operator() -> SimpleNamespace:
-    mirror, clock, heard, learner = ObjectCache(), ScaledClock(), Heard(), Learner()
+    cache, clock, heard, learner = ObjectCache(), ScaledClock(), Heard(), Learner()
     node = {"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "110"}}}
-    mirror.apply("nodes", "ADDED", msgspec.convert(node, NodeObject))
+    cache.apply("nodes", "ADDED", msgspec.convert(node, NodeObject))
     for kind in KINDS:
-        mirror.mark_synced(kind)
+        cache.mark_synced(kind)
     engine = Fragile(SchedulerConfig(policy="fifo"), HeuristicCatalogue())
 
     def remake() -> Scheduler:
@@ -88,8 +88,8 @@ def operator() -> SimpleNamespace:
 
     loop = SchedulingLoop(
         engine,
-        mirror=mirror,
-        intake=EventSource(mirror, clock, ("cotide",)),
+        cache=cache,
+        intake=EventSource(cache, clock, ("cotide",)),
         outcomes=heard,
         clock=clock,
         record=heard,  # type: ignore[arg-type]  # answers everything
@@ -100,27 +100,27 @@ def operator() -> SimpleNamespace:
     def cycle() -> None:
         asyncio.run(loop._cycle(heard))  # type: ignore[arg-type]  # as above
 
-    return SimpleNamespace(mirror=mirror, loop=loop, heard=heard, learner=learner, cycle=cycle)
+    return SimpleNamespace(cache=cache, loop=loop, heard=heard, learner=learner, cycle=cycle)
 
 
 def test_all_other_pods_are_bound_and_the_one_at_fault_is_once_it_changes() -> None:
     found = operator()
     for one in (pod("a"), pod("bad"), pod("c")):
-        found.mirror.apply("pods", "ADDED", one)
+        found.cache.apply("pods", "ADDED", one)
     found.cycle()  # fails over the pod
     found.cycle()
     assert found.heard.bound == ["shop/a", "shop/c"]
-    entry = found.mirror.quarantine.get("pods", "shop/bad")
+    entry = found.cache.quarantine.get("pods", "shop/bad")
     assert (entry.part, entry.fault) == ("engine", "too large for int64")
     assert found.heard.records == 1
-    found.mirror.apply("pods", "MODIFIED", pod("bad", "2", priority=1))
+    found.cache.apply("pods", "MODIFIED", pod("bad", "2", priority=1))
     found.cycle()
     assert found.heard.bound[2:] == ["shop/bad"]
 
 
 def test_whoever_learns_hears_what_was_decided_behind_what_happened() -> None:
     found = operator()
-    found.mirror.apply("pods", "ADDED", pod("a"))
+    found.cache.apply("pods", "ADDED", pod("a"))
     found.cycle()
     assert found.learner.bound == [("shop/a", 2)]  # the node and the pod
 
@@ -128,7 +128,7 @@ def test_whoever_learns_hears_what_was_decided_behind_what_happened() -> None:
 def test_whoever_reads_the_state_reads_that_of_the_new_engine() -> None:
     found = operator()
     state = found.loop.scheduler.state
-    found.mirror.apply("pods", "ADDED", pod("bad"))
+    found.cache.apply("pods", "ADDED", pod("bad"))
     found.cycle()
     found.cycle()
     assert found.loop.scheduler.state is state
@@ -137,14 +137,14 @@ def test_whoever_reads_the_state_reads_that_of_the_new_engine() -> None:
 
 def test_a_new_engine_leaves_a_node_alone_that_refused_pods() -> None:
     found = operator()
-    found.mirror.apply("pods", "ADDED", pod("a"))
+    found.cache.apply("pods", "ADDED", pod("a"))
     found.cycle()
     refused = {"phase": "Failed", "reason": "NodeShutdown"}
     failed = pod_object("a", namespace="shop", resourceVersion="2", spec={"nodeName": "n1"}, status=refused)
-    found.mirror.apply("pods", "MODIFIED", failed)
+    found.cache.apply("pods", "MODIFIED", failed)
     found.cycle()
     for one in (pod("bad"), pod("c")):
-        found.mirror.apply("pods", "ADDED", one)
+        found.cache.apply("pods", "ADDED", one)
     found.cycle()  # fails over the pod
     found.cycle()
     assert found.heard.bound == ["shop/a"]
@@ -154,7 +154,7 @@ def test_what_the_last_leader_told_of_nodes_outlasts_a_failure_of_the_first_cycl
     found = operator()
     found.loop.tell(NodeBackoffRestored("n1", "NodeShutdown", time.time() + 200.0))
     for one in (pod("bad"), pod("c")):
-        found.mirror.apply("pods", "ADDED", one)
+        found.cache.apply("pods", "ADDED", one)
     found.cycle()  # fails before it hears of the node
     found.cycle()
     assert found.heard.bound == []
@@ -174,11 +174,11 @@ def test_nothing_is_decided_on_a_part_of_what_there_is(*, fails: bool, monkeypat
     monkeypatch.setattr(event_source, "CHANGES_AT_ONCE", 1)
     found = operator()
     for one in (asking("a", "1"), asking("runs", "8", phase="Running")):
-        found.mirror.apply("pods", "ADDED", one)
+        found.cache.apply("pods", "ADDED", one)
     if fails:  # a new engine follows, to which everything is new
         while found.loop._intake.waiting:
             found.cycle()
-        found.mirror.apply("pods", "ADDED", pod("bad"))
+        found.cache.apply("pods", "ADDED", pod("bad"))
         found.cycle()
         assert found.heard.records == 1
     while found.loop._intake.waiting:
@@ -193,7 +193,7 @@ def test_who_waits_for_the_first_cycle_waits_for_all_parts_of_it(monkeypatch: py
     monkeypatch.setattr(event_source, "CHANGES_AT_ONCE", 1)
     found = operator()
     for one in (pod("a"), pod("b")):
-        found.mirror.apply("pods", "ADDED", one)
+        found.cache.apply("pods", "ADDED", one)
 
     async def both() -> None:
         waiting = asyncio.create_task(found.loop.caught_up())
@@ -218,7 +218,7 @@ def test_others_have_their_turn_between_the_parts_of_a_cycle(monkeypatch: pytest
     monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
     found = operator()
     found.cycle()
-    found.mirror.apply("pods", "ADDED", pod("a"))
+    found.cache.apply("pods", "ADDED", pod("a"))
     seen: list[tuple[int, list[str]]] = []
 
     async def both() -> None:
@@ -237,7 +237,7 @@ def test_others_have_their_turn_between_the_parts_of_a_cycle(monkeypatch: pytest
 def test_a_loop_that_is_stopped_in_the_middle_of_a_cycle_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
     found = operator()
-    found.mirror.apply("pods", "ADDED", pod("a"))
+    found.cache.apply("pods", "ADDED", pod("a"))
 
     async def both() -> None:
         cycle = asyncio.create_task(found.loop._cycle(found.heard))
@@ -252,14 +252,14 @@ def test_a_loop_that_is_stopped_in_the_middle_of_a_cycle_decides_nothing(monkeyp
 def test_a_note_that_comes_back_on_a_pod_that_waits_makes_no_cycle() -> None:
     found = operator()
     waits = pod("a")
-    found.mirror.apply("pods", "ADDED", msgspec.structs.replace(waits, spec=gated(waits)))
+    found.cache.apply("pods", "ADDED", msgspec.structs.replace(waits, spec=gated(waits)))
     found.cycle()
     assert (found.loop.cycles, found.heard.bound) == (1, [])
     noted = msgspec.structs.replace(waits.metadata, resource_version="2", annotations={"cotide.dev/decision": "{}"})
-    found.mirror.apply("pods", "MODIFIED", msgspec.structs.replace(waits, spec=gated(waits), metadata=noted))
+    found.cache.apply("pods", "MODIFIED", msgspec.structs.replace(waits, spec=gated(waits), metadata=noted))
     found.cycle()
     assert (found.loop.cycles, found.loop._in_hand) == (1, False)
-    found.mirror.apply("pods", "MODIFIED", waits)
+    found.cache.apply("pods", "MODIFIED", waits)
     found.cycle()
     assert (found.loop.cycles, found.heard.bound) == (2, ["shop/a"])
 
@@ -275,7 +275,7 @@ def test_who_waits_for_what_was_told_in_the_middle_of_a_cycle_waits_for_the_next
     monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
     found = operator()
     found.cycle()
-    found.mirror.apply("pods", "ADDED", pod("a"))
+    found.cache.apply("pods", "ADDED", pod("a"))
 
     async def both() -> None:
         cycle = asyncio.create_task(found.loop._cycle(found.heard))
@@ -312,7 +312,7 @@ class KnownRunTimes:
 def test_run_times_are_asked_for_before_each_call_and_told_anew_to_a_new_engine() -> None:
     found = operator()
     found.loop._event_forecaster = run_times = KnownRunTimes()
-    found.mirror.apply("pods", "ADDED", pod("bad"))
+    found.cache.apply("pods", "ADDED", pod("bad"))
     found.cycle()  # fails over the pod
     found.cycle()
     assert run_times.asked == ["heuristic", "anew", "heuristic", "decided"]
@@ -340,7 +340,7 @@ def test_an_object_that_an_engine_failed_over_is_tried_once_more(
     if innocent:
         found.loop.scheduler = FailsOnce(SchedulerConfig(policy="fifo"), HeuristicCatalogue())
         found.loop._remake = lambda: FailsOnce(SchedulerConfig(policy="fifo"), HeuristicCatalogue())
-    found.mirror.apply("pods", "ADDED", pod("bad"))
+    found.cache.apply("pods", "ADDED", pod("bad"))
 
     async def all_cycles() -> None:
         for _ in range(8):
@@ -350,4 +350,4 @@ def test_an_object_that_an_engine_failed_over_is_tried_once_more(
     asyncio.run(all_cycles())
     assert found.heard.bound == (["shop/bad"] if innocent else [])
     assert found.heard.records == (1 if innocent else 2)  # new engines
-    assert (found.mirror.quarantine.get("pods", "shop/bad") is None) is innocent
+    assert (found.cache.quarantine.get("pods", "shop/bad") is None) is innocent

@@ -144,7 +144,7 @@ async def test_budgets_of_other_namespaces_without_a_selector_or_over_other_pods
     bench.budget("elsewhere", {}, allowed=0, namespace="other")
     bench.budget("others", {"matchLabels": {"app": "web"}}, allowed=0)
     body = {"metadata": {"name": "nobody", "namespace": "ns"}, "spec": {}}
-    bench.mirror.apply("poddisruptionbudgets", "ADDED", msgspec.convert(body, PodDisruptionBudgetObject))
+    bench.cache.apply("poddisruptionbudgets", "ADDED", msgspec.convert(body, PodDisruptionBudgetObject))
     assert await bench.carry_out(evict("a")) == {"a": (201, False)}
 
 
@@ -203,7 +203,7 @@ async def test_a_claim_that_came_to_nothing_is_taken_off_unless_there_is_a_new_o
     assert bench.said == ["nominate x None"]
     bench.pod("a")
     await bench.carry_out(evict("a"))
-    assert bench.said[1:] == ["nominate x n", "evict a"], "the old word in the mirror is not taken for the new one"
+    assert bench.said[1:] == ["nominate x n", "evict a"], "the old word in the cache is not taken for the new one"
 
 
 async def test_a_claim_that_could_not_be_taken_off_is_taken_off_later(
@@ -261,7 +261,7 @@ async def test_nothing_is_remembered_of_a_pod_that_is_gone_before_its_claim_is_w
     bench: Bench,
 ) -> None:
     def goes() -> None:
-        bench.mirror.apply("pods", "DELETED", bench.mirror.pods["ns/x"])
+        bench.cache.apply("pods", "DELETED", bench.cache.pods["ns/x"])
         bench.nominator.forget("ns/x")
 
     bench.gate = asyncio.Event()

@@ -26,10 +26,10 @@ async def test_a_pod_at_which_the_resizer_fails_is_set_aside_and_the_others_go_o
         scene.see("2", name=name)
     scene.trips = {"d/p"}
     assert [size(one) for one in await scene.after(0) if one[0] == "resize"] == ["500m"]  # of q
-    aside = scene.mirror.quarantine.get("pods", "d/p")
+    aside = scene.cache.quarantine.get("pods", "d/p")
     assert aside is not None
     assert "phases" in aside.part
-    assert len(scene.mirror.quarantine) == 1
+    assert len(scene.cache.quarantine) == 1
 
 
 async def test_of_very_many_pods_some_are_looked_at_in_each_cycle_and_all_of_them_in_turn(
@@ -73,7 +73,7 @@ async def test_where_nothing_changes_a_bounded_number_of_pods_is_looked_at_each_
     examined = []
     for _ in range(3):
         scene.resizer.look_at_some()
-        examined.append([key for key in scene.mirror.pods if key in scene.resizer._touched])
+        examined.append([key for key in scene.cache.pods if key in scene.resizer._touched])
         scene.resizer.take_room()
     assert examined == [["d/p0", "d/p1"], ["d/p2", "d/p3"], ["d/p4"]]
 

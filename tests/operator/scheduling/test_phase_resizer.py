@@ -164,8 +164,8 @@ async def test_a_refusal_is_said_and_asked_for_again_after_pauses_that_double() 
 async def test_pods_that_run_no_more_are_left_alone() -> None:
     scene = Scene()
     scene.see("3")
-    pod = scene.mirror.pods["d/p"]
-    scene.mirror.apply("pods", "DELETED", pod)
+    pod = scene.cache.pods["d/p"]
+    scene.cache.apply("pods", "DELETED", pod)
     assert await scene.after(0) == []
 
 

@@ -28,7 +28,7 @@ def shows(bench: Bench, name: str, priority: int, cls: str = "online", node: str
             "conditions": [{"type": "Ready", "status": "True"}],
         },
     }
-    bench.mirror.apply("pods", "MODIFIED", msgspec.convert(body, PodObject))
+    bench.cache.apply("pods", "MODIFIED", msgspec.convert(body, PodObject))
 
 
 @pytest.fixture

@@ -32,22 +32,22 @@ class Operator:
     """A loop with a resizer over one node of four cores; a patch of a pod in ``silent`` gets no answer."""
 
     def __init__(self) -> None:
-        self.mirror, self.patches, self.bound, self.entries = ObjectCache(), [], [], []
+        self.cache, self.patches, self.bound, self.entries = ObjectCache(), [], [], []
         self.silent: set[str] = set()
         clock = ScaledClock()
         node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}}}
-        self.mirror.apply("nodes", "ADDED", msgspec.convert(node, NodeObject))
+        self.cache.apply("nodes", "ADDED", msgspec.convert(node, NodeObject))
         job = {"metadata": {"namespace": "d", "name": "j", "uid": "u"}, "spec": {"phases": PHASES}}
-        self.mirror.apply("jobs", "ADDED", msgspec.convert(job, CustomObject))
+        self.cache.apply("jobs", "ADDED", msgspec.convert(job, CustomObject))
         for kind in KINDS:
-            self.mirror.mark_synced(kind)
-        intake = EventSource(self.mirror, clock, ("cotide",))
+            self.cache.mark_synced(kind)
+        intake = EventSource(self.cache, clock, ("cotide",))
         engine = Scheduler(SchedulerConfig(policy="fifo"), HeuristicCatalogue())
-        self.loop = SchedulingLoop(engine, mirror=self.mirror, intake=intake, outcomes=self, clock=clock, record=self)
+        self.loop = SchedulingLoop(engine, cache=self.cache, intake=intake, outcomes=self, clock=clock, record=self)
         columns = engine.state.columns
         self.resizer = self.loop.growing = PhaseResizer(
             self,  # type: ignore[arg-type]  # it patches, and nothing else
-            self.mirror,
+            self.cache,
             lambda name: Amounts(columns.free_of("cpu", columns.row_of[name]), 1 << 30),
             intake.expect_size,
             clock=clock,
@@ -65,7 +65,7 @@ class Operator:
             spec["nodeName"] = "n"
         if phase:
             metadata = {"annotations": {"cotide.dev/phase": phase}, "ownerReferences": [OWNER]}
-        self.mirror.apply("pods", change, pod_object(name, namespace="d", spec=spec, status=status, **metadata))
+        self.cache.apply("pods", change, pod_object(name, namespace="d", spec=spec, status=status, **metadata))
 
     async def cycle(self) -> list[str]:
         """Run one cycle; return what was written to pods."""
@@ -113,7 +113,7 @@ async def test_room_that_is_given_back_goes_to_a_phase_that_waits_and_not_to_a_n
     operator.see("p", "10m", "count")
     operator.see("new", "2500m", runs=False, change="ADDED")
     await operator.cycle()
-    operator.mirror.apply("pods", "DELETED", operator.mirror.pods["d/beside"])
+    operator.cache.apply("pods", "DELETED", operator.cache.pods["d/beside"])
     operator.resizer.look_at_all()
     assert await operator.cycle() == ["p 3"]
     assert operator.bound == []  # 3990 millicores were free, of which one of the two can have its part

@@ -25,12 +25,12 @@ BOUND = "pv.kubernetes.io/bind-completed"
 
 
 class Cluster:
-    """Stands for the client and the watch: a patch is shown in the mirror when it was accepted."""
+    """Stands for the client and the watch: a patch is shown in the cache when it was accepted."""
 
     def __init__(self, timeout_seconds: float = 5.0) -> None:
-        self.mirror = ObjectCache()
-        self.reader = VolumeReader(self.mirror)
-        self.mirror.subscribe(lambda kind, key: list(self.reader.concerned(kind, key)) and None)
+        self.cache = ObjectCache()
+        self.reader = VolumeReader(self.cache)
+        self.cache.subscribe(lambda kind, key: list(self.reader.concerned(kind, key)) and None)
         self.patched: list[tuple[str, Any]] = []
         self.bound: list[tuple[str, str]] = []
         self.refuse = 0
@@ -40,9 +40,9 @@ class Cluster:
         self.reports: list[Report] = []
         self.asked = asyncio.Event()
         client: Any = self
-        evictor = Evictor(client, self.mirror, Nominator(client, client, self.mirror, DecisionStore()))
-        volumes = VolumeBinder(client, self.mirror, self.reader, timeout_seconds)
-        self.binder = Binder(client, self.mirror, [self._take], evictor, concurrency=2, volumes=volumes)
+        evictor = Evictor(client, self.cache, Nominator(client, client, self.cache, DecisionStore()))
+        volumes = VolumeBinder(client, self.cache, self.reader, timeout_seconds)
+        self.binder = Binder(client, self.cache, [self._take], evictor, concurrency=2, volumes=volumes)
         for name in ("a", "b"):
             self.put("nodes", name, metadata={"labels": {"host": name}})
         for name, provisioner in (("made", "disk"), ("local", "kubernetes.io/no-provisioner")):
@@ -54,7 +54,7 @@ class Cluster:
         if kind in ("pods", "persistentvolumeclaims"):
             metadata["namespace"] = "ns"
         self.objects[kind, name] = {"metadata": metadata, **body}
-        self.mirror.apply(kind, "MODIFIED", msgspec.convert(self.objects[kind, name], TYPES[kind]))
+        self.cache.apply(kind, "MODIFIED", msgspec.convert(self.objects[kind, name], TYPES[kind]))
 
     def claim(self, name: str, storage_class: str, **annotations: str) -> None:
         spec = {"storageClassName": storage_class, "accessModes": ["ReadWriteOnce"]}
@@ -185,7 +185,7 @@ async def test_a_volume_of_whose_reservation_nothing_was_heard_goes_to_the_next_
         assert (report.bound, report.retry) == (False, True)
         cluster.silent = False
         for kind, key in (("pods", "ns/of-c"), ("persistentvolumeclaims", "ns/c")):
-            cluster.mirror.apply(kind, "DELETED", cluster.mirror.objects(kind)[key])
+            cluster.cache.apply(kind, "DELETED", cluster.cache.objects(kind)[key])
         cluster.decide("of-d")
         await cluster.until(lambda: cluster.patched)
         assert cluster.patched[0][1]["spec"]["claimRef"]["name"] == "d"
@@ -202,10 +202,10 @@ async def test_a_volume_that_goes_while_another_is_reserved_sets_no_pod_aside() 
         cluster.decide()
         await cluster.until(lambda: cluster.binder._preparing)
         await asyncio.sleep(0)  # the first is being written
-        cluster.mirror.apply("persistentvolumes", "DELETED", cluster.mirror.persistentvolumes["w"])
+        cluster.cache.apply("persistentvolumes", "DELETED", cluster.cache.persistentvolumes["w"])
         report = await cluster.report()
     assert (report.bound, report.retry, report.answer.reason) == (False, True, REASON)
-    assert not cluster.mirror.quarantine.get("pods", "ns/p")
+    assert not cluster.cache.quarantine.get("pods", "ns/p")
 
 
 async def test_a_time_out_lets_the_claim_go_and_leaves_the_node_out_for_a_while() -> None:
@@ -217,7 +217,7 @@ async def test_a_time_out_lets_the_claim_go_and_leaves_the_node_out_for_a_while(
         report = await cluster.report()
         assert (report.bound, report.retry, report.answer.reason) == (False, True, REASON)
         assert cluster.selected("c") is None
-        opened = cluster.reader.opened(cluster.mirror.pods["ns/p"])
+        opened = cluster.reader.opened(cluster.cache.pods["ns/p"])
         assert opened is not None
         assert [one.choice.avoided for one in opened] == [("a",)]
         cluster.decide(node="b")
@@ -264,7 +264,7 @@ async def test_a_pod_that_goes_meanwhile_is_not_waited_for() -> None:
     cluster = Cluster()
     async with at_work(cluster.binder):
         await cluster.select()
-        cluster.mirror.apply("pods", "DELETED", cluster.mirror.pods["ns/p"])
+        cluster.cache.apply("pods", "DELETED", cluster.cache.pods["ns/p"])
         report = await cluster.report()
     assert (report.bound, report.retry, report.answer.code) == (False, False, 404)
 
@@ -306,4 +306,4 @@ async def test_a_pod_whose_claims_trip_the_binder_is_set_aside_and_may_be_tried_
         cluster.decide()
         report = await cluster.report()
     assert (report.bound, report.retry, report.answer.reason) == (False, True, "InternalError")
-    assert cluster.mirror.quarantine.get("pods", "ns/p") is not None
+    assert cluster.cache.quarantine.get("pods", "ns/p") is not None

@@ -31,7 +31,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 def test_nodes_and_workloads_are_told_before_pods(scene: Scene) -> None:
     scene.pod()
     body = {"metadata": {"name": "w", "namespace": "ns"}}
-    scene.mirror.apply("workloads", "ADDED", msgspec.convert(body, CustomObject))
+    scene.cache.apply("workloads", "ADDED", msgspec.convert(body, CustomObject))
     scene.node()
     kinds = [type(event) for event in scene.intake.collect()]
     assert kinds == [NodeUpserted, WorkloadUpserted, PodUpserted]
@@ -41,7 +41,7 @@ def test_cache_and_engine_name_a_pod_by_one_string(scene: Scene) -> None:
     scene.pod()
     (event,) = scene.intake.collect()
     assert isinstance(event, PodUpserted)
-    assert event.pod.key is next(iter(scene.mirror.pods))
+    assert event.pod.key is next(iter(scene.cache.pods))
 
 
 def test_what_does_not_matter_is_not_told(scene: Scene) -> None:
@@ -138,7 +138,7 @@ def test_a_namespace_cap_reaches_the_pods_that_are_there(scene: Scene) -> None:
     scene.pod()
     scene.intake.collect()
     body = {"metadata": {"name": "ns", "labels": {"cotide.dev/max-class": "gratis"}}}
-    scene.mirror.apply("namespaces", "MODIFIED", msgspec.convert(body, NamespaceObject))
+    scene.cache.apply("namespaces", "MODIFIED", msgspec.convert(body, NamespaceObject))
     (event,) = scene.intake.collect()
     assert isinstance(event, PodUpserted)
     assert event.pod.workload_class is WorkloadClass.GRATIS
@@ -165,10 +165,10 @@ def test_a_pod_is_observed_once_for_each_change(scene: Scene, monkeypatch: pytes
 def test_what_others_see_of_pods_they_can_not_change(scene: Scene) -> None:
     scene.pod()
     scene.intake.collect()
-    for pods in (scene.intake.pods, scene.mirror.pods, scene.mirror.objects("pods")):
+    for pods in (scene.intake.pods, scene.cache.pods, scene.cache.objects("pods")):
         with pytest.raises(TypeError):
             pods["ns/p"] = None  # type: ignore[index]  # what is to be refused
-    assert list(scene.mirror.pods) == ["ns/p"]
+    assert list(scene.cache.pods) == ["ns/p"]
 
 
 def events(scene: Scene) -> Any:
@@ -263,7 +263,7 @@ def test_an_intake_that_comes_after_the_lists_tells_what_they_brought() -> None:
         scene.job("gratis")
         scene.pod(name="a", ownerReferences=BY_JOB)
         scene.pod(name="b", created=990.0)
-    late.intake = EventSource(late.mirror, late.clock, ("cotide",))
+    late.intake = EventSource(late.cache, late.clock, ("cotide",))
     assert late.intake.collect() == early.intake.collect()
     assert [pod.key for pod in late.intake.take_arrivals()] == ["ns/b", "ns/a"]
 
@@ -273,7 +273,7 @@ def test_what_surrounds_a_pod_may_come_after_it_in_the_first_lists(scene: Scene)
     scene.job("gratis")
     body = {"metadata": {"name": "ns", "labels": {"cotide.dev/max-class": "batch"}}}
     scene.pod(name="q")
-    scene.mirror.apply("namespaces", "ADDED", msgspec.convert(body, NamespaceObject))
+    scene.cache.apply("namespaces", "ADDED", msgspec.convert(body, NamespaceObject))
     events = {event.pod.key: event.pod.workload_class for event in scene.intake.collect() if hasattr(event, "pod")}
     assert events == {"ns/p": WorkloadClass.GRATIS, "ns/q": WorkloadClass.BATCH}
     scene.job("batch")

@@ -98,7 +98,7 @@ def test_what_is_asked_for_already_is_no_growth_any_more() -> None:
     body = {"metadata": {"namespace": "ns", "name": "j", "uid": "uj"}}
     phases = [{"name": "read", "resources": {"cpu": "1"}}, {"name": "count", "resources": {"cpu": "3"}}]
     found = Scene()
-    found.mirror.apply("jobs", "ADDED", msgspec.convert({**body, "spec": {"phases": phases}}, CustomObject))
+    found.cache.apply("jobs", "ADDED", msgspec.convert({**body, "spec": {"phases": phases}}, CustomObject))
     owner = {"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "name": "j", "uid": "uj", "controller": True}
     see(found, "1", "ADDED", ownerReferences=[owner])
     (event,) = [one for one in found.intake.collect() if isinstance(one, PodUpserted)]

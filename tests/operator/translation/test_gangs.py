@@ -25,10 +25,10 @@ NAMED = {"cotide.dev/gang": "train", "cotide.dev/gang-min-member": "4", "cotide.
 TEMPLATE = {"spec": {"containers": [{"name": "work", "image": "none"}]}}
 
 
-def translated(mirror: ObjectCache, **metadata: Any) -> Pod:
+def translated(cache: ObjectCache, **metadata: Any) -> Pod:
     found = pod_object("p", spec={"schedulerName": "cotide", "containers": [{"name": "c"}]}, **metadata)
-    mirror.apply("pods", "ADDED", found)
-    return translate_pod(found, ownership_of(found, mirror), PodTimes(found.metadata.uid, 100.0))
+    cache.apply("pods", "ADDED", found)
+    return translate_pod(found, ownership_of(found, cache), PodTimes(found.metadata.uid, 100.0))
 
 
 def made(spec: dict[str, Any], **labels: str) -> dict[str, Any]:
@@ -77,15 +77,15 @@ def test_a_jobs_pods_carry_its_gang_all_of_parallelism_by_default() -> None:
 
 
 def test_who_succeeded_by_the_jobs_status_counts_for_a_new_engine() -> None:
-    mirror = ObjectCache()
+    cache = ObjectCache()
     job = {
         "metadata": {"name": "count", "namespace": "ns", "uid": "uid"},
         "spec": {"gang": {}, "parallelism": 4, "template": TEMPLATE},
         "status": {"succeeded": 3},
     }
-    mirror.apply("jobs", "ADDED", msgspec.convert(job, CustomObject))
+    cache.apply("jobs", "ADDED", msgspec.convert(job, CustomObject))
     owner = {"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "name": "count", "uid": "uid", "controller": True}
-    pod = translated(mirror, namespace="ns", annotations=NAMED, ownerReferences=[owner])
+    pod = translated(cache, namespace="ns", annotations=NAMED, ownerReferences=[owner])
     assert pod.gang == Gang("ns/train", 4, 60.0, 3)
 
 

@@ -283,16 +283,16 @@ def test_of_many_fields_at_fault_a_sentence_names_eight():
 
 
 def test_a_listener_that_raises_stops_neither_the_mirror_nor_the_others():
-    mirror, heard = ObjectCache(), []
+    cache, heard = ObjectCache(), []
 
     def trips(kind, key):
         raise RecursionError("too deep")
 
-    mirror.subscribe(trips)
-    mirror.subscribe(lambda kind, key: heard.append(key))
-    mirror.apply("pods", "ADDED", pod())
+    cache.subscribe(trips)
+    cache.subscribe(lambda kind, key: heard.append(key))
+    cache.apply("pods", "ADDED", pod())
     assert heard == ["shop/p"]
-    entry = mirror.quarantine.get("pods", "shop/p")
+    entry = cache.quarantine.get("pods", "shop/p")
     assert entry is not None
     assert (entry.uid, entry.fault) == ("u", "too deep")
     assert "trips" in entry.part

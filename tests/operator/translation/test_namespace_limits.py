@@ -39,14 +39,14 @@ def pod(spec: dict[str, Any] | None = None, **metadata: Any) -> PodObject:
 
 
 def translated(one: PodObject, *, of: NamespaceObject | None = None, default: str = "unraised") -> Pod:
-    mirror = ObjectCache()
-    mirror.max_class_without_label = default
+    cache = ObjectCache()
+    cache.max_class_without_label = default
     if of is not None:
-        mirror.apply("namespaces", "ADDED", of)
+        cache.apply("namespaces", "ADDED", of)
     job = {"metadata": {"name": "g", "namespace": "ns"}, "spec": {"class": "gratis"}}
-    mirror.apply("jobs", "ADDED", msgspec.convert(job, CustomObject))
-    mirror.apply("pods", "ADDED", one)
-    return translate_pod(one, ownership_of(one, mirror), PodTimes("u", 0.0))
+    cache.apply("jobs", "ADDED", msgspec.convert(job, CustomObject))
+    cache.apply("pods", "ADDED", one)
+    return translate_pod(one, ownership_of(one, cache), PodTimes("u", 0.0))
 
 
 def claims(value: str, spec: dict[str, Any] | None = None, **metadata: Any) -> PodObject:
@@ -137,11 +137,11 @@ def test_a_weight_is_a_number_from_a_thousandth_to_a_thousand_and_what_is_none_c
 
 
 def test_the_engine_is_told_of_limits_when_they_come_change_and_go_and_of_no_other_namespace() -> None:
-    mirror = ObjectCache()
-    source = EventSource(mirror, ScaledClock(), ("cotide",))
+    cache = ObjectCache()
+    source = EventSource(cache, ScaledClock(), ("cotide",))
 
     def events_of(change: str, one: NamespaceObject) -> list[Event]:
-        mirror.apply("namespaces", change, one)
+        cache.apply("namespaces", change, one)
         return source.collect()
 
     assert events_of("ADDED", namespace()) == []
@@ -154,12 +154,12 @@ def test_the_engine_is_told_of_limits_when_they_come_change_and_go_and_of_no_oth
 
 
 def test_a_cap_on_priorities_reaches_the_pods_that_wait_already() -> None:
-    mirror = ObjectCache()
-    source = EventSource(mirror, ScaledClock(), ("cotide",))
-    mirror.apply("namespaces", "ADDED", namespace())
-    mirror.apply("pods", "ADDED", pod({"priority": 5000}))
+    cache = ObjectCache()
+    source = EventSource(cache, ScaledClock(), ("cotide",))
+    cache.apply("namespaces", "ADDED", namespace())
+    cache.apply("pods", "ADDED", pod({"priority": 5000}))
     source.collect()
-    mirror.apply("namespaces", "MODIFIED", namespace(priority="3"))
+    cache.apply("namespaces", "MODIFIED", namespace(priority="3"))
     (event,) = source.collect()
     assert isinstance(event, PodUpserted)
     assert event.pod.priority == 3

@@ -20,18 +20,18 @@ class Scene:
     """A cache and who translates from it."""
 
     def __init__(self) -> None:
-        self.mirror = ObjectCache()
+        self.cache = ObjectCache()
         for kind in KINDS:
-            self.mirror.mark_synced(kind)
-        self.events = EventSource(self.mirror, ScaledClock(0.0, 1.0), ("cotide",))
+            self.cache.mark_synced(kind)
+        self.events = EventSource(self.cache, ScaledClock(0.0, 1.0), ("cotide",))
         self.events.collect()
 
     def says(self, kind: Kind, name: str, spec: dict[str, Any], change: str = "ADDED") -> None:
         one = msgspec.convert({"metadata": {"name": name, "namespace": "ns"}, "spec": spec}, CustomObject)
-        self.mirror.apply(kind, change, one)
+        self.cache.apply(kind, change, one)
 
     def pod(self, name: str = "p", *, change: str = "ADDED", **parts: Any) -> None:
-        self.mirror.apply("pods", change, pod_object(name, "1", **parts))
+        self.cache.apply("pods", change, pod_object(name, "1", **parts))
 
     def told(self) -> dict[str, Pod]:
         return {one.pod.key: one.pod for one in self.events.collect() if isinstance(one, PodUpserted)}
@@ -186,10 +186,10 @@ def test_a_reference_without_a_name_lets_nobody_start_alone(spec: dict[str, Any]
 
 
 def test_nothing_waits_for_kinds_that_a_server_need_not_serve() -> None:
-    mirror = ObjectCache()
+    cache = ObjectCache()
     for kind in KINDS:
-        assert not mirror.synced
-        mirror.mark_synced(kind)
-    assert mirror.synced
-    mirror.mark_synced(OPTIONAL_KINDS[0])
-    assert mirror.synced
+        assert not cache.synced
+        cache.mark_synced(kind)
+    assert cache.synced
+    cache.mark_synced(OPTIONAL_KINDS[0])
+    assert cache.synced

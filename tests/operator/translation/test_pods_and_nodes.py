@@ -29,10 +29,10 @@ def pod_object(spec: dict[str, Any] | None = None, **metadata: Any) -> PodObject
     return msgspec.convert(body, PodObject)
 
 
-def translated(pod: PodObject, mirror: ObjectCache | None = None) -> Pod:
-    mirror = mirror or ObjectCache()
-    mirror.apply("pods", "ADDED", pod)
-    return translate_pod(pod, ownership_of(pod, mirror), PodTimes(pod.metadata.uid, 100.0))
+def translated(pod: PodObject, cache: ObjectCache | None = None) -> Pod:
+    cache = cache or ObjectCache()
+    cache.apply("pods", "ADDED", pod)
+    return translate_pod(pod, ownership_of(pod, cache), PodTimes(pod.metadata.uid, 100.0))
 
 
 def container(name: str = "c", **requests: str) -> dict[str, Any]:
@@ -223,27 +223,27 @@ def owner(kind: str, api_version: str, name: str = "j") -> list[dict[str, Any]]:
 
 
 def mirror_with(**objects: Any) -> ObjectCache:
-    mirror = ObjectCache()
+    cache = ObjectCache()
     if "job_class" in objects:
         job = {"metadata": {"name": "j", "namespace": "ns"}, "spec": {"class": objects["job_class"], "priority": 250}}
-        mirror.apply("jobs", "ADDED", msgspec.convert(job, CustomObject))
+        cache.apply("jobs", "ADDED", msgspec.convert(job, CustomObject))
     if "selects" in objects:
         workload = {
             "metadata": {"name": "w", "namespace": "ns"},
             "spec": {"selector": {"matchLabels": objects["selects"]}},
         }
-        mirror.apply("workloads", "ADDED", msgspec.convert(workload, CustomObject))
+        cache.apply("workloads", "ADDED", msgspec.convert(workload, CustomObject))
     if "priority_class" in objects:
         name, value = objects["priority_class"]
-        mirror.apply(
+        cache.apply(
             "priorityclasses",
             "ADDED",
             msgspec.convert({"metadata": {"name": name}, "value": value}, PriorityClassObject),
         )
     if "max_class" in objects:
         body = {"metadata": {"name": "ns", "labels": {"cotide.dev/max-class": objects["max_class"]}}}
-        mirror.apply("namespaces", "ADDED", msgspec.convert(body, NamespaceObject))
-    return mirror
+        cache.apply("namespaces", "ADDED", msgspec.convert(body, NamespaceObject))
+    return cache
 
 
 CLASSES: list[tuple[str, PodObject, dict[str, Any], WorkloadClass]] = [

@@ -65,13 +65,13 @@ STEPS = st.lists(st.one_of(PODS, PODS, OTHERS, st.integers(1, 3)), max_size=25)
 
 
 def events_of(steps: list[Any], *, ahead: bool) -> list[Any]:
-    mirror = ObjectCache()
-    intake = EventSource(mirror, StoppedClock(), ("cotide",))
+    cache = ObjectCache()
+    intake = EventSource(cache, StoppedClock(), ("cotide",))
     for kind in KINDS:
-        mirror.mark_synced(kind)
+        cache.mark_synced(kind)
     for step in steps:
         if not isinstance(step, int):
-            mirror.apply(*step)
+            cache.apply(*step)
         elif ahead:
             intake.translate_ahead(step)
     return [intake.collect(), intake.take_arrivals(), dict(intake.pods)]
@@ -85,13 +85,13 @@ def test_the_first_collection_tells_the_same_whatever_was_translated_ahead(steps
 
 def known(steps: list[Any], *, parts: bool) -> dict[str, Any]:
     """What is known of pods that have not ended once all was told, but for labels and times; an integer is a part."""
-    mirror = ObjectCache()
-    intake = EventSource(mirror, StoppedClock(), ("cotide",))
+    cache = ObjectCache()
+    intake = EventSource(cache, StoppedClock(), ("cotide",))
     for kind in KINDS:
-        mirror.mark_synced(kind)
+        cache.mark_synced(kind)
     for step in steps:
         if not isinstance(step, int):
-            mirror.apply(*step)
+            cache.apply(*step)
         elif parts:
             intake.translate_ahead(step)
             intake.collect_part()
@@ -113,18 +113,18 @@ def test_what_changes_while_parts_are_told_is_told_in_the_end(steps: list[Any]) 
 
 
 def test_a_pod_waits_to_be_translated_until_all_that_surrounds_pods_was_listed() -> None:
-    mirror = ObjectCache()
-    intake = EventSource(mirror, StoppedClock(), ("cotide",))
-    mirror.apply("pods", "ADDED", pod("a", "a", "Pending", None, {}))
+    cache = ObjectCache()
+    intake = EventSource(cache, StoppedClock(), ("cotide",))
+    cache.apply("pods", "ADDED", pod("a", "a", "Pending", None, {}))
     for kind in AROUND:
         assert not intake.translate_ahead(10)
-        mirror.mark_synced(kind)  # type: ignore[arg-type]  # one of the kinds
+        cache.mark_synced(kind)  # type: ignore[arg-type]  # one of the kinds
     assert intake.translate_ahead(10)
     assert not intake.translate_ahead(10)  # done
-    mirror.apply("pods", "MODIFIED", pod("a", "a", "Running", None, {}))
+    cache.apply("pods", "MODIFIED", pod("a", "a", "Running", None, {}))
     assert intake.translate_ahead(10)  # and done anew
     (event,) = intake.collect()
     assert isinstance(event, PodUpserted)
     assert event.pod.phase == "Running"
-    mirror.apply("pods", "MODIFIED", pod("a", "a", "Succeeded", None, {}))
+    cache.apply("pods", "MODIFIED", pod("a", "a", "Succeeded", None, {}))
     assert not intake.translate_ahead(10)  # from now on each change is somebody's to wait for

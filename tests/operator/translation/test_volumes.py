@@ -28,17 +28,17 @@ class Objects:
     """A cache with a reader that follows it."""
 
     def __init__(self) -> None:
-        self.mirror = ObjectCache()
-        self.reader = VolumeReader(self.mirror)
+        self.cache = ObjectCache()
+        self.reader = VolumeReader(self.cache)
         self.concerned: list[str] = []
         self.nodes: list[str] = []
-        self.mirror.subscribe(self._follow)
+        self.cache.subscribe(self._follow)
 
     def put(self, kind: Kind, name: str, change: str = "ADDED", **body: Any) -> None:
         metadata = {"name": name, "uid": f"u-{name}", **body.pop("metadata", {})}
         if kind in ("persistentvolumeclaims", "csistoragecapacities"):
             metadata["namespace"] = "ns"
-        self.mirror.apply(kind, change, msgspec.convert({"metadata": metadata, **body}, TYPES[kind]))
+        self.cache.apply(kind, change, msgspec.convert({"metadata": metadata, **body}, TYPES[kind]))
 
     def claim(self, name: str = "c", *, annotations: dict[str, str] | None = None, **spec: Any) -> None:
         asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, **spec}
@@ -343,10 +343,10 @@ def test_a_change_concerns_the_pods_that_it_may_help_and_no_others() -> None:
 
 
 def test_a_pod_with_more_claims_than_are_looked_at_is_misconfigured() -> None:
-    mirror = ObjectCache()
-    source = EventSource(mirror, real_clock(), ("cotide",))
+    cache = ObjectCache()
+    source = EventSource(cache, real_clock(), ("cotide",))
     pod = claiming(*(f"c{number}" for number in range(CLAIMS_MOST + 1)))
-    mirror.apply("pods", "ADDED", pod)
+    cache.apply("pods", "ADDED", pod)
     source.collect()
     (fault,) = source.pods[key_of(pod.metadata)].unsupported
     assert fault == f"claims in spec.volumes (more than {CLAIMS_MOST} entries)"
@@ -354,9 +354,9 @@ def test_a_pod_with_more_claims_than_are_looked_at_is_misconfigured() -> None:
 
 def test_a_pod_is_told_anew_when_its_claim_comes_and_when_it_is_bound() -> None:
     objects = Objects()
-    source = EventSource(objects.mirror, real_clock(), ("cotide",))
+    source = EventSource(objects.cache, real_clock(), ("cotide",))
     pod = claiming()
-    objects.mirror.apply("pods", "ADDED", pod)
+    objects.cache.apply("pods", "ADDED", pod)
     source.collect()
     assert source.pods["ns/p"].blocked == 'persistentvolumeclaim "c" not found'
     objects.storage_class("s", **LOCAL)

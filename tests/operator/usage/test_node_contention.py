@@ -36,11 +36,11 @@ async def read_nodes(
     async def answer(request: web.Request) -> web.Response:
         return web.json_response(answers.get(await query_of(request), vector()))
 
-    mirror = ObjectCache()
+    cache = ObjectCache()
     for name in ("n1", "n2"):
-        mirror.apply("nodes", "ADDED", msgspec.convert({"metadata": {"name": name}}, NodeObject))
+        cache.apply("nodes", "ADDED", msgspec.convert({"metadata": {"name": name}}, NodeObject))
     async with stand_in(answer) as url, aiohttp.ClientSession() as session:
-        source = PrometheusSource(session, PrometheusSourceSettings(url=url, **queries), mirror)
+        source = PrometheusSource(session, PrometheusSourceSettings(url=url, **queries), cache)
         measured = await source.read()
     assert all(abs(one.wall_seconds - time.time()) < 60 for one in measured.nodes)
     return {one.node: (one.waiting_share, one.throttled) for one in measured.nodes}, source.refused

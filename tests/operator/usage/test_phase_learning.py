@@ -69,13 +69,13 @@ class Scene:
     """Jobs of one type in some namespaces; time is what the test says."""
 
     def __init__(self, store: Store | None = None, *, listed: bool = True, **settings: Any) -> None:
-        self.mirror, self.telemetry, self.store = ObjectCache(), Metrics(), store or Store()
+        self.cache, self.telemetry, self.store = ObjectCache(), Metrics(), store or Store()
         if listed:
-            self.mirror.mark_synced("namespaces")
+            self.cache.mark_synced("namespaces")
         self.clock, self.millicores, self.runs = HandClock(1000.0), 0.0, 0
         self.learning = PhaseLearning(
             PhaseSettings(learn=True, keep_seconds=1e-9, **settings),
-            self.mirror,
+            self.cache,
             clock=self.clock,
             telemetry=self.telemetry,
             kept=self.store,
@@ -86,10 +86,10 @@ class Scene:
         return Usage(self.millicores, 2.0**30, self.clock.now())
 
     def job(self, namespace: str, **more: Any) -> CustomObject:
-        self.mirror.apply("namespaces", "ADDED", msgspec.convert({"metadata": {"name": namespace}}, NamespaceObject))
+        self.cache.apply("namespaces", "ADDED", msgspec.convert({"metadata": {"name": namespace}}, NamespaceObject))
         metadata = {"namespace": namespace, "name": "j", "uid": f"u-{namespace}"}
         found = msgspec.convert({"metadata": metadata, "spec": {**SPEC, **more}}, CustomObject)
-        self.mirror.apply("jobs", "ADDED", found)
+        self.cache.apply("jobs", "ADDED", found)
         return found
 
     def see(self, namespace: str, phase: str) -> None:
@@ -106,7 +106,7 @@ class Scene:
             "spec": {"containers": SPEC["template"]["spec"]["containers"]},
             "status": {"phase": phase},
         }
-        self.mirror.apply("pods", "MODIFIED", msgspec.convert(pod, PodObject))
+        self.cache.apply("pods", "MODIFIED", msgspec.convert(pod, PodObject))
 
     async def run(self, namespace: str, *, end: str = "Succeeded", low: float = 200.0, high: float = 1500.0) -> None:
         """Run a pod: little cpu for two thirds of its time, then much."""
@@ -119,7 +119,7 @@ class Scene:
         self.see(namespace, end)
 
     def phases(self, namespace: str, **more: Any) -> Phases:
-        return self.learning.phases_for(self.mirror.jobs[f"{namespace}/j"], spec_of(**more))
+        return self.learning.phases_for(self.cache.jobs[f"{namespace}/j"], spec_of(**more))
 
     def metric(self, name: str, **labels: str) -> float | None:
         return self.telemetry.registry.get_sample_value(f"cotide_{name}", labels)
@@ -226,7 +226,7 @@ async def test_a_store_that_does_not_answer_is_asked_again_and_not_written_over(
 async def test_a_namespace_that_is_gone_takes_its_runs_along() -> None:
     scene = await taught(Scene())
     await scene.learning.keep()
-    scene.mirror.apply("namespaces", "DELETED", scene.mirror.namespaces["a"])
+    scene.cache.apply("namespaces", "DELETED", scene.cache.namespaces["a"])
     await scene.learning.look(scene.usage_of)
     assert scene.phases("a") == ()
     assert scene.store.files == {}
@@ -240,8 +240,8 @@ async def test_a_namespace_that_goes_before_its_types_were_read_leaves_nothing_t
     after.job("a")
     await after.learning.look(after.usage_of)
     after.store.fails = False
-    after.mirror.apply("namespaces", "DELETED", after.mirror.namespaces["a"])
-    after.mirror.apply("jobs", "DELETED", after.mirror.jobs["a/j"])
+    after.cache.apply("namespaces", "DELETED", after.cache.namespaces["a"])
+    after.cache.apply("jobs", "DELETED", after.cache.jobs["a/j"])
     await after.learning.look(after.usage_of)
     assert after.store.files == {}
     assert after.learning._restored == {}
@@ -252,7 +252,7 @@ async def test_before_the_namespaces_are_listed_none_is_gone() -> None:
     await before.learning.keep()
     after = Scene(before.store, listed=False)
     after.job("a")
-    after.mirror.apply("namespaces", "DELETED", after.mirror.namespaces["a"])  # its list has not come yet
+    after.cache.apply("namespaces", "DELETED", after.cache.namespaces["a"])  # its list has not come yet
     await after.learning.look(after.usage_of)
     assert len(after.phases("a")) == 2
     assert after.store.files
@@ -342,7 +342,7 @@ async def test_an_operator_that_ends_while_the_store_is_asked_does_not_overwrite
 async def test_runs_that_could_not_be_deleted_are_not_for_the_next_of_the_name() -> None:
     scene = await taught(Scene())
     await scene.learning.keep()
-    scene.mirror.apply("namespaces", "DELETED", scene.mirror.namespaces["a"])
+    scene.cache.apply("namespaces", "DELETED", scene.cache.namespaces["a"])
     scene.store.fails = True
     await scene.learning.look(scene.usage_of)
     scene.store.fails = False

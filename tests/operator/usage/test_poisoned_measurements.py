@@ -177,14 +177,14 @@ def test_a_line_with_an_impossible_stamp_is_none_and_the_next_line_counts(digits
 async def test_a_workload_whose_query_trips_us_is_told_and_the_others_are_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    mirror, telemetry = ObjectCache(), Metrics()
+    cache, telemetry = ObjectCache(), Metrics()
     for name in ("bad", "good"):
         spec = {"qos": {"rpsQuery": f"rate_of_{name}"}, "selector": {"matchLabels": {"app": name}}}
-        mirror.apply("workloads", "ADDED", CustomObject(Metadata(name=name, namespace="ns"), spec=spec))
+        cache.apply("workloads", "ADDED", CustomObject(Metadata(name=name, namespace="ns"), spec=spec))
     settings = PrometheusSourceSettings.model_validate(
         {"url": "http://nobody", "workloadQueries": {"free": {"ns": "unrestricted"}}}
     )
-    source = PrometheusSource(None, settings, mirror, faults=MeasurementFaults(telemetry))  # type: ignore[arg-type]  # nobody is asked
+    source = PrometheusSource(None, settings, cache, faults=MeasurementFaults(telemetry))  # type: ignore[arg-type]  # nobody is asked
 
     async def answer(path: str, parameters: dict[str, str], limits: Any) -> dict[str, Any]:
         if parameters["query"] == "rate_of_bad":

@@ -116,10 +116,10 @@ async def services(source: PrometheusSource) -> list[Reading]:
 
 
 def mirror_with(**qos: str) -> ObjectCache:
-    mirror = ObjectCache()
+    cache = ObjectCache()
     body = {"metadata": {"name": "web", "namespace": "ns"}, "spec": {"qos": qos}}
-    mirror.apply("workloads", "ADDED", msgspec.convert(body, CustomObject))
-    return mirror
+    cache.apply("workloads", "ADDED", msgspec.convert(body, CustomObject))
+    return cache
 
 
 @contextlib.asynccontextmanager
@@ -160,11 +160,11 @@ class Misbehaving:
 
 
 @contextlib.asynccontextmanager
-async def misbehaving(mirror: ObjectCache) -> AsyncIterator[tuple[Misbehaving, PrometheusSource]]:
+async def misbehaving(cache: ObjectCache) -> AsyncIterator[tuple[Misbehaving, PrometheusSource]]:
     behaviour = Misbehaving()
     async with stand_in(behaviour.answer) as url:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=0.3)) as session:
-            yield behaviour, PrometheusSource(session, open_to_all(url), mirror)
+            yield behaviour, PrometheusSource(session, open_to_all(url), cache)
         behaviour.released.set()
 
 
@@ -255,8 +255,8 @@ async def test_native_histograms_are_named_and_not_a_label_that_they_have() -> N
         return web.json_response({"status": "success", "data": {"resultType": "vector", "result": series}})
 
     async with stand_in(answer) as url, aiohttp.ClientSession() as session:
-        mirror = mirror_with(latencyQuery="latency")
-        source = PrometheusSource(session, open_to_all(url), mirror, needs_usage=lambda: True)
+        cache = mirror_with(latencyQuery="latency")
+        source = PrometheusSource(session, open_to_all(url), cache, needs_usage=lambda: True)
         assert await services(source) == []
     words = "its series are native histograms and no numbers (write: histogram_quantile(0.95, ...) for a latency"
     assert source.refused["ns/web latencyQuery"].startswith(f"spec.qos.latencyQuery: {words}")

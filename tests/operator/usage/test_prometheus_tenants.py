@@ -29,8 +29,8 @@ class Tenants:
 
     def __init__(self, **settings: Any) -> None:
         self.settings = {**TEMPLATES, "free": {"a": "unrestricted"}, **settings}
-        self.mirror = ObjectCache()
-        put_workload(self.mirror, "b/web")
+        self.cache = ObjectCache()
+        put_workload(self.cache, "b/web")
         self.asked: list[str] = []
         self.released = asyncio.Event()
 
@@ -59,7 +59,7 @@ class Tenants:
     async def read(self, readings: int = 1, stale_seconds: float = 60.0) -> tuple[Measured, PrometheusSource]:
         async with stand_in(self.answer) as url, aiohttp.ClientSession() as session:
             settings = PrometheusSourceSettings.model_validate({"url": url, "workload_queries": self.settings})
-            source = PrometheusSource(session, settings, self.mirror, stale_seconds=stale_seconds)
+            source = PrometheusSource(session, settings, self.cache, stale_seconds=stale_seconds)
             for _ in range(readings):
                 found = await source.read()
             self.released.set()
@@ -83,7 +83,7 @@ def of(found: Measured, workload: str) -> list[tuple[str, float | None, float | 
 )
 async def test_labels_of_an_answer_give_nobody_elses_reading(query: str, own: list[Any]) -> None:
     tenants = Tenants()
-    put_workload(tenants.mirror, "a/web", rpsQuery=query)
+    put_workload(tenants.cache, "a/web", rpsQuery=query)
     found, _ = await tenants.read()
     assert of(found, "b/web") == [("b/web-0", 1200.0, 4.0)]
     assert of(found, "a/web") == own
@@ -92,7 +92,7 @@ async def test_labels_of_an_answer_give_nobody_elses_reading(query: str, own: li
 
 async def test_one_workloads_query_changes_no_other_workload_of_its_namespace() -> None:
     tenants = Tenants(free={"b": "unrestricted"})
-    put_workload(tenants.mirror, "b/other", pods=0, rpsQuery="twice")
+    put_workload(tenants.cache, "b/other", pods=0, rpsQuery="twice")
     found, _ = await tenants.read()
     assert of(found, "b/web") == [("b/web-0", 1200.0, 4.0)]
     assert of(found, "b/other") == [("b/web-0", 8.0, None)], "the feed takes it for pods of b/other only"
@@ -100,7 +100,7 @@ async def test_one_workloads_query_changes_no_other_workload_of_its_namespace() 
 
 async def test_without_the_administrators_word_a_query_is_never_sent() -> None:
     tenants = Tenants(free={})
-    put_workload(tenants.mirror, "a/web", rpsQuery="forged")
+    put_workload(tenants.cache, "a/web", rpsQuery="forged")
     found, _ = await tenants.read()
     assert "forged" not in tenants.asked
     assert found.faults["a/web"].reason == "QueryRefused"
@@ -110,7 +110,7 @@ async def test_without_the_administrators_word_a_query_is_never_sent() -> None:
 async def test_sixty_slow_queries_of_one_tenant_leave_the_others_readings_fresh() -> None:
     tenants = Tenants(seconds_per_namespace=0.3)
     for index in range(30):
-        put_workload(tenants.mirror, f"a/slow{index}", rpsQuery="slow", latencyQuery="slow")
+        put_workload(tenants.cache, f"a/slow{index}", rpsQuery="slow", latencyQuery="slow")
     started = time.monotonic()
     found, source = await tenants.read(readings=2)
     assert time.monotonic() - started < 10.0, "twice 0.3 s, not sixty times 10 s by 8"
@@ -125,7 +125,7 @@ async def test_sixty_slow_queries_of_one_tenant_leave_the_others_readings_fresh(
 async def test_who_is_never_reached_is_told_so_once_it_is_stale() -> None:
     tenants = Tenants(concurrent_per_namespace=1)
     for index in range(9):
-        put_workload(tenants.mirror, f"a/slow{index}", rpsQuery="slow")
+        put_workload(tenants.cache, f"a/slow{index}", rpsQuery="slow")
     found, _ = await tenants.read(stale_seconds=2.0)
     assert list(found.faults) == ["a/slow0"], "it took the second that a reading has; the others may still come"
     # A reading takes half of 0.02 s: after four of them one slow query each was asked, the other five are stale.
@@ -137,7 +137,7 @@ async def test_who_is_never_reached_is_told_so_once_it_is_stale() -> None:
 
 async def test_an_answer_of_600_000_series_is_cut_off_and_costs_little_memory() -> None:
     tenants = Tenants(seconds_per_namespace=60.0)
-    put_workload(tenants.mirror, "a/web", rpsQuery="huge")
+    put_workload(tenants.cache, "a/web", rpsQuery="huge")
     await tenants.read()  # what is loaded at the first use is no part of it
     tracemalloc.start()
     found, _ = await tenants.read()
@@ -158,7 +158,7 @@ async def test_an_answer_of_600_000_series_is_cut_off_and_costs_little_memory() 
 )
 async def test_either_limit_of_an_answer_suffices(limit: dict[str, int], query: str, what: str) -> None:
     tenants = Tenants(**limit)
-    put_workload(tenants.mirror, "a/web", rpsQuery=query)
+    put_workload(tenants.cache, "a/web", rpsQuery=query)
     found, _ = await tenants.read()
     assert what in found.faults["a/web"].message
     assert of(found, "b/web") == [("b/web-0", 1200.0, 4.0)]
@@ -175,8 +175,8 @@ async def test_a_real_prometheus_is_kept_busy_by_one_tenant_and_answers_the_othe
 
     tenants = Tenants(seconds_per_namespace=0.5, maximum_series=900)
     for index in range(60):
-        put_workload(tenants.mirror, f"a/slow{index}", rpsQuery="max_over_time((sum(many) > 0)[1h:1ms])")
-    put_workload(tenants.mirror, "c/web", rpsQuery="many")
+        put_workload(tenants.cache, f"a/slow{index}", rpsQuery="max_over_time((sum(many) > 0)[1h:1ms])")
+    put_workload(tenants.cache, "c/web", rpsQuery="many")
     free = {"a": "unrestricted", "c": "unrestricted"}
     async with (
         stand_in(page) as target,
@@ -186,7 +186,7 @@ async def test_a_real_prometheus_is_kept_busy_by_one_tenant_and_answers_the_othe
         prometheus.targets(int(target.rsplit(":", 1)[1]))
         await until("it is scraped", lambda: prometheus.values("latency"))
         settings = {"url": prometheus.url, "workload_queries": {**tenants.settings, "free": free}}
-        source = PrometheusSource(session, PrometheusSourceSettings.model_validate(settings), tenants.mirror)
+        source = PrometheusSource(session, PrometheusSourceSettings.model_validate(settings), tenants.cache)
         for _ in range(3):
             found = await source.read()
             assert of(found, "b/web") == [("b/web-0", 1200.0, 4.0)]

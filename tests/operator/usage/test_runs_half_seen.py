@@ -24,12 +24,10 @@ class Scene:
     """One Job of a type and one pod, which began some seconds before the operator came; time is what the test says."""
 
     def __init__(self, began_before: float | None) -> None:
-        self.mirror, self.telemetry, self.clock = ObjectCache(), Metrics(), HandClock(ORIGIN)
-        self.learning = PhaseLearning(
-            PhaseSettings(learn=True), self.mirror, clock=self.clock, telemetry=self.telemetry
-        )
+        self.cache, self.telemetry, self.clock = ObjectCache(), Metrics(), HandClock(ORIGIN)
+        self.learning = PhaseLearning(PhaseSettings(learn=True), self.cache, clock=self.clock, telemetry=self.telemetry)
         job = {"metadata": {"namespace": "d", "name": "j", "uid": "j"}, "spec": {"type": "sort"}}
-        self.mirror.apply("jobs", "ADDED", msgspec.convert(job, CustomObject))
+        self.cache.apply("jobs", "ADDED", msgspec.convert(job, CustomObject))
         self.began_before = began_before
         self.see("Running")
 
@@ -41,7 +39,7 @@ class Scene:
             status["containerStatuses"] = [{"name": "c", "state": {"running": {"startedAt": began}}}]
         metadata = {"namespace": "d", "name": "p", "uid": "p", "ownerReferences": [owner]}
         pod = {"metadata": metadata, "spec": {"containers": [CONTAINER]}, "status": status}
-        self.mirror.apply("pods", "MODIFIED", msgspec.convert(pod, PodObject))
+        self.cache.apply("pods", "MODIFIED", msgspec.convert(pod, PodObject))
 
     async def runs(self, seconds: float) -> float:
         """Let the pod run on and succeed; return how many runs taught."""

@@ -271,16 +271,16 @@ async def test_prometheus_is_asked_for_each_query_of_each_workload(session: aioh
         return web.json_response({"status": "success", "data": {"resultType": "vector", "result": series}})
 
     runner, url = await serve(answer)
-    mirror = ObjectCache()
+    cache = ObjectCache()
     for name, qos in (
         ("web", {"rpsQuery": "rps", "latencyQuery": "latency"}),
         ("odd", {"rpsQuery": "bad("}),
         ("none", {}),
     ):
         body = {"metadata": {"name": name, "namespace": "ns"}, "spec": {"qos": qos}}
-        mirror.apply("workloads", "ADDED", msgspec.convert(body, CustomObject))
+        cache.apply("workloads", "ADDED", msgspec.convert(body, CustomObject))
     free = WorkloadQueriesSettings(free={"ns": "unrestricted"})
-    source = PrometheusSource(session, Settings(url=url, workload_queries=free), mirror)
+    source = PrometheusSource(session, Settings(url=url, workload_queries=free), cache)
     found = await source.read()
     assert found.services == [Reading("ns/a", 1200.0, None, 990.5, 1000.0, "ns/web")]  # the sample's own time
     assert sorted(asked) == ["bad(", "latency", "rps", "timestamp(latency)", "timestamp(rps)", "vector(1)"]
@@ -307,11 +307,11 @@ async def test_a_page_that_is_no_prometheus_is_refused(session: aiohttp.ClientSe
         return web.Response(text="<html>")
 
     runner, url = await serve(answer)
-    mirror = ObjectCache()
+    cache = ObjectCache()
     body = {"metadata": {"name": "w", "namespace": "ns"}, "spec": {"qos": {"rpsQuery": "x"}}}
-    mirror.apply("workloads", "ADDED", msgspec.convert(body, CustomObject))
+    cache.apply("workloads", "ADDED", msgspec.convert(body, CustomObject))
     with pytest.raises(SourceDown, match="not JSON"):
-        await PrometheusSource(session, Settings(url=url), mirror).read()
+        await PrometheusSource(session, Settings(url=url), cache).read()
     await asyncio.sleep(0)
     await runner.cleanup()
 

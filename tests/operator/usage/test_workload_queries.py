@@ -16,9 +16,9 @@ FILLED = '{__name__="rate",namespace="shop",pod=~"web-0|web-1"}'
 
 
 def asked(settings: dict[str, Any], own: str = "", pods: int = 2) -> Asked:
-    mirror = ObjectCache()
-    put_workload(mirror, "shop/web", pods=pods, **({"rpsQuery": own} if own else {}))
-    queries = WorkloadQueries(WorkloadQueriesSettings(**settings), mirror)
+    cache = ObjectCache()
+    put_workload(cache, "shop/web", pods=pods, **({"rpsQuery": own} if own else {}))
+    queries = WorkloadQueries(WorkloadQueriesSettings(**settings), cache)
     return queries.make(RPS)
 
 
@@ -61,15 +61,15 @@ def test_an_unrestricted_namespace_asks_as_it_writes() -> None:
 
 
 def test_a_query_is_made_again_when_the_pods_or_the_spec_change_and_forgotten_with_the_workload() -> None:
-    mirror = ObjectCache()
-    put_workload(mirror, "shop/web", pods=1)
-    queries = WorkloadQueries(WorkloadQueriesSettings(rps="rate"), mirror)
+    cache = ObjectCache()
+    put_workload(cache, "shop/web", pods=1)
+    queries = WorkloadQueries(WorkloadQueriesSettings(rps="rate"), cache)
     assert queries.by_namespace() == {"shop": [RPS]}
     first = queries.make(RPS)
     assert queries.make(RPS) is first
-    put_workload(mirror, "shop/web", pods=2)
+    put_workload(cache, "shop/web", pods=2)
     assert queries.make(RPS).text == FILLED
-    mirror.apply("workloads", "DELETED", mirror.workloads["shop/web"])
+    cache.apply("workloads", "DELETED", cache.workloads["shop/web"])
     assert queries.make(RPS).text == ""
     assert queries.by_namespace() == {}
     assert queries._made == {}

@@ -44,12 +44,12 @@ class Bench:
         self.refuses_patches: ClusterError | None = None
         self.gate: asyncio.Event | None = None
         self.work: list[Callable[[], Awaitable[None]]] = []
-        self.mirror, self.board = ObjectCache(), DecisionStore()
+        self.cache, self.board = ObjectCache(), DecisionStore()
         self.reports: dict[str, EvictReport] = {}
         client: Any = self
-        self.nominator = Nominator(client, client, self.mirror, self.board)
-        evictor = Evictor(client, self.mirror, self.nominator)
-        self.binder = Binder(client, self.mirror, [self.take], evictor)
+        self.nominator = Nominator(client, client, self.cache, self.board)
+        evictor = Evictor(client, self.cache, self.nominator)
+        self.binder = Binder(client, self.cache, [self.take], evictor)
         self.pod("x", {"cotide.dev/class": "batch"}, node="")
 
     def take(self, report: Report) -> None:
@@ -105,7 +105,7 @@ class Bench:
                 **(status or {}),
             },
         }
-        self.mirror.apply("pods", "MODIFIED", msgspec.convert(body, PodObject))
+        self.cache.apply("pods", "MODIFIED", msgspec.convert(body, PodObject))
 
     def budget(
         self, name: str, selector: dict[str, Any], allowed: int, namespace: str = "ns", policy: str = "", **status: Any
@@ -115,7 +115,7 @@ class Bench:
             "spec": {"selector": selector, **({"unhealthyPodEvictionPolicy": policy} if policy else {})},
             "status": {"disruptionsAllowed": allowed, "observedGeneration": 1, **status},
         }
-        self.mirror.apply("poddisruptionbudgets", "ADDED", msgspec.convert(body, PodDisruptionBudgetObject))
+        self.cache.apply("poddisruptionbudgets", "ADDED", msgspec.convert(body, PodDisruptionBudgetObject))
 
     async def carry_out(self, *instructions: Instruction) -> dict[str, tuple[int, bool]]:
         """Code of the answer and whether it may be asked again at once, by pod name."""

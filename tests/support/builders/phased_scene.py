@@ -28,7 +28,7 @@ class Scene:
     """One phased pod, what was patched, and the time, which is the machine's as well."""
 
     def __init__(self, room: int = 4000, *phases: dict[str, Any]) -> None:
-        self.mirror, self.patches, self.clock, self.room = ObjectCache(), [], HandClock(START), room
+        self.cache, self.patches, self.clock, self.room = ObjectCache(), [], HandClock(START), room
         self.fault: Exception | None = None
         self.refused: dict[str, Exception] = {}
         """Answers to patches of a pod, by the last part of their paths."""
@@ -46,13 +46,13 @@ class Scene:
     def see_job(self, namespace: str) -> None:
         metadata = {"namespace": namespace, "name": "j", "uid": "u"}
         job = {"metadata": metadata, "spec": {"phases": self._phases}}
-        self.mirror.apply("jobs", "ADDED", msgspec.convert(job, CustomObject))
+        self.cache.apply("jobs", "ADDED", msgspec.convert(job, CustomObject))
 
     def restart(self) -> None:
         """Begin with a new operator."""
         self.resizer = PhaseResizer(
             self,  # type: ignore[arg-type]  # it patches, and nothing else
-            self.mirror,
+            self.cache,
             lambda _: Amounts(self.room, 1 << 30),
             lambda _, __, size: self.expected.append(size),
             clock=self.clock,
@@ -120,7 +120,7 @@ class Scene:
                 "observedGeneration": observed,
             },
         }
-        self.mirror.apply("pods", "MODIFIED", msgspec.convert(pod, PodObject))
+        self.cache.apply("pods", "MODIFIED", msgspec.convert(pod, PodObject))
 
     async def after(self, seconds: float) -> list[Patch]:
         self.clock.wall += seconds

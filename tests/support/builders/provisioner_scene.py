@@ -52,7 +52,7 @@ class Scene:
     """Nodes of four cores and online pods of one; the operator's parts are as plain as can be."""
 
     def __init__(self, mode: str = "act", section: dict[str, Any] | None = None, **more: Any) -> None:
-        self.clock, self.mirror, self.pods = HandClock(ORIGIN + 100.0), ObjectCache(), dict[str, Pod]()
+        self.clock, self.cache, self.pods = HandClock(ORIGIN + 100.0), ObjectCache(), dict[str, Pod]()
         self.state, self.frees, self.telemetry = ClusterState(), Frees(), Metrics()
         self.asked: list[NodeInstruction] = []
         self.listed: list[dict[str, Any]] = []
@@ -68,7 +68,7 @@ class Scene:
         scene: Any = self
         around = ProvisioningDependencies(
             client=scene,
-            mirror=self.mirror,
+            cache=self.cache,
             clock=self.clock,
             recorder=scene,
             telemetry=self.telemetry,
@@ -118,7 +118,7 @@ class Scene:
             made = node_manifest(name, "4", memory="64Gi")
             made["metadata"] |= {"labels": {LABEL: "a"}, "creationTimestamp": CAME, "uid": f"uid-of-{name}"}
             made["spec"] = {"unschedulable": True} if name in marks else {}
-            self.mirror.apply("nodes", "ADDED", msgspec.convert(made, NodeObject))
+            self.cache.apply("nodes", "ADDED", msgspec.convert(made, NodeObject))
             self.state.apply(node_upserted(name, 4000))
 
     def runs(self, count: int, on: str = "n") -> None:
@@ -126,7 +126,7 @@ class Scene:
         for number in range(count):
             pod = running_pod(f"{on}-{number}", on, cls=WorkloadClass.ONLINE, started_seconds=ORIGIN)
             self.pods[pod.key] = pod
-            self.mirror.apply("pods", "ADDED", pod_object(f"{on}-{number}", namespace="d"))
+            self.cache.apply("pods", "ADDED", pod_object(f"{on}-{number}", namespace="d"))
 
     async def look(self, times: int = 1) -> None:
         for _ in range(times):

@@ -57,14 +57,14 @@ async def stream_series(request: web.Request, count: int, at_a_time: int = 1000)
     return response
 
 
-def put_workload(mirror: ObjectCache, key: str, *, pods: int = 1, **qos: str) -> None:
-    """Put a Workload and its pods ``NAME-0`` ... into a mirror."""
+def put_workload(cache: ObjectCache, key: str, *, pods: int = 1, **qos: str) -> None:
+    """Put a Workload and its pods ``NAME-0`` ... into a cache."""
     namespace, name = key.split("/")
     body = {
         "metadata": {"name": name, "namespace": namespace, "uid": key},
         "spec": {"qos": qos, "selector": {"matchLabels": {"app": name}}},
     }
-    mirror.apply("workloads", "ADDED", msgspec.convert(body, CustomObject))
+    cache.apply("workloads", "ADDED", msgspec.convert(body, CustomObject))
     for index in range(pods):
         metadata = {"name": f"{name}-{index}", "namespace": namespace, "uid": f"{key}-{index}", "labels": {"app": name}}
-        mirror.apply("pods", "ADDED", msgspec.convert({"metadata": metadata}, PodObject))
+        cache.apply("pods", "ADDED", msgspec.convert({"metadata": metadata}, PodObject))

@@ -65,8 +65,8 @@ class _Waiting(NamedTuple):
 class StartReporter:
     """See the module."""
 
-    def __init__(self, mirror: ObjectCache, recorder: EventRecorder, telemetry: Metrics, clock: Clock) -> None:
-        self._mirror, self._recorder, self._telemetry, self._clock = mirror, recorder, telemetry, clock
+    def __init__(self, cache: ObjectCache, recorder: EventRecorder, telemetry: Metrics, clock: Clock) -> None:
+        self._cache, self._recorder, self._telemetry, self._clock = cache, recorder, telemetry, clock
         self._waiting: dict[str, _Waiting] = {}
         self._since: dict[tuple[str, str], dict[str, float]] = {}
         """By class and reason the pods and their times, rising: each scrape asks for every pair, and a tenant may have
@@ -75,9 +75,9 @@ class StartReporter:
             for reason in (*sorted(REFUSALS), CREATING):
                 shown = telemetry.pods_not_starting.labels(workload_class, reason)
                 shown.set_function(partial(self._count, workload_class, reason))
-        for key in mirror.pods:
+        for key in cache.pods:
             self._see(key)
-        mirror.subscribe(self._pod_changed)
+        cache.subscribe(self._pod_changed)
 
     def _pod_changed(self, kind: Kind, key: str) -> None:
         if kind == "pods" and key:
@@ -85,7 +85,7 @@ class StartReporter:
 
     def _see(self, key: str) -> None:
         """Take in a pod as it is now; one that runs, as most do, costs a look at its phase."""
-        pod = self._mirror.pods.get(key)
+        pod = self._cache.pods.get(key)
         found = self._obstacle(pod) if pod is not None and pod.status.phase == "Pending" else None
         before = self._waiting.get(key)
         if before is not None and (pod is None or before[:2] != (pod.metadata.uid, found)):

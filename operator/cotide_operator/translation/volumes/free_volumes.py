@@ -64,11 +64,11 @@ class FreeVolumes:
 
     Parameters
     ----------
-    mirror : only read; whoever hears of a change of a volume says so by `changed`.
+    cache : only read; whoever hears of a change of a volume says so by `changed`.
     """
 
-    def __init__(self, mirror: ObjectCache) -> None:
-        self._mirror = mirror
+    def __init__(self, cache: ObjectCache) -> None:
+        self._cache = cache
         self._volumes: dict[str, _Indexed] = {}
         self._of_class: dict[str, dict[str, None]] = {}
         """Volumes by storage class."""
@@ -80,7 +80,7 @@ class FreeVolumes:
 
     def changed(self, name: str) -> Concerned:
         """Follow a change of a volume."""
-        volume = self._mirror.persistentvolumes.get(name)
+        volume = self._cache.persistentvolumes.get(name)
         before = self._volumes.pop(name, None)
         after = None if volume is None else _indexed(volume)
         self._choice_of.pop(name, None)
@@ -100,7 +100,7 @@ class FreeVolumes:
     def found(self, claim: ClaimObject, key: str, asked: int) -> tuple[VolumeChoice, ...]:
         """Return the volumes that a claim may have: one that is meant for it, else all that suffice."""
         for name in sorted(self._reserved.get(key, ())):
-            volume = self._mirror.persistentvolumes.get(name)
+            volume = self._cache.persistentvolumes.get(name)
             reference = volume.spec.claim_ref if volume is not None else None
             if volume is None or reference is None or reference.uid not in ("", claim.metadata.uid):
                 continue

@@ -20,11 +20,11 @@ class NodeAttachments:
 
     Parameters
     ----------
-    mirror : only read.
+    cache : only read.
     """
 
-    def __init__(self, mirror: ObjectCache) -> None:
-        self._mirror = mirror
+    def __init__(self, cache: ObjectCache) -> None:
+        self._cache = cache
         self._limits: dict[str, tuple[tuple[str, int], ...]] = {}
         """Volumes of drivers that can be attached, by node."""
         self._limited: dict[str, int] = {}
@@ -45,10 +45,10 @@ class NodeAttachments:
         limited = {driver for driver, _ in self._limits.get(node, ())}
         found: set[tuple[str, str]] = set()
         for name in sorted(self._attachments_of.get(node, ())) if limited else ():
-            attachment = self._mirror.volumeattachments.get(name)
+            attachment = self._cache.volumeattachments.get(name)
             if attachment is None or attachment.spec.attacher not in limited:
                 continue
-            volume = self._mirror.persistentvolumes.get(attachment.spec.source.persistent_volume_name)
+            volume = self._cache.persistentvolumes.get(attachment.spec.source.persistent_volume_name)
             if volume is not None and volume.spec.csi is not None and len(found) < VOLUMES_MOST:
                 found.add((attachment.spec.attacher, volume.spec.csi.volume_handle))
         return tuple(sorted(found))
@@ -65,7 +65,7 @@ class NodeAttachments:
                 if before is not None:
                     drop(self._attachments_of, before[0], key)
                     drop(self._attached_volumes, before[1], key)
-                now = self._mirror.volumeattachments.get(key)
+                now = self._cache.volumeattachments.get(key)
                 after = None if now is None else (now.spec.node_name, now.spec.source.persistent_volume_name)
                 if after is not None:
                     self._attached[key] = after
@@ -77,7 +77,7 @@ class NodeAttachments:
 
     def limits_changed(self, node: str) -> bool:
         """Follow what a node says; whether a driver is limited for the first time, or nowhere any more."""
-        found = self._mirror.csinodes.get(node)
+        found = self._cache.csinodes.get(node)
         after: tuple[tuple[str, int], ...] = ()
         if found is not None:
             drivers = found.spec.drivers[:NODE_RESOURCES_MOST]
@@ -103,11 +103,11 @@ class NodeAttachments:
         for claim in claims:
             if claim is None:
                 continue
-            volume = self._mirror.persistentvolumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
+            volume = self._cache.persistentvolumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
             if volume is not None and volume.spec.csi is not None:
                 found.add((volume.spec.csi.driver, volume.spec.csi.volume_handle))
             elif not claim.spec.volume_name:
-                storage_class = self._mirror.storageclasses.get(storage_class_of(claim))
+                storage_class = self._cache.storageclasses.get(storage_class_of(claim))
                 if storage_class is not None:
                     found.add((storage_class.provisioner, key_of(claim.metadata)))
         return tuple(sorted(one for one in found if one[0] in self._limited))

@@ -57,14 +57,14 @@ class VolumeReader:
 
     Parameters
     ----------
-    mirror : only read; whoever hears of a change of `KINDS` asks `concerned`, which follows it.
+    cache : only read; whoever hears of a change of `KINDS` asks `concerned`, which follows it.
     """
 
-    def __init__(self, mirror: ObjectCache) -> None:
-        self._mirror = mirror
-        self._free = FreeVolumes(mirror)
-        self._room = StorageCapacities(mirror)
-        self._on_nodes = NodeAttachments(mirror)
+    def __init__(self, cache: ObjectCache) -> None:
+        self._cache = cache
+        self._free = FreeVolumes(cache)
+        self._room = StorageCapacities(cache)
+        self._on_nodes = NodeAttachments(cache)
         self._claims_of: dict[str, tuple[str, ...]] = {}
         """Claims by pod."""
         self._claimants: dict[str, dict[str, None]] = {}
@@ -86,7 +86,7 @@ class VolumeReader:
         self._register(key, tuple(claim for claim, _ in names))
         if not names:
             return None
-        found = [self._mirror.persistentvolumeclaims.get(claim) for claim, _ in names]
+        found = [self._cache.persistentvolumeclaims.get(claim) for claim, _ in names]
         sole = tuple(
             claim
             for (claim, ephemeral), one in zip(names, found, strict=True)
@@ -114,7 +114,7 @@ class VolumeReader:
 
     def volume_of(self, claim: ClaimObject) -> VolumeObject | None:
         """Return the volume that a claim is bound to; None while it is not, or the volume is not there."""
-        return self._mirror.persistentvolumes.get(claim.spec.volume_name) if is_bound(claim) else None
+        return self._cache.persistentvolumes.get(claim.spec.volume_name) if is_bound(claim) else None
 
     def reach_of(self, volume: VolumeObject) -> tuple[tuple[NodeTerm, ...], ...]:
         """Return where a volume can be used: of each alternatives one must hold."""
@@ -135,7 +135,7 @@ class VolumeReader:
     def avoid(self, claim: str, node: str) -> None:
         """Look for a volume of a claim on other nodes, until `pardon`."""
         self._avoided.setdefault(claim, {})[node] = None
-        self._mirror.look_again("persistentvolumeclaims", claim)
+        self._cache.look_again("persistentvolumeclaims", claim)
 
     def pardon(self, claim: str, node: str) -> None:
         """Take back what `avoid` said."""
@@ -143,13 +143,13 @@ class VolumeReader:
         if nodes.pop(node, "") is None:
             if not nodes:
                 del self._avoided[claim]
-            self._mirror.look_again("persistentvolumeclaims", claim)
+            self._cache.look_again("persistentvolumeclaims", claim)
 
     def concerned(self, kind: Kind, key: str) -> Iterable[str]:
         """Follow a change of an object of `KINDS`; return the pods that it may concern."""
         match kind:
             case "persistentvolumeclaims":
-                if key not in self._mirror.persistentvolumeclaims:
+                if key not in self._cache.persistentvolumeclaims:
                     self._avoided.pop(key, None)
                 return list(self._claimants.get(key, ()))
             case "persistentvolumes":
@@ -173,7 +173,7 @@ class VolumeReader:
         """Return the pods with a claim that is not bound, of a class of this driver."""
         found: dict[str, None] = {}
         for name, pods in self._waiting.items():
-            storage_class = self._mirror.storageclasses.get(name)
+            storage_class = self._cache.storageclasses.get(name)
             if storage_class is not None and storage_class.provisioner == driver:
                 found.update(pods)
         return list(found)
@@ -216,12 +216,12 @@ class VolumeReader:
         for name, ephemeral in names:
             claim = self._existing(pod, name, ephemeral=ephemeral)
             if is_bound(claim):
-                terms += bound_terms(claim, self._mirror.persistentvolumes.get(claim.spec.volume_name))
+                terms += bound_terms(claim, self._cache.persistentvolumes.get(claim.spec.volume_name))
                 continue
             wished = storage_class_of(claim)
             self._waiting.setdefault(wished, {})[key] = None
             self._classes_of.setdefault(key, set()).add(wished)
-            storage_class = self._mirror.storageclasses.get(wished)
+            storage_class = self._cache.storageclasses.get(wished)
             waits = storage_class is not None and storage_class.volume_binding_mode == _WAITS
             if storage_class is None or not waits or claim.spec.volume_name:
                 unbound = _UNBOUND
@@ -233,7 +233,7 @@ class VolumeReader:
         return tuple(terms), opened
 
     def _existing(self, pod: PodObject, key: str, *, ephemeral: bool) -> ClaimObject:
-        claim = self._mirror.persistentvolumeclaims.get(key)
+        claim = self._cache.persistentvolumeclaims.get(key)
         name = key.partition("/")[2]
         if claim is None and ephemeral:
             raise Blocked(f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"')

@@ -40,11 +40,11 @@ class StorageCapacities:
 
     Parameters
     ----------
-    mirror : only read; whoever hears of a change of a capacity says so by `changed`.
+    cache : only read; whoever hears of a change of a capacity says so by `changed`.
     """
 
-    def __init__(self, mirror: ObjectCache) -> None:
-        self._mirror = mirror
+    def __init__(self, cache: ObjectCache) -> None:
+        self._cache = cache
         self._capacities: dict[str, _Capacity] = {}
         self._capacities_of: dict[str, dict[str, None]] = {}
         """Capacities by storage class."""
@@ -53,7 +53,7 @@ class StorageCapacities:
 
     def changed(self, key: str) -> tuple[str, ...]:
         """Follow a change of a capacity; return the storage classes whose room is another now."""
-        before, now = self._capacities.pop(key, None), self._mirror.csistoragecapacities.get(key)
+        before, now = self._capacities.pop(key, None), self._cache.csistoragecapacities.get(key)
         if before is not None:
             drop(self._capacities_of, before.storage_class, key)
         after = None if now is None else _capacity(now)
@@ -66,7 +66,7 @@ class StorageCapacities:
 
     def rooms(self, storage_class: StorageClassObject, claim: ClaimObject, asked: int) -> tuple[NodeTerm, ...]:
         """Return where a driver that tells of its room has enough for a claim; empty where nothing need be asked."""
-        driver = self._mirror.csidrivers.get(storage_class.provisioner)
+        driver = self._cache.csidrivers.get(storage_class.provisioner)
         if driver is None or not driver.spec.storage_capacity or "storage" not in claim.spec.resources.requests:
             return ()
         name = storage_class.metadata.name

@@ -1,6 +1,6 @@
 """From an AdmissionReview to its answer: which pods get reclaimed requests, and the patch that gives them.
 
-Called by `server` for each review. Reads the mirror, decides nothing else and writes nowhere, so that every replica
+Called by `server` for each review. Reads the cache, decides nothing else and writes nowhere, so that every replica
 can answer and a dry run needs no special care. A pod is changed when it is being created, names our scheduler, and
 the rules of its class (the same as for scheduling) make it batch or gratis; anything else is allowed as it is. Whether
 its namespace asks for this is the API server's to know: the webhook's namespaceSelector decides who is shown.
@@ -74,18 +74,18 @@ class Answer:
 
 
 class Reviewer:
-    """Answers reviews from what the mirror holds.
+    """Answers reviews from what the cache holds.
 
     Parameters
     ----------
-    mirror : Mirror
+    cache : ObjectCache
         Read only.
     scheduler_names : tuple of str
         Pods of other schedulers are left alone.
     """
 
-    def __init__(self, mirror: ObjectCache, scheduler_names: tuple[str, ...]) -> None:
-        self._mirror = mirror
+    def __init__(self, cache: ObjectCache, scheduler_names: tuple[str, ...]) -> None:
+        self._cache = cache
         self._scheduler_names = scheduler_names
 
     def answer(self, body: bytes) -> Answer:
@@ -128,10 +128,10 @@ class Reviewer:
         typed = _typed(pod, str(request.get("namespace") or ""))
         if typed.spec.scheduler_name not in self._scheduler_names:
             return Answer(uid)
-        if not self._mirror.synced:
+        if not self._cache.synced:
             # Without every Job, Workload and namespace its class can't be told; plain requests are always safe.
             return Answer(uid, warning="cotide has only just started: this pod keeps its plain requests")
-        if class_of(typed, affiliation_of_new(typed, self._mirror)) is WorkloadClass.ONLINE:
+        if class_of(typed, affiliation_of_new(typed, self._cache)) is WorkloadClass.ONLINE:
             return Answer(uid)
         return Answer(uid, _patch(pod))
 

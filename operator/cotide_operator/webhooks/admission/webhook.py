@@ -1,6 +1,6 @@
 """The admission webhook as one part of the operator: its certificate watched, its server running.
 
-Run by `assembly` on every replica, leader or not: an answer needs the mirror and nothing else. Invariant: nothing that
+Run by `assembly` on every replica, leader or not: an answer needs the cache and nothing else. Invariant: nothing that
 goes wrong with certificates stops the operator; it is told in the log, in /readyz and in the metrics, the certificate
 that was served before goes on being served, and pods that are not shown keep their plain requests.
 """
@@ -23,12 +23,12 @@ from cotide_operator.webhooks.serving.shared_certificate import Lives, SharedCer
 
 
 def make_webhook(
-    settings: Settings, client: KubeClient, mirror: ObjectCache, telemetry: Metrics
+    settings: Settings, client: KubeClient, cache: ObjectCache, telemetry: Metrics
 ) -> AdmissionWebhook | None:
     """Return the webhook that the settings ask for, if they do."""
     if not settings.admission.enabled:
         return None
-    return AdmissionWebhook(settings.admission, client, mirror, telemetry, settings.scheduler_names)
+    return AdmissionWebhook(settings.admission, client, cache, telemetry, settings.scheduler_names)
 
 
 class AdmissionWebhook:
@@ -39,7 +39,7 @@ class AdmissionWebhook:
     settings : AdmissionSettings
     client : KubeClient
         For the Secret and the configuration, where the certificate is self-made.
-    mirror, telemetry, scheduler_names :
+    cache, telemetry, scheduler_names :
         See `Reviewer` and `AdmissionServer`.
     now : callable
         The time of day; tests pass their own.
@@ -49,7 +49,7 @@ class AdmissionWebhook:
         self,
         settings: AdmissionSettings,
         client: KubeClient,
-        mirror: ObjectCache,
+        cache: ObjectCache,
         telemetry: Metrics,
         scheduler_names: tuple[str, ...],
         *,
@@ -57,7 +57,7 @@ class AdmissionWebhook:
         lives: Lives = Lives(),  # noqa: B008 - frozen
     ) -> None:
         self._settings = settings
-        self.server = AdmissionServer(Reviewer(mirror, scheduler_names), telemetry)
+        self.server = AdmissionServer(Reviewer(cache, scheduler_names), telemetry)
         service, namespace = settings.service_name, settings.service_namespace
         names = serving_names(service, namespace)
         self._certificate = ServedCertificate(

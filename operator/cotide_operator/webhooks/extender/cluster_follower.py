@@ -61,7 +61,7 @@ class ClusterFollower:
     Parameters
     ----------
     config : of the engine beside it.
-    mirror : subscribed to at once; read in the extender's thread, one look-up after the other.
+    cache : subscribed to at once; read in the extender's thread, one look-up after the other.
     scheduler_names : whose pods are the engine's own.
     assume_seconds : of the clock, until an assumption that nobody confirmed is given up.
     """
@@ -69,13 +69,13 @@ class ClusterFollower:
     def __init__(
         self,
         config: SchedulerConfig,
-        mirror: ObjectCache,
+        cache: ObjectCache,
         clock: Clock,
         scheduler_names: tuple[str, ...],
         assume_seconds: float,
     ) -> None:
         self._config = config
-        self._mirror = mirror
+        self._cache = cache
         self._clock = clock
         self._scheduler_names = scheduler_names
         self._assume_seconds = assume_seconds
@@ -90,7 +90,7 @@ class ClusterFollower:
         self.advisor: ExtenderAdvisor
         """There once `begin` was called."""
         self._qos: QosForecaster = HeuristicQos()
-        mirror.subscribe(self._note)
+        cache.subscribe(self._note)
 
     # ---- called from the operator's own thread
 
@@ -133,11 +133,11 @@ class ClusterFollower:
     def _subject(self, news: Event | QosForecaster) -> object:
         """Return what a later event would speak of to make this one void; None of a pod or node that is gone."""
         if isinstance(news, PodAssumed | BindRefused):
-            return ("place", news.key) if news.key in self._mirror.pods else None
+            return ("place", news.key) if news.key in self._cache.pods else None
         if isinstance(news, ServiceSampled):
-            return ("service", news.pod) if news.pod in self._mirror.pods else None
+            return ("service", news.pod) if news.pod in self._cache.pods else None
         if isinstance(news, NodeUsageSampled | NodeForecasted):
-            return (type(news), news.node) if news.node in self._mirror.nodes else None
+            return (type(news), news.node) if news.node in self._cache.nodes else None
         return "forecaster"
 
     # ---- called from the extender's thread
@@ -155,7 +155,7 @@ class ClusterFollower:
             self._begun = True  # before the source lists what is there: what comes after is noted
             self._noted.clear()
         self._source = EventSource(
-            self._mirror, self._clock, self._scheduler_names, subscribe=False, set_aside=_left_to_the_engine
+            self._cache, self._clock, self._scheduler_names, subscribe=False, set_aside=_left_to_the_engine
         )
         self.advisor = advisor
         self.catch_up()
@@ -204,7 +204,7 @@ class ClusterFollower:
         """
         seen = PodTimes(pod.metadata.uid, now)
         try:
-            return translate_pod(pod, affiliation_of_new(pod, self._mirror), seen, self._scheduler_names)
+            return translate_pod(pod, affiliation_of_new(pod, self._cache), seen, self._scheduler_names)
         except Exception as error:
             raise InputError(f"can't be judged: {error!s:.200}", field="Pod") from error
 

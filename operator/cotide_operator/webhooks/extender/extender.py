@@ -63,7 +63,7 @@ class ExtenderDependencies:
 
     client: KubeClient
     credentials: Credentials
-    mirror: ObjectCache
+    cache: ObjectCache
     clock: Clock
     telemetry: Metrics
     hand_over: Callable[[Decided], None]
@@ -90,7 +90,7 @@ class Extender:
     ) -> None:
         self._settings = settings
         self._credentials = needs.credentials
-        self._mirror = needs.mirror
+        self._cache = needs.cache
         self._clock = needs.clock
         self._telemetry = needs.telemetry
         self._hand_over = needs.hand_over
@@ -99,7 +99,7 @@ class Extender:
         self._decided: deque[Decided] = deque()
         self._called = False
         self.follower = ClusterFollower(
-            config, needs.mirror, needs.clock, scheduler_names, settings.assume_seconds * max(1.0, needs.clock.speed)
+            config, needs.cache, needs.clock, scheduler_names, settings.assume_seconds * max(1.0, needs.clock.speed)
         )
         self.server = ExtenderServer(self._opened, needs.telemetry)
         service, namespace = settings.service_name, settings.service_namespace
@@ -137,7 +137,7 @@ class Extender:
             When the port is taken.
         """
         self._loop = asyncio.get_running_loop()
-        while not self._mirror.synced:
+        while not self._cache.synced:
             await asyncio.sleep(SYNC_SECONDS)
         await self._certificate.run(host, self._settings.port)
 
@@ -151,14 +151,14 @@ class Extender:
                 most, timeout = 2 * BINDINGS_AT_ONCE, BIND_TIMEOUT_SECONDS
                 client = KubeClient(self._credentials, max_connections=most, timeout_seconds=timeout)
                 bind = partial(self._bind, await stack.enter_async_context(client), FairSemaphore(most))
-            view = TenantView(self._mirror)
+            view = TenantView(self._cache)
             names, knows_clients = self._settings.scheduler_names, self._settings.client_authority is not None
             yield Verbs(self.follower, names, view, self._tell, bind, knows_clients=knows_clients)
 
     async def _bind(self, client: KubeClient, slots: FairSemaphore, bind: Bind) -> Answer:
         namespace, _, name = bind.key.partition("/")
         decision = Decision(bind.key, bind.uid, self._clock.now(), bind.node, SCHEDULED, bind.reason, attempts=1)
-        note = {DECISION_ANNOTATION: encode(TenantView(self._mirror).decision(decision))}
+        note = {DECISION_ANNOTATION: encode(TenantView(self._cache).decision(decision))}
         async with slots.slot(namespace):
             return await client.bind(namespace, name, bind.uid, bind.node, note)
 

@@ -26,18 +26,18 @@ class Scene:
     """Controllers without a server; of a look it is noted what the cache showed."""
 
     def __init__(self) -> None:
-        self.mirror = ObjectCache()
+        self.cache = ObjectCache()
         for kind in KINDS:
-            self.mirror.mark_synced(kind)
+            self.cache.mark_synced(kind)
         client: Any = None
-        self.controllers = Controllers(client, self.mirror, DecisionStore(), ScaledClock())
+        self.controllers = Controllers(client, self.cache, DecisionStore(), ScaledClock())
         self.seen: list[str | None] = []
         self.failure: Exception | None = None
         self.controllers.jobs.reconcile = self._reconcile  # type: ignore[method-assign]
         self.stop = asyncio.Event()
 
     async def _reconcile(self, key: str) -> float | None:
-        job = self.mirror.jobs.get(key)
+        job = self.cache.jobs.get(key)
         self.seen.append(job.metadata.resource_version if job is not None else None)
         if self.failure is not None:
             raise self.failure
@@ -45,13 +45,13 @@ class Scene:
 
     def job(self, version: str, change: str = "MODIFIED") -> None:
         metadata = {"name": "count", "namespace": "ns", "uid": "u", "resourceVersion": version}
-        self.mirror.apply("jobs", change, msgspec.convert({"metadata": metadata}, CustomObject))
+        self.cache.apply("jobs", change, msgspec.convert({"metadata": metadata}, CustomObject))
 
     def pods(self, number: int) -> None:
         owner = {"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "name": "count", "uid": "u", "controller": True}
         for index in range(number):
             metadata = {"name": f"count-{index}", "namespace": "ns", "uid": str(index), "ownerReferences": [owner]}
-            self.mirror.apply("pods", "ADDED", msgspec.convert({"metadata": metadata}, PodObject))
+            self.cache.apply("pods", "ADDED", msgspec.convert({"metadata": metadata}, PodObject))
 
 
 async def turns(until: Callable[[], bool], most: int = 50) -> bool:
@@ -133,10 +133,10 @@ async def test_a_workload_that_goes_unseen_by_kopf_is_forgotten() -> None:
     async with running(Scene()) as scene:
         metadata = {"name": "web", "namespace": "ns", "uid": "u", "resourceVersion": "7"}
         workload = msgspec.convert({"metadata": metadata}, CustomObject)
-        scene.mirror.apply("workloads", "ADDED", workload)
+        scene.cache.apply("workloads", "ADDED", workload)
         with contextlib.suppress(AttributeError):  # there is no server that could be told what is wrong with its spec
             await scene.controllers.reconcile("workloads", "ns/web", "7")
         known = scene.controllers.workloads._known
         assert list(known) == ["ns/web"]
-        scene.mirror.apply("workloads", "DELETED", workload)
+        scene.cache.apply("workloads", "DELETED", workload)
         assert await turns(lambda: not known)

@@ -166,7 +166,7 @@ async def test_a_pod_that_is_taken_away_is_replaced_and_counted() -> None:
 
         async def quiet() -> bool:  # so that nothing but the deletion leads to the next look
             assert one.controllers is not None
-            return one.mirror.jobs["default/count"].status.get("active") == 1 and not len(one.controllers.queue)
+            return one.cache.jobs["default/count"].status.get("active") == 1 and not len(one.controllers.queue)
 
         await one.until(quiet)
         await one.client.delete(f"{PODS}/count-0", grace_seconds=0)
@@ -291,7 +291,7 @@ async def test_a_pod_of_an_earlier_version_that_ends_and_is_deleted_while_its_en
         await one.client.delete(f"{PODS}/count-0", grace_seconds=0)
 
         async def known_to_be_gone() -> bool:
-            return "default/count-0" not in one.mirror.pods
+            return "default/count-0" not in one.cache.pods
 
         await one.until(known_to_be_gone)
         refusing.count = 0

@@ -38,19 +38,19 @@ class SlowServer:
 
 
 async def test_jobs_and_workloads_of_a_namespace_share_the_requests_that_it_may_have_in_flight() -> None:
-    server, mirror = SlowServer(), ObjectCache()
+    server, cache = SlowServer(), ObjectCache()
     spec = {"qos": {"latencyP95Milliseconds": 10}, "selector": {"matchLabels": {"app": "web"}}}
     web = {"metadata": {"name": "web", "namespace": "ns", "uid": "w"}, "spec": spec}
-    mirror.apply("workloads", "ADDED", msgspec.convert(web, CustomObject))
+    cache.apply("workloads", "ADDED", msgspec.convert(web, CustomObject))
     for number in range(AT_ONCE):
         ours = ["cotide.dev/job-tracking"]
         kept = {"name": f"kept-{number}", "namespace": "ns", "uid": f"k{number}", "finalizers": ours}
         chosen = {"name": f"web-{number}", "namespace": "ns", "uid": f"w{number}", "labels": {"app": "web"}}
         for metadata in (kept, chosen):
-            mirror.apply("pods", "ADDED", msgspec.convert({"metadata": metadata}, PodObject))
+            cache.apply("pods", "ADDED", msgspec.convert({"metadata": metadata}, PodObject))
     for kind in KINDS:
-        mirror.mark_synced(kind)
-    controllers = Controllers(cast(KubeClient, server), mirror, DecisionStore(), ScaledClock())
+        cache.mark_synced(kind)
+    controllers = Controllers(cast(KubeClient, server), cache, DecisionStore(), ScaledClock())
     reconciling = [
         asyncio.ensure_future(controllers.jobs.reconcile("ns/")),
         asyncio.ensure_future(controllers.workloads.reconcile("ns/web")),

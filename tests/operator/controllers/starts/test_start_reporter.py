@@ -29,9 +29,9 @@ class Recorder:
 
 class Scene:
     def __init__(self) -> None:
-        self.mirror, self.recorder, self.metrics = ObjectCache(), Recorder(), Metrics()
+        self.cache, self.recorder, self.metrics = ObjectCache(), Recorder(), Metrics()
         self.clock = HandClock(100.0)
-        self.reporter = StartReporter(self.mirror, cast("EventRecorder", self.recorder), self.metrics, self.clock)
+        self.reporter = StartReporter(self.cache, cast("EventRecorder", self.recorder), self.metrics, self.clock)
 
     def pod(self, name: str, waits: str, change: str = "ADDED", **labels: str) -> None:
         """A pod on a node that waits for a reason, or runs."""
@@ -40,7 +40,7 @@ class Scene:
         body = pod_manifest(name, status={"phase": phase, "containerStatuses": [{"name": "c", "state": state}]})
         body["metadata"]["labels"] = {"cotide.dev/class": "batch", **labels}
         body["spec"]["nodeName"] = "n0"
-        self.mirror.apply("pods", change, msgspec.convert(body, PodObject))
+        self.cache.apply("pods", change, msgspec.convert(body, PodObject))
 
     def shown(self, reason: str, of: str = "batch") -> float | None:
         return self.metrics.registry.get_sample_value("cotide_pods_not_starting", {"class": of, "reason": reason})

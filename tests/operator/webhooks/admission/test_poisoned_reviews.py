@@ -28,10 +28,10 @@ def review(name: str, **metadata: Any) -> bytes:
 
 
 def synced() -> ObjectCache:
-    mirror = ObjectCache()
+    cache = ObjectCache()
     for kind in KINDS:
-        mirror.mark_synced(kind)
-    return mirror
+        cache.mark_synced(kind)
+    return cache
 
 
 def trips(monkeypatch: pytest.MonkeyPatch, function: str, result: Any = None) -> None:
@@ -69,10 +69,10 @@ def test_a_pod_that_trips_the_webhook_is_allowed_unchanged_and_the_next_one_is_c
 
 @pytest.mark.parametrize("value", [5, ["text"], {"class": ["x"]}, "text"])
 def test_a_poisoned_job_in_the_mirror_leaves_the_pods_of_others_changed(value: Any) -> None:
-    mirror = synced()
-    mirror.apply("jobs", "ADDED", CustomObject(Metadata(name="bad", namespace="ns"), spec=value))
-    mirror.apply("workloads", "ADDED", CustomObject(Metadata(name="bad", namespace="ns"), spec=value))
-    reviewer = Reviewer(mirror, ("cotide",))
+    cache = synced()
+    cache.apply("jobs", "ADDED", CustomObject(Metadata(name="bad", namespace="ns"), spec=value))
+    cache.apply("workloads", "ADDED", CustomObject(Metadata(name="bad", namespace="ns"), spec=value))
+    reviewer = Reviewer(cache, ("cotide",))
     ours = [{"apiVersion": "cotide.dev/v1", "kind": "Job", "name": "bad", "uid": "u", "controller": True}]
     assert json.loads(reviewer.answer(review("p", ownerReferences=ours)).body())["response"]["allowed"]
     assert reviewer.answer(review("good")).outcome == "reclaimed"

@@ -25,8 +25,8 @@ ASKED = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "2Gi
 RECLAIMED = {"requests": {CPU: "500", MEMORY: "1073741824"}, "limits": {CPU: "500", MEMORY: "1073741824"}}
 
 
-def mirror() -> ObjectCache:
-    """Return a mirror of a small cluster in which every rule of a class has something to go by."""
+def cache() -> ObjectCache:
+    """Return a cache of a small cluster in which every rule of a class has something to go by."""
     found = ObjectCache()
     for name, value in (("cotide-online", 0), ("cotide-batch", -10), ("cotide-gratis", -1000), ("important", 1000)):
         found.apply("priorityclasses", "ADDED", PriorityClassObject(Metadata(name=name), value=value))
@@ -44,7 +44,7 @@ def mirror() -> ObjectCache:
     return found
 
 
-REVIEWER = Reviewer(mirror(), ("cotide",))
+REVIEWER = Reviewer(cache(), ("cotide",))
 
 
 def owner(api_version: str, kind: str, name: str = "count") -> list[Json]:
@@ -262,14 +262,14 @@ def plain(pod: Json) -> bool:
 
 
 def test_a_pod_of_any_of_our_schedulers_names_is_reviewed_and_no_other() -> None:
-    reviewer = Reviewer(mirror(), ("cotide", "default-scheduler"))
+    reviewer = Reviewer(cache(), ("cotide", "default-scheduler"))
     for name, changed in (("cotide", True), ("default-scheduler", True), ("other", False)):
         answer = reviewer.answer(review(pod(labels=BATCH, spec={"schedulerName": name})))
         assert bool(answer.patch) is changed
 
 
 def test_a_priority_class_of_the_configuration_gives_the_class() -> None:
-    found = mirror()
+    found = cache()
     found.class_by_priority_class = {**found.class_by_priority_class, "important": WorkloadClass.BATCH}
     body = review(pod(spec={"priorityClassName": "important", "priority": 1000}))
     assert Reviewer(found, ("cotide",)).answer(body).patch

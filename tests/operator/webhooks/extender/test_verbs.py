@@ -44,23 +44,23 @@ class Scene:
     """A follower of two nodes, and what it tells."""
 
     def __init__(self, *pods: dict[str, Any], answer: Answer | None = None, knows_clients: bool = True) -> None:
-        self.mirror = ObjectCache()
+        self.cache = ObjectCache()
         for name in ("a", "b"):
-            self.mirror.apply("nodes", "ADDED", node_object(name, "4"))
+            self.cache.apply("nodes", "ADDED", node_object(name, "4"))
         for kind in KINDS:
-            self.mirror.mark_synced(kind)
+            self.cache.mark_synced(kind)
         self.decided: list[Decided] = []
         self.bound: list[Bind] = []
         self._answer = answer or Answer(201)
-        follower = ClusterFollower(SchedulerConfig(), self.mirror, ScaledClock(), ("cotide",), 30.0)
+        follower = ClusterFollower(SchedulerConfig(), self.cache, ScaledClock(), ("cotide",), 30.0)
         follower.begin()
         for one in pods:
             self.see(one)
-        view = TenantView(self.mirror)
+        view = TenantView(self.cache)
         self.verbs = Verbs(follower, [ASSISTED], view, self.decided.append, self._bind, knows_clients=knows_clients)
 
     def see(self, body: dict[str, Any]) -> None:
-        self.mirror.apply("pods", "ADDED", msgspec.convert(body, PodObject))
+        self.cache.apply("pods", "ADDED", msgspec.convert(body, PodObject))
 
     async def _bind(self, bind: Bind) -> Answer:
         self.bound.append(bind)
@@ -167,8 +167,8 @@ def test_more_nodes_than_any_cluster_has_are_not_looked_at() -> None:
 
 @pytest.mark.parametrize("at_first", [True, False])
 def test_an_event_that_trips_the_state_costs_none_behind_it(monkeypatch: pytest.MonkeyPatch, at_first: bool) -> None:
-    mirror = ObjectCache()
-    follower = ClusterFollower(SchedulerConfig(), mirror, ScaledClock(), ("cotide",), 30.0)
+    cache = ObjectCache()
+    follower = ClusterFollower(SchedulerConfig(), cache, ScaledClock(), ("cotide",), 30.0)
     apply = ClusterState.apply
 
     def trips(state: ClusterState, event: Event) -> None:
@@ -180,7 +180,7 @@ def test_an_event_that_trips_the_state_costs_none_behind_it(monkeypatch: pytest.
     if not at_first:
         follower.begin()
     for name in ("a", "bad", "c"):
-        mirror.apply("nodes", "ADDED", node_object(name, "4"))
+        cache.apply("nodes", "ADDED", node_object(name, "4"))
     if at_first:
         follower.begin()
     follower.catch_up()
@@ -188,13 +188,13 @@ def test_an_event_that_trips_the_state_costs_none_behind_it(monkeypatch: pytest.
 
 
 def test_pods_that_came_and_went_leave_nothing_behind() -> None:
-    mirror = ObjectCache()
-    follower = ClusterFollower(SchedulerConfig(), mirror, ScaledClock(), ("cotide",), 30.0)
+    cache = ObjectCache()
+    follower = ClusterFollower(SchedulerConfig(), cache, ScaledClock(), ("cotide",), 30.0)
     follower.begin()
     for number in range(3):
         own = msgspec.convert(pod(f"p{number}", scheduler="cotide"), PodObject)
         for change in ("ADDED", "DELETED"):
-            mirror.apply("pods", change, own)
+            cache.apply("pods", change, own)
             follower.catch_up()
     assert follower._source is not None
     assert follower._source.take_arrivals() == []
@@ -204,10 +204,10 @@ def test_while_nobody_can_ask_no_more_waits_than_the_cluster_has(monkeypatch: py
     """Without a certificate nobody can, and there may be none for days."""
     monkeypatch.setattr(cluster_follower, "PENDING_BEFORE", 20, raising=False)
     scene = Scene()
-    follower = ClusterFollower(SchedulerConfig(), scene.mirror, ScaledClock(), ("cotide",), 30.0)
+    follower = ClusterFollower(SchedulerConfig(), scene.cache, ScaledClock(), ("cotide",), 30.0)
     scene.see(pod())
     for number in range(500):
-        scene.mirror.apply("nodes", "MODIFIED", node_object("a", "4"))
+        scene.cache.apply("nodes", "MODIFIED", node_object("a", "4"))
         for node in ("a", "b", "gone"):
             follower.tell(NodeUsageSampled(node, float(number), 1000.0 + number, 2.0**30))
         follower.tell(ServiceSampled(f"d/gone-{number}", 1.0, None))
