@@ -152,7 +152,7 @@ class Operator:
         self.cache.max_class_without_label = settings.tenancy.max_class_without_label
         self.cache.class_by_priority_class = settings.classes.by_priority_class
         self.health = self._make_health()
-        self.intake = EventSource(self.cache, self.clock, settings.scheduler_names)
+        self.event_source = EventSource(self.cache, self.clock, settings.scheduler_names)
         self.calibration = ForecastScores(self.telemetry, self._limit_of, settings.slot_seconds)
         config = engine_config(settings)
         ledger = settings.ledger
@@ -179,7 +179,7 @@ class Operator:
             self.cache,
             self.board,
             self.telemetry,
-            members=self.intake.members_of,
+            members=self.event_source.members_of,
             scheduler_names=settings.scheduler_names,
         )
         self._assisted = AssistedReporter(self.board, self.reporting.outcomes.annotate, self.cache)
@@ -373,7 +373,7 @@ class Operator:
             self.settings,
             self.client,
             self.cache,
-            self.intake,
+            self.event_source,
             self.clock,
             self.loop,
             self.calibration,
@@ -474,8 +474,8 @@ class Operator:
                 recorder=self.reporting.recorder,
                 telemetry=self.telemetry,
                 engine=lambda: self.loop.scheduler,
-                pods=self.intake.pods,
-                is_current=self.intake.is_current,
+                pods=self.event_source.pods,
+                is_current=self.event_source.is_current,
                 note=outcomes.note,
                 namespace=self.settings.leader_election.namespace,
                 drains=lambda: self._consolidator,
@@ -499,7 +499,7 @@ class Operator:
             recorder=self.reporting.recorder,
             telemetry=self.telemetry,
             engine=lambda: self.loop.scheduler,
-            pods=self.intake.pods,
+            pods=self.event_source.pods,
             forecaster=lambda: self.loop.scheduler.qos_forecaster,
             note=outcomes.note,
             scheduler_names=self.settings.scheduler_names,
@@ -532,7 +532,7 @@ class Operator:
             self.client,
             self.cache,
             self._room_of,
-            self.intake.expect_size,
+            self.event_source.expect_size,
             clock=self.clock,
             telemetry=self.telemetry,
             usage_of=feed.usage_of if feed is not None else lambda _: None,
@@ -572,7 +572,7 @@ class Operator:
             self.lane,
             self.clock,
             self.cache,
-            self.intake,
+            self.event_source,
             self.board,
             self.calibration,
             self.telemetry,
@@ -585,7 +585,7 @@ class Operator:
         return SchedulingLoop(
             Scheduler(config, self.models),
             cache=self.cache,
-            intake=self.intake,
+            event_source=self.event_source,
             outcomes=self.reporting.outcomes,
             clock=self.clock,
             record=records(self._ledger, self.extender.follower if self.extender is not None else None),
@@ -603,7 +603,7 @@ class Operator:
             (self._handover.note, self.reporting.outcomes.reported, self.loop.refused),
             Evictor(self.client, self.cache, self.reporting.nominator, self.clock),
             concurrency=self.settings.concurrent_binds,
-            volumes=VolumeBinder(self.client, self.cache, self.intake.volumes, volumes.bind_timeout_seconds),
+            volumes=VolumeBinder(self.client, self.cache, self.event_source.volumes, volumes.bind_timeout_seconds),
         )
 
     def _make_models(self) -> ModelStore:

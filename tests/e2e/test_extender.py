@@ -95,7 +95,7 @@ async def test_a_burst_is_answered_without_overfilling_a_node_and_bound_with_its
     async with asking(world, tmp_path, f"ledger: {{directory: {ledger}}}\n") as (operator, scheduler):
         await world.nodes(2, cpu="4")
         await batch(world, 10)
-        await world.until("the operator saw the pods", lambda: len(operator.intake.pods) == 10)
+        await world.until("the operator saw the pods", lambda: len(operator.event_source.pods) == 10)
         answers = [await scheduler.filter(f"p{index}", ["n0", "n1"]) for index in range(10)]
         nodes = [answer["NodeNames"] for answer in answers]
         assert [len(one) for one in nodes] == [1] * 8 + [0] * 2  # 4 + 4 of one cpu each
@@ -133,7 +133,7 @@ async def test_bindings_that_hang_in_one_namespace_delay_no_binding_of_another(w
         await batch(world, 2 * BINDINGS_AT_ONCE, "10m")
         one = our_pod_manifest("one", "10m", spec={"schedulerName": ASSISTED})
         await world.client.create(f"/api/v1/namespaces/{other}/pods", one)
-        await world.until("the operator saw them", lambda: len(operator.intake.pods) == 2 * BINDINGS_AT_ONCE + 1)
+        await world.until("the operator saw them", lambda: len(operator.event_source.pods) == 2 * BINDINGS_AT_ONCE + 1)
         hangs = world.server.strike(delay_seconds=3.0, method="POST", path="/default/pods/.*/binding$", count=-1)
         crowd = [asyncio.ensure_future(scheduler.bind(f"p{number}", "n0")) for number in range(2 * BINDINGS_AT_ONCE)]
         await world.until("bindings hang", lambda: hangs.met >= BINDINGS_AT_ONCE)
@@ -148,7 +148,7 @@ async def test_pods_of_either_path_see_each_other(world: World, tmp_path: Path) 
     async with asking(world, tmp_path) as (operator, scheduler):
         await world.nodes(1, cpu="4")
         await batch(world, 1, "3", "assisted")
-        await world.until("the operator saw it", lambda: len(operator.intake.pods) == 1)
+        await world.until("the operator saw it", lambda: len(operator.event_source.pods) == 1)
         assert (await scheduler.filter("assisted0", ["n0"]))["NodeNames"] == ["n0"]
         await world.pods(1, cpu="2", prefix="own")
         board = operator.board
@@ -159,7 +159,7 @@ async def test_pods_of_either_path_see_each_other(world: World, tmp_path: Path) 
         await world.pods(1, cpu="1", prefix="small")
         await world.until_placed(1)
         await batch(world, 1, "1", "late")
-        await world.until("the operator saw it", lambda: "default/late0" in operator.intake.pods)
+        await world.until("the operator saw it", lambda: "default/late0" in operator.event_source.pods)
         assert (await scheduler.filter("late0", ["n0"]))["FailedNodes"] == {"n0": "Insufficient cpu"}
 
 
@@ -183,7 +183,7 @@ async def test_a_pod_is_never_bound_twice_nor_elsewhere_after_it_was(world: Worl
     async with asking(world, tmp_path) as (operator, scheduler):
         await world.nodes(2)
         await batch(world, 1)
-        await world.until("the operator saw it", lambda: len(operator.intake.pods) == 1)
+        await world.until("the operator saw it", lambda: len(operator.event_source.pods) == 1)
         assert await scheduler.bind("p0", "n0") == ""
         assert "409" in await scheduler.bind("p0", "n1")
         assert await world.placed() == {"p0": "n0"}

@@ -147,7 +147,7 @@ async def test_a_pod_replaced_under_its_name_is_another_pod(world: World) -> Non
     async with world.operator() as operator:
         await world.pods(1)
         await world.until_placed(1)
-        first = operator.intake.pods["default/p0"].uid
+        first = operator.event_source.pods["default/p0"].uid
         await world.client.delete(f"{PODS}/p0", grace_seconds=0)
         await world.pods(1)
         await world.until("the new one is bound", lambda: _bound_anew(operator, first))

@@ -31,7 +31,7 @@ class Scene:
     def __init__(self, speed: float = 1.0) -> None:
         self.clock = ManualClock(speed)
         self.cache = ObjectCache()
-        self.intake = EventSource(self.cache, self.clock, ("cotide",))
+        self.event_source = EventSource(self.cache, self.clock, ("cotide",))
 
     def pod(self, change: str = "ADDED", uid: str = "u1", *, created: float = 1000.0, **parts: Any) -> None:
         status = {"phase": parts.pop("phase", "Pending"), **parts.pop("status", {})}

@@ -85,7 +85,7 @@ def _live(
             challenger=settings.host_load.challenger,
         ),
         state=dependencies.loop.scheduler.state,
-        pods=dependencies.intake.pods,
+        pods=dependencies.event_source.pods,
         clock=clock,
         loop=dependencies.loop,
         telemetry=dependencies.telemetry,

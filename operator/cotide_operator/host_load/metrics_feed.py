@@ -57,13 +57,13 @@ async def metrics_feed(dependencies: Dependencies, supervisor: TaskSupervisor) -
 
             sink = start_host_load(dependencies, source, supervisor)
         else:
-            usages = PodUsages(dependencies.intake.pods.get, settings.stale_after_seconds, dependencies.telemetry)
+            usages = PodUsages(dependencies.event_source.pods.get, settings.stale_after_seconds, dependencies.telemetry)
             sink = _UsagesOnly(usages, dependencies.clock)
         feed = UsageFeed(
             source,
             settings,
             clock=dependencies.clock,
-            pod_of=dependencies.intake.pods.get,
+            pod_of=dependencies.event_source.pods.get,
             tell=dependencies.loop.tell,
             calibration=dependencies.calibration,
             telemetry=dependencies.telemetry,

@@ -33,7 +33,7 @@ class ReportingDependencies:
     lane: ApiDispatcher
     clock: Clock
     cache: ObjectCache
-    intake: EventSource
+    event_source: EventSource
     board: DecisionStore
     calibration: ForecastScores
     telemetry: Metrics
@@ -65,7 +65,7 @@ def make_reporting(config: SchedulerConfig, slot_seconds: float, of: ReportingDe
     KueueReporter(of.client, of.lane, recorder, of.cache, of.board, of.clock)  # the board tells it
 
     def class_of(key: str) -> str | None:
-        pod = of.intake.pods.get(key)
+        pod = of.event_source.pods.get(key)
         return pod.workload_class.value if pod is not None else None
 
     sinks = Sinks(
@@ -89,5 +89,5 @@ def make_reporting(config: SchedulerConfig, slot_seconds: float, of: ReportingDe
     return Reporting(
         recorder,
         nominator,
-        DecisionReporter(sinks, of.cache, of.intake.pods.get, of.clock, config.policy, of.profile_of),
+        DecisionReporter(sinks, of.cache, of.event_source.pods.get, of.clock, config.policy, of.profile_of),
     )

@@ -2,7 +2,7 @@
 
 ::
 
-    cache -> intake --events--> Scheduler.handle --instructions--> outcomes --notes--> binder -> API server
+    cache -> event source --events--> Scheduler.handle --instructions--> outcomes --notes--> binder -> API server
                 ^                                                   (board, events)        |
                 |                                                       ^------- report ---|
                 `--- watch                                                                 |
@@ -165,7 +165,7 @@ class Growing(Protocol):
         ...
 
     def take_room(self) -> None:
-        """Say what pods ask for from now on; the intake has it as sizes that were asked for."""
+        """Say what pods ask for from now on; the event source keeps them as requested sizes."""
         ...
 
 
@@ -176,7 +176,7 @@ class SchedulingLoop:
     ----------
     scheduler : Scheduler
         Nobody else may call its `handle`.
-    cache, intake, binder, outcomes, clock :
+    cache, event_source, binder, outcomes, clock :
         See their modules.
     record, watcher, event_forecaster : optional
         Ledger, sample collector and run times.
@@ -189,7 +189,7 @@ class SchedulingLoop:
         scheduler: Scheduler,
         *,
         cache: ObjectCache,
-        intake: EventSource,
+        event_source: EventSource,
         outcomes: Outcomes,
         clock: Clock,
         record: Record | None = None,
@@ -199,7 +199,7 @@ class SchedulingLoop:
     ) -> None:
         self.scheduler = scheduler
         self._cache = cache
-        self._intake = intake
+        self._event_source = event_source
         self._outcomes = outcomes
         self._clock = clock
         self._record = record
@@ -285,7 +285,9 @@ class SchedulingLoop:
         while not self._stopped:
             if self._due():
                 await self._cycle(binder)
-                while self._intake.has_more and not self._stopped:  # all that is there, before anything is decided
+                while (
+                    self._event_source.has_more and not self._stopped
+                ):  # all that is there, before anything is decided
                     await asyncio.sleep(0)
                     await self._cycle(binder)
             if self.cycles == 1 and self.started_monotonic is None:
@@ -306,13 +308,13 @@ class SchedulingLoop:
 
     def is_calm(self) -> bool:
         """Whether nothing is to be decided now: what keeps everybody waiting for a moment may be done."""
-        busy = self._inbox or self._in_hand or self._awaited or self._intake.waiting
+        busy = self._inbox or self._in_hand or self._awaited or self._event_source.waiting
         return not busy and not self.scheduler.pending()["active"]
 
     async def translate_ahead(self) -> None:
         """Translate pods while there is time for it: while lists come, and while another replica leads."""
         while not self.cycles:
-            await asyncio.sleep(0 if self._intake.translate_ahead(AHEAD_PODS) else AHEAD_SECONDS)
+            await asyncio.sleep(0 if self._event_source.translate_ahead(AHEAD_PODS) else AHEAD_SECONDS)
 
     async def _resume(self) -> None:
         """Take over what an earlier run noted on pods, a few at a time: the first bindings need not wait for it."""
@@ -323,7 +325,7 @@ class SchedulingLoop:
 
     def _due(self) -> bool:
         """Whether the engine has anything to look at; a publication alone is no reason to call it."""
-        if self._inbox or self._awaited or self._intake.waiting or not self.cycles or self._grows():
+        if self._inbox or self._awaited or self._event_source.waiting or not self.cycles or self._grows():
             return True
         return self._is_time()
 
@@ -341,12 +343,12 @@ class SchedulingLoop:
         """
         turn = Turn()
         self._in_hand = True
-        events = self._intake.collect_part()
-        is_part = self._intake.has_more
+        events = self._event_source.collect_part()
+        is_part = self._event_source.has_more
         await turn.give_way()
         if self._stopped:
             return
-        events += self._intake.take_asked_sizes()
+        events += self._event_source.take_asked_sizes()
         events += self._inbox
         self._inbox = []
         awaited: list[asyncio.Future[None]] = []
@@ -381,7 +383,7 @@ class SchedulingLoop:
             self.cycles += 1
             self.is_whole = True
         await turn.give_way()
-        self._outcomes.events(events, self._intake.take_arrivals())
+        self._outcomes.events(events, self._event_source.take_arrivals())
         await turn.give_way()
         notes = self._outcomes.decided(instructions, now, self._cycle_seconds)
         self._outcomes.alarmed(self.scheduler.alarms, now)
@@ -401,7 +403,7 @@ class SchedulingLoop:
             return self._handle(events, now)
         instructions = self._handle([*events, MoreToCome()], now)
         self.growing.take_room()
-        asked = self._intake.take_asked_sizes()
+        asked = self._event_source.take_asked_sizes()
         events += asked
         return instructions + self._handle(asked or [Tick()], now)
 
@@ -437,7 +439,7 @@ class SchedulingLoop:
         # What kubelets refused no watch tells again; at a start some of it may not have been taken in yet.
         self._inbox += [*self.backoffs(), *(one for one in events if isinstance(one, NodeBackoffRestored))]
         self.scheduler, self.is_whole = self._remake(), False
-        self._intake.restart()
+        self._event_source.restart()
         if self._event_forecaster is not None:
             self._event_forecaster.begin_anew()
         if self._models is not None:
@@ -457,7 +459,7 @@ class SchedulingLoop:
         def retry() -> None:
             if self._cache.quarantine.get(kind, key) is entry:  # else it changed, or is gone
                 self._cache.quarantine.forget(kind, key)
-                self._intake.mark(kind, key)
+                self._event_source.mark(kind, key)
                 self._wake.set()
 
         asyncio.get_running_loop().call_later(RETRY_SECONDS, retry)
@@ -465,7 +467,7 @@ class SchedulingLoop:
     async def _pause(self, binder: Binder, next_publication: float) -> None:
         # Before the wait and not after it: changes of a burst gather, and one that comes alone is not held up.
         await asyncio.sleep(min(GATHER_MOST_SECONDS, max(GATHER_SECONDS, self._cycle_seconds)))
-        if not (self._inbox or self._awaited or self._intake.waiting or self._grows() or self._stopped):
+        if not (self._inbox or self._awaited or self._event_source.waiting or self._grows() or self._stopped):
             wakeup = self.scheduler.next_wakeup(self._now)
             wall = next_publication - time.monotonic()
             if wakeup is not None:

@@ -25,7 +25,7 @@ class Dependencies:
     settings: Settings
     client: KubeClient
     cache: ObjectCache
-    intake: EventSource
+    event_source: EventSource
     clock: Clock
     loop: SchedulingLoop
     calibration: ForecastScores

@@ -42,8 +42,8 @@ async def test_a_pod_gets_its_class_by_the_name_of_its_priority_class_and_keeps_
 
         await world.until("each pod carries its class", labelled)
     async with world.operator(TEXT.replace("nightly: batch", "important: gratis")) as operator:
-        await world.until("the pods are known", lambda: len(operator.intake.pods) == 4)
-        found = {key.partition("/")[2]: str(pod.workload_class) for key, pod in operator.intake.pods.items()}
+        await world.until("the pods are known", lambda: len(operator.event_source.pods) == 4)
+        found = {key.partition("/")[2]: str(pod.workload_class) for key, pod in operator.event_source.pods.items()}
     assert found == await labels(world) == expected
     await without(world, "nightly", "important")
 
@@ -56,7 +56,7 @@ async def test_a_priority_class_of_another_value_stays_and_gives_its_class(world
     async with world.operator(TEXT) as operator:
         await world.pods(1, priorityClassName="cotide-batch")
         await world.until_placed(1)
-        pod = operator.intake.pods["default/p0"]
+        pod = operator.event_source.pods["default/p0"]
         assert (str(pod.workload_class), pod.priority, pod.preempts) == ("batch", 1500, False)
     kept = await world.client.get(f"{CLASSES}/cotide-batch")
     assert (kept["value"], kept["preemptionPolicy"]) == (1500, "Never")

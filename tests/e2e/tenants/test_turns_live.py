@@ -116,7 +116,7 @@ async def test_a_claim_that_three_thousand_pods_use_delays_no_pod_of_another_ten
     await crowd(world, 3000, affinity=AFFINITY, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}])
 
     async def is_known() -> bool:
-        return len(operator.intake.pods) >= 3000 and operator.loop.is_calm()
+        return len(operator.event_source.pods) >= 3000 and operator.loop.is_calm()
 
     await world.until("the crowd waits", is_known)
     cycles = CyclesUntilBinding(operator, monkeypatch)

@@ -34,7 +34,7 @@ def test_services_and_controllers_are_told_as_selectors_before_the_pods(scene: S
     expressions = [{"key": "tier", "operator": "Exists"}]
     put(scene, "replicasets", "web-1", {"matchLabels": {"app": "web"}, "matchExpressions": expressions})
     put(scene, "statefulsets", "db", {"matchLabels": {"app": "db"}})
-    *selectors, pod = scene.intake.collect()
+    *selectors, pod = scene.event_source.collect()
     assert isinstance(pod, PodUpserted)
     web = Requirement("app", "In", ("web",))
     assert selectors == [
@@ -48,29 +48,29 @@ def test_services_and_controllers_are_told_as_selectors_before_the_pods(scene: S
 def test_a_status_wakes_nobody_and_a_service_without_a_selector_selects_nobody(scene: Scene) -> None:
     put(scene, "services", "web", {"app": "web"})
     put(scene, "services", "external", {})
-    assert len(scene.intake.collect()) == 1
+    assert len(scene.event_source.collect()) == 1
     put(scene, "services", "web", {"app": "web"}, "MODIFIED", status={"loadBalancer": {}})
-    assert not scene.intake.waiting
+    assert not scene.event_source.waiting
     put(scene, "services", "web", {}, "MODIFIED")
-    assert scene.intake.collect() == [SelectorDeleted("Service", "ns/web")]
+    assert scene.event_source.collect() == [SelectorDeleted("Service", "ns/web")]
     put(scene, "services", "web", {"app": "web"}, "MODIFIED")
     put(scene, "services", "web", {"app": "web"}, "DELETED")
-    assert scene.intake.collect() == []
+    assert scene.event_source.collect() == []
 
 
 def test_an_engine_that_starts_again_hears_of_every_selector(scene: Scene) -> None:
     put(scene, "services", "web", {"app": "web"})
-    first = scene.intake.collect()
-    scene.intake.restart()
-    assert scene.intake.collect() == first
+    first = scene.event_source.collect()
+    scene.event_source.restart()
+    assert scene.event_source.collect() == first
 
 
 def test_labels_of_pods_are_told_once_there_is_a_selector(scene: Scene) -> None:
     put(scene, "services", "web", {"app": "web"})
     scene.pod()
-    scene.intake.collect()
+    scene.event_source.collect()
     scene.pod("MODIFIED", labels={"app": "web"})
-    (event,) = scene.intake.collect()
+    (event,) = scene.event_source.collect()
     assert isinstance(event, PodUpserted)
     assert event.pod.labels == (("app", "web"),)
 
@@ -78,13 +78,13 @@ def test_labels_of_pods_are_told_once_there_is_a_selector(scene: Scene) -> None:
 def owned(scene: Scene, kind: str, api_version: str) -> str:
     owner = {"apiVersion": api_version, "kind": kind, "name": "web-1", "uid": "o", "controller": True}
     scene.pod("MODIFIED", ownerReferences=[owner])
-    events = scene.intake.collect()
+    events = scene.event_source.collect()
     return events[-1].pod.controller if events and isinstance(events[-1], PodUpserted) else ""
 
 
 def test_a_waiting_pod_names_the_controller_whose_selector_counts(scene: Scene) -> None:
     scene.pod()
-    scene.intake.collect()
+    scene.event_source.collect()
     assert owned(scene, "ReplicaSet", "apps/v1") == "ReplicaSet/web-1"
     assert owned(scene, "ReplicaSet", "other.dev/v1") == ""
     assert owned(scene, "ReplicationController", "v1") == "ReplicationController/web-1"

@@ -57,7 +57,7 @@ class EventSource:
 
 
 def dependencies_of(text: str) -> Dependencies:
-    parts: Any = {"client": MetricsApi(), "intake": EventSource(), "loop": Loop()}
+    parts: Any = {"client": MetricsApi(), "event_source": EventSource(), "loop": Loop()}
     telemetry = Metrics()
     return Dependencies(
         settings=parse_settings(f"apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\n{text}"),

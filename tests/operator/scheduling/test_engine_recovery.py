@@ -25,7 +25,7 @@ from cotide_operator.cache.object_cache import KINDS, ObjectCache
 from cotide_operator.clock import ScaledClock
 from cotide_operator.scheduling import scheduling_loop
 from cotide_operator.scheduling.scheduling_loop import SchedulingLoop
-from cotide_operator.translation import event_source
+from cotide_operator.translation import event_source as event_source_module
 from cotide_operator.translation.event_source import EventSource
 
 
@@ -89,7 +89,7 @@ def operator() -> SimpleNamespace:
     loop = SchedulingLoop(
         engine,
         cache=cache,
-        intake=EventSource(cache, clock, ("cotide",)),
+        event_source=EventSource(cache, clock, ("cotide",)),
         outcomes=heard,
         clock=clock,
         record=heard,  # type: ignore[arg-type]  # answers everything
@@ -171,17 +171,17 @@ def asking(name: str, cpu: str, **status: str) -> PodObject:
 @pytest.mark.parametrize("fails", [False, True])
 def test_nothing_is_decided_on_a_part_of_what_there_is(*, fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The node is full, as an engine knows only that was told of the last pod."""
-    monkeypatch.setattr(event_source, "CHANGES_AT_ONCE", 1)
+    monkeypatch.setattr(event_source_module, "CHANGES_AT_ONCE", 1)
     found = operator()
     for one in (asking("a", "1"), asking("runs", "8", phase="Running")):
         found.cache.apply("pods", "ADDED", one)
     if fails:  # a new engine follows, to which everything is new
-        while found.loop._intake.waiting:
+        while found.loop._event_source.waiting:
             found.cycle()
         found.cache.apply("pods", "ADDED", pod("bad"))
         found.cycle()
         assert found.heard.records == 1
-    while found.loop._intake.waiting:
+    while found.loop._event_source.waiting:
         assert not found.loop.is_whole
         found.cycle()
     assert found.loop.is_whole
@@ -190,7 +190,7 @@ def test_nothing_is_decided_on_a_part_of_what_there_is(*, fails: bool, monkeypat
 
 
 def test_who_waits_for_the_first_cycle_waits_for_all_parts_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_source, "CHANGES_AT_ONCE", 1)
+    monkeypatch.setattr(event_source_module, "CHANGES_AT_ONCE", 1)
     found = operator()
     for one in (pod("a"), pod("b")):
         found.cache.apply("pods", "ADDED", one)

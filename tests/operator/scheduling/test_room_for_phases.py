@@ -41,15 +41,17 @@ class Operator:
         self.cache.apply("jobs", "ADDED", msgspec.convert(job, CustomObject))
         for kind in KINDS:
             self.cache.mark_synced(kind)
-        intake = EventSource(self.cache, clock, ("cotide",))
+        event_source = EventSource(self.cache, clock, ("cotide",))
         engine = Scheduler(SchedulerConfig(policy="fifo"), HeuristicCatalogue())
-        self.loop = SchedulingLoop(engine, cache=self.cache, intake=intake, outcomes=self, clock=clock, record=self)
+        self.loop = SchedulingLoop(
+            engine, cache=self.cache, event_source=event_source, outcomes=self, clock=clock, record=self
+        )
         columns = engine.state.columns
         self.resizer = self.loop.growing = PhaseResizer(
             self,  # type: ignore[arg-type]  # it patches, and nothing else
             self.cache,
             lambda name: Amounts(columns.free_of("cpu", columns.row_of[name]), 1 << 30),
-            intake.expect_size,
+            event_source.expect_size,
             clock=clock,
             telemetry=Metrics(),
             usage_of=lambda _: None,

@@ -20,7 +20,7 @@ WISH = Amounts(3000, 2**30)
 def scene() -> Scene:
     found = Scene()
     see(found, "1", "ADDED")
-    found.intake.collect()
+    found.event_source.collect()
     return found
 
 
@@ -35,63 +35,63 @@ def millicores(events: list[Event]) -> list[int]:
 
 
 def test_a_size_counts_as_soon_as_it_is_asked_for_and_once(scene: Scene) -> None:
-    scene.intake.expect_size("ns/p", "u1", WISH)
-    assert millicores(scene.intake.take_asked_sizes()) == [3500]
-    assert scene.intake.take_asked_sizes() == []
-    assert dict(scene.intake.pods["ns/p"].requests) == {"cpu": 3500, "memory": 2**30}
+    scene.event_source.expect_size("ns/p", "u1", WISH)
+    assert millicores(scene.event_source.take_asked_sizes()) == [3500]
+    assert scene.event_source.take_asked_sizes() == []
+    assert dict(scene.event_source.pods["ns/p"].requests) == {"cpu": 3500, "memory": 2**30}
 
 
 def test_what_the_watch_tells_meanwhile_does_not_take_it_back(scene: Scene) -> None:
-    scene.intake.expect_size("ns/p", "u1", WISH)
-    scene.intake.take_asked_sizes()
+    scene.event_source.expect_size("ns/p", "u1", WISH)
+    scene.event_source.take_asked_sizes()
     see(scene, "1", labels={"a": "b"})
-    assert millicores(scene.intake.collect()) == []
-    assert dict(scene.intake.pods["ns/p"].requests)["cpu"] == 3500
+    assert millicores(scene.event_source.collect()) == []
+    assert dict(scene.event_source.pods["ns/p"].requests)["cpu"] == 3500
 
 
 def test_it_counts_as_shown_once_it_is_shown(scene: Scene) -> None:
-    scene.intake.expect_size("ns/p", "u1", WISH)
-    scene.intake.take_asked_sizes()
+    scene.event_source.expect_size("ns/p", "u1", WISH)
+    scene.event_source.take_asked_sizes()
     see(scene, "3")
-    assert scene.intake.collect() == []
+    assert scene.event_source.collect() == []
     see(scene, "2")
-    assert millicores(scene.intake.collect()) == [2500]
+    assert millicores(scene.event_source.collect()) == [2500]
 
 
 def test_a_wish_that_was_refused_is_taken_back(scene: Scene) -> None:
-    scene.intake.expect_size("ns/p", "u1", WISH)
-    scene.intake.take_asked_sizes()
-    scene.intake.expect_size("ns/p", "u1", None)
-    assert millicores(scene.intake.collect()) == [1500]
-    scene.intake.expect_size("ns/p", "u1", None)
-    assert not scene.intake.waiting
+    scene.event_source.expect_size("ns/p", "u1", WISH)
+    scene.event_source.take_asked_sizes()
+    scene.event_source.expect_size("ns/p", "u1", None)
+    assert millicores(scene.event_source.collect()) == [1500]
+    scene.event_source.expect_size("ns/p", "u1", None)
+    assert not scene.event_source.waiting
 
 
 def test_a_smaller_size_does_not_count_before_it_is_shown(scene: Scene) -> None:
-    scene.intake.expect_size("ns/p", "u1", Amounts(200, 2**20))
-    assert scene.intake.take_asked_sizes() == []
+    scene.event_source.expect_size("ns/p", "u1", Amounts(200, 2**20))
+    assert scene.event_source.take_asked_sizes() == []
 
 
 def test_a_pod_that_is_gone_is_not_told_again(scene: Scene) -> None:
-    scene.intake.expect_size("ns/p", "u1", WISH)
+    scene.event_source.expect_size("ns/p", "u1", WISH)
     see(scene, "1", "DELETED")
-    scene.intake.collect()
-    assert scene.intake.take_asked_sizes() == []
-    assert scene.intake._asked_sizes == {}
+    scene.event_source.collect()
+    assert scene.event_source.take_asked_sizes() == []
+    assert scene.event_source._asked_sizes == {}
 
 
 def test_another_pod_of_its_name_does_not_inherit_it(scene: Scene) -> None:
-    scene.intake.expect_size("ns/p", "u1", WISH)
+    scene.event_source.expect_size("ns/p", "u1", WISH)
     see(scene, "1", uid="u2")
-    assert millicores(scene.intake.collect()) == [1500]
-    assert scene.intake.take_asked_sizes() == []
+    assert millicores(scene.event_source.collect()) == [1500]
+    assert scene.event_source.take_asked_sizes() == []
 
 
 def test_a_pod_that_ended_is_not_told_again(scene: Scene) -> None:
-    scene.intake.expect_size("ns/p", "u1", WISH)
+    scene.event_source.expect_size("ns/p", "u1", WISH)
     see(scene, "1", phase="Succeeded")
-    scene.intake.collect()
-    assert scene.intake.take_asked_sizes() == []
+    scene.event_source.collect()
+    assert scene.event_source.take_asked_sizes() == []
 
 
 def test_what_is_asked_for_already_is_no_growth_any_more() -> None:
@@ -101,8 +101,8 @@ def test_what_is_asked_for_already_is_no_growth_any_more() -> None:
     found.cache.apply("jobs", "ADDED", msgspec.convert({**body, "spec": {"phases": phases}}, CustomObject))
     owner = {"apiVersion": "cotide.dev/v1alpha1", "kind": "Job", "name": "j", "uid": "uj", "controller": True}
     see(found, "1", "ADDED", ownerReferences=[owner])
-    (event,) = [one for one in found.intake.collect() if isinstance(one, PodUpserted)]
+    (event,) = [one for one in found.event_source.collect() if isinstance(one, PodUpserted)]
     assert event.pod.growth_millicores == 1000  # the mean of both is 2 cores
-    found.intake.expect_size("ns/p", "u1", WISH)
-    (event,) = [one for one in found.intake.take_asked_sizes() if isinstance(one, PodUpserted)]
+    found.event_source.expect_size("ns/p", "u1", WISH)
+    (event,) = [one for one in found.event_source.take_asked_sizes() if isinstance(one, PodUpserted)]
     assert event.pod.growth_millicores == -1000

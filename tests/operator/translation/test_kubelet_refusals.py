@@ -59,25 +59,25 @@ def test_the_refusal_of_a_bound_pod_is_told_once_and_before_its_end() -> None:
     scene = Scene()
     scene.node()
     scene.pod()
-    scene.intake.collect()
+    scene.event_source.collect()
     scene.pod("MODIFIED", nodeName="n")
-    scene.intake.collect()
+    scene.event_source.collect()
     scene.clock.wall = 1007.0
     failed(scene)
-    refused, ended = scene.intake.collect()
+    refused, ended = scene.event_source.collect()
     assert refused == PodRefused("ns/p", "u1", "n", "OutOfcpu", 1007.0)
     assert isinstance(ended, PodUpserted)
     assert ended.pod.phase is PodPhase.FAILED
     scene.pod("MODIFIED", nodeName="n", phase="Failed", status={"reason": "OutOfcpu"}, resourceVersion="9")
-    assert scene.intake.collect() == []
+    assert scene.event_source.collect() == []
 
 
 def test_a_binding_and_its_refusal_in_one_cycle_are_told_too() -> None:
     scene = Scene()
     scene.pod()
-    scene.intake.collect()
+    scene.event_source.collect()
     failed(scene)
-    assert [type(event) for event in scene.intake.collect()] == [PodRefused, PodUpserted]
+    assert [type(event) for event in scene.event_source.collect()] == [PodRefused, PodUpserted]
 
 
 @pytest.mark.parametrize("before", ["never seen", "another uid"])
@@ -85,17 +85,17 @@ def test_a_refusal_of_a_pod_that_was_not_known_is_not_told(before: str) -> None:
     scene = Scene()
     if before == "another uid":
         scene.pod(uid="u0")
-    scene.intake.collect()
+    scene.event_source.collect()
     failed(scene)
-    assert all(isinstance(event, PodDeleted) for event in scene.intake.collect())
+    assert all(isinstance(event, PodDeleted) for event in scene.event_source.collect())
 
 
 def test_a_pod_that_failed_by_itself_says_nothing_of_its_node() -> None:
     scene = Scene()
     scene.pod(nodeName="n", phase="Running")
-    scene.intake.collect()
+    scene.event_source.collect()
     failed(scene, "Error")
-    assert [type(event) for event in scene.intake.collect()] == [PodUpserted]
+    assert [type(event) for event in scene.event_source.collect()] == [PodUpserted]
 
 
 def test_conditions_of_a_node_that_keep_pods_away_are_told() -> None:

@@ -15,7 +15,7 @@ from cotide_core.events import PodUpserted
 from cotide_kube.objects import NamespaceObject, PodObject, PriorityClassObject
 from cotide_operator.cache.object_cache import KINDS, CustomObject, ObjectCache
 from cotide_operator.clock import ScaledClock
-from cotide_operator.translation import event_source
+from cotide_operator.translation import event_source as event_source_module
 from cotide_operator.translation.event_source import EventSource
 
 NAMES = ("a", "b", "c")
@@ -66,15 +66,15 @@ STEPS = st.lists(st.one_of(PODS, PODS, OTHERS, st.integers(1, 3)), max_size=25)
 
 def events_of(steps: list[Any], *, ahead: bool) -> list[Any]:
     cache = ObjectCache()
-    intake = EventSource(cache, StoppedClock(), ("cotide",))
+    event_source = EventSource(cache, StoppedClock(), ("cotide",))
     for kind in KINDS:
         cache.mark_synced(kind)
     for step in steps:
         if not isinstance(step, int):
             cache.apply(*step)
         elif ahead:
-            intake.translate_ahead(step)
-    return [intake.collect(), intake.take_arrivals(), dict(intake.pods)]
+            event_source.translate_ahead(step)
+    return [event_source.collect(), event_source.take_arrivals(), dict(event_source.pods)]
 
 
 @settings(max_examples=300)
@@ -86,20 +86,20 @@ def test_the_first_collection_tells_the_same_whatever_was_translated_ahead(steps
 def known(steps: list[Any], *, parts: bool) -> dict[str, Any]:
     """What is known of pods that have not ended once all was told, but for labels and times; an integer is a part."""
     cache = ObjectCache()
-    intake = EventSource(cache, StoppedClock(), ("cotide",))
+    event_source = EventSource(cache, StoppedClock(), ("cotide",))
     for kind in KINDS:
         cache.mark_synced(kind)
     for step in steps:
         if not isinstance(step, int):
             cache.apply(*step)
         elif parts:
-            intake.translate_ahead(step)
-            intake.collect_part()
-    while intake.waiting:
-        intake.collect_part()
+            event_source.translate_ahead(step)
+            event_source.collect_part()
+    while event_source.waiting:
+        event_source.collect_part()
     return {
         key: (pod.uid, pod.phase, pod.workload_class, pod.priority, pod.job)
-        for key, pod in intake.pods.items()
+        for key, pod in event_source.pods.items()
         if pod.phase in ("Pending", "Running")
     }
 
@@ -108,23 +108,23 @@ def known(steps: list[Any], *, parts: bool) -> dict[str, Any]:
 @given(STEPS)
 def test_what_changes_while_parts_are_told_is_told_in_the_end(steps: list[Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(event_source, "CHANGES_AT_ONCE", 1)
+        patch.setattr(event_source_module, "CHANGES_AT_ONCE", 1)
         assert known(steps, parts=True) == known(steps, parts=False)
 
 
 def test_a_pod_waits_to_be_translated_until_all_that_surrounds_pods_was_listed() -> None:
     cache = ObjectCache()
-    intake = EventSource(cache, StoppedClock(), ("cotide",))
+    event_source = EventSource(cache, StoppedClock(), ("cotide",))
     cache.apply("pods", "ADDED", pod("a", "a", "Pending", None, {}))
     for kind in AROUND:
-        assert not intake.translate_ahead(10)
+        assert not event_source.translate_ahead(10)
         cache.mark_synced(kind)  # type: ignore[arg-type]  # one of the kinds
-    assert intake.translate_ahead(10)
-    assert not intake.translate_ahead(10)  # done
+    assert event_source.translate_ahead(10)
+    assert not event_source.translate_ahead(10)  # done
     cache.apply("pods", "MODIFIED", pod("a", "a", "Running", None, {}))
-    assert intake.translate_ahead(10)  # and done anew
-    (event,) = intake.collect()
+    assert event_source.translate_ahead(10)  # and done anew
+    (event,) = event_source.collect()
     assert isinstance(event, PodUpserted)
     assert event.pod.phase == "Running"
     cache.apply("pods", "MODIFIED", pod("a", "a", "Succeeded", None, {}))
-    assert not intake.translate_ahead(10)  # from now on each change is somebody's to wait for
+    assert not event_source.translate_ahead(10)  # from now on each change is somebody's to wait for
