@@ -122,7 +122,7 @@ class Operator:
 
     Attributes
     ----------
-    cache, board, telemetry, health, loop :
+    cache, decisions, telemetry, health, loop :
         Parts that tests and embedders look at.
     """
 
@@ -147,7 +147,7 @@ class Operator:
         simulated = settings.simulated_time
         self.clock = ScaledClock(simulated.origin_seconds, simulated.speed) if simulated else ScaledClock()
         self.telemetry = Metrics()
-        self.board = DecisionStore()
+        self.decisions = DecisionStore()
         self.cache = self._following.cache
         self.cache.max_class_without_label = settings.tenancy.max_class_without_label
         self.cache.class_by_priority_class = settings.classes.by_priority_class
@@ -177,12 +177,12 @@ class Operator:
             self.client,
             self.lane,
             self.cache,
-            self.board,
+            self.decisions,
             self.telemetry,
             members=self.event_source.members_of,
             scheduler_names=settings.scheduler_names,
         )
-        self._assisted = AssistedReporter(self.board, self.reporting.outcomes.annotate, self.cache)
+        self._assisted = AssistedReporter(self.decisions, self.reporting.outcomes.annotate, self.cache)
         self.extender = self._make_extender(config)
         self.loop = self._make_loop(config)
         self._handover = Handover(self.client, self.cache)
@@ -395,7 +395,7 @@ class Operator:
         controllers = Controllers(
             self.client,
             self.cache,
-            self.board,
+            self.decisions,
             self.clock,
             readings=feed,
             applicability=self.models.applicability,
@@ -494,7 +494,7 @@ class Operator:
         return ConsolidationDependencies(
             client=self.client,
             cache=self.cache,
-            board=self.board,
+            decisions=self.decisions,
             clock=self.clock,
             recorder=self.reporting.recorder,
             telemetry=self.telemetry,
@@ -549,7 +549,7 @@ class Operator:
         access = AccessReviews(self.client.unfenced())
         return HealthServer(
             self.telemetry,
-            self.board,
+            self.decisions,
             self._unready,
             self._refresh,
             access=access,
@@ -566,14 +566,14 @@ class Operator:
         )
 
     def _make_reporting(self, config: SchedulerConfig) -> Reporting:
-        """Make what carries results to the API server and the board, once these and the lane are there."""
+        """Make what carries results to the API server and the decision store, once these and the lane are there."""
         dependencies = ReportingDependencies(
             self.client,
             self.lane,
             self.clock,
             self.cache,
             self.event_source,
-            self.board,
+            self.decisions,
             self.calibration,
             self.telemetry,
             self.settings.scheduler_names,

@@ -151,10 +151,11 @@ async def test_pods_of_either_path_see_each_other(world: World, tmp_path: Path) 
         await world.until("the operator saw it", lambda: len(operator.event_source.pods) == 1)
         assert (await scheduler.filter("assisted0", ["n0"]))["NodeNames"] == ["n0"]
         await world.pods(1, cpu="2", prefix="own")
-        board = operator.board
+        decisions = operator.decisions
         waits = "0/1 nodes are available: 1 Insufficient cpu"
         await world.until(
-            "our own pod finds no room", lambda: (one := board.get("default/own0")) is not None and one.message == waits
+            "our own pod finds no room",
+            lambda: (one := decisions.get("default/own0")) is not None and one.message == waits,
         )
         await world.pods(1, cpu="1", prefix="small")
         await world.until_placed(1)

@@ -291,7 +291,7 @@ async def test_a_restart_mid_preemption_keeps_the_space_and_asks_nobody_twice(wo
     await world.pod("thief", "gratis", "2")
     await world.pod("batch-thief", "batch", "2")
     async with world.operator() as operator:
-        await world.until("all three were looked at", lambda: len(operator.board) == 3)
+        await world.until("all three were looked at", lambda: len(operator.decisions) == 3)
         assert await world.placed() == {"g1": "n0"}
         await world.gone("g1")
         await world.until_on("x", "n0")
@@ -372,5 +372,5 @@ async def test_the_monitor_relieves_a_node_of_gratis_never_of_online_and_says_so
 
 
 def _said(operator: Operator, key: str, words: str) -> bool:
-    decision = operator.board.get(key)
+    decision = operator.decisions.get(key)
     return decision is not None and words in decision.message

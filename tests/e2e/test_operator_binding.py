@@ -37,7 +37,7 @@ async def test_pods_are_bound_until_nodes_are_full_and_the_others_say_why(world:
     async with world.operator() as operator:
         await world.pods(5)
         await world.until_placed(4)  # 2 nodes x 2 cpu / 1 cpu
-        await world.until("the fifth waits", lambda: len(operator.board) == 5)
+        await world.until("the fifth waits", lambda: len(operator.decisions) == 5)
 
         async def noted() -> bool:
             pods = await world.client.list(PODS)
@@ -93,7 +93,7 @@ async def test_a_refused_binding_is_tried_again_and_no_pod_is_lost(world: World,
     async with world.operator(f"{ALONE}{QUICK_QUEUE}") as operator:
         await world.pods(3)
         await world.until_placed(3)
-        await world.until("all is told", lambda: all(one.node for one in operator.board))
+        await world.until("all is told", lambda: all(one.node for one in operator.decisions))
     assert len(await world.placed()) == 3
 
 
@@ -106,9 +106,11 @@ async def test_an_answer_that_is_lost_does_not_bind_twice(world: World) -> None:
         await world.pods(2)
         await world.until_placed(2)
         before = await world.placed()
-        await world.until("all is told", lambda: len(operator.board) == 2 and all(one.node for one in operator.board))
+        await world.until(
+            "all is told", lambda: len(operator.decisions) == 2 and all(one.node for one in operator.decisions)
+        )
     assert await world.placed() == before
-    assert {one.key.partition("/")[2]: one.node for one in operator.board} == before
+    assert {one.key.partition("/")[2]: one.node for one in operator.decisions} == before
 
 
 async def test_pods_that_another_binder_took_are_left_where_they_are(world: World) -> None:
@@ -138,7 +140,7 @@ async def test_a_pod_deleted_while_it_is_being_bound_is_forgotten(world: World) 
         # The only cpu must be free again for another pod of the same size.
         await world.pods(1, prefix="q")
         await world.until_placed(1)
-        await world.until("the gone pod left the board", lambda: operator.board.get("default/p0") is None)
+        await world.until("the gone pod left the decision store", lambda: operator.decisions.get("default/p0") is None)
     assert await world.placed() == {"q0": "n0"}
 
 
@@ -155,7 +157,7 @@ async def test_a_pod_replaced_under_its_name_is_another_pod(world: World) -> Non
 
 
 def _bound_anew(operator: Operator, first: str) -> bool:
-    decision = operator.board.get("default/p0")
+    decision = operator.decisions.get("default/p0")
     return decision is not None and decision.uid != first and decision.node == "n0"
 
 
@@ -183,7 +185,9 @@ async def test_dropped_watches_lose_nothing(world: World) -> None:
             await world.pods(1, prefix=f"w{index}-")
             world.server.drop_watches(abruptly=index % 2 == 0)
         await world.until_placed(6)
-        await world.until("all is told", lambda: len(operator.board) == 6 and all(one.node for one in operator.board))
+        await world.until(
+            "all is told", lambda: len(operator.decisions) == 6 and all(one.node for one in operator.decisions)
+        )
 
 
 async def test_a_crash_between_decision_and_binding_neither_loses_nor_doubles(world: World) -> None:
@@ -196,7 +200,7 @@ async def test_a_crash_between_decision_and_binding_neither_loses_nor_doubles(wo
     async with world.operator() as again:
         posted = watch_bindings(again)
         await world.until_placed(10)
-        await world.until("all is told", lambda: len(again.board) + len(before) >= 10)
+        await world.until("all is told", lambda: len(again.decisions) + len(before) >= 10)
     after = await world.placed()
     assert len(after) == 10
     assert {name: after[name] for name in before} == before
@@ -209,10 +213,12 @@ async def test_what_was_decided_about_running_pods_is_known_after_a_restart(worl
     await world.nodes(2)
     async with world.operator() as operator:
         await world.pods(2)
-        await world.until("all is told", lambda: len(operator.board) == 2 and all(one.node for one in operator.board))
-        before = {one.key: (one.node, one.message, one.attempts) for one in operator.board}
+        await world.until(
+            "all is told", lambda: len(operator.decisions) == 2 and all(one.node for one in operator.decisions)
+        )
+        before = {one.key: (one.node, one.message, one.attempts) for one in operator.decisions}
     async with world.operator() as again:
-        assert {one.key: (one.node, one.message, one.attempts) for one in again.board} == before
+        assert {one.key: (one.node, one.message, one.attempts) for one in again.decisions} == before
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -236,7 +242,7 @@ async def test_under_random_faults_each_pod_gets_one_node_for_life_and_no_node_t
                 await world.client.delete(f"{PODS}/r{index}-0", grace_seconds=0)
 
         await world.until_placed(32)
-        await world.until("all is told", lambda: sum(1 for one in operator.board if one.node) == 32)
+        await world.until("all is told", lambda: sum(1 for one in operator.decisions if one.node) == 32)
     placed = await world.placed()
     follower.cancel()
     assert len(placed) == 32
@@ -255,7 +261,7 @@ async def test_attempts_survive_a_restart(world: World) -> None:
     await world.nodes(1, cpu="1")
     await world.pods(1, cpu="2")
     async with world.operator() as operator:
-        await world.until("it was tried", lambda: operator.board.get("default/p0") is not None)
+        await world.until("it was tried", lambda: operator.decisions.get("default/p0") is not None)
 
         async def noted() -> bool:
             pod = await world.client.get(f"{PODS}/p0")
@@ -263,7 +269,9 @@ async def test_attempts_survive_a_restart(world: World) -> None:
 
         await world.until("the note is on the pod", noted)
     async with world.operator() as again:
-        await world.until("it is tried again", lambda: (found := again.board.get("default/p0")) and found.attempts >= 2)
+        await world.until(
+            "it is tried again", lambda: (found := again.decisions.get("default/p0")) and found.attempts >= 2
+        )
 
 
 async def test_an_api_server_that_comes_back_finds_an_operator_that_goes_on(world: World) -> None:
@@ -334,5 +342,5 @@ async def test_health_and_metrics_tell_what_happened(world: World) -> None:
             assert "default/p0" not in await response.text()
         token = await world.server.token(world.client)
         async with session.get(f"{base}/debug/board", headers={"Authorization": f"Bearer {token}"}) as response:
-            board = await response.json()
-        assert [(one["key"], one["node"]) for one in board["decisions"]] == [("default/p0", "n0")]
+            decisions = await response.json()
+        assert [(one["key"], one["node"]) for one in decisions["decisions"]] == [("default/p0", "n0")]

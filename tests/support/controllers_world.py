@@ -58,19 +58,19 @@ class World:
     def __init__(self, server: ApiServer, client: KubeClient, refresh_seconds: float = 0.05) -> None:
         self.server, self.client, self._refresh_seconds = server, client, refresh_seconds
         self.readings = Readings()
-        self.cache, self.board = ObjectCache(), DecisionStore()
+        self.cache, self.decisions = ObjectCache(), DecisionStore()
         self.controllers: Controllers | None = None
         self._tasks: list[asyncio.Task[Any]] = []
         self._stop = asyncio.Event()
 
     def start(self, speed: float = 1.0, *, reclaim: bool = False) -> None:
         """Start controllers that remember nothing."""
-        self.cache, self.board, self._stop = ObjectCache(), DecisionStore(), asyncio.Event()
+        self.cache, self.decisions, self._stop = ObjectCache(), DecisionStore(), asyncio.Event()
         clock = ScaledClock(0.0, speed)
         self.controllers = Controllers(
             self.client,
             self.cache,
-            self.board,
+            self.decisions,
             clock,
             readings=self.readings,
             options=ReconcileOptions(refresh_seconds=self._refresh_seconds, reclaim=reclaim),
@@ -176,7 +176,7 @@ class World:
             "demotions": 1,
             "queue_position": 3,
         }
-        self.board.publish(Decision(**{**values, **more}))
+        self.decisions.publish(Decision(**{**values, **more}))
 
 
 @asynccontextmanager

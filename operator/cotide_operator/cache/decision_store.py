@@ -1,7 +1,7 @@
-"""The board: the latest decision about every pod, for those who only read decisions.
+"""The decision store: the latest decision about every pod, for those who only read decisions.
 
 Written by the loop after each cycle, read by the controllers (statuses of Jobs and Workloads), by the event
-recorder and by ``/debug/board``. It lives in the operator's own event loop and is never shared between threads; its
+recorder and by ``/debug/decisions``. It lives in the operator's own event loop and is never shared between threads; its
 entries may be.
 Invariant: one entry per pod that was decided on and still exists; an entry is replaced, never changed.
 """

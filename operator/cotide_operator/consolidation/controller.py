@@ -90,7 +90,7 @@ class ConsolidationDependencies:
 
     client: KubeClient
     cache: ObjectCache
-    board: DecisionStore
+    decisions: DecisionStore
     clock: Clock
     recorder: EventRecorder
     telemetry: Metrics
@@ -266,7 +266,7 @@ class Consolidator:
         if pod.metadata.deletion_timestamp is not None or pod.status.phase in ENDED:
             return False
         if pod.spec.scheduler_name in self._dependencies.scheduler_names:
-            decision = self._dependencies.board.get(key)
+            decision = self._dependencies.decisions.get(key)
             return decision is not None and decision.node is None and decision.reason in CAPACITY
         return is_unschedulable(pod)
 

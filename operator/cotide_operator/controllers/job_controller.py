@@ -112,13 +112,13 @@ class JobController:
         self,
         client: KubeClient,
         cache: ObjectCache,
-        board: DecisionStore,
+        decisions: DecisionStore,
         clock: Clock,
         options: ReconcileOptions = DEFAULT_OPTIONS,
         children: ChildPodWriter | None = None,
     ) -> None:
         self._cache = cache
-        self._board = board
+        self._decisions = decisions
         self._view = TenantView(cache)
         self._clock = clock
         self._options = options
@@ -182,7 +182,7 @@ class JobController:
             if undeleted:
                 return self._noted(known, summary(undeleted, "deleted"))
             return self._wall_until(plan.recheck_seconds) or MADE_SECONDS
-        decisions = await self._decisions(job, pods)
+        decisions = await self._latest_decisions(job, pods)
         await turn.give_way()
         status = await in_steps(
             job_status_steps(
@@ -363,13 +363,13 @@ class JobController:
         await asyncio.sleep(0)
         return by_index(found)
 
-    async def _decisions(self, job: CustomObject, pods: list[SeenPod]) -> dict[str, Decision]:
-        """Return the latest decision by pod name: the board's, or of a pod that is not done its own note from before a
-        restart: what those said that are done is in the status that the leader before us wrote."""
+    async def _latest_decisions(self, job: CustomObject, pods: list[SeenPod]) -> dict[str, Decision]:
+        """Return the latest decision by pod name: the decision store's, or of a pod that is not done its own note from
+        before a restart: what those said that are done is in the status that the leader before us wrote."""
 
         def decided(pod: SeenPod) -> Decision | None:
             key = f"{job.metadata.namespace}/{pod.name}"
-            decision = self._board.get(key) or (None if pod.done else noted_decision(self._cache, key))
+            decision = self._decisions.get(key) or (None if pod.done else noted_decision(self._cache, key))
             return self._view.decision(decision) if decision is not None and decision.uid == pod.uid else None
 
         found = zip(pods, await in_turns(decided, pods), strict=True)

@@ -67,7 +67,7 @@ class Controllers:
 
     Parameters
     ----------
-    client, cache, board, clock :
+    client, cache, decisions, clock :
         The operator's.
     readings : ServiceReadings, optional
         What is measured of services.
@@ -80,7 +80,7 @@ class Controllers:
         self,
         client: KubeClient,
         cache: ObjectCache,
-        board: DecisionStore,
+        decisions: DecisionStore,
         clock: Clock,
         *,
         readings: ServiceReadings | None = None,
@@ -90,11 +90,11 @@ class Controllers:
         self._cache = cache
         self._refresh_seconds = options.refresh_seconds
         children = ChildPodWriter(client, cache)  # of both: what a namespace may have in flight is counted there
-        self.jobs = JobController(client, cache, board, clock, options, children)
+        self.jobs = JobController(client, cache, decisions, clock, options, children)
         self.workloads = WorkloadController(
             client,
             cache,
-            board,
+            decisions,
             clock,
             readings=readings or NoReadings(),
             applicability=applicability,
@@ -116,7 +116,7 @@ class Controllers:
         self._owners: dict[str, tuple[WorkKey, ...]] = {}
         """Who a pod belonged to when it was last seen: the cache forgets that with the pod."""
         cache.subscribe(self._mirror_changed)
-        board.subscribe(self._decided)
+        decisions.subscribe(self._decided)
 
     async def reconcile(self, kind: Ours, key: str, version: str = "", *, deleted: bool = False) -> None:
         """Look at an object of ours, and return when that is done.

@@ -1,6 +1,6 @@
 """The controllers' work queue: keys of objects to look at again, now or later.
 
-Fed by the cache's and the board's listeners, by kopf's thread (through `controllers`) and by the controllers
+Fed by the cache's and the decision store's listeners, by kopf's thread (through `controllers`) and by the controllers
 themselves; drained by a few workers. Level-triggered: a key says "look", never what happened, so that ten changes
 cost one look. Namespaces take turns, and of one namespace only so many keys are looked at at a time: a tenant whose
 ten Jobs make ten thousand pods each does not hold up another's first pod. A key whose look is long rests after it: one

@@ -82,7 +82,7 @@ class WorkloadController:
         self,
         client: KubeClient,
         cache: ObjectCache,
-        board: DecisionStore,
+        decisions: DecisionStore,
         clock: Clock,
         *,
         readings: ServiceReadings,
@@ -91,7 +91,7 @@ class WorkloadController:
         children: ChildPodWriter,
     ) -> None:
         self._cache = cache
-        self._board = board
+        self._decisions = decisions
         self._view = TenantView(cache)
         self._clock = clock
         self._readings = readings
@@ -127,7 +127,7 @@ class WorkloadController:
             pods = await self._adopt(workload, key)
             wanted = sum(1 for pod in pods if pod.alive)
         reading = self._readings.get(key)
-        decisions = await self._decisions(workload, pods)
+        decisions = await self._latest_decisions(workload, pods)
         await asyncio.sleep(0)
         status = workload_status(
             wanted,
@@ -241,10 +241,10 @@ class WorkloadController:
                 known.spec, known.fault = None, str(error)
         return known
 
-    async def _decisions(self, workload: CustomObject, pods: list[SeenPod]) -> dict[str, Decision]:
+    async def _latest_decisions(self, workload: CustomObject, pods: list[SeenPod]) -> dict[str, Decision]:
         def decided(pod: SeenPod) -> Decision | None:
             key = f"{workload.metadata.namespace}/{pod.name}"
-            decision = self._board.get(key) or noted_decision(self._cache, key)
+            decision = self._decisions.get(key) or noted_decision(self._cache, key)
             return self._view.decision(decision) if decision is not None and decision.uid == pod.uid else None
 
         found = zip(pods, await in_turns(decided, pods), strict=True)

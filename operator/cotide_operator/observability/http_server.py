@@ -52,7 +52,7 @@ class HealthServer:
 
     Parameters
     ----------
-    telemetry, board :
+    telemetry, decisions :
         What is shown.
     missing : callable
         What the operator still waits for, one phrase each; empty when it is ready.
@@ -69,7 +69,7 @@ class HealthServer:
     def __init__(
         self,
         telemetry: Metrics,
-        board: DecisionStore,
+        decisions: DecisionStore,
         missing: Callable[[], list[str]],
         refresh: Callable[[], None] | None = None,
         *,
@@ -78,7 +78,7 @@ class HealthServer:
         dead: Callable[[], list[str]] = list,
     ) -> None:
         self._telemetry = telemetry
-        self._board = board
+        self._decisions = decisions
         self._missing = missing
         self._refresh = refresh
         self._access = access
@@ -150,7 +150,7 @@ class HealthServer:
             return web.Response(status=status, text=words)
         pod = request.query.get("pod")
         if pod is not None:
-            one = self._board.get(pod)
+            one = self._decisions.get(pod)
             decisions = [] if one is None else [one]
             return _json({"total": len(decisions), "page": 1, "pages": 1, "decisions": decisions})
         try:
@@ -164,7 +164,7 @@ class HealthServer:
                 status=400, text=f"pages end at {BOARD_LIMIT} pods; ask for one by pod=NAMESPACE/NAME\n"
             )
         async with self._writing:
-            shown = list(self._board)  # what is published meanwhile replaces, and changes none of these
+            shown = list(self._decisions)  # what is published meanwhile replaces, and changes none of these
             return await asyncio.to_thread(_page, shown, page, limit)
 
 

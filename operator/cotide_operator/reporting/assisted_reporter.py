@@ -1,8 +1,8 @@
-"""What kube-scheduler was answered about a pod, on the board and on the pod.
+"""What kube-scheduler was answered about a pod, on the decision store and on the pod.
 
 Told by `assembly` of each answer of the extender, on the replica that leads; follows in the cache what kube-scheduler
 made of it. A node that was answered is none that was bound: until the watch shows it, it is kept aside here. Invariant:
-the board says ``Scheduled`` only of a pod that the API server took.
+the decision store says ``Scheduled`` only of a pod that the API server took.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class AssistedReporter:
 
     Parameters
     ----------
-    board : where they are published.
-    annotate : writes what the board says onto a pod.
+    decisions : where they are published.
+    annotate : writes what the decision store says onto a pod.
     cache : subscribed to.
     """
 
-    def __init__(self, board: DecisionStore, annotate: Callable[[str], None], cache: ObjectCache) -> None:
-        self._board = board
+    def __init__(self, decisions: DecisionStore, annotate: Callable[[str], None], cache: ObjectCache) -> None:
+        self._decisions = decisions
         self._annotate = annotate
         self._cache = cache
         self._chosen: dict[str, Decision] = {}
@@ -46,11 +46,11 @@ class AssistedReporter:
         pod = self._cache.pods.get(key)
         if pod is None or pod.metadata.uid != decision.uid:  # gone meanwhile: nobody would tell when to forget it
             return
-        before = self._board.get(key)
+        before = self._decisions.get(key)
         same = before is not None and before.uid == decision.uid
         if before is not None and same and (before.node, before.message) == (None, decision.message):
             return  # it was asked again, and nothing changed
-        self._board.publish(
+        self._decisions.publish(
             msgspec.structs.replace(decision, attempts=before.attempts + 1 if before is not None and same else 1)
         )
         self._annotate(key)
@@ -66,7 +66,7 @@ class AssistedReporter:
             if pod.spec.node_name != decision.node:
                 words = f"kube-scheduler put it on {pod.spec.node_name}; Cotide had answered {decision.node}"
                 decision = msgspec.structs.replace(decision, node=pod.spec.node_name, message=words)
-            self._board.publish(decision)
+            self._decisions.publish(decision)
             # A binding of ours brought it along; of an earlier refusal there may be another.
             if not _says(pod, pod.spec.node_name):
                 self._annotate(key)

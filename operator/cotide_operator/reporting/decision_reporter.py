@@ -1,7 +1,8 @@
-"""What follows from decisions: the board, events, notes on pods, metrics. Decides nothing itself.
+"""What follows from decisions: the decision store, events, notes on pods, metrics. Decides nothing itself.
 
 Called by the loop after each cycle, before the binder is asked, and by the binder for each report. Invariant: the
-board says ``Scheduled`` only of a pod that the API server took; a pod that is gone leaves board, notes and calibration.
+decision store says ``Scheduled`` only of a pod that the API server took; a pod that is gone leaves decision store,
+notes and calibration.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ REFUSAL_LOG_SECONDS: Final = 10.0
 class Sinks:
     """Who is told of decisions; see their modules."""
 
-    board: DecisionStore
+    decisions: DecisionStore
     annotator: PodAnnotator
     recorder: EventRecorder
     calibration: ForecastScores
@@ -85,7 +86,7 @@ class DecisionReporter:
         policy: str,
         profile_of: Callable[[str], str] = lambda _: DEFAULT_SCHEDULER_NAME,
     ) -> None:
-        self._board = sinks.board
+        self._decisions = sinks.decisions
         self._annotator = sinks.annotator
         self._recorder = sinks.recorder
         self._calibration = sinks.calibration
@@ -127,7 +128,7 @@ class DecisionReporter:
             if pod.node is not None and pod.ours:
                 self._confirmed(pod)
         elif isinstance(event, PodDeleted):
-            self._board.forget(event.key)
+            self._decisions.forget(event.key)
             self._annotator.forget(event.key)
             self._nominator.forget(event.key)
             self._plan_words.forget(event.key)
@@ -145,20 +146,20 @@ class DecisionReporter:
         Of those that it bound it may not have come to write the class, which a node's agent goes by.
         """
         for decision in decisions:
-            pod, known = self._pod_of(decision.key), self._board.get(decision.key)
+            pod, known = self._pod_of(decision.key), self._decisions.get(decision.key)
             if known is not None and known.uid == decision.uid:
                 continue
             if pod is not None and pod.ours and pod.uid == decision.uid and pod.node == decision.node:
-                self._board.publish(decision)
+                self._decisions.publish(decision)
                 if decision.node is not None:
                     self._annotator.label(decision.key)
 
     def _confirmed(self, pod: Pod) -> None:
         """A pod of ours is on a node: also told when another replica, or an earlier run, bound it."""
-        known = self._board.get(pod.key)
+        known = self._decisions.get(pod.key)
         if known is None or known.node is not None:
             return
-        self._board.publish(
+        self._decisions.publish(
             structs.replace(
                 known,
                 node=pod.node,
@@ -204,10 +205,10 @@ class DecisionReporter:
 
     def _waits(self, wait: Wait, now: float, share: float) -> None:
         pod = self._pod_of(wait.key)
-        before = self._board.get(wait.key)
+        before = self._decisions.get(wait.key)
         if before is not None and before.uid != wait.uid:
             before = None
-        self._board.publish(
+        self._decisions.publish(
             Decision(
                 key=wait.key,
                 uid=wait.uid,
@@ -259,7 +260,7 @@ class DecisionReporter:
             return
         waited = max(0.0, now - pod.created_seconds)
         self._sli_duration(attempts_label(bind.attempts)).observe(waited)
-        self._board.publish(note.decision if note is not None else _of_bind(bind, now))
+        self._decisions.publish(note.decision if note is not None else _of_bind(bind, now))
         self._calibration.bound(bind)
         self._recorder.scheduled(bind.key, bind.uid, bind.node)
         if bind.at_risk:
@@ -344,7 +345,7 @@ class DecisionReporter:
         planned = scheduler.planned()
         for key, position in positions.items():
             await turn.give_way()
-            decision = self._board.get(key)
+            decision = self._decisions.get(key)
             if decision is None or decision.node is not None:
                 continue
             plan = planned.get(key)
@@ -354,7 +355,7 @@ class DecisionReporter:
                 decision.predicted_start_seconds, start
             ):
                 continue
-            self._board.publish(
+            self._decisions.publish(
                 structs.replace(
                     decision,
                     message=message,

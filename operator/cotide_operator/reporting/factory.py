@@ -34,7 +34,7 @@ class ReportingDependencies:
     clock: Clock
     cache: ObjectCache
     event_source: EventSource
-    board: DecisionStore
+    decisions: DecisionStore
     calibration: ForecastScores
     telemetry: Metrics
     scheduler_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,)
@@ -61,16 +61,16 @@ class Reporting:
 def make_reporting(config: SchedulerConfig, slot_seconds: float, of: ReportingDependencies) -> Reporting:
     """Return the reporting of one operator; ``slot_seconds`` is of its clock."""
     recorder = EventRecorder(of.client, of.lane, of.telemetry, of.profile_of)
-    nominator = Nominator(of.client, of.lane, of.cache, of.board)
-    KueueReporter(of.client, of.lane, recorder, of.cache, of.board, of.clock)  # the board tells it
+    nominator = Nominator(of.client, of.lane, of.cache, of.decisions)
+    KueueReporter(of.client, of.lane, recorder, of.cache, of.decisions, of.clock)  # the decision store tells it
 
     def class_of(key: str) -> str | None:
         pod = of.event_source.pods.get(key)
         return pod.workload_class.value if pod is not None else None
 
     sinks = Sinks(
-        of.board,
-        PodAnnotator(of.client, of.lane, of.cache, of.board, of.telemetry, class_of=class_of),
+        of.decisions,
+        PodAnnotator(of.client, of.lane, of.cache, of.decisions, of.telemetry, class_of=class_of),
         recorder,
         of.calibration,
         of.telemetry,

@@ -1,9 +1,9 @@
 """When pods of Kueue's queues start and end, as events of their Workloads of Kueue, where its users look.
 
-Told by the board of each decision; writes through the low-priority lane, with the recorder. Kueue says whether pods may
-run, and by then lifts their gates; what is told here is what Cotide expects from there on. A group of pods is told of
-as a whole: by its last pod. Where nobody answers which Workload that is, it is asked again, ever later and only so
-often: of the last pod nothing else tells. Invariant: without pods of Kueue's queues nothing is asked for and nothing
+Told by the decision store of each decision; writes through the low-priority lane, with the recorder. Kueue says whether
+pods may run, and by then lifts their gates; what is told here is what Cotide expects from there on. A group of pods is
+told of as a whole: by its last pod. Where nobody answers which Workload that is, it is asked again, ever later and only
+so often: of the last pod nothing else tells. Invariant: without pods of Kueue's queues nothing is asked for and nothing
 written.
 """
 
@@ -45,7 +45,7 @@ TRIES_AGAIN: Final = 6
 
 
 class KueueReporter:
-    """Follows the board; see the module's docstring."""
+    """Follows the decision store; see the module's docstring."""
 
     def __init__(
         self,
@@ -53,14 +53,14 @@ class KueueReporter:
         lane: ApiDispatcher,
         recorder: EventRecorder,
         cache: ObjectCache,
-        board: DecisionStore,
+        decisions: DecisionStore,
         clock: Clock,
     ) -> None:
         self._client = client
         self._lane = lane
         self._recorder = recorder
         self._cache = cache
-        self._board = board
+        self._decisions = decisions
         self._clock = clock
         self._members: dict[tuple[str, str], set[str]] = {}
         """Pods by namespace and group, or, of a pod without one, namespace and uid."""
@@ -69,7 +69,7 @@ class KueueReporter:
         self._again: set[tuple[str, str]] = set()
         """Those that are asked for again some time."""
         self._refused = False
-        board.subscribe(self._decided)
+        decisions.subscribe(self._decided)
 
     def _decided(self, key: str) -> None:
         pod = self._cache.pods.get(key)
@@ -124,7 +124,7 @@ class KueueReporter:
     def _sentence(self, name: tuple[str, str]) -> tuple[str, str] | None:
         """Return reason and message; None where nothing can be said."""
         keys = self._members.get(name, set())
-        decisions = [one for one in map(self._board.get, sorted(keys)) if one is not None and self._counts(one)]
+        decisions = [one for one in map(self._decisions.get, sorted(keys)) if one is not None and self._counts(one)]
         self._members[name] = {one.key for one in decisions}
         if not decisions:
             self._members.pop(name, None)

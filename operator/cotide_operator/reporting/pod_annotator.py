@@ -1,8 +1,8 @@
 """Writes on pods what was decided about them: class label, decision note, ``PodScheduled`` condition.
 
-Told by the loop which pod has something new; writes through the low-priority lane what the board says at the moment
-of writing. Label, note and condition of a waiting pod are one patch of its status, which takes metadata along. The
-patch names the version of the pod that it was made for: after a binding the server refuses it, so that no bound pod
+Told by the loop which pod has something new; writes through the low-priority lane what the decision store says at the
+moment of writing. Label, note and condition of a waiting pod are one patch of its status, which takes metadata along.
+The patch names the version of the pod that it was made for: after a binding the server refuses it, so that no bound pod
 is called unschedulable.
 
 What got no answer, or one that may be another in a moment, is written again, ever later and only so often:
@@ -57,14 +57,14 @@ SWEPT: Final = 1_000
 
 
 class PodAnnotator:
-    """Keeps what pods say about themselves in step with the board."""
+    """Keeps what pods say about themselves in step with the decision store."""
 
     def __init__(
         self,
         client: KubeClient,
         lane: ApiDispatcher,
         cache: ObjectCache,
-        board: DecisionStore,
+        decisions: DecisionStore,
         telemetry: Metrics,
         *,
         class_of: Callable[[str], str | None],
@@ -72,7 +72,7 @@ class PodAnnotator:
         self._client = client
         self._lane = lane
         self._cache = cache
-        self._board = board
+        self._decisions = decisions
         self._telemetry = telemetry
         self._class_of = class_of
         self._view = TenantView(cache)
@@ -120,7 +120,7 @@ class PodAnnotator:
 
     def note(self, key: str) -> None:
         """Write a waiting pod's decision and condition, if a reader would see a difference."""
-        decision = self._board.get(key)
+        decision = self._decisions.get(key)
         if decision is None or decision.node is not None:
             return
         wall, noted = self._noted.get(key, (float("-inf"), ("", "")))
@@ -213,7 +213,7 @@ class PodAnnotator:
             self._unlabelled[key] = self._rests_until(key)
 
     async def _note(self, key: str) -> None:
-        pod, decision = self._cache.pods.get(key), self._board.get(key)
+        pod, decision = self._cache.pods.get(key), self._decisions.get(key)
         if pod is None or decision is None or decision.node is not None or pod.spec.node_name:
             return
         if pod.metadata.uid != decision.uid:
@@ -254,7 +254,7 @@ class PodAnnotator:
         return metadata, [condition]
 
     async def _annotate(self, key: str) -> None:
-        pod, decision = self._cache.pods.get(key), self._board.get(key)
+        pod, decision = self._cache.pods.get(key), self._decisions.get(key)
         if pod is None or decision is None or pod.metadata.uid != decision.uid:
             return
         note = {DECISION_ANNOTATION: encode(self._view.decision(decision))}

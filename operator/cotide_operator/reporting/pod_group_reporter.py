@@ -1,8 +1,8 @@
 """Writes into PodGroups of ``scheduling.k8s.io`` whether they are scheduled, as kube-scheduler does of its own.
 
-Told by the board of each decision about a pod that names one, and by the cache of each change of either; run by the
-leader, once a second over the groups that were queued since, through the low-priority lane. Where no such API is served
-nothing is ever queued. A group with pods of another scheduler is left to that one.
+Told by the decision store of each decision about a pod that names one, and by the cache of each change of either; run
+by the leader, once a second over the groups that were queued since, through the low-priority lane. Where no such API is
+served nothing is ever queued. A group with pods of another scheduler is left to that one.
 
 ::
 
@@ -67,11 +67,11 @@ class _Written:
 
 
 class PodGroupReporter:
-    """Follows the board and the cache; see the module's docstring.
+    """Follows the decision store and the cache; see the module's docstring.
 
     Parameters
     ----------
-    client, lane, cache, board, telemetry : the operator's.
+    client, lane, cache, decisions, telemetry : the operator's.
     members : the pods that name a group, by its key.
     scheduler_names : whose pods are ours.
 
@@ -85,7 +85,7 @@ class PodGroupReporter:
         client: KubeClient,
         lane: ApiDispatcher,
         cache: ObjectCache,
-        board: DecisionStore,
+        decisions: DecisionStore,
         telemetry: Metrics,
         *,
         members: Callable[[str], Iterable[str]],
@@ -94,7 +94,7 @@ class PodGroupReporter:
         self._client = client
         self._lane = lane
         self._cache = cache
-        self._board = board
+        self._decisions = decisions
         self._telemetry = telemetry
         self._members = members
         self._scheduler_names = scheduler_names
@@ -102,7 +102,7 @@ class PodGroupReporter:
         self.queued: dict[str, None] = {}
         self._written: dict[str, _Written] = {}
         self._warned = False
-        board.subscribe(self._decided)
+        decisions.subscribe(self._decided)
         cache.subscribe(self._changed)
 
     async def run(self) -> None:
@@ -200,7 +200,7 @@ class PodGroupReporter:
         return (placed, waiting) if ours else None
 
     def _decision(self, name: str, pod: PodObject) -> Decision | None:
-        decision = self._board.get(name)
+        decision = self._decisions.get(name)
         return decision if decision is not None and decision.uid == pod.metadata.uid else None
 
     async def _write(self, key: str) -> None:

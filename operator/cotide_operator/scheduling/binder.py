@@ -70,7 +70,7 @@ class BindNote(msgspec.Struct, frozen=True, gc=False):
 
     Attributes
     ----------
-    decision : as the board is to show it once the pod is bound.
+    decision : as the decision store is to show it once the pod is bound.
     annotations : written on the pod in the same request.
     labels : the same, where the server takes labels with a binding.
     cycle_seconds : wall seconds of its decision cycle that fell to it.

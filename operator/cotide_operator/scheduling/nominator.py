@@ -29,11 +29,11 @@ NOT_NEEDED: Final = "NotNeeded"
 class Nominator:
     """Keeps nominations in the API in step with the engine's."""
 
-    def __init__(self, client: KubeClient, lane: ApiDispatcher, cache: ObjectCache, board: DecisionStore) -> None:
+    def __init__(self, client: KubeClient, lane: ApiDispatcher, cache: ObjectCache, decisions: DecisionStore) -> None:
         self._client = client
         self._lane = lane
         self._cache = cache
-        self._board = board
+        self._decisions = decisions
         self._written: dict[str, tuple[str, str]] = {}
         """(uid, node) by pod key, of what was written and may not be in the cache yet."""
         self._turns: dict[str, asyncio.Lock] = {}
@@ -61,7 +61,7 @@ class Nominator:
         """Write a claim for which no pod is asked to leave, some time, unless it has another by then."""
 
         async def work() -> None:
-            decision = self._board.get(key)
+            decision = self._decisions.get(key)
             if decision is not None and decision.nominated_node == node:
                 await self.write(key, uid, node)
 
@@ -94,7 +94,7 @@ class Nominator:
 
     async def _withdraw(self, key: str) -> None:
         async with self._turn(key):
-            pod, decision = self._cache.pods.get(key), self._board.get(key)
+            pod, decision = self._cache.pods.get(key), self._decisions.get(key)
             if pod is None or pod.spec.node_name or decision is None or decision.nominated_node:
                 return
             answer = await self._patch(key, pod.metadata.uid, None)

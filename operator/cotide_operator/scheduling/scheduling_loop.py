@@ -3,7 +3,7 @@
 ::
 
     cache -> event source --events--> Scheduler.handle --instructions--> outcomes --notes--> binder -> API server
-                ^                                                   (board, events)        |
+                ^                                                   (decisions, events)    |
                 |                                                       ^------- report ---|
                 `--- watch                                                                 |
     service samples, new models --inbox--> next cycle <--- what was refused ---------------'

@@ -45,7 +45,7 @@ class Scene:
         scene: Any = self
         none: Any = None
         around = ConsolidationDependencies(
-            client=scene, cache=self.cache, board=none, clock=HandClock(1_000_000_000.0), recorder=scene,
+            client=scene, cache=self.cache, decisions=none, clock=HandClock(1_000_000_000.0), recorder=scene,
             telemetry=Metrics(), engine=lambda: SimpleNamespace(state=self.state),  # type: ignore[arg-type,return-value]  # all that is read
             pods=self.pods, forecaster=lambda: none, note=lambda _: None, scheduler_names=("cotide",),
             risk_threshold=0.1, slot_seconds=300.0,

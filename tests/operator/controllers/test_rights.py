@@ -166,8 +166,8 @@ async def test_the_operator_may_do_what_it_does_and_nothing_else() -> None:
             await first_of(work_through(client), running)
             url = f"http://127.0.0.1:{operator.health.port}/debug/board"
             somebody = {"Authorization": "Bearer somebody"}
-            async with aiohttp.ClientSession() as session, session.get(url, headers=somebody) as board:
-                assert board.status == 200
+            async with aiohttp.ClientSession() as session, session.get(url, headers=somebody) as decisions:
+                assert decisions.status == 200
 
             async def all_used() -> bool:  # some watches are opened while the work is done already
                 return granted() - NOT_EXERCISED <= recorded.rights

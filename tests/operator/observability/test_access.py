@@ -29,7 +29,7 @@ USER = {"username": "ann", "uid": "7", "groups": ["team", "system:authenticated"
 
 
 class Api:
-    """Answers reviews: the token ``ann`` is Ann's, who may see the board or not."""
+    """Answers reviews: the token ``ann`` is Ann's, who may see the decision store or not."""
 
     def __init__(self, *, allowed: bool = True) -> None:
         self.allowed = allowed

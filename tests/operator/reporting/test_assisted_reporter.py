@@ -1,4 +1,4 @@
-"""What kube-scheduler was answered: on the board once the API server took it, and on the pod where it says else."""
+"""What kube-scheduler was answered: on the decision store once the API server took it, and on the pod where it says else."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ CHOSEN = Decision("ns/p", "u", 2.0, "n", "Scheduled", "most slack")
 
 class Scene:
     def __init__(self) -> None:
-        self.cache, self.board, self.annotated = ObjectCache(), DecisionStore(), list[str]()
-        self.reporter = AssistedReporter(self.board, self.annotated.append, self.cache)
+        self.cache, self.decisions, self.annotated = ObjectCache(), DecisionStore(), list[str]()
+        self.reporter = AssistedReporter(self.decisions, self.annotated.append, self.cache)
 
     def see(self, node: str = "", note: str | None = None) -> None:
         annotations = {} if note is None else {DECISION_ANNOTATION: note}
@@ -37,7 +37,7 @@ def test_a_pod_that_was_refused_before_says_so_no_longer_once_it_is_bound() -> N
     assert scene.annotated == ["ns/p"]
     scene.see("n", note=encode(REFUSED))
     assert scene.annotated == ["ns/p", "ns/p"]
-    assert scene.board.get("ns/p") == CHOSEN
+    assert scene.decisions.get("ns/p") == CHOSEN
 
 
 def test_a_binding_that_brought_the_decision_along_is_not_written_again() -> None:
@@ -62,4 +62,4 @@ def test_an_answer_about_a_pod_that_went_meanwhile_is_not_kept(answer: Decision)
     scene.see()
     scene.cache.apply("pods", "DELETED", scene.cache.pods["ns/p"])
     scene.reporter.answered(answer)
-    assert (list(scene.board), scene.annotated) == ([], [])
+    assert (list(scene.decisions), scene.annotated) == ([], [])

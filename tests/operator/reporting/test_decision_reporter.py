@@ -33,9 +33,9 @@ class Scene:
     """A reporter, the pods that the engine knows, and what was told of them."""
 
     def __init__(self) -> None:
-        self.board, self.pods, self.sink, self.telemetry = DecisionStore(), dict[str, Pod](), Sink(), Metrics()
+        self.decisions, self.pods, self.sink, self.telemetry = DecisionStore(), dict[str, Pod](), Sink(), Metrics()
         other: Any = self.sink
-        sinks = Sinks(self.board, other, other, other, self.telemetry, other, other)
+        sinks = Sinks(self.decisions, other, other, other, self.telemetry, other, other)
         self.reporter = DecisionReporter(sinks, ObjectCache(), self.pods.get, ScaledClock(), "fifo")
 
     def made(self, one: Pod) -> None:
@@ -55,9 +55,9 @@ def test_a_pod_that_was_bound_is_on_the_board_until_it_is_gone() -> None:
     scene, one = Scene(), pod("a")
     scene.made(one)
     scene.bound(one)
-    assert [(each.key, each.node) for each in scene.board] == [(one.key, "n0")]
+    assert [(each.key, each.node) for each in scene.decisions] == [(one.key, "n0")]
     scene.gone(one)
-    assert list(scene.board) == []
+    assert list(scene.decisions) == []
 
 
 def test_a_binding_at_risk_is_an_event_of_its_own_beside_the_binding() -> None:
@@ -79,7 +79,7 @@ def test_a_pod_that_is_gone_before_its_binding_is_answered_is_not_kept() -> None
     scene.gone(one)
     scene.sink.calls.clear()
     scene.bound(one)
-    assert (list(scene.board), scene.sink.calls) == ([], [])
+    assert (list(scene.decisions), scene.sink.calls) == ([], [])
 
 
 def test_one_that_has_its_name_by_then_is_not_said_to_be_bound() -> None:
@@ -88,7 +88,7 @@ def test_one_that_has_its_name_by_then_is_not_said_to_be_bound() -> None:
     scene.gone(one)
     scene.made(pod("a", uid="second"))
     scene.bound(one)
-    assert list(scene.board) == []
+    assert list(scene.decisions) == []
 
 
 @pytest.mark.parametrize(("node", "labelled"), [("n0", True), (None, False)])

@@ -33,11 +33,11 @@ class Scene:
         self.error: ClusterError | None = None
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.events: list[tuple[str, ...]] = []
-        self.cache, self.board = ObjectCache(), DecisionStore()
+        self.cache, self.decisions = ObjectCache(), DecisionStore()
         stand_in: Any = self
         clock = ScaledClock(origin_seconds=0.0, speed=1.0)
         clock.to_wall = lambda seconds: seconds  # type: ignore[method-assign]  # times in messages are then the test's
-        self.reporter = KueueReporter(stand_in, stand_in, stand_in, self.cache, self.board, clock)
+        self.reporter = KueueReporter(stand_in, stand_in, stand_in, self.cache, self.decisions, clock)
 
     def submit(self, key: Hashable, work: Callable[..., Awaitable[None]], namespace: str, *arguments: object) -> bool:
         if not self.full:
@@ -61,7 +61,7 @@ class Scene:
 
     def decide(self, name: str, node: str | None = None, start: float | None = None, seconds: float = 60.0) -> None:
         forecast = Forecast(seconds_p50=seconds)
-        self.board.publish(
+        self.decisions.publish(
             Decision(f"ns/{name}", f"u-{name}", 100.0, node, "", "", forecast=forecast, predicted_start_seconds=start)
         )
 

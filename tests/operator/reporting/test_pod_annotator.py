@@ -58,13 +58,15 @@ class Api:
 
 class Scene:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.lane, self.api, self.cache, self.board = Lane(), Api(), ObjectCache(), DecisionStore()
+        self.lane, self.api, self.cache, self.decisions = Lane(), Api(), ObjectCache(), DecisionStore()
         self.telemetry = Metrics()
         self.now = 100.0
         self.decided = "batch"
         monkeypatch.setattr(annotator_module.time, "monotonic", lambda: self.now)
         fakes: Any = (self.api, self.lane)
-        self.annotator = PodAnnotator(*fakes, self.cache, self.board, self.telemetry, class_of=lambda key: self.decided)
+        self.annotator = PodAnnotator(
+            *fakes, self.cache, self.decisions, self.telemetry, class_of=lambda key: self.decided
+        )
 
     def pod(self, **parts: Any) -> None:
         metadata = {"name": "p", "namespace": "ns", "uid": parts.pop("uid", "u"), "resourceVersion": "7"}
@@ -73,7 +75,7 @@ class Scene:
         self.cache.apply("pods", "MODIFIED", msgspec.convert({"metadata": metadata, **parts}, PodObject))
 
     def waits(self, message: str, reason: str = "InsufficientSlack") -> None:
-        self.board.publish(Decision("ns/p", "u", 1.0, None, reason, message))
+        self.decisions.publish(Decision("ns/p", "u", 1.0, None, reason, message))
         self.annotator.note("ns/p")
 
     def sweep(self) -> int:
@@ -242,7 +244,7 @@ def test_a_sweep_takes_up_the_oldest_first_and_comes_to_all_in_steps(scene: Scen
     scene.lane.full = True
     keys = [f"crowd/p{number}" for number in range(3 * annotator_module.SWEPT)] + ["other/p", "other/q"]
     for key in keys:
-        scene.board.publish(Decision(key, "u", 1.0, None, "InsufficientSlack", "m"))
+        scene.decisions.publish(Decision(key, "u", 1.0, None, "InsufficientSlack", "m"))
         scene.annotator.note(key)
     assert scene.sweep() == 3  # between which others have their turn
     scene.lane.full = False
@@ -290,7 +292,7 @@ async def test_a_label_that_the_server_takes_with_the_binding_is_not_written_by_
 async def test_a_pod_above_a_limit_of_its_namespace_has_a_condition_that_says_so(scene: Scene) -> None:
     for cap in ("", "cotide.dev/max-batch-cpu"):
         scene.now += 1000.0
-        scene.board.publish(Decision("ns/p", "u", 1.0, None, "WaitingForTurn", f"waits {cap}", cap=cap))
+        scene.decisions.publish(Decision("ns/p", "u", 1.0, None, "WaitingForTurn", f"waits {cap}", cap=cap))
         scene.annotator.note("ns/p")
         ((_, patch),) = await scene.write()
         assert ("status" in patch) == bool(cap), "a note; and a condition where no node would change it"
@@ -345,7 +347,7 @@ async def test_a_note_on_a_pod_that_was_bound_meanwhile_is_given_up(scene: Scene
     scene.api.refusal = ApiError(409, "Conflict", "the object has been modified")
     scene.waits("m")
     assert await scene.write() == []
-    scene.board.publish(Decision("ns/p", "u", 2.0, "n", "Scheduled", "is on n"))
+    scene.decisions.publish(Decision("ns/p", "u", 2.0, "n", "Scheduled", "is on n"))
     scene.annotator.confirmed("ns/p")
     scene.api.refusal = None
     scene.now += 1000.0
@@ -373,7 +375,7 @@ async def test_what_is_true_of_a_bound_pod_is_written_later_where_it_could_not_b
     scene: Scene, *, lane_is_full: bool
 ) -> None:
     """Nobody else says it again: the pod would say for ever that it waits."""
-    scene.board.publish(Decision("ns/p", "u", 2.0, "n", "Scheduled", "is on n"))
+    scene.decisions.publish(Decision("ns/p", "u", 2.0, "n", "Scheduled", "is on n"))
     scene.lane.full = lane_is_full
     scene.api.refusal = None if lane_is_full else ApiError(500, "InternalError", "etcd leader changed")
     scene.annotator.annotate("ns/p")
@@ -392,7 +394,7 @@ async def test_what_waits_to_be_written_of_a_pod_that_another_replica_bound_is_d
     one = running_pod("p", "n", key="ns/p", uid="u")
     calibration: Any = SimpleNamespace(pod_changed=lambda _: None)
     nobody: Any = None
-    sinks = Sinks(scene.board, scene.annotator, nobody, calibration, scene.telemetry, nobody, nobody)
+    sinks = Sinks(scene.decisions, scene.annotator, nobody, calibration, scene.telemetry, nobody, nobody)
     reporter = DecisionReporter(sinks, scene.cache, {one.key: one}.get, ScaledClock(), "fifo")
     reporter.events([PodUpserted(one)], [])
     assert not scene.lane.work

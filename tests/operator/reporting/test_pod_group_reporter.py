@@ -31,7 +31,7 @@ class Scene:
     """A group of two that must start together, who writes its status, and stand-ins for lane and API server."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, served: str = PATH) -> None:
-        self.cache, self.board, self.telemetry = ObjectCache(), DecisionStore(), Metrics()
+        self.cache, self.decisions, self.telemetry = ObjectCache(), DecisionStore(), Metrics()
         self.work: dict[Hashable, Callable[[], Awaitable[None]]] = {}
         self.full, self.now, self.version = False, 60.0, 1
         self.patches: list[tuple[str, Any]] = []
@@ -47,7 +47,7 @@ class Scene:
             stand_in,
             stand_in,
             self.cache,
-            self.board,
+            self.decisions,
             self.telemetry,
             members=lambda key: index.concerned("gangpodgroups", key),
             scheduler_names=("cotide",),
@@ -83,7 +83,7 @@ class Scene:
 
     def decide(self, name: str, message: str = "", reason: str = "InsufficientSlack", **parts: Any) -> None:
         said = {"node": None, "decided_seconds": self.now, **parts}
-        self.board.publish(Decision(f"ns/{name}", f"u-{name}", reason=reason, message=message, **said))
+        self.decisions.publish(Decision(f"ns/{name}", f"u-{name}", reason=reason, message=message, **said))
 
     async def written(self) -> list[dict[str, Any]]:
         """Let a second go by; return the conditions of each patch."""

@@ -38,9 +38,11 @@ class CountingClient(KubeClient):
 
 class World:
     def __init__(self, client: CountingClient) -> None:
-        self.client, self.cache, self.board = client, ObjectCache(), DecisionStore()
+        self.client, self.cache, self.decisions = client, ObjectCache(), DecisionStore()
         self.lane = ApiDispatcher(lambda: False, per_second=100_000.0)
-        self.annotator = PodAnnotator(client, self.lane, self.cache, self.board, Metrics(), class_of=lambda _: "batch")
+        self.annotator = PodAnnotator(
+            client, self.lane, self.cache, self.decisions, Metrics(), class_of=lambda _: "batch"
+        )
 
     async def pod(self, name: str) -> dict[str, Any]:
         """Make a pod that the cache shows."""
@@ -50,7 +52,7 @@ class World:
 
     def refuse(self, name: str, message: str) -> None:
         uid = self.cache.pods[f"default/{name}"].metadata.uid
-        self.board.publish(Decision(f"default/{name}", uid, 1.0, None, "InsufficientSlack", message))
+        self.decisions.publish(Decision(f"default/{name}", uid, 1.0, None, "InsufficientSlack", message))
         self.annotator.note(f"default/{name}")
 
     async def written(self) -> None:

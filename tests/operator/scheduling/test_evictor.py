@@ -193,11 +193,11 @@ async def test_the_monitors_victims_are_not_tied_together(bench: Bench) -> None:
 
 async def test_a_claim_that_came_to_nothing_is_taken_off_unless_there_is_a_new_one(bench: Bench) -> None:
     bench.pod("x", node="", nominated="n")
-    bench.board.publish(Decision("ns/x", "u-x", 0.0, None, "InsufficientSlack", "waits", nominated_node="m"))
+    bench.decisions.publish(Decision("ns/x", "u-x", 0.0, None, "InsufficientSlack", "waits", nominated_node="m"))
     bench.nominator.withdraw("ns/x")
     await bench.work.pop()()
     assert bench.said == [], "it has another claim by now"
-    bench.board.publish(Decision("ns/x", "u-x", 0.0, None, "InsufficientSlack", "waits"))
+    bench.decisions.publish(Decision("ns/x", "u-x", 0.0, None, "InsufficientSlack", "waits"))
     bench.nominator.withdraw("ns/x")
     await bench.work.pop()()
     assert bench.said == ["nominate x None"]
@@ -211,7 +211,7 @@ async def test_a_claim_that_could_not_be_taken_off_is_taken_off_later(
 ) -> None:
     monkeypatch.setattr(nominator, "AGAIN_SECONDS", 0.0)
     bench.pod("x", node="", nominated="n")
-    bench.board.publish(Decision("ns/x", "u-x", 0.0, None, "InsufficientSlack", "waits"))
+    bench.decisions.publish(Decision("ns/x", "u-x", 0.0, None, "InsufficientSlack", "waits"))
     bench.refuses_patches = ApiError(500, "InternalError", "etcdserver: request timed out")
     bench.nominator.withdraw("ns/x")
     await bench.work.pop()()
@@ -223,7 +223,7 @@ async def test_a_claim_that_could_not_be_taken_off_is_taken_off_later(
 
 
 async def test_a_claim_that_got_no_answer_is_taken_off_although_nobody_has_seen_it(bench: Bench) -> None:
-    bench.board.publish(Decision("ns/x", "u-x", 0.0, None, "InsufficientSlack", "waits"))
+    bench.decisions.publish(Decision("ns/x", "u-x", 0.0, None, "InsufficientSlack", "waits"))
     bench.refuses_patches = ClusterError("no answer")
     await bench.nominator.write("ns/x", "u-x", "n")
     bench.refuses_patches = None

@@ -44,10 +44,10 @@ class Bench:
         self.refuses_patches: ClusterError | None = None
         self.gate: asyncio.Event | None = None
         self.work: list[Callable[[], Awaitable[None]]] = []
-        self.cache, self.board = ObjectCache(), DecisionStore()
+        self.cache, self.decisions = ObjectCache(), DecisionStore()
         self.reports: dict[str, EvictReport] = {}
         client: Any = self
-        self.nominator = Nominator(client, client, self.cache, self.board)
+        self.nominator = Nominator(client, client, self.cache, self.decisions)
         evictor = Evictor(client, self.cache, self.nominator)
         self.binder = Binder(client, self.cache, [self.take], evictor)
         self.pod("x", {"cotide.dev/class": "batch"}, node="")

@@ -40,7 +40,7 @@ async def test_a_crowd_of_new_decisions_does_not_keep_another_jobs_status_waitin
             one.controllers._refresh_soon(("jobs", f"crowd/job-{number}"))
         uid = (await one.pods())["count-0"]["metadata"]["uid"]
         decision = Decision("default/count-0", uid, 1000.0, None, "InsufficientResources", "no node has 1 cpu free")
-        one.board.publish(decision)
+        one.decisions.publish(decision)
 
         async def shown() -> bool:
             found = await one.client.get(f"{JOBS}/count")
