@@ -80,7 +80,7 @@ async def measure(nodes: int, slots: int) -> dict[str, float]:
     await loop.caught_up()
     knobs = Knobs(SLOT, 0.9, 60.0, 60.0, 5.0, 0.95, 0.0, tells_scores=False)
     live = LiveHostLoad(
-        knobs, state=loop.scheduler.state, pods=pods, clock=clock, loop=loop, telemetry=Metrics(),
+        knobs, state=loop.scheduler.state, pods=pods, clock=clock, loop=loop, metrics=Metrics(),
         outlooks=Outlooks(), rebuilding=None, wall=clock.now,
     )  # fmt: skip
     generator = np.random.default_rng(0)

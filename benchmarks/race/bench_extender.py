@@ -48,7 +48,7 @@ from control_plane import ControlPlane, control_plane, free_port
 from identities import Authority
 from processes import Process
 from race_watcher import PodWatch, cpu_seconds, machine
-from real_race import Course, bound, metrics, train
+from real_race import Course, bound, serve_metrics, train
 
 from cotide_core.config import SchedulerConfig
 from cotide_core.events import ServiceSampled
@@ -128,7 +128,7 @@ async def calls(nodes: int, count: int, *, beside_services: bool) -> Json:
             credentials=credentials,
             cache=cache,
             clock=ScaledClock(),
-            telemetry=Metrics(),
+            metrics=Metrics(),
             hand_over=outcomes.append,
         )
         extender = Extender(settings, SchedulerConfig(policy="qpsm"), ("cotide",), needs)
@@ -256,7 +256,7 @@ async def race(plane: ControlPlane, options: argparse.Namespace, folder: Path) -
     for file, path in zip(("tls.crt", "tls.key"), authority.server("localhost"), strict=True):
         (folder / file).write_bytes(path.read_bytes())
     models = train(folder / "models")
-    with metrics(service_rates(options.nodes)) as begin:
+    with serve_metrics(service_rates(options.nodes)) as begin:
         served, url = await begin()
         try:
             async with KubeClient(plane.admin, max_connections=64, timeout_seconds=120.0) as client:

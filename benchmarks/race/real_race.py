@@ -308,7 +308,7 @@ def train(folder: Path) -> Path:
 
 
 @contextmanager
-def metrics(text: str) -> Iterator[Callable[[], Any]]:
+def serve_metrics(text: str) -> Iterator[Callable[[], Any]]:
     """Serve the request rates of the services; yields what starts it inside the event loop."""
     port = free_port()
 
@@ -332,7 +332,7 @@ async def run(plane: ControlPlane, options: argparse.Namespace, models: Path | N
     mine = asyncio.current_task()
     assert mine is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, mine.cancel)
-    with metrics(service_rates(options.nodes)) as begin:
+    with serve_metrics(service_rates(options.nodes)) as begin:
         served, url = await begin()
         try:
             async with KubeClient(plane.admin, max_connections=64, timeout_seconds=120.0) as client:

@@ -1,1 +1,1 @@
-"""The live shell: kopf handlers, translation, the loop, binding, telemetry and settings."""
+"""The live shell: kopf handlers, translation, the loop, binding, metrics and settings."""

@@ -122,7 +122,7 @@ class Operator:
 
     Attributes
     ----------
-    cache, decisions, telemetry, health, loop :
+    cache, decisions, metrics, health, loop :
         Parts that tests and embedders look at.
     """
 
@@ -146,17 +146,17 @@ class Operator:
         self.client = self._make_client()
         simulated = settings.simulated_time
         self.clock = ScaledClock(simulated.origin_seconds, simulated.speed) if simulated else ScaledClock()
-        self.telemetry = Metrics()
+        self.metrics = Metrics()
         self.decisions = DecisionStore()
         self.cache = self._following.cache
         self.cache.max_class_without_label = settings.tenancy.max_class_without_label
         self.cache.class_by_priority_class = settings.classes.by_priority_class
         self.health = self._make_health()
         self.event_source = EventSource(self.cache, self.clock, settings.scheduler_names)
-        self.calibration = ForecastScores(self.telemetry, self._limit_of, settings.slot_seconds)
+        self.calibration = ForecastScores(self.metrics, self._limit_of, settings.slot_seconds)
         config = engine_config(settings)
         ledger = settings.ledger
-        self._ledger = LedgerFile(ledger.directory, config, self.telemetry) if ledger is not None else None
+        self._ledger = LedgerFile(ledger.directory, config, self.metrics) if ledger is not None else None
         self.models = self._make_models()
         kept = self._kept_in(settings.models.retraining.store)
         self._retraining = self._make_retraining(kept)
@@ -170,7 +170,7 @@ class Operator:
             self.lane,
             self.cache,
             self.reporting.recorder,
-            self.telemetry,
+            self.metrics,
             scheduler_names=settings.scheduler_names,
         )
         self._pod_groups = PodGroupReporter(
@@ -178,7 +178,7 @@ class Operator:
             self.lane,
             self.cache,
             self.decisions,
-            self.telemetry,
+            self.metrics,
             members=self.event_source.members_of,
             scheduler_names=settings.scheduler_names,
         )
@@ -193,7 +193,7 @@ class Operator:
         self._leading = self._deciding = False
         self._took_over: float | None = None
         """When a standby that was ready began to lead, on the monotonic clock."""
-        self._kopf = KopfSupervisor(self._credentials, self.telemetry)
+        self._kopf = KopfSupervisor(self._credentials, self.metrics)
         self._lease: LeaseThread | None = None
         self._blocks = LoopBlocks()
         self._consolidator: Consolidator | None = None
@@ -251,7 +251,7 @@ class Operator:
                 self.loop.stop()
                 self._leading = self._deciding = False
                 gc.unfreeze()  # a process may hold more than one replica, one after the other
-                self.telemetry.leader.set(0)
+                self.metrics.leader.set(0)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(DRAIN_SECONDS):
                         await self.binder.drain()
@@ -317,7 +317,7 @@ class Operator:
         """Decide until told to stop, or until a part fails or the lease is lost."""
         self._took_over = None if leadership is None or self._unlisted() else time.monotonic()
         self._leading = True
-        self.telemetry.leader.set(1)
+        self.metrics.leader.set(1)
         self._aside.lead()
         if self.extender is None:  # else it needs them, and they are followed already
             await self.models.look()
@@ -377,7 +377,7 @@ class Operator:
             self.clock,
             self.loop,
             self.calibration,
-            self.telemetry,
+            self.metrics,
             self.outlooks,
         )
 
@@ -388,7 +388,7 @@ class Operator:
             self.settings.scheduler_names[0],
             reclaim=self.settings.job_pods_reclaim,
             limits=StartLimits(self.settings.jobs.start_seconds, self.settings.jobs.create_seconds),
-            starts=StartReporter(self.cache, self.reporting.recorder, self.telemetry, self.clock),
+            starts=StartReporter(self.cache, self.reporting.recorder, self.metrics, self.clock),
         )
         if self._phase_learning is not None:
             options = replace(options, learned=self._phase_learning.phases_for)
@@ -466,13 +466,13 @@ class Operator:
             from cotide_operator.provisioning.controller import Provisioner, ProvisioningDependencies
 
             ledger = self.settings.ledger
-            outcomes = OutcomeFile(ledger.directory if ledger is not None else None, self.telemetry, PROVISIONING)
+            outcomes = OutcomeFile(ledger.directory if ledger is not None else None, self.metrics, PROVISIONING)
             dependencies = ProvisioningDependencies(
                 client=self.client,
                 cache=self.cache,
                 clock=self.clock,
                 recorder=self.reporting.recorder,
-                telemetry=self.telemetry,
+                metrics=self.metrics,
                 engine=lambda: self.loop.scheduler,
                 pods=self.event_source.pods,
                 is_current=self.event_source.is_current,
@@ -489,7 +489,7 @@ class Operator:
         from cotide_operator.consolidation.controller import ConsolidationDependencies
 
         ledger, capacity = self.settings.ledger, self.settings.provisioning
-        outcomes = OutcomeFile(ledger.directory if ledger is not None else None, self.telemetry)
+        outcomes = OutcomeFile(ledger.directory if ledger is not None else None, self.metrics)
         counts = capacity is not None and capacity.mode == "act"
         return ConsolidationDependencies(
             client=self.client,
@@ -497,7 +497,7 @@ class Operator:
             decisions=self.decisions,
             clock=self.clock,
             recorder=self.reporting.recorder,
-            telemetry=self.telemetry,
+            metrics=self.metrics,
             engine=lambda: self.loop.scheduler,
             pods=self.event_source.pods,
             forecaster=lambda: self.loop.scheduler.qos_forecaster,
@@ -524,7 +524,7 @@ class Operator:
             holdings_of=lambda node: holdings(self.loop.scheduler.state, node) if self.loop.is_whole else None,
             how=Publication(self.settings.reclaimed, self.settings.publishes_reclaimed, self.settings.slot_seconds),
             recorder=self.reporting.recorder,
-            telemetry=self.telemetry,
+            metrics=self.metrics,
         )
 
     def _resizer(self, feed: UsageFeed | None) -> PhaseResizer:
@@ -534,7 +534,7 @@ class Operator:
             self._room_of,
             self.event_source.expect_size,
             clock=self.clock,
-            telemetry=self.telemetry,
+            metrics=self.metrics,
             usage_of=feed.usage_of if feed is not None else lambda _: None,
             nudge=self.loop.nudge,
         )
@@ -548,7 +548,7 @@ class Operator:
     def _make_health(self) -> HealthServer:
         access = AccessReviews(self.client.unfenced())
         return HealthServer(
-            self.telemetry,
+            self.metrics,
             self.decisions,
             self._unready,
             self._refresh,
@@ -575,7 +575,7 @@ class Operator:
             self.event_source,
             self.decisions,
             self.calibration,
-            self.telemetry,
+            self.metrics,
             self.settings.scheduler_names,
         )
         return make_reporting(config, self.settings.slot_seconds, dependencies)
@@ -611,7 +611,7 @@ class Operator:
         return ModelStore(
             models.directory,
             tell=self._tell,
-            telemetry=self.telemetry,
+            metrics=self.metrics,
             keep=self._ledger.keep_model if self._ledger is not None else None,
             kept_models=models.retraining.kept_models if models.retraining.enabled else None,
         )
@@ -621,7 +621,7 @@ class Operator:
             return None  # and what it needs is not loaded
         from cotide_operator.webhooks.admission.webhook import make_webhook
 
-        return make_webhook(self.settings, self.client.unfenced(), self.cache, self.telemetry)
+        return make_webhook(self.settings, self.client.unfenced(), self.cache, self.metrics)
 
     def _make_extender(self, config: SchedulerConfig) -> Extender | None:
         if not self.settings.extender.enabled:
@@ -633,7 +633,7 @@ class Operator:
             credentials=self._credentials,
             cache=self.cache,
             clock=self.clock,
-            telemetry=self.telemetry,
+            metrics=self.metrics,
             hand_over=self._assist,
         )
         return Extender(self.settings.extender, config, self.settings.scheduler_names, needs)
@@ -664,7 +664,7 @@ class Operator:
         if not settings.learn:
             return None
         kept = self._kept_in(settings.store)
-        return PhaseLearning(settings, self.cache, clock=self.clock, telemetry=self.telemetry, kept=kept)
+        return PhaseLearning(settings, self.cache, clock=self.clock, metrics=self.metrics, kept=kept)
 
     def _make_habits(self, kept: LearnedStore | None) -> RunTimeHabits | None:
         settings = self.settings.models.retraining
@@ -672,7 +672,7 @@ class Operator:
             return None
         return RunTimeHabits(
             self.calibration,
-            self.telemetry,
+            self.metrics,
             kept=kept,
             keep_seconds=settings.keep_seconds,
             namespaces=lambda: self.cache.namespaces,
@@ -688,7 +688,7 @@ class Operator:
         forecasters: list[EventForecaster] = [] if self._habits is None else [self._habits]
         if settings.forecasts_rates:
             quantile = settings.request_rates.quantile
-            forecasters.append(RateForecaster(settings.slot_seconds, quantile, self.telemetry, self.clock.now))
+            forecasters.append(RateForecaster(settings.slot_seconds, quantile, self.metrics, self.clock.now))
         if len(forecasters) < 2:
             return forecasters[0] if forecasters else None
         return CompositeForecaster(*forecasters)
@@ -706,7 +706,7 @@ class Operator:
                 threshold=self.settings.qos.risk_threshold_probability,
                 slot_seconds=self.settings.slot_seconds,
                 seed=self.settings.seed,
-                telemetry=self.telemetry,
+                metrics=self.metrics,
                 kept=kept,
                 is_there=lambda service: not self.cache.synced or service in self.cache.workloads,
             )
@@ -715,7 +715,7 @@ class Operator:
             settings,
             self.models,
             seed=self.settings.seed,
-            telemetry=self.telemetry,
+            metrics=self.metrics,
             learn=learn,
             kept=kept,
             is_there=lambda learner: not self.cache.is_gone(learner),
@@ -796,6 +796,6 @@ class Operator:
     def _refresh(self) -> None:
         kinds = (*KINDS, *OPTIONAL_KINDS)
         for kind in kinds:
-            self.telemetry.mirror_objects.labels(kind).set(len(self.cache.objects(kind)))
+            self.metrics.mirror_objects.labels(kind).set(len(self.cache.objects(kind)))
         self._aside.refresh(kinds)
-        self.telemetry.longest_block.set(self._blocks.longest_seconds())
+        self.metrics.longest_block.set(self._blocks.longest_seconds())

@@ -115,9 +115,9 @@ async def test_a_burst_is_answered_without_overfilling_a_node_and_bound_with_its
 
         await world.until("the refusal is written on the pod", noted)
         await world.until("all are confirmed", lambda: operator.extender.follower.advisor.assumed == 0)  # type: ignore[union-attr]  # it is there
-        metrics = operator.telemetry.registry.get_sample_value
-        assert metrics("cotide_extender_requests_total", {"verb": "filter", "outcome": "chosen"}) == 8
-        assert metrics("cotide_extender_requests_total", {"verb": "bind", "outcome": "bound"}) == 8
+        sample = operator.metrics.registry.get_sample_value
+        assert sample("cotide_extender_requests_total", {"verb": "filter", "outcome": "chosen"}) == 8
+        assert sample("cotide_extender_requests_total", {"verb": "bind", "outcome": "bound"}) == 8
     [file] = ledger.glob("*.jsonl")
     assert sum(line.count(b'"PodAssumed"') for line in file.open("rb")) >= 8
     assert replay(file.open("rb"), HeuristicCatalogue()).difference is None

@@ -161,7 +161,7 @@ async def world(server: Server) -> AsyncIterator[World]:
 
 
 def count(operator: Operator, name: str, **labels: str) -> float | None:
-    return operator.telemetry.registry.get_sample_value(name, labels)
+    return operator.metrics.registry.get_sample_value(name, labels)
 
 
 async def test_batch_preempts_gratis_jobs_whose_pods_come_back_and_are_counted(world: World) -> None:

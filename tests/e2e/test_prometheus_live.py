@@ -118,7 +118,7 @@ async def test_rates_and_latencies_of_fake_nodes_reach_the_workloads_status_thro
         await prometheus.stop()
         await server.until(
             "the feed sees it go",
-            lambda: operator.telemetry.registry.get_sample_value("cotide_metrics_source_up") == 0,
+            lambda: operator.metrics.registry.get_sample_value("cotide_metrics_source_up") == 0,
         )
 
         async def emptied() -> bool:

@@ -273,7 +273,7 @@ async def test_a_source_that_fails_or_lies_leaves_what_nobody_asked_for_and_star
             return len(offers) == 2 and all(cpu == 1000 and 6 * GI <= memory <= 7 * GI for cpu, memory in offers)
 
         def patches() -> float:
-            value = operator.telemetry.registry.get_sample_value
+            value = operator.metrics.registry.get_sample_value
             return value("cotide_reclaimed_patches_total", {"result": "published"}) or 0.0
 
         await world.until("the forecasts are trusted", trusted)

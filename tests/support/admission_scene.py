@@ -104,10 +104,10 @@ class Running:
     """A webhook whose looks are taken by the test."""
 
     def __init__(self, client: KubeClient, clock: Clock, directory: Path | None = None, lives: Lives = Lives()) -> None:  # noqa: B008 - frozen
-        self.telemetry = Metrics()
+        self.metrics = Metrics()
         settings = AdmissionSettings(certificate_directory=directory, port=free_port())
         self.webhook = AdmissionWebhook(
-            settings, client, ObjectCache(), self.telemetry, ("cotide",), now=clock, lives=lives
+            settings, client, ObjectCache(), self.metrics, ("cotide",), now=clock, lives=lives
         )
         self._running: asyncio.Task[None] | None = None
 

@@ -57,15 +57,15 @@ class Cluster:
 
     def __init__(self, directory: Path, *, seed: int = 0, kept: LearnedStore | None = None, **settings: object) -> None:
         self.published: list[Event] = []
-        self.telemetry = Metrics()
-        self.store = ModelStore(directory, tell=self.published.append, telemetry=self.telemetry)
+        self.metrics = Metrics()
+        self.store = ModelStore(directory, tell=self.published.append, metrics=self.metrics)
         self.learning = QosLearning(
             RetrainingSettings(enabled=True, pooled_namespaces=("*",), **settings),
             self.store,
             threshold=THRESHOLD,
             slot_seconds=SLOT_SECONDS,
             seed=seed,
-            telemetry=self.telemetry,
+            metrics=self.metrics,
             kept=kept,
             renew_with=self.renew_in_thread,
         )

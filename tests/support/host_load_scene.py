@@ -62,7 +62,7 @@ class HandLoop:
 class Scene:
     def __init__(self, *, speed: float = 1.0, tells_scores: bool = False, settling: float = 0.0) -> None:
         self.clock = HandClock(EPOCH + INTO_SLOT / speed, speed, origin=EPOCH)
-        self.telemetry, self.outlooks = Metrics(), Outlooks()
+        self.metrics, self.outlooks = Metrics(), Outlooks()
         self.put: list[NodeOutlook] = []
         self.outlooks.subscribe(self.put.extend)
         stale = STALE * max(1.0, speed)
@@ -78,7 +78,7 @@ class Scene:
 
     def make(self, rebuilding: HistoryReplay | None = None) -> LiveHostLoad:
         return LiveHostLoad(
-            self.knobs, state=self.state, pods=self.pods, clock=self.clock, loop=self.loop, telemetry=self.telemetry,
+            self.knobs, state=self.state, pods=self.pods, clock=self.clock, loop=self.loop, metrics=self.metrics,
             outlooks=self.outlooks, rebuilding=rebuilding, wall=lambda: self.clock.wall,
         )  # fmt: skip
 
@@ -122,10 +122,10 @@ class Scene:
         return [UsageReading(f"ns/{pod}", CPU, millicores, wall), UsageReading(f"ns/{pod}", MEMORY, memory, wall)]
 
     def count(self, name: str, outcome: str) -> float:
-        return self.telemetry.registry.get_sample_value(f"cotide_{name}_total", {"outcome": outcome}) or 0.0
+        return self.metrics.registry.get_sample_value(f"cotide_{name}_total", {"outcome": outcome}) or 0.0
 
     def metric(self, name: str, **labels: str) -> float | None:
-        return self.telemetry.registry.get_sample_value(f"cotide_{name}", labels)
+        return self.metrics.registry.get_sample_value(f"cotide_{name}", labels)
 
     def outlook(self, node: str = "a") -> NodeOutlook:
         found = self.outlooks.get(node)

@@ -66,7 +66,7 @@ class Scene:
 
     def start(self, *, publish: bool = True) -> None:
         """Start a publisher that remembers nothing, beside a cache that lists everything."""
-        self.cache, self.outlooks, self.telemetry = ObjectCache(), Outlooks(), Metrics()
+        self.cache, self.outlooks, self.metrics = ObjectCache(), Outlooks(), Metrics()
         stand_in: Any = self  # for client, clock and recorder
         self.publisher = ReclaimedPublisher(
             stand_in,
@@ -76,7 +76,7 @@ class Scene:
             holdings_of=self.held.get,
             how=Publication(self.settings, publish, slot_seconds=300.0, seed=1),
             recorder=stand_in,
-            telemetry=self.telemetry,
+            metrics=self.metrics,
         )
         for name in self.nodes:
             self.show(name)
@@ -138,7 +138,7 @@ class Scene:
         return [(int(one[CPU] or 0), int(one[MEMORY] or 0)) for one in made]
 
     def counted(self, result: str) -> float | None:
-        return self.telemetry.registry.get_sample_value("cotide_reclaimed_patches_total", {"result": result})
+        return self.metrics.registry.get_sample_value("cotide_reclaimed_patches_total", {"result": result})
 
 
 def merge(into: dict[str, Any], changes: Mapping[str, Any]) -> None:

@@ -93,7 +93,7 @@ class ConsolidationDependencies:
     decisions: DecisionStore
     clock: Clock
     recorder: EventRecorder
-    telemetry: Metrics
+    metrics: Metrics
     engine: Callable[[], Scheduler]
     pods: Mapping[str, Pod]
     forecaster: Callable[[], QosForecaster]
@@ -283,13 +283,13 @@ class Consolidator:
             now,
             tuple(self._drains),
         )
-        dependencies.telemetry.consolidation_plan_seconds.observe(time.perf_counter() - started)
+        dependencies.metrics.consolidation_plan_seconds.observe(time.perf_counter() - started)
         for view, nodes in (
             ("used", planned.plan.used_before),
             ("after", planned.plan.used_after),
             ("least", planned.plan.fewest),
         ):
-            dependencies.telemetry.consolidation_plan_nodes.labels(view).set(nodes)
+            dependencies.metrics.consolidation_plan_nodes.labels(view).set(nodes)
         self._goes.clear()
         self._goes.update(planned.goes)
         for key, (uid, p50, p90) in planned.ending.items():
@@ -353,7 +353,7 @@ class Consolidator:
         return True
 
     async def _drain(self, step: Freed, uids: Mapping[str, str]) -> None:
-        moves = self._dependencies.telemetry.consolidation_moves
+        moves = self._dependencies.metrics.consolidation_moves
         try:
             if step.moves:
                 self._tell(step.node, "Normal", "Draining", f"cordoned: {counted(len(step.moves), 'pod')} to move")
@@ -372,12 +372,12 @@ class Consolidator:
             self._beside.pop(step.node, None)
 
     def _freed(self, node: str, why: str) -> None:
-        self._dependencies.telemetry.consolidation_freed.inc()
+        self._dependencies.metrics.consolidation_freed.inc()
         self._tell(node, "Normal", "Freed", f"free and cordoned: {why}")
 
     def _undone(self, _node: str, demanded: bool) -> None:
         """Count a node that is open again."""
-        self._dependencies.telemetry.consolidation_given_back.labels("demand" if demanded else "other").inc()
+        self._dependencies.metrics.consolidation_given_back.labels("demand" if demanded else "other").inc()
 
     def _tell(self, node: str, kind: str, reason: str, message: str) -> None:
         found = self._dependencies.cache.nodes.get(node)
@@ -410,7 +410,7 @@ class Consolidator:
         return running, ended
 
     def _scored(self, kind: str, subject: str, outcome: str, figures: Mapping[str, Any]) -> None:
-        self._dependencies.telemetry.consolidation_predictions.labels(kind, outcome).inc()
+        self._dependencies.metrics.consolidation_predictions.labels(kind, outcome).inc()
         self._dependencies.note(
             {"now": self._dependencies.clock.now(), "predicted": kind, "of": subject, "came": outcome, **figures}
         )  # fmt: skip
@@ -419,9 +419,9 @@ class Consolidator:
         standings = self._hands.standings()
         for mark in (Mark.DRAINING, Mark.EMPTYING, Mark.FREED):
             count = sum(one.mark is mark for one in standings.values())
-            self._dependencies.telemetry.consolidation_nodes.labels(mark.value).set(count)
+            self._dependencies.metrics.consolidation_nodes.labels(mark.value).set(count)
         left = moves_left(standings, self._dependencies.clock.now(), self._settings.moves_per_hour)
-        self._dependencies.telemetry.consolidation_moves_left.set(left)
+        self._dependencies.metrics.consolidation_moves_left.set(left)
 
     async def _leave(self) -> None:
         """Give back what an operator that consolidated holds: this one does not.

@@ -35,9 +35,9 @@ FILE_BYTES: Final = 16 << 20
 class OutcomeFile:
     """Lines in a directory; without one they are dropped."""
 
-    def __init__(self, directory: Path | None, telemetry: Metrics, name: str = NAME) -> None:
+    def __init__(self, directory: Path | None, metrics: Metrics, name: str = NAME) -> None:
         self._path = None if directory is None else directory / name
-        self._telemetry = telemetry
+        self._metrics = metrics
 
     def note(self, line: Mapping[str, Any]) -> None:
         """Append one line."""
@@ -48,7 +48,7 @@ class OutcomeFile:
         try:
             _append(self._path, text)
         except OSError as error:
-            self._telemetry.ledger_lost.inc()
+            self._metrics.ledger_lost.inc()
             _LOG.debug("%s takes nothing: %s", self._path, error)
 
 

@@ -122,9 +122,9 @@ class KopfSupervisor:
     was_ready : whether one of them was ever ready.
     """
 
-    def __init__(self, credentials: Credentials, telemetry: Metrics) -> None:
+    def __init__(self, credentials: Credentials, metrics: Metrics) -> None:
         self._credentials = credentials
-        self._telemetry = telemetry
+        self._metrics = metrics
         self.thread: KopfThread | None = None
         self.was_ready = False
         self._well_monotonic: float | None = None
@@ -153,7 +153,7 @@ class KopfSupervisor:
             await self._watch(thread)
             # Our objects are looked at now and then without kopf, too: until then changes of their specs are late.
             failures = 1 if time.monotonic() - started > STEADY_SECONDS else failures + 1
-            self._telemetry.kopf_restarts.inc()
+            self._metrics.kopf_restarts.inc()
             wait = AGAIN.wait_seconds(failures, random.Random())
             _LOG.error("kopf ended (%s) and is started again in %.0f s", thread.fault or "by itself", wait)
             await asyncio.sleep(wait)

@@ -49,7 +49,7 @@ def start_host_load(dependencies: Dependencies, source: Source, supervisor: Task
 async def follow_nodes(dependencies: Dependencies) -> None:
     """Keep outlooks of all nodes, from requests alone, until cancelled."""
     live = _live(dependencies, None, WITHOUT_SOURCE_SECONDS, WITHOUT_SOURCE_SECONDS)
-    faults = MeasurementFaults(dependencies.telemetry)
+    faults = MeasurementFaults(dependencies.metrics)
     await dependencies.loop.caught_up()
     while True:
         try:
@@ -88,7 +88,7 @@ def _live(
         pods=dependencies.event_source.pods,
         clock=clock,
         loop=dependencies.loop,
-        telemetry=dependencies.telemetry,
+        metrics=dependencies.metrics,
         outlooks=dependencies.outlooks,
         rebuilding=rebuilding,
     )

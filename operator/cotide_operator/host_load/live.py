@@ -108,7 +108,7 @@ class LiveHostLoad:
 
     def __init__(
         self, knobs: Knobs, *, state: ClusterState, pods: Mapping[str, Pod], clock: Clock, loop: Loop,
-        telemetry: Metrics, outlooks: Outlooks, rebuilding: HistoryReplay | None,
+        metrics: Metrics, outlooks: Outlooks, rebuilding: HistoryReplay | None,
         wall: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         self._knobs = knobs
@@ -116,12 +116,12 @@ class LiveHostLoad:
         self._pods = pods
         self._clock = clock
         self._loop = loop
-        self._telemetry = telemetry
-        self._left_out = MeasurementFaults(telemetry)
+        self._metrics = metrics
+        self._left_out = MeasurementFaults(metrics)
         self._rebuilding = rebuilding
         self._wall = wall
-        self._usages = PodUsages(pods.get, knobs.stale_wall_seconds, telemetry)
-        self._sampler = NodeSampler(state, pods, self._usages, telemetry)
+        self._usages = PodUsages(pods.get, knobs.stale_wall_seconds, metrics)
+        self._sampler = NodeSampler(state, pods, self._usages, metrics)
         self._roster = NodeRows(knobs.slot_seconds)
         self._book = SlotAccumulator(self._roster, knobs.slot_seconds)
         self._teller = Teller(loop, knobs.stale_seconds)
@@ -255,16 +255,16 @@ class LiveHostLoad:
         scored = []
         for slot in closed:
             score = forecasters.record(slot.values)
-            write_slot(self._telemetry, score, physical, LEVELS[self._knobs.quantile])
+            write_slot(self._metrics, score, physical, LEVELS[self._knobs.quantile])
             scored.append((slot.number, score))
         forecasters.revise(rows, held)
         made, known = forecasters.made()
         scores: tuple[LoadScores, ...] = forecasters.scores()
         if closed:
-            write_window(self._telemetry, scores)
-            write_ahead(self._telemetry, forecasters.ahead_scores())
+            write_window(self._metrics, scores)
+            write_ahead(self._metrics, forecasters.ahead_scores())
         contest, verdicts = forecasters.contest(), forecasters.take_verdicts()
-        write_contest(self._telemetry, contest, verdicts)
+        write_contest(self._metrics, contest, verdicts)
         for name, verdict in verdicts:
             _LOG.info("load forecasts: %s", sentence_of(name, verdict))
         fallen = forecasters.fallen_back()
@@ -297,7 +297,7 @@ class LiveHostLoad:
 
     async def _publish(self, *, everything: bool) -> None:
         reasons = await self._maker.put(self._standing, self._clock.now(), everything=everything)
-        write_outlooks(self._telemetry, self._maker.outlooks, reasons, self._state)
+        write_outlooks(self._metrics, self._maker.outlooks, reasons, self._state)
 
     def _open_slot(self) -> int:
         """Return the number of the slot that is under way."""

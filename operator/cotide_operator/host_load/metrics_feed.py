@@ -57,7 +57,7 @@ async def metrics_feed(dependencies: Dependencies, supervisor: TaskSupervisor) -
 
             sink = start_host_load(dependencies, source, supervisor)
         else:
-            usages = PodUsages(dependencies.event_source.pods.get, settings.stale_after_seconds, dependencies.telemetry)
+            usages = PodUsages(dependencies.event_source.pods.get, settings.stale_after_seconds, dependencies.metrics)
             sink = _UsagesOnly(usages, dependencies.clock)
         feed = UsageFeed(
             source,
@@ -66,7 +66,7 @@ async def metrics_feed(dependencies: Dependencies, supervisor: TaskSupervisor) -
             pod_of=dependencies.event_source.pods.get,
             tell=dependencies.loop.tell,
             calibration=dependencies.calibration,
-            telemetry=dependencies.telemetry,
+            metrics=dependencies.metrics,
             usage=sink,
         )
         reading = supervisor.start(feed.run(), "usage feed")
@@ -107,11 +107,11 @@ def _source(dependencies: Dependencies, session: aiohttp.ClientSession, settings
             dependencies.cache,
             needs_usage=partial(_needs_usage, dependencies),
             stale_seconds=settings.stale_after_seconds,
-            faults=MeasurementFaults(dependencies.telemetry),
+            faults=MeasurementFaults(dependencies.metrics),
         )
     if settings.scrape is not None:
         return TextSource(session, settings.scrape.url)
     if settings.kubernetes is None:
         raise ClusterError("no metrics source is configured")
     _LOG.info("the Kubernetes metrics API has no request rates and no latencies: only usage is read from it")
-    return MetricsApiSource(dependencies.client, dependencies.telemetry)
+    return MetricsApiSource(dependencies.client, dependencies.metrics)

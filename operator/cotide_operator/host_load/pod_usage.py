@@ -47,11 +47,11 @@ class PodUsages:
     stale_after_seconds : wall seconds for which a reading holds.
     """
 
-    def __init__(self, pod_of: Callable[[str], Pod | None], stale_after_seconds: float, telemetry: Metrics) -> None:
+    def __init__(self, pod_of: Callable[[str], Pod | None], stale_after_seconds: float, metrics: Metrics) -> None:
         self._pod_of = pod_of
         self._stale_after_seconds = stale_after_seconds
-        self._telemetry = telemetry
-        self._left_out = MeasurementFaults(telemetry)
+        self._metrics = metrics
+        self._left_out = MeasurementFaults(metrics)
         self._latest: dict[str, _Latest] = {}
         self._taken = 0
         """Readings of the source so far."""
@@ -89,8 +89,8 @@ class PodUsages:
 
     def _show(self, outcomes: Counter[str], by_class: dict[WorkloadClass, list[float | None]], wall_now: float) -> None:
         for outcome, count in outcomes.items():
-            self._telemetry.usage_readings.labels(outcome).inc(count)
-        gauges = (self._telemetry.usage_cpu, self._telemetry.usage_memory)
+            self._metrics.usage_readings.labels(outcome).inc(count)
+        gauges = (self._metrics.usage_cpu, self._metrics.usage_memory)
         for workload_class, sums in by_class.items():
             name = workload_class.value
             for resource, value in enumerate(sums):

@@ -122,11 +122,11 @@ class NodeSampler:
     usages : their readings.
     """
 
-    def __init__(self, state: ClusterState, pods: Mapping[str, Pod], usages: PodUsages, telemetry: Metrics) -> None:
+    def __init__(self, state: ClusterState, pods: Mapping[str, Pod], usages: PodUsages, metrics: Metrics) -> None:
         self._state = state
         self._pods = pods
         self._usages = usages
-        self._telemetry = telemetry
+        self._metrics = metrics
 
     async def sample(self, wall_now: float, settled_since: float) -> NodeSamples:
         """Return a sample of each node.
@@ -159,9 +159,9 @@ class NodeSampler:
         return NodeSamples(table, loads, np.maximum(0.0, wall_now - np.minimum(oldest, wall_now)))
 
     def _count(self, unbelievable: int, settling: int, complete: Flags, possible: Flags) -> None:
-        self._telemetry.usage_readings.labels("implausible").inc(unbelievable)
-        self._telemetry.usage_readings.labels("settling").inc(settling)
-        samples = self._telemetry.node_samples
+        self._metrics.usage_readings.labels("implausible").inc(unbelievable)
+        self._metrics.usage_readings.labels("settling").inc(settling)
+        samples = self._metrics.node_samples
         samples.labels("taken").inc(int(possible.sum()))
         samples.labels("incomplete").inc(int((~complete).sum()))
         samples.labels("implausible").inc(int((complete & ~possible).sum()))

@@ -22,7 +22,7 @@ from cotide_predictors.host_load.scoring import QUANTILES, LoadScores, TrustBand
 from cotide_predictors.learning.peak_challenge import RESOURCES, PeakVerdict
 
 
-def write_slot(telemetry: Metrics, score: SlotScore, physical: Floats, level: str) -> None:
+def write_slot(metrics: Metrics, score: SlotScore, physical: Floats, level: str) -> None:
     """Count one live slot.
 
     Parameters
@@ -33,11 +33,11 @@ def write_slot(telemetry: Metrics, score: SlotScore, physical: Floats, level: st
     for index, name in enumerate(NAMES):
         known = score.known[index]
         measured, point = score.measured[index][known], score.forecasts[index].point[known]
-        errors = telemetry.forecast_error.labels(name)
+        errors = metrics.forecast_error.labels(name)
         for error in np.abs(point - measured).tolist():
             errors.observe(error)
-        telemetry.forecast_underestimates.labels(name).inc(int((measured > point).sum()))
-    for gauge, resource in ((telemetry.online_cpu, 0), (telemetry.online_memory, 1)):
+        metrics.forecast_underestimates.labels(name).inc(int((measured > point).sum()))
+    for gauge, resource in ((metrics.online_cpu, 0), (metrics.online_memory, 1)):
         known = score.known[resource]
         if not known.any():
             continue  # a sum over nothing would look like idleness
@@ -46,7 +46,7 @@ def write_slot(telemetry: Metrics, score: SlotScore, physical: Floats, level: st
         gauge.labels("forecast").set(float((getattr(score.forecasts[resource], level)[known] * amounts).sum()))
 
 
-def write_window(telemetry: Metrics, scores: Sequence[LoadScores]) -> None:
+def write_window(metrics: Metrics, scores: Sequence[LoadScores]) -> None:
     """Show the recent window: every scored slot of every node counts alike."""
     for name, one in zip(NAMES, scores, strict=True):
         scored = one.records > 0
@@ -55,11 +55,11 @@ def write_window(telemetry: Metrics, scores: Sequence[LoadScores]) -> None:
             continue
         for index, quantile in enumerate(QUANTILES):
             covered = float(np.average(one.coverage[scored, index], weights=weights))
-            telemetry.forecast_coverage.labels(name, f"{quantile:g}").set(covered)
-        telemetry.forecast_bias.labels(name).set(float(np.average(one.bias[scored], weights=weights)))
+            metrics.forecast_coverage.labels(name, f"{quantile:g}").set(covered)
+        metrics.forecast_bias.labels(name).set(float(np.average(one.bias[scored], weights=weights)))
 
 
-def write_ahead(telemetry: Metrics, scores: Mapping[str, LoadScores]) -> None:
+def write_ahead(metrics: Metrics, scores: Mapping[str, LoadScores]) -> None:
     """Show how the longer horizons did, once enough peaks are over to say anything."""
     for name, one in scores.items():
         scored = one.records > 0
@@ -68,35 +68,35 @@ def write_ahead(telemetry: Metrics, scores: Mapping[str, LoadScores]) -> None:
             continue
         for index, quantile in enumerate(QUANTILES):
             covered = float(np.average(one.coverage[scored, index], weights=weights))
-            telemetry.forecast_coverage.labels(name, f"{quantile:g}").set(covered)
+            metrics.forecast_coverage.labels(name, f"{quantile:g}").set(covered)
 
 
-def write_contest(telemetry: Metrics, contest: Contest, verdicts: Iterable[tuple[Predictor, PeakVerdict]]) -> None:
+def write_contest(metrics: Metrics, contest: Contest, verdicts: Iterable[tuple[Predictor, PeakVerdict]]) -> None:
     """Show who forecasts, who runs in shadow and how both do; count the challenges that were judged."""
-    telemetry.peak_predictors.clear()
-    telemetry.peak_loss.clear()
+    metrics.peak_predictors.clear()
+    metrics.peak_loss.clear()
     for row, (role, name) in enumerate((("champion", contest.champion), ("challenger", contest.challenger))):
         if name is None:
             continue
-        telemetry.peak_predictors.labels(name, role).set(1)
+        metrics.peak_predictors.labels(name, role).set(1)
         for column, resource in enumerate(RESOURCES):
             loss = float(contest.losses[row, column])
             if math.isfinite(loss):
-                telemetry.peak_loss.labels(name, resource).set(loss)
+                metrics.peak_loss.labels(name, resource).set(loss)
     for _, verdict in verdicts:
-        telemetry.peak_challenges.labels("promoted" if verdict.promoted else "kept").inc()
+        metrics.peak_challenges.labels("promoted" if verdict.promoted else "kept").inc()
 
 
 def write_outlooks(
-    telemetry: Metrics, outlooks: Iterable[NodeOutlook], reasons: Mapping[str, int], state: ClusterState
+    metrics: Metrics, outlooks: Iterable[NodeOutlook], reasons: Mapping[str, int], state: ClusterState
 ) -> None:
     """Show what is offered, how many nodes stand how, and what online pods ask for beside what there is."""
     offered = [(one.offered_millicores, one.offered_memory_bytes) for one in outlooks]
-    telemetry.reclaimable_cpu.set(sum(cpu for cpu, _ in offered))
-    telemetry.reclaimable_memory.set(sum(memory for _, memory in offered))
+    metrics.reclaimable_cpu.set(sum(cpu for cpu, _ in offered))
+    metrics.reclaimable_memory.set(sum(memory for _, memory in offered))
     for reason in REASONS:
-        telemetry.node_outlooks.labels(reason).set(reasons.get(reason, 0))
+        metrics.node_outlooks.labels(reason).set(reasons.get(reason, 0))
     asked, physical = state.host_load.asked().sum(axis=1), state.host_load.physical().sum(axis=1)
-    for resource, gauge in enumerate((telemetry.online_cpu, telemetry.online_memory)):
+    for resource, gauge in enumerate((metrics.online_cpu, metrics.online_memory)):
         gauge.labels("requested").set(float(asked[resource]))
         gauge.labels("allocatable").set(float(physical[resource]))

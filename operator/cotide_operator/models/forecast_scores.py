@@ -50,15 +50,15 @@ class ForecastScores:
 
     Parameters
     ----------
-    telemetry : Telemetry
+    metrics : Metrics
     limit_of : callable
         A Workload's p95 limit in milliseconds, by key.
     slot_seconds : float
         Length of a service slot on the operator's clock.
     """
 
-    def __init__(self, telemetry: Metrics, limit_of: Callable[[str], float | None], slot_seconds: float) -> None:
-        self._telemetry = telemetry
+    def __init__(self, metrics: Metrics, limit_of: Callable[[str], float | None], slot_seconds: float) -> None:
+        self._metrics = metrics
         self._limit_of = limit_of
         self._slot_seconds = slot_seconds
         self._placements: dict[str, _Placement] = {}
@@ -103,7 +103,7 @@ class ForecastScores:
     def workload_gone(self, key: str) -> None:
         """Drop what was counted of a Workload that was deleted, and its metric series."""
         if self.violations.pop(key, None) is not None:
-            self._telemetry.qos_violations.remove(key)
+            self._metrics.qos_violations.remove(key)
 
     def _settle(self, key: str, placement: _Placement) -> None:
         beside = self._at_stake.get(placement.node)
@@ -117,15 +117,15 @@ class ForecastScores:
 
     def run_time(self, forecaster: str, seconds: float, p50: float, p90: float) -> None:
         """Score the forecast of a run that is over: what decided, or one of those it was chosen from."""
-        self._telemetry.forecast_error.labels(forecaster).observe(abs(seconds - p50))
+        self._metrics.forecast_error.labels(forecaster).observe(abs(seconds - p50))
         if seconds > p50:
-            self._telemetry.forecast_underestimates.labels(forecaster).inc()
+            self._metrics.forecast_underestimates.labels(forecaster).inc()
         covered = self._covered.setdefault(forecaster, _Coverage())
         covered.scored += 1
         covered.by_p50 += seconds <= p50
         covered.by_p90 += seconds <= p90
         for quantile, count in (("0.5", covered.by_p50), ("0.9", covered.by_p90)):
-            self._telemetry.forecast_coverage.labels(forecaster, quantile).set(count / covered.scored)
+            self._metrics.forecast_coverage.labels(forecaster, quantile).set(count / covered.scored)
 
     def sampled(self, pod: Pod, latency_p95_milliseconds: float, now: float) -> None:
         """Take a fresh latency of an online pod: counts violated slots, scores what was placed beside it."""
@@ -140,9 +140,9 @@ class ForecastScores:
         if broken and not slot.violated:
             slot.violated = True
             self.violations[pod.workload] = self.violations.get(pod.workload, 0) + 1
-            self._telemetry.qos_violations.labels(pod.workload).inc()
+            self._metrics.qos_violations.labels(pod.workload).inc()
         for key in list(self._at_stake.get(pod.node or "", ())):
             placement = self._placements[key]
             if placement.started:  # a latency measured before the pod ran says nothing about it
                 self._settle(key, placement)
-                self._telemetry.qos_predictions.labels("broken" if broken else "held").inc()
+                self._metrics.qos_predictions.labels("broken" if broken else "held").inc()

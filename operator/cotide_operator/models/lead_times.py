@@ -38,12 +38,12 @@ class LeadTimes:
 
     Parameters
     ----------
-    telemetry : where lead times are told.
+    metrics : record the lead times.
     slot_seconds : of the operator's clock.
     """
 
-    def __init__(self, telemetry: Metrics, slot_seconds: float) -> None:
-        self._telemetry = telemetry
+    def __init__(self, metrics: Metrics, slot_seconds: float) -> None:
+        self._metrics = metrics
         self._slot_seconds = slot_seconds
         self._episodes: dict[str, _Episode] = {}
         self._refusals: dict[str, deque[_Refusals]] = {}
@@ -69,8 +69,8 @@ class LeadTimes:
                 episode.warned_at = now
             if breaks and not episode.broken:
                 warned_at = now if episode.warned_at is None else episode.warned_at
-                self._telemetry.qos_lead.labels(service, "warning").observe(now - warned_at)
-                self._telemetry.qos_lead.labels(service, "refusal").observe(now - self._refused_since(service, now))
+                self._metrics.qos_lead.labels(service, "warning").observe(now - warned_at)
+                self._metrics.qos_lead.labels(service, "refusal").observe(now - self._refused_since(service, now))
             episode.broken = breaks
             if not says and not breaks:
                 episode.warned_at = None

@@ -74,7 +74,7 @@ class QosLearning:
         threshold: float,
         slot_seconds: float,
         seed: int,
-        telemetry: Metrics,
+        metrics: Metrics,
         kept: LearnedStore | None = None,
         is_there: Callable[[str], bool] = lambda _: True,
         renew_with: Renew = renew_apart,
@@ -88,14 +88,14 @@ class QosLearning:
         self._threshold = threshold
         self._slot_seconds = slot_seconds
         self._seed = seed
-        self._telemetry = telemetry
+        self._metrics = metrics
         self._kept = kept
         self._is_there = is_there
         self._renew_with = renew_with
         generator = np.random.default_rng(seed)
         self.reservoir = SampleReservoir(settings.capacity_samples, generator=generator)
         self.trust = ServiceTrust(threshold)
-        self._leads = LeadTimes(telemetry, slot_seconds)
+        self._leads = LeadTimes(metrics, slot_seconds)
         self._pending: deque[tuple[float, MeasuredMix]] = deque(maxlen=PENDING)
         self._probation: Probation | None = None
         self._judged = ""
@@ -131,7 +131,7 @@ class QosLearning:
             self._unsaved += 1  # what is kept must not speak of it either
         self.trust.begin_anew([service])
         self._leads.forget(service)
-        self._telemetry.forget_service(service)
+        self._metrics.forget_service(service)
         self._decide()
 
     async def forget_all(self) -> bool:
@@ -162,7 +162,7 @@ class QosLearning:
     def put_aside(self) -> None:
         """Let the heuristic decide: others learn in its place, and nobody scores its forecasts any more."""
         for service in self.trust.services():
-            self._telemetry.forget_service(service)
+            self._metrics.forget_service(service)
         self._store.decide_for(self._learner, ())
 
     async def restore(self) -> None:
@@ -187,7 +187,7 @@ class QosLearning:
             samples, windows, model_id = kept_state.from_files(files)
         except CotideError as error:
             self._restored = not isinstance(error, StoreSilent)  # else it is asked again at the next look
-            self._telemetry.learned_store.labels("refused").inc()
+            self._metrics.learned_store.labels("refused").inc()
             if str(error) != self._complaint:
                 yet = "" if self._restored else " yet"
                 _LOG.warning("what was learned before is not taken up%s: %s", yet, error)
@@ -204,7 +204,7 @@ class QosLearning:
             self.trust.restore({service: window for service, window in windows.items() if service not in gone})
             self._judged = model_id
             self._decide()
-        self._telemetry.learned_store.labels("restored").inc()
+        self._metrics.learned_store.labels("restored").inc()
         taken = len(samples), len(self.trust.trusted()), self._learner or "all"
         _LOG.info("took up %d samples and the trust of %d services, learner %s", *taken)
 
@@ -284,7 +284,7 @@ class QosLearning:
         renewal = await self._renew_with(older, latest, files, self._seed)
         if renewal.older_contradict:
             self.reservoir.clear_older()
-            self._telemetry.learned_store.labels("contradicted").inc()
+            self._metrics.learned_store.labels("contradicted").inc()
             _LOG.warning("%d kept samples contradict what is measured now and are dropped", len(older))
         if renewal.files is None:
             raise ModelError(renewal.why_not)
@@ -310,7 +310,7 @@ class QosLearning:
         try:
             await self._write(self._kept)
         except CotideError as error:
-            self._telemetry.learned_store.labels("failed").inc()
+            self._metrics.learned_store.labels("failed").inc()
             if str(error) != self._complaint:
                 _LOG.warning("what was learned is not kept, and lasts as long as this process: %s", error)
             self._complaint = str(error)
@@ -318,7 +318,7 @@ class QosLearning:
             return
         self._unsaved -= news  # a Workload that was deleted meanwhile is news yet
         self._complaint = ""
-        self._telemetry.learned_store.labels("kept").inc()
+        self._metrics.learned_store.labels("kept").inc()
 
     async def _write(self, kept: LearnedStore) -> None:
         """Write samples and trust whatever becomes of the model, and fewer samples where all are too large."""
@@ -350,7 +350,7 @@ class QosLearning:
         await self._store.roll_back(QOS, self._learner)
         self._judged = self._model_id()
         # Trust was lost under the model that goes; the one before had earned it, and is judged on from here.
-        self._telemetry.model_rollbacks.labels(QOS).inc()
+        self._metrics.model_rollbacks.labels(QOS).inc()
         _LOG.warning("the qos model %s is rolled back: %s", before[:12], why)
         self._decide()
         self._unsaved += 1  # else the next process would put the one that goes back
@@ -385,6 +385,6 @@ class QosLearning:
         for service in services:
             scores, state = self.trust.scores(service), str(self.trust.state(service))
             if scores.records:
-                self._telemetry.show_service(
+                self._metrics.show_service(
                     service, state, scores.precision, scores.recall, scores.brier, scores.heuristic_brier
                 )

@@ -32,15 +32,13 @@ class RateForecaster:
     slot_seconds : of the operator's clock. quantile : that is told; None tells nothing. now : the operator's clock.
     """
 
-    def __init__(
-        self, slot_seconds: float, quantile: float | None, telemetry: Metrics, now: Callable[[], float]
-    ) -> None:
+    def __init__(self, slot_seconds: float, quantile: float | None, metrics: Metrics, now: Callable[[], float]) -> None:
         from cotide_predictors.request_rates.service_rates import ServiceRates  # loads kernels
 
         self._rates = ServiceRates(slot_seconds, HORIZONS_SLOTS, quantile)
         self._level = SHADOW_LEVEL if quantile is None else quantile
         self._slot_seconds = slot_seconds
-        self._telemetry = telemetry
+        self._metrics = metrics
         self._now = now
         self._shown: int | None = None
 
@@ -65,11 +63,11 @@ class RateForecaster:
         for slots, one in zip(self._rates.horizons_slots, self._rates.scores(self._level), strict=True):
             if one.peaks < LEAST_PEAKS:
                 continue
-            losses, horizon = self._telemetry.rate_loss, f"{slots}-slots"
+            losses, horizon = self._metrics.rate_loss, f"{slots}-slots"
             losses.labels("forecast", horizon).set(one.loss)
             losses.labels("last-value", horizon).set(one.last_value_loss)
             name = f"request-rate-{slots}-slots"
-            self._telemetry.forecast_coverage.labels(name, f"{self._level:g}").set(one.coverage)
+            self._metrics.forecast_coverage.labels(name, f"{self._level:g}").set(one.coverage)
         trusted = self._rates.trusted_share(self._level)
         if math.isfinite(trusted):
-            self._telemetry.rate_trusted.set(trusted)
+            self._metrics.rate_trusted.set(trusted)

@@ -66,7 +66,7 @@ class Retraining:
         store: ModelStore,
         *,
         seed: int,
-        telemetry: Metrics,
+        metrics: Metrics,
         learn: Callable[[str], QosLearning],
         kept: LearnedStore | None = None,
         is_there: Callable[[str], bool] = lambda _: True,
@@ -76,7 +76,7 @@ class Retraining:
         self._settings = settings
         self._store = store
         self._seed = seed
-        self._telemetry = telemetry
+        self._metrics = metrics
         self._train = train_with
         self._learn = learn
         self._kept = kept
@@ -147,7 +147,7 @@ class Retraining:
                 learners = await self._kept.learners()
             except CotideError as error:
                 self._restored = not isinstance(error, StoreSilent)  # else the next look asks again
-                self._telemetry.learned_store.labels("refused").inc()
+                self._metrics.learned_store.labels("refused").inc()
                 if str(error) != self._complaint:
                     _LOG.warning("what was learned before is not taken up: %s", error)
                 self._complaint = str(error)
@@ -272,7 +272,7 @@ class Retraining:
         try:
             await train()
         except CotideError as error:
-            self._telemetry.trainings.labels(kind, "failed").inc()
+            self._metrics.trainings.labels(kind, "failed").inc()
             _LOG.warning("the %s model%s was not renewed: %s", kind, whose, error)
             return
-        self._telemetry.trainings.labels(kind, "done").inc()
+        self._metrics.trainings.labels(kind, "done").inc()

@@ -62,7 +62,7 @@ class RunTimeHabits:
     def __init__(
         self,
         scores: ForecastScores,
-        telemetry: Metrics,
+        metrics: Metrics,
         *,
         kept: LearnedStore | None,
         keep_seconds: float,
@@ -82,7 +82,7 @@ class RunTimeHabits:
         self.challenge = RunTimeChallenge()
         self._configured = list(configured)
         self._scores = scores
-        self._telemetry = telemetry
+        self._metrics = metrics
         self._kept = kept
         self._keep_seconds = keep_seconds
         self._namespaces = namespaces
@@ -101,7 +101,7 @@ class RunTimeHabits:
         try:
             forecast = self.run_times.arrived(events, forecaster)
         except Exception:  # noqa: BLE001 - what trips us here leaves the completion model's forecast in force
-            self._telemetry.measurement_faults.labels(PART).inc()
+            self._metrics.measurement_faults.labels(PART).inc()
             _LOG.exception("run times are left to the completion model for %d events", len(events))
             return []
         for one in self.run_times.take_scores():
@@ -144,11 +144,11 @@ class RunTimeHabits:
             kept_habits.restore(self.run_times, files)
         except CotideError as error:
             self._unread = isinstance(error, StoreSilent)
-            self._telemetry.learned_store.labels("refused").inc()
+            self._metrics.learned_store.labels("refused").inc()
             yet = " yet" if self._unread else ""
             _LOG.warning("run times that were learned before are not taken up%s: %s", yet, error)
             return
-        self._telemetry.learned_store.labels("restored").inc()
+        self._metrics.learned_store.labels("restored").inc()
         if challenge is not None:
             self.challenge = challenge
             champion = self.run_times.contenders[0].name
@@ -179,13 +179,13 @@ class RunTimeHabits:
         try:
             await self._write(self._kept)
         except CotideError as error:
-            self._telemetry.learned_store.labels("failed").inc()
+            self._metrics.learned_store.labels("failed").inc()
             if str(error) != self._complaint:
                 _LOG.warning("run times that were learned are not kept, and last as long as this process: %s", error)
             self._complaint = str(error)
             return
         self._learned_kept, self._complaint = learned, ""
-        self._telemetry.learned_store.labels("kept").inc()
+        self._metrics.learned_store.labels("kept").inc()
 
     async def _write(self, kept: LearnedStore) -> None:
         """Write what was learned, less of it where all is too large."""
@@ -219,19 +219,19 @@ class RunTimeHabits:
         """Carry out a verdict, and say so."""
         challenger = self.run_times.contenders[1].name
         _LOG.info("run times: %s", sentence_of(challenger, verdict))
-        self._telemetry.run_time_challenges.labels("promoted" if verdict.promoted else "kept").inc()
+        self._metrics.run_time_challenges.labels("promoted" if verdict.promoted else "kept").inc()
         if verdict.promoted:
             self.run_times.promote()
 
     def _show(self) -> None:
         """Show who forecasts and who does in shadow, and how both do."""
-        self._telemetry.run_time_predictors.clear()
-        self._telemetry.run_time_loss.clear()
+        self._metrics.run_time_predictors.clear()
+        self._metrics.run_time_loss.clear()
         losses = self.challenge.losses().tolist()
         for one, role, loss in zip(self.run_times.contenders, (CHAMPION, "challenger"), losses, strict=False):
-            self._telemetry.run_time_predictors.labels(one.name, role).set(1)
+            self._metrics.run_time_predictors.labels(one.name, role).set(1)
             if math.isfinite(loss):
-                self._telemetry.run_time_loss.labels(one.name).set(loss)
+                self._metrics.run_time_loss.labels(one.name).set(loss)
 
 
 def sentence_of(name: str, verdict: RunTimeVerdict) -> str:

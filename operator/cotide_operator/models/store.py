@@ -57,13 +57,13 @@ class ModelStore:
         directory: Path | None,
         *,
         tell: Callable[[Event], None],
-        telemetry: Metrics,
+        metrics: Metrics,
         keep: Callable[[str, Mapping[str, bytes]], None] | None = None,
         kept_models: int | None = None,
     ) -> None:
         self.directory = directory
         self._tell = tell
-        self._telemetry = telemetry
+        self._metrics = metrics
         self._keep = keep
         self._kept_models = kept_models
         self._heuristics = HeuristicCatalogue()
@@ -141,9 +141,9 @@ class ModelStore:
             gone = None if shelf is None else shelf.roll_back(kind)
             if shelf is None or gone is None:
                 return
-            self._telemetry.model_info.remove(*_info(gone))
+            self._metrics.model_info.remove(*_info(gone))
             if kind in shelf.current:
-                self._telemetry.model_info.labels(*_info(shelf.current[kind])).set(1)
+                self._metrics.model_info.labels(*_info(shelf.current[kind])).set(1)
             await asyncio.to_thread(shutil.rmtree, shelf.directory / gone.model_id, ignore_errors=True)
             self._tell_engine()
         await self.look()
@@ -172,7 +172,7 @@ class ModelStore:
         for name, shelf in list(self._shelves.items()):
             loaded, faults = await asyncio.to_thread(shelf.read_changed)
             for fault in faults:
-                self._telemetry.model_reloads.labels("refused").inc()
+                self._metrics.model_reloads.labels("refused").inc()
                 _LOG.warning("model not taken up, what was in use before stays in use: %s", fault)
             changed |= self._use(name, shelf, loaded)
             if loaded and self._kept_models is not None:
@@ -191,7 +191,7 @@ class ModelStore:
             except OSError as error:
                 _LOG.warning("the models in %s could not be deleted: %s", shelf.directory, error.strerror)
         for one in shelf.current.values():
-            self._telemetry.model_info.remove(*_info(one))
+            self._metrics.model_info.remove(*_info(one))
         _LOG.info("deleted the models of namespace %s, which is gone", namespace)
         self._tell_engine()
 
@@ -230,10 +230,10 @@ class ModelStore:
             if self._keep is not None:
                 self._keep(one.model_id, one.files)
             shelf.use(one)
-            self._telemetry.model_reloads.labels("taken").inc()
+            self._metrics.model_reloads.labels("taken").inc()
             if before is not None:
-                self._telemetry.model_info.remove(*_info(before))
-            self._telemetry.model_info.labels(*_info(one)).set(1)
+                self._metrics.model_info.remove(*_info(before))
+            self._metrics.model_info.labels(*_info(one)).set(1)
             _LOG.info("%s model %s%s is in use", one.kind, one.model_id[:12], whose)
             changed = True
         return changed

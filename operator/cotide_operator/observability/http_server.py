@@ -52,7 +52,7 @@ class HealthServer:
 
     Parameters
     ----------
-    telemetry, decisions :
+    metrics, decisions :
         What is shown.
     missing : callable
         What the operator still waits for, one phrase each; empty when it is ready.
@@ -68,7 +68,7 @@ class HealthServer:
 
     def __init__(
         self,
-        telemetry: Metrics,
+        metrics: Metrics,
         decisions: DecisionStore,
         missing: Callable[[], list[str]],
         refresh: Callable[[], None] | None = None,
@@ -77,7 +77,7 @@ class HealthServer:
         notes: Callable[[], list[str]] = list,
         dead: Callable[[], list[str]] = list,
     ) -> None:
-        self._telemetry = telemetry
+        self._metrics = metrics
         self._decisions = decisions
         self._missing = missing
         self._refresh = refresh
@@ -99,7 +99,7 @@ class HealthServer:
             When the port is taken or the address is not ours.
         """
         app = web.Application()
-        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/metrics", self._answer_metrics)
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get(BOARD, self._debug_board)
@@ -124,11 +124,11 @@ class HealthServer:
         if connections is not None:
             await connections.cleanup()
 
-    async def _metrics(self, request: web.Request) -> web.Response:
+    async def _answer_metrics(self, request: web.Request) -> web.Response:
         if self._refresh is not None:
             self._refresh()
         return web.Response(
-            body=self._telemetry.text(request.query.getall("name[]", ())),
+            body=self._metrics.text(request.query.getall("name[]", ())),
             headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
         )
 

@@ -51,7 +51,7 @@ class LedgerFile:
         Made when missing.
     config : SchedulerConfig
         Written into the header.
-    telemetry : Metrics, optional
+    metrics : Metrics, optional
         Told when lines wait or are lost.
 
     Raises
@@ -60,9 +60,9 @@ class LedgerFile:
         When the directory can't be written to, and not for want of space.
     """
 
-    def __init__(self, directory: Path, config: SchedulerConfig, telemetry: Metrics | None = None) -> None:
+    def __init__(self, directory: Path, config: SchedulerConfig, metrics: Metrics | None = None) -> None:
         self.directory = directory
-        self._telemetry = telemetry or Metrics()
+        self._metrics = metrics or Metrics()
         self._config = config
         self._writer = LedgerWriter(config)
         self._held = bytearray(self._writer.header())
@@ -81,7 +81,7 @@ class LedgerFile:
     def entry(self, now: float, events: Sequence[Event], instructions: Sequence[Instruction]) -> None:
         """Append one call of the engine; never raises."""
         if self._ended:
-            self._telemetry.ledger_lost.inc()
+            self._metrics.ledger_lost.inc()
             return
         line = self._writer.entry(now, events, instructions)
         if len(self._held) + len(line) > HELD_BYTES:
@@ -122,7 +122,7 @@ class LedgerFile:
             return
         if self.trouble and not self._ended:
             self.trouble = ""
-            self._telemetry.ledger_stopped.set(0)
+            self._metrics.ledger_stopped.set(0)
             _LOG.info("the ledger in %s is written again, nothing is missing", self.directory)
 
     def close(self) -> None:
@@ -148,14 +148,14 @@ class LedgerFile:
     def _stop(self, error: OSError) -> None:
         if not self.trouble:
             self.trouble = str(self._unwritable(error))
-            self._telemetry.ledger_stopped.set(1)
+            self._metrics.ledger_stopped.set(1)
             _LOG.error("%s; scheduling goes on, and up to %d MiB wait for it", self.trouble, HELD_BYTES >> 20)
 
     def _end(self) -> None:
         """Give this run's ledger up: a chain with a hole can't be replayed."""
         self._ended = True
         self._held.clear()
-        self._telemetry.ledger_lost.inc()
+        self._metrics.ledger_lost.inc()
         self.trouble = f"the ledger in {self.directory} ended: too much waited for its disk; a restart begins another"
         _LOG.error("%s", self.trouble)
 

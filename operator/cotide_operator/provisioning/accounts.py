@@ -35,8 +35,8 @@ class Foreseen(NamedTuple):
 class Accounts:
     """One term of leadership."""
 
-    def __init__(self, settings: ProvisioningSettings, machines: tuple[MachineType, ...], telemetry: Metrics) -> None:
-        self._settings, self._telemetry = settings, telemetry
+    def __init__(self, settings: ProvisioningSettings, machines: tuple[MachineType, ...], metrics: Metrics) -> None:
+        self._settings, self._metrics = settings, metrics
         self._machines = {kind.name: kind for kind in machines}
         self._before: float | None = None
         self._foreseen: list[Foreseen] = []
@@ -58,17 +58,17 @@ class Accounts:
             joules = float(kind.power.at(np.array(shares)).sum()) * seconds if shares else 0.0
             kilowatt_hours = joules / JOULES_PER_KWH
             rent = kind.hourly_cost * len(shares) * seconds / 3600.0
-            telemetry = self._telemetry
-            telemetry.provisioning_energy.labels(name).inc(joules)
+            metrics = self._metrics
+            metrics.provisioning_energy.labels(name).inc(joules)
             # A price below 0 is money earned, which a counter can't take: it is left out.
             money = kilowatt_hours * (price + carbon * self._settings.carbon_price_per_tonne / 1e6)
-            telemetry.provisioning_cost.labels(name).inc(max(money, 0.0) + rent)
-            telemetry.provisioning_carbon.labels(name).inc(kilowatt_hours * carbon)
+            metrics.provisioning_cost.labels(name).inc(max(money, 0.0) + rent)
+            metrics.provisioning_carbon.labels(name).inc(kilowatt_hours * carbon)
 
     def switched(self, kind: str) -> None:
         """Count what switching a machine on costs, unless its type has left the configuration since it was ordered."""
         if kind in self._machines:
-            self._telemetry.provisioning_cost.labels(kind).inc(self._machines[kind].on_cost)
+            self._metrics.provisioning_cost.labels(kind).inc(self._machines[kind].on_cost)
 
     def score(self, advice: Advice, now: float) -> list[tuple[Foreseen, float]]:
         """Score what was foreseen for now, and remember what is foreseen for a boot ahead; return what was scored."""
@@ -77,12 +77,12 @@ class Accounts:
         self._foreseen = [one for one in self._foreseen if one.due > now][-OPEN_MOST:]
         for one in due:
             outcome = "below_p50" if came <= one.p50 else "below_p95" if came <= one.p95 else "above_p95"
-            self._telemetry.provisioning_forecasts.labels(outcome).inc()
+            self._metrics.provisioning_forecasts.labels(outcome).inc()
         step = self._settings.step_seconds
         ahead = max(1, *(kind.boot_steps for kind in self._machines.values()))
         lead = min(ahead, len(advice.demand)) - 1
         p50, p95 = (float(advice.demand[lead, :, advice.probabilities.index(level)].sum()) for level in (0.5, 0.95))
         self._foreseen.append(Foreseen(now + (lead + 1) * step, p50, p95))
         for what, value in (("there", came), ("p50", p50), ("p95", p95)):
-            self._telemetry.provisioning_pods.labels(what).set(value)
+            self._metrics.provisioning_pods.labels(what).set(value)
         return [(one, came) for one in due]

@@ -107,7 +107,7 @@ class ProvisioningDependencies:
     cache: ObjectCache
     clock: Clock
     recorder: EventRecorder
-    telemetry: Metrics
+    metrics: Metrics
     engine: Callable[[], Scheduler]
     pods: Mapping[str, Pod]
     note: Callable[[Mapping[str, Any]], object]
@@ -127,9 +127,9 @@ class Provisioner:
         self._machines = machine_types(settings)
         self._complained: dict[str, float] = {}
         self._history = TaskHistory(dependencies.cache, dependencies.pods, dependencies.is_current)
-        self._accounts = Accounts(settings, self._machines, dependencies.telemetry)
+        self._accounts = Accounts(settings, self._machines, dependencies.metrics)
         self._prices = EnergyPrices(
-            settings, dependencies.prometheus, dependencies.clock.now, dependencies.telemetry, self._complain
+            settings, dependencies.prometheus, dependencies.clock.now, dependencies.metrics, self._complain
         )  # fmt: skip
         self._factor = LearnedFactor.start(1)
         self._stabilization: Stabilization | None = None
@@ -244,19 +244,19 @@ class Provisioner:
         return {kind: max(int(count), min(plan.nodes[kind], there[kind])) for kind, count in least}
 
     async def _plan(self, nodes: SortedNodes, now: float) -> None:
-        telemetry, started = self._dependencies.telemetry, time.perf_counter()
+        metrics, started = self._dependencies.metrics, time.perf_counter()
         try:
             made = await asyncio.to_thread(planned, self._settings, self._seen(nodes, now))
             self._take(made, now)
         except InputError as error:
-            telemetry.provisioning_plans.labels("refused").inc()
+            metrics.provisioning_plans.labels("refused").inc()
             first = self._planned is None
             self._complain("there is no plan of capacity yet" if first else "the last plan of capacity stays", error)
         except Exception:  # noqa: BLE001 - a plan that fails must not stop scheduling; the last one stays
-            telemetry.provisioning_plans.labels("failed").inc()
+            metrics.provisioning_plans.labels("failed").inc()
             _LOG.exception("capacity could not be planned: the last plan stays")
         finally:
-            telemetry.provisioning_plan_seconds.observe(time.perf_counter() - started)
+            metrics.provisioning_plan_seconds.observe(time.perf_counter() - started)
             self._planning = None
 
     def _seen(self, nodes: SortedNodes, now: float) -> Seen:
@@ -300,16 +300,16 @@ class Provisioner:
         return min((now - node.since for node in nodes.counted), default=0.0)
 
     def _take(self, made: Planned, now: float) -> None:
-        telemetry = self._dependencies.telemetry
+        metrics = self._dependencies.metrics
         self._planned, self._factor, self._stabilization = made, made.factor, made.stabilization
-        telemetry.provisioning_plans.labels("planned").inc()
-        telemetry.provisioning_plan_time.set(time.time())
-        telemetry.provisioning_plan_cost.set(made.advice.plan.cost)
-        telemetry.provisioning_hopeless.set(len(made.seen.hopeless))
-        telemetry.provisioning_factor.set(float(made.factor.factor[0]))
+        metrics.provisioning_plans.labels("planned").inc()
+        metrics.provisioning_plan_time.set(time.time())
+        metrics.provisioning_plan_cost.set(made.advice.plan.cost)
+        metrics.provisioning_hopeless.set(len(made.seen.hopeless))
+        metrics.provisioning_factor.set(float(made.factor.factor[0]))
         for kind, parts in zip(made.advice.kinds, made.advice.reasons, strict=True):
             for why, count in zip(("pods", "forecast", "kept", "resting"), parts, strict=True):
-                telemetry.provisioning_wanted.labels(kind, why).set(count)
+                metrics.provisioning_wanted.labels(kind, why).set(count)
         for foreseen, came in self._accounts.score(made.advice, now):
             self._dependencies.note({"now": now, "foreseen": foreseen._asdict(), "came": came})
         wanted = made.nodes
@@ -375,7 +375,7 @@ class Provisioner:
                     self._complain("a node is handed over later", error)
                     continue
                 if handed:
-                    self._dependencies.telemetry.provisioning_stopped.labels(kind).inc()
+                    self._dependencies.metrics.provisioning_stopped.labels(kind).inc()
                     self._tell(name, "Normal", "Stopping", f"free, and {count} nodes of type {kind} are wanted")
 
     async def _open_left(self, ordering: Ordering) -> None:
@@ -507,7 +507,7 @@ class Provisioner:
             return
         if raised:
             self._say_order(kind, "Normal", "ReplicasRaised", f"replicas of type {kind} are {replicas} now")
-            self._dependencies.telemetry.provisioning_orders.labels(kind, "NodeOrdered").inc()
+            self._dependencies.metrics.provisioning_orders.labels(kind, "NodeOrdered").inc()
 
     def _would(self, wanted: Mapping[str, int], nodes: SortedNodes, now: float) -> None:
         """Say what acting would send."""
@@ -521,10 +521,10 @@ class Provisioner:
 
     def _ordered(self, reason: str, order: NodeOrder, message: str) -> None:
         """Tell of an order's fate."""
-        telemetry, now = self._dependencies.telemetry, self._dependencies.clock.now()
-        telemetry.provisioning_orders.labels(order.kind, reason).inc()
+        metrics, now = self._dependencies.metrics, self._dependencies.clock.now()
+        metrics.provisioning_orders.labels(order.kind, reason).inc()
         if reason == "NodeCame":
-            telemetry.provisioning_boot_seconds.observe(now - order.since)
+            metrics.provisioning_boot_seconds.observe(now - order.since)
             self._accounts.switched(order.kind)
         if reason == "NodeLate":
             message = self._mistyped(order) or message
@@ -578,7 +578,7 @@ class Provisioner:
                 ("away", nodes.away.get(name, 0)),
                 ("off", nodes.off.get(name, 0)),
             ):
-                self._dependencies.telemetry.provisioning_nodes.labels(name, what).set(count)
+                self._dependencies.metrics.provisioning_nodes.labels(name, what).set(count)
 
     def _complain(self, what: str, error: CotideError | str) -> None:
         """Say what went wrong, each thing at most once a minute: an outage must not fill the log."""

@@ -84,13 +84,13 @@ class EnergyPrices:
         settings: ProvisioningSettings,
         source: PrometheusSourceSettings | None,
         now: Callable[[], float],
-        telemetry: Metrics,
+        metrics: Metrics,
         complain: Callable[[str, CotideError | str], object],
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings, self._source, self._now = settings, source, now
-        self._telemetry, self._complain, self._monotonic = telemetry, complain, monotonic
+        self._metrics, self._complain, self._monotonic = metrics, complain, monotonic
         self._table: PriceTable | None = None
         self._good = monotonic()
         self.show()
@@ -140,10 +140,10 @@ class EnergyPrices:
     def show(self) -> None:
         """Set the metrics, and say that the values are old when they are."""
         price, carbon = self.at(np.array([self._now()]))
-        self._telemetry.provisioning_energy_price.set(float(price[0]))
-        self._telemetry.provisioning_carbon_intensity.set(float(carbon[0]))
+        self._metrics.provisioning_energy_price.set(float(price[0]))
+        self._metrics.provisioning_carbon_intensity.set(float(carbon[0]))
         why = self.stale()
-        self._telemetry.provisioning_prices_stale.set(float(bool(why)))
+        self._metrics.provisioning_prices_stale.set(float(bool(why)))
         if why:
             self._complain("prices of energy are old", why)
 

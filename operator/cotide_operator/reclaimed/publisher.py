@@ -117,7 +117,7 @@ class ReclaimedPublisher:
 
     Parameters
     ----------
-    client, cache, clock, recorder, telemetry :
+    client, cache, clock, recorder, metrics :
         The operator's.
     outlooks : Outlooks
         Subscribed to.
@@ -136,7 +136,7 @@ class ReclaimedPublisher:
         holdings_of: Callable[[str], Holdings | None],
         how: Publication,
         recorder: EventRecorder,
-        telemetry: Metrics,
+        metrics: Metrics,
     ) -> None:
         self._client = client
         self._cache = cache
@@ -147,7 +147,7 @@ class ReclaimedPublisher:
         self._publish = how.publish
         self._slot_seconds = how.slot_seconds
         self._recorder = recorder
-        self._telemetry = telemetry
+        self._metrics = metrics
         self._rng = random.Random(how.seed)
         self._known: dict[str, _Published] = {}
         self._changed: dict[str, None] = {}
@@ -213,7 +213,7 @@ class ReclaimedPublisher:
             self._turns.put(name, decided.how)
 
     def _show(self) -> None:
-        for index, metric in enumerate((self._telemetry.published_cpu, self._telemetry.published_memory)):
+        for index, metric in enumerate((self._metrics.published_cpu, self._metrics.published_memory)):
             metric.set(sum(amounts[index] or 0 for amounts in self._offers.values()))
 
     def _on_outlooks(self, outlooks: list[NodeOutlook]) -> None:
@@ -306,7 +306,7 @@ class ReclaimedPublisher:
         known.failures, known.retry, known.patched = 0, -math.inf, time.monotonic()
         known.seen, known.says = node, after(says, should, wall)
         self._changed[name] = None  # for the metrics, and for what came meanwhile
-        self._telemetry.reclaimed_patches.labels("withdrawn" if should is None else "published").inc()
+        self._metrics.reclaimed_patches.labels("withdrawn" if should is None else "published").inc()
         if should is None:
             return
         before, stands = known.stood if known.stood is not None else standing(says), standing(should)
@@ -316,7 +316,7 @@ class ReclaimedPublisher:
 
     def _complain(self, name: str, error: ClusterError) -> None:
         gone = isinstance(error, ApiError) and error.status in (404, 409)  # replaced meanwhile: the watch will tell
-        self._telemetry.reclaimed_patches.labels("gone" if gone else "refused").inc()
+        self._metrics.reclaimed_patches.labels("gone" if gone else "refused").inc()
         if gone:
             return
         self._refused += 1

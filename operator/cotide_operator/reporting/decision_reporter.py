@@ -55,7 +55,7 @@ class Sinks:
     annotator: PodAnnotator
     recorder: EventRecorder
     calibration: ForecastScores
-    telemetry: Metrics
+    metrics: Metrics
     nominator: Nominator
     alarms: OverloadReporter
 
@@ -90,7 +90,7 @@ class DecisionReporter:
         self._annotator = sinks.annotator
         self._recorder = sinks.recorder
         self._calibration = sinks.calibration
-        self._telemetry = sinks.telemetry
+        self._metrics = sinks.metrics
         self._nominator = sinks.nominator
         self._alarms = sinks.alarms
         self._cache = cache
@@ -99,12 +99,12 @@ class DecisionReporter:
         self._policy = policy
         self._plan_words = PlanMessages(clock.to_wall)
         self._view = TenantView(cache)
-        self._gangs = GangMetrics(sinks.telemetry)
+        self._gangs = GangMetrics(sinks.metrics)
         self._said: dict[int, tuple[float, int]] = {}
         self._counters: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
         """Attempts and their durations by result and class: looking a metric up by its labels takes longest."""
-        self._sli_duration = functools.cache(sinks.telemetry.sli_duration.labels)
-        self._attempts_by_profile = functools.cache(sinks.telemetry.attempts_by_profile.labels)
+        self._sli_duration = functools.cache(sinks.metrics.sli_duration.labels)
+        self._attempts_by_profile = functools.cache(sinks.metrics.attempts_by_profile.labels)
         self._profile_of = profile_of
 
     def annotate(self, key: str) -> None:
@@ -114,7 +114,7 @@ class DecisionReporter:
     def events(self, events: Sequence[Event], arrivals: Sequence[Pod]) -> None:
         """Follow pods that changed or went."""
         if arrivals:
-            self._telemetry.incoming.labels("active", "PodAdd").inc(len(arrivals))
+            self._metrics.incoming.labels("active", "PodAdd").inc(len(arrivals))
         for event in events:
             try:
                 self._follow(event)
@@ -183,10 +183,10 @@ class DecisionReporter:
             return notes
         share = cycle_seconds / len(instructions)
         asking = {one.nominee for one in instructions if isinstance(one, Evict)}
-        self._telemetry.algorithm_duration.observe_equal(share, len(instructions))
+        self._metrics.algorithm_duration.observe_equal(share, len(instructions))
         for instruction in instructions:
             if not isinstance(instruction, Evict) and instruction.forecast.qos_violation_probability is not None:
-                self._telemetry.qos_answers.labels(_basis(instruction.forecast)).inc()
+                self._metrics.qos_answers.labels(_basis(instruction.forecast)).inc()
             try:
                 if isinstance(instruction, Bind):
                     notes[instruction.uid] = self._note(instruction, now, share)
@@ -238,7 +238,7 @@ class DecisionReporter:
         if wait.attempts == 0:  # no attempt was made: it waits for its turn, its gates or a correction
             return
         queue = "unschedulable" if wait.retry_at_seconds is None else "backoff"
-        self._telemetry.incoming.labels(queue, "ScheduleAttemptFailure").inc()
+        self._metrics.incoming.labels(queue, "ScheduleAttemptFailure").inc()
         self._attempted("unschedulable", wait.key, _class(pod), share)
 
     def reported(self, report: Report) -> None:
@@ -250,10 +250,10 @@ class DecisionReporter:
         share = note.cycle_seconds if note is not None else 0.0
         pod = self._pod_of(bind.key)
         if report.wall_seconds:
-            self._telemetry.binding_duration.observe(report.wall_seconds)
+            self._metrics.binding_duration.observe(report.wall_seconds)
         self._attempted("scheduled" if report.bound else "error", bind.key, _class(pod), share + report.wall_seconds)
         if not report.bound:
-            self._telemetry.bindings_refused.labels(str(report.answer.code)).inc()
+            self._metrics.bindings_refused.labels(str(report.answer.code)).inc()
             self._log_refusal(report)
             return
         if pod is None or pod.uid != bind.uid:  # gone before the answer came: nobody would tell when to forget it
@@ -271,8 +271,8 @@ class DecisionReporter:
         counters = self._counters.get((result, workload_class))
         if counters is None:
             counters = self._counters[result, workload_class] = (
-                self._telemetry.attempts.labels(result, workload_class, self._policy),
-                self._telemetry.attempt_duration.labels(result, self._policy),
+                self._metrics.attempts.labels(result, workload_class, self._policy),
+                self._metrics.attempt_duration.labels(result, self._policy),
             )
         counters[0].inc()
         self._attempts_by_profile(result, self._profile_of(key)).inc()
@@ -305,7 +305,7 @@ class DecisionReporter:
     def _evicted(self, report: EvictReport) -> None:
         evict, answer = report.evict, report.answer
         if not answer.ok:
-            self._telemetry.evictions_refused.labels(answer.reason).inc()
+            self._metrics.evictions_refused.labels(answer.reason).inc()
             _LOG.log(
                 logging.WARNING if answer.code not in (404, 409, 424) else logging.INFO,
                 "%s was not evicted from %s (%d %s): %s",
@@ -317,7 +317,7 @@ class DecisionReporter:
             )
             return
         pod = self._pod_of(evict.key)
-        self._telemetry.evictions.labels(_class(pod), evict.cause.value).inc()
+        self._metrics.evictions.labels(_class(pod), evict.cause.value).inc()
         event, message = self._view.eviction(evict)
         if report.despite_budget:
             message += "; an administrator's setting overrides its disruption budget"
@@ -338,7 +338,7 @@ class DecisionReporter:
         """
         turn = Turn()
         for queue, size in scheduler.pending().items():
-            self._telemetry.pending.labels(queue).set(size)
+            self._metrics.pending.labels(queue).set(size)
         self._gangs.show(scheduler.gangs, now)
         positions, starts = await in_steps(scheduler.outlook_steps(now))
         await turn.give_way()

@@ -98,12 +98,12 @@ class EventRecorder:
         self,
         client: KubeClient,
         lane: ApiDispatcher,
-        telemetry: Metrics,
+        metrics: Metrics,
         profile_of: Callable[[str], str] = lambda _: COMPONENT,
     ) -> None:
         self._client = client
         self._lane = lane
-        self._telemetry = telemetry
+        self._metrics = metrics
         self._profile_of = profile_of
         self._written: dict[_Said, _Written] = {}
         self._early: dict[_Said, _Words] = {}
@@ -189,7 +189,7 @@ class EventRecorder:
             return
         self._early.pop(said, None)
         if not self._lane.submit(said, self._write_one, namespace_of_key(words.about.key), said, words):
-            self._telemetry.events_dropped.inc()
+            self._metrics.events_dropped.inc()
 
     def _unsay(self, uid: str, reason: str) -> None:
         """Forget what came too soon and is true no more."""
@@ -222,7 +222,7 @@ class EventRecorder:
         except ClusterError as error:  # the namespace may be going: no reason to stop
             self._written.pop(said, None)
             if not (_may_pass(error) and self._say_again(said, words)):
-                self._telemetry.events_dropped.inc()
+                self._metrics.events_dropped.inc()
             _LOG.debug("event %s of %s %s was not written: %s", words.reason, about.kind, about.key, error)
             return
         if said in self._early and self._early[said].happened < happened:

@@ -36,7 +36,7 @@ class ReportingDependencies:
     event_source: EventSource
     decisions: DecisionStore
     calibration: ForecastScores
-    telemetry: Metrics
+    metrics: Metrics
     scheduler_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,)
 
     def profile_of(self, key: str) -> str:
@@ -60,7 +60,7 @@ class Reporting:
 
 def make_reporting(config: SchedulerConfig, slot_seconds: float, of: ReportingDependencies) -> Reporting:
     """Return the reporting of one operator; ``slot_seconds`` is of its clock."""
-    recorder = EventRecorder(of.client, of.lane, of.telemetry, of.profile_of)
+    recorder = EventRecorder(of.client, of.lane, of.metrics, of.profile_of)
     nominator = Nominator(of.client, of.lane, of.cache, of.decisions)
     KueueReporter(of.client, of.lane, recorder, of.cache, of.decisions, of.clock)  # the decision store tells it
 
@@ -70,17 +70,17 @@ def make_reporting(config: SchedulerConfig, slot_seconds: float, of: ReportingDe
 
     sinks = Sinks(
         of.decisions,
-        PodAnnotator(of.client, of.lane, of.cache, of.decisions, of.telemetry, class_of=class_of),
+        PodAnnotator(of.client, of.lane, of.cache, of.decisions, of.metrics, class_of=class_of),
         recorder,
         of.calibration,
-        of.telemetry,
+        of.metrics,
         nominator,
         OverloadReporter(
             of.client,
             of.lane,
             of.clock,
             recorder,
-            of.telemetry,
+            of.metrics,
             config.hierarchical or HierarchicalConfig(),
             slot_seconds,
             of.cache.nodes,

@@ -13,11 +13,11 @@ from cotide_operator.observability.metrics import Metrics
 class GangMetrics:
     """Follows the gangs of one operator's engines."""
 
-    def __init__(self, telemetry: Metrics) -> None:
-        self._telemetry = telemetry
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
         self._counted: dict[GangNeed, int] = {}
         for need in GangNeed:
-            telemetry.gang_timeouts.labels(need.value)
+            metrics.gang_timeouts.labels(need.value)
 
     def show(self, gangs: Gangs, now: float) -> None:
         """Show the gangs of an engine as they stand.
@@ -28,12 +28,10 @@ class GangMetrics:
         """
         for need in GangNeed:
             since = [one.since_seconds for one in gangs.waits.values() if one.need is need]
-            self._telemetry.gangs_waiting.labels(need.value).set(len(since))
-            self._telemetry.gang_oldest_wait.labels(need.value).set(max(0.0, now - min(since, default=now)))
+            self._metrics.gangs_waiting.labels(need.value).set(len(since))
+            self._metrics.gang_oldest_wait.labels(need.value).set(max(0.0, now - min(since, default=now)))
             released, counted = gangs.released.get(need, 0), self._counted.get(need, 0)
             # A new engine begins at zero.
-            self._telemetry.gang_timeouts.labels(need.value).inc(
-                released - counted if released >= counted else released
-            )
+            self._metrics.gang_timeouts.labels(need.value).inc(released - counted if released >= counted else released)
             self._counted[need] = released
-        self._telemetry.gangs_partial.set(gangs.partial)
+        self._metrics.gangs_partial.set(gangs.partial)

@@ -46,7 +46,7 @@ class OverloadReporter:
         lane: ApiDispatcher,
         clock: Clock,
         recorder: EventRecorder,
-        telemetry: Metrics,
+        metrics: Metrics,
         config: HierarchicalConfig,
         slot_seconds: float,
         nodes: Mapping[str, NodeObject],
@@ -55,7 +55,7 @@ class OverloadReporter:
         self._lane = lane
         self._clock = clock
         self._recorder = recorder
-        self._telemetry = telemetry
+        self._metrics = metrics
         self._config = config
         self._slot_seconds = slot_seconds
         self._nodes = nodes
@@ -70,11 +70,11 @@ class OverloadReporter:
             self._slot, self._counted = slot, set()
         new = set(alarms.over) - self._counted
         if new:
-            self._telemetry.overload_slots.inc(len(new))
+            self._metrics.overload_slots.inc(len(new))
             self._counted |= new
         cordoned = dict(alarms.cordoned)
-        self._telemetry.overloaded_nodes.set(len(alarms.over))
-        self._telemetry.cordoned_nodes.set(len(cordoned))
+        self._metrics.overloaded_nodes.set(len(alarms.over))
+        self._metrics.cordoned_nodes.set(len(cordoned))
         if cordoned == self._cordoned:
             return
         for name, until in cordoned.items():
@@ -103,11 +103,11 @@ class OverloadReporter:
             try:
                 await self._client.patch(f"/api/v1/nodes/{name}/status", body)
             except ClusterError as error:  # it is a memory for restarts: the cordon itself stands
-                self._telemetry.notes_failed.inc()
+                self._metrics.notes_failed.inc()
                 _LOG.debug("the cordon of node %s was not noted: %s", name, error)
 
         if not self._lane.submit(("cordon", name), write, ""):
-            self._telemetry.notes_failed.inc()
+            self._metrics.notes_failed.inc()
 
     def _sentence(self, seconds: float) -> str:
         config = self._config

@@ -65,7 +65,7 @@ class PodAnnotator:
         lane: ApiDispatcher,
         cache: ObjectCache,
         decisions: DecisionStore,
-        telemetry: Metrics,
+        metrics: Metrics,
         *,
         class_of: Callable[[str], str | None],
     ) -> None:
@@ -73,7 +73,7 @@ class PodAnnotator:
         self._lane = lane
         self._cache = cache
         self._decisions = decisions
-        self._telemetry = telemetry
+        self._metrics = metrics
         self._class_of = class_of
         self._view = TenantView(cache)
         self._noted: dict[str, tuple[float, tuple[str, str]]] = {}
@@ -271,7 +271,7 @@ class PodAnnotator:
             await self._client.patch_blindly(path, patch, "strategic" if subresource else "merge")
         except ClusterError as error:
             if not (isinstance(error, ApiError) and error.status in (404, 409)):  # gone, replaced or changed
-                self._telemetry.notes_failed.inc()
+                self._metrics.notes_failed.inc()
                 _LOG.debug("pod %s could not be annotated: %s", key, error)
             return error
         return None

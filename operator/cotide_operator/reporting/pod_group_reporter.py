@@ -71,7 +71,7 @@ class PodGroupReporter:
 
     Parameters
     ----------
-    client, lane, cache, decisions, telemetry : the operator's.
+    client, lane, cache, decisions, metrics : the operator's.
     members : the pods that name a group, by its key.
     scheduler_names : whose pods are ours.
 
@@ -86,7 +86,7 @@ class PodGroupReporter:
         lane: ApiDispatcher,
         cache: ObjectCache,
         decisions: DecisionStore,
-        telemetry: Metrics,
+        metrics: Metrics,
         *,
         members: Callable[[str], Iterable[str]],
         scheduler_names: tuple[str, ...],
@@ -95,7 +95,7 @@ class PodGroupReporter:
         self._lane = lane
         self._cache = cache
         self._decisions = decisions
-        self._telemetry = telemetry
+        self._metrics = metrics
         self._members = members
         self._scheduler_names = scheduler_names
         self._view = TenantView(cache)
@@ -233,7 +233,7 @@ class PodGroupReporter:
         self._enqueue(key)
         if isinstance(error, ApiError) and error.status in (404, 409):  # gone, or another wrote: looked at anew
             return
-        self._telemetry.notes_failed.inc()
+        self._metrics.notes_failed.inc()
         if isinstance(error, ApiError) and error.status == FORBIDDEN and not self._warned:
             self._warned = True
             _LOG.warning("statuses of PodGroups are not written: %s (deploy/rbac holds the right to patch them)", error)

@@ -40,7 +40,7 @@ class QuarantineReporter:
 
     Parameters
     ----------
-    client, lane, cache, recorder, telemetry : the operator's.
+    client, lane, cache, recorder, metrics : the operator's.
     scheduler_names : whose pods are ours.
 
     Attributes
@@ -54,7 +54,7 @@ class QuarantineReporter:
         lane: ApiDispatcher,
         cache: ObjectCache,
         recorder: EventRecorder,
-        telemetry: Metrics,
+        metrics: Metrics,
         *,
         scheduler_names: tuple[str, ...],
     ) -> None:
@@ -62,7 +62,7 @@ class QuarantineReporter:
         self._lane = lane
         self._cache = cache
         self._recorder = recorder
-        self._telemetry = telemetry
+        self._metrics = metrics
         self._scheduler_names = scheduler_names
         self.leading = False
         cache.quarantine.subscribe(self._hear)
@@ -74,7 +74,7 @@ class QuarantineReporter:
             self._tell(entry)
 
     def _hear(self, entry: SetAside) -> None:
-        self._telemetry.objects_set_aside.labels(entry.kind).inc()
+        self._metrics.objects_set_aside.labels(entry.kind).inc()
         if self.leading:
             self._tell(entry)
 
@@ -138,7 +138,7 @@ class QuarantineReporter:
         try:
             await self._client.patch_blindly(path, body, kind)
         except ClusterError as error:
-            self._telemetry.notes_failed.inc()
+            self._metrics.notes_failed.inc()
             _LOG.debug("%s %s got no condition: %s", entry.kind, entry.key, error)
             if not isinstance(error, ApiError) or error.status in (401, 429) or error.status >= 500:
                 self._write_again(entry, message, failures)
@@ -149,4 +149,4 @@ class QuarantineReporter:
         for entry in self._cache.quarantine:
             counts[cast("Kind", entry.kind)] += 1
         for kind, count in counts.items():
-            self._telemetry.quarantined.labels(kind).set(count)
+            self._metrics.quarantined.labels(kind).set(count)

@@ -165,14 +165,14 @@ class PhaseResizer:
         expect: Callable[[str, str, Amounts | None], None],
         *,
         clock: Clock,
-        telemetry: Metrics,
+        metrics: Metrics,
         usage_of: Callable[[str], Usage | None],
         nudge: Callable[[], None] = lambda: None,
         wall: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client, self._cache, self._room_of, self._clock = client, cache, room_of, clock
         self._expect, self._nudge = expect, nudge
-        self._telemetry, self._usage_of, self._wall = telemetry, usage_of, wall
+        self._metrics, self._usage_of, self._wall = metrics, usage_of, wall
         self._known: dict[str, _Known] = {}
         self._writes: dict[str, asyncio.Task[None]] = {}
         """Pods that are being written to."""
@@ -292,9 +292,9 @@ class PhaseResizer:
                 for patch in patches:
                     await (self._resize if patch.why else self._tell)(one, patch)
         except ApiError:
-            self._telemetry.phase_resizes.labels("unanswered").inc()  # gone, another one, or for now
+            self._metrics.phase_resizes.labels("unanswered").inc()  # gone, another one, or for now
         except ClusterError as error:
-            self._telemetry.phase_resizes.labels("unanswered").inc()
+            self._metrics.phase_resizes.labels("unanswered").inc()
             _LOG.warning("pods %s is resized later: %s", one.key, error)
 
     async def _resize(self, one: _Phased, patch: _Patch) -> None:
@@ -306,7 +306,7 @@ class PhaseResizer:
             self._refused(one, error)
             return
         one.known.refused, one.known.refusals = "", 0
-        self._telemetry.phase_resizes.labels(patch.why).inc()
+        self._metrics.phase_resizes.labels(patch.why).inc()
 
     async def _tell(self, one: _Phased, patch: _Patch) -> None:
         known = one.known
@@ -386,7 +386,7 @@ class PhaseResizer:
         """Compare how long a phase lasted with what was stated."""
         seconds = phases[left.position].seconds if left.position < len(phases) else None
         if seconds is not None and left.granted_seconds is not None:
-            self._telemetry.phase_length_ratio.observe((now - left.granted_seconds) / seconds)
+            self._metrics.phase_length_ratio.observe((now - left.granted_seconds) / seconds)
 
     def _size(self, one: _Phased, rooms: dict[str, Amounts]) -> list[_Patch]:
         """Return what is to be written to a pod; what it asks for is taken off the room of its node."""
@@ -484,7 +484,7 @@ class PhaseResizer:
         return [_Patch({"metadata": {"uid": one.pod.metadata.uid, "annotations": changed}}, grants=grants)]
 
     def _refused(self, one: _Phased, error: ApiError) -> None:
-        self._telemetry.phase_resizes.labels("refused").inc()
+        self._metrics.phase_resizes.labels("refused").inc()
         self._expect(one.key, one.pod.metadata.uid, None)
         known = one.known
         known.refusals, known.again_at = known.refusals + 1, self._wall() + _pause(known.refusals)

@@ -29,5 +29,5 @@ class Dependencies:
     clock: Clock
     loop: SchedulingLoop
     calibration: ForecastScores
-    telemetry: Metrics
+    metrics: Metrics
     outlooks: Outlooks

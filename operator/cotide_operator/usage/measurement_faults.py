@@ -30,15 +30,15 @@ Part = Literal[
 class MeasurementFaults:
     """Counts and tells what is left out."""
 
-    def __init__(self, telemetry: Metrics, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._telemetry = telemetry
+    def __init__(self, metrics: Metrics, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._metrics = metrics
         self._monotonic = monotonic
         self._logged_at: dict[Part, float] = {}
         self._unsaid: dict[Part, int] = {}
 
     def leave_out(self, part: Part, what: str, error: Exception) -> None:
         """Count one fault of a part, and say where it arose if that was not said lately."""
-        self._telemetry.measurement_faults.labels(part).inc()
+        self._metrics.measurement_faults.labels(part).inc()
         now = self._monotonic()
         if now - self._logged_at.get(part, float("-inf")) < LINE_SECONDS:
             self._unsaid[part] = self._unsaid.get(part, 0) + 1

@@ -28,9 +28,9 @@ _RESOURCES: Final = ((CPU, "cpu"), (MEMORY, "memory"))
 class MetricsApiSource:
     """Reads PodMetrics."""
 
-    def __init__(self, client: KubeClient, telemetry: Metrics) -> None:
+    def __init__(self, client: KubeClient, metrics: Metrics) -> None:
         self._client = client
-        self._faults = MeasurementFaults(telemetry)
+        self._faults = MeasurementFaults(metrics)
         self.settling_seconds = 0.0
         self.refused: dict[str, str] = {}
 

@@ -82,11 +82,11 @@ class PhaseLearning:
         cache: ObjectCache,
         *,
         clock: Clock,
-        telemetry: Metrics,
+        metrics: Metrics,
         kept: LearnedStore | None = None,
     ) -> None:
         self._settings, self._cache, self._clock = settings, cache, clock
-        self._telemetry, self._kept = telemetry, kept
+        self._metrics, self._kept = metrics, kept
         self._followed: dict[str, _Followed] = {}
         self._by_learner: dict[str, dict[str, None]] = {}
         """Keys of the pods that are followed, the latest last."""
@@ -227,7 +227,7 @@ class PhaseLearning:
 
         run = run_of(known.readings, self._clock.now() - known.began, known.largest)
         if run is None:
-            self._telemetry.phase_runs.labels("too little").inc()
+            self._metrics.phase_runs.labels("too little").inc()
             return
         name = (known.learner, known.type)
         profile = self._profiles.pop(name, None) or LearnedPhases()
@@ -236,7 +236,7 @@ class PhaseLearning:
         while len(self._profiles) > self._settings.types_most:
             self._unsaved.add(self._drop_one())
         self._unsaved.add(known.learner)
-        self._telemetry.phase_runs.labels("taught").inc()
+        self._metrics.phase_runs.labels("taught").inc()
         self._show()
 
     def _drop_one(self) -> str:
@@ -249,7 +249,7 @@ class PhaseLearning:
     def _show(self) -> None:
         states = [one.state for one in self._profiles.values()]
         for state in STATES:
-            self._telemetry.phase_types.labels(state).set(states.count(state))
+            self._metrics.phase_types.labels(state).set(states.count(state))
         sums: dict[str, list[Any]] = {}
         for profile in self._profiles.values():
             for rule, scores in profile.scores.items():
@@ -257,7 +257,7 @@ class PhaseLearning:
         for rule, found in sums.items():
             for what in ("under", "held") if found else ():
                 mean = sum(getattr(one, what) for one in found) / len(found)
-                self._telemetry.phase_forecast.labels(rule, what).set(mean)
+                self._metrics.phase_forecast.labels(rule, what).set(mean)
 
     async def _restore(self, learner: str) -> None:
         from cotide_predictors.phases.learned_phases import LearnedPhases

@@ -98,7 +98,7 @@ class UsageFeed:
         pod_of: Callable[[str], Pod | None],
         tell: Callable[[Event], None],
         calibration: ForecastScores,
-        telemetry: Metrics,
+        metrics: Metrics,
         usage: UsageSink | None = None,
     ) -> None:
         self._source = source
@@ -107,8 +107,8 @@ class UsageFeed:
         self._pod_of = pod_of
         self._tell = tell
         self._calibration = calibration
-        self._telemetry = telemetry
-        self._left_out = MeasurementFaults(telemetry)
+        self._metrics = metrics
+        self._left_out = MeasurementFaults(metrics)
         self._usage = usage
         self._latest: dict[str, dict[str, _Latest]] = {}
         """By Workload and pod."""
@@ -207,11 +207,11 @@ class UsageFeed:
         rate_left = self._left(reading.rate_wall_seconds) if given[0] is not None else None
         latency_left = self._left(reading.latency_wall_seconds) if given[1] is not None else None
         if rate_left is None and latency_left is None:
-            self._telemetry.samples.labels("invalid" if given == (None, None) else "stale").inc()
+            self._metrics.samples.labels("invalid" if given == (None, None) else "stale").inc()
             return
         if (rate_left is None, latency_left is None) != (given[0] is None, given[1] is None):
-            self._telemetry.samples.labels("stale").inc()
-        self._telemetry.samples.labels("taken").inc()
+            self._metrics.samples.labels("stale").inc()
+        self._metrics.samples.labels("taken").inc()
         pods = self._latest.setdefault(pod.workload, {})
         latest = pods.get(reading.pod)
         if latest is None or latest.pod.uid != pod.uid:  # one that only has the name has nothing of the former
@@ -268,11 +268,11 @@ class UsageFeed:
     def _assume_peak(self, workload: str, key: str, peak: float, rate: float) -> None:
         pod = self._pod_of(key)
         if pod is not None and pod.workload == workload and peak > rate:
-            self._telemetry.samples.labels("assumed").inc()
+            self._metrics.samples.labels("assumed").inc()
             self._tell(ServiceSampled(key, peak))
 
     def _state(self, *, up: bool, why: str = "") -> None:
-        self._telemetry.source_up.set(1 if up else 0)
+        self._metrics.source_up.set(1 if up else 0)
         if up != self._up:
             if up:
                 _LOG.info("the metrics source answers")

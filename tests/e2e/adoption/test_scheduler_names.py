@@ -45,7 +45,7 @@ async def test_pods_of_both_names_are_placed_and_one_of_a_third_name_is_left_alo
             name: ("default-scheduler",) * 2 if name.startswith("plain") else ("cotide",) * 2 for name in found
         }
         attempts = [
-            operator.telemetry.registry.get_sample_value(
+            operator.metrics.registry.get_sample_value(
                 "cotide_schedule_attempts_by_profile_total", {"result": "scheduled", "profile": name}
             )
             for name in OURS

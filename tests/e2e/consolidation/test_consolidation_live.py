@@ -98,7 +98,7 @@ async def until_ready(world: World, count: int) -> None:
 
 
 def figure(operator: Operator, line: str) -> float:
-    text = operator.telemetry.text().decode()
+    text = operator.metrics.text().decode()
     return next((float(one.rpartition(" ")[2]) for one in text.splitlines() if one.startswith(line)), 0.0)
 
 

@@ -70,7 +70,7 @@ def condition(status: dict[str, Any]) -> dict[str, Any]:
 
 def taken(operator: Operator) -> float:
     """Return how many samples of services were taken so far."""
-    return operator.telemetry.registry.get_sample_value("cotide_service_samples_total", {"outcome": "taken"}) or 0.0
+    return operator.metrics.registry.get_sample_value("cotide_service_samples_total", {"outcome": "taken"}) or 0.0
 
 
 async def hold_b_while_a_lies(server: Server, client: KubeClient, operator: Operator, *, latency_holds: bool) -> None:
@@ -108,7 +108,7 @@ async def hold_b_while_a_lies(server: Server, client: KubeClient, operator: Oper
         assert {key: now.get(key) for key in keys} == {key: before.get(key) for key in keys}, what
         assert not condition(now), what
         assert (
-            operator.telemetry.registry.get_sample_value("cotide_qos_violations_total", {"workload": "b/web"}) is None
+            operator.metrics.registry.get_sample_value("cotide_qos_violations_total", {"workload": "b/web"}) is None
         ), what
 
 

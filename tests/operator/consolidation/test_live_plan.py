@@ -170,7 +170,7 @@ class Scene:
         scene: Any = self
         around = ConsolidationDependencies(
             client=none, cache=two_nodes(), decisions=none, clock=HandClock(2_000_000_000.0), recorder=scene,
-            telemetry=Metrics(), engine=lambda: SimpleNamespace(state=ClusterState()),  # type: ignore[arg-type,return-value]  # all that is read
+            metrics=Metrics(), engine=lambda: SimpleNamespace(state=ClusterState()),  # type: ignore[arg-type,return-value]  # all that is read
             pods={}, forecaster=lambda: self.forecaster, note=lambda _: None, scheduler_names=("cotide",),
             risk_threshold=0.5, slot_seconds=300.0,
         )  # fmt: skip

@@ -23,9 +23,9 @@ def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
-def note(directory: Path, name: str, *numbers: int, telemetry: Metrics | None = None) -> None:
+def note(directory: Path, name: str, *numbers: int, metrics: Metrics | None = None) -> None:
     """Write lines as an operator that starts, writes each, and ends."""
-    file = OutcomeFile(directory, telemetry or Metrics(), name)
+    file = OutcomeFile(directory, metrics or Metrics(), name)
     for number in numbers:
         file.note({"n": number})
 
@@ -67,14 +67,14 @@ def test_what_a_full_disk_took_half_of_is_counted_and_leaves_nothing_behind(
         def write(self, data: Any) -> int:
             return super().write(data[:4])
 
-    telemetry = Metrics()
+    metrics = Metrics()
     note(tmp_path, name, 1)
     with monkeypatch.context() as patch:
         patch.setattr(outcome_file, "FileIO", Full)
-        note(tmp_path, name, 2, 3, telemetry=telemetry)
+        note(tmp_path, name, 2, 3, metrics=metrics)
     note(tmp_path, name, 4)
     assert kept(tmp_path, name) == [1, 4]
-    assert telemetry.ledger_lost._value.get() == 2
+    assert metrics.ledger_lost._value.get() == 2
 
 
 def test_a_disk_that_takes_nothing_and_a_character_without_utf8_raise_nothing(
@@ -86,11 +86,11 @@ def test_a_disk_that_takes_nothing_and_a_character_without_utf8_raise_nothing(
     def full(*_: object) -> FileIO:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    telemetry = Metrics()
+    metrics = Metrics()
     monkeypatch.setattr(outcome_file, "FileIO", full)
-    note(tmp_path, name, 1, telemetry=telemetry)
-    note(tmp_path / "nowhere", name, 1, telemetry=telemetry)
-    assert telemetry.ledger_lost._value.get() == 2
+    note(tmp_path, name, 1, metrics=metrics)
+    note(tmp_path / "nowhere", name, 1, metrics=metrics)
+    assert metrics.ledger_lost._value.get() == 2
 
 
 def test_without_a_ledger_nothing_is_written() -> None:

@@ -33,7 +33,7 @@ class Scene:
         none: Any = None
         around = ConsolidationDependencies(
             client=scene, cache=self.cache, decisions=none, clock=HandClock(1_000_000_000.0), recorder=scene,
-            telemetry=Metrics(), engine=lambda: SimpleNamespace(state=ClusterState()),  # type: ignore[arg-type,return-value]  # all that is read
+            metrics=Metrics(), engine=lambda: SimpleNamespace(state=ClusterState()),  # type: ignore[arg-type,return-value]  # all that is read
             pods={}, forecaster=lambda: none, note=lambda _: None, scheduler_names=("cotide",), risk_threshold=0.1,
             slot_seconds=300.0,
         )  # fmt: skip

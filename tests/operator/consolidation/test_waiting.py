@@ -46,7 +46,7 @@ class Scene:
         none: Any = None
         around = ConsolidationDependencies(
             client=scene, cache=self.cache, decisions=none, clock=HandClock(1_000_000_000.0), recorder=scene,
-            telemetry=Metrics(), engine=lambda: SimpleNamespace(state=self.state),  # type: ignore[arg-type,return-value]  # all that is read
+            metrics=Metrics(), engine=lambda: SimpleNamespace(state=self.state),  # type: ignore[arg-type,return-value]  # all that is read
             pods=self.pods, forecaster=lambda: none, note=lambda _: None, scheduler_names=("cotide",),
             risk_threshold=0.1, slot_seconds=300.0,
         )  # fmt: skip

@@ -30,8 +30,8 @@ promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs pr
 def exposed() -> dict[str, set[str]]:
     """Labels by the name of each series, as the operator exposes them."""
     found: dict[str, set[str]] = {}
-    telemetry = Metrics()
-    for metric in set(telemetry.registry._names_to_collectors.values()):
+    metrics = Metrics()
+    for metric in set(metrics.registry._names_to_collectors.values()):
         labels, kind, name = set(metric._labelnames), metric._type, metric._name
         if kind == "counter":
             found[f"{name}_total"] = labels

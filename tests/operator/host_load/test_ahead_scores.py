@@ -19,10 +19,10 @@ def shown(slots: int, **options: object) -> float | None:
     loads = 0.4 + np.random.default_rng(3).normal(0.0, 0.02, (slots, 4, NODES))
     for values in loads:
         forecasters.record(values)
-    telemetry = Metrics()
-    write_ahead(telemetry, forecasters.ahead_scores())
+    metrics = Metrics()
+    write_ahead(metrics, forecasters.ahead_scores())
     labels = {"forecaster": "online-cpu-3-slots", "quantile": "0.9"}
-    return telemetry.registry.get_sample_value("cotide_forecast_coverage_ratio", labels)
+    return metrics.registry.get_sample_value("cotide_forecast_coverage_ratio", labels)
 
 
 def test_the_share_of_peaks_that_a_quantile_covered_is_a_metric() -> None:

@@ -58,13 +58,13 @@ class EventSource:
 
 def dependencies_of(text: str) -> Dependencies:
     parts: Any = {"client": MetricsApi(), "event_source": EventSource(), "loop": Loop()}
-    telemetry = Metrics()
+    metrics = Metrics()
     return Dependencies(
         settings=parse_settings(f"apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\n{text}"),
         cache=ObjectCache(),
         clock=ScaledClock(),
-        calibration=ForecastScores(telemetry, lambda key: None, 300.0),
-        telemetry=telemetry,
+        calibration=ForecastScores(metrics, lambda key: None, 300.0),
+        metrics=metrics,
         outlooks=Outlooks(),
         **parts,
     )
@@ -91,7 +91,7 @@ async def test_without_forecasts_the_metrics_api_still_shows_usage_by_class() ->
     dependencies = dependencies_of("policy: qpsm\nmetricsSource: {kubernetes: {}, intervalSeconds: 0.01}")
 
     def used() -> float | None:
-        return dependencies.telemetry.registry.get_sample_value("cotide_usage_cpu_millicores", {"class": "online"})
+        return dependencies.metrics.registry.get_sample_value("cotide_usage_cpu_millicores", {"class": "online"})
 
     async with TaskSupervisor() as supervisor, metrics_feed(dependencies, supervisor) as feed:
         assert feed is not None

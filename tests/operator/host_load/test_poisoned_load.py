@@ -73,7 +73,7 @@ async def test_without_a_source_nodes_that_trip_us_are_looked_at_again(monkeypat
 
     monkeypatch.setattr(factory, "_live", lambda *_: SimpleNamespace(take=take))
     monkeypatch.setattr(factory, "WITHOUT_SOURCE_SECONDS", 0.0)
-    dependencies: Any = SimpleNamespace(telemetry=Metrics(), loop=SimpleNamespace(caught_up=caught_up))
+    dependencies: Any = SimpleNamespace(metrics=Metrics(), loop=SimpleNamespace(caught_up=caught_up))
     running = asyncio.ensure_future(factory.follow_nodes(dependencies))
     await asyncio.wait({running, waiting := asyncio.ensure_future(taken.wait())}, return_when="FIRST_COMPLETED")
     assert waiting.done()

@@ -149,12 +149,12 @@ async def test_a_step_back_of_the_machines_clock_does_not_stop_the_samples_for_e
 
 
 async def test_what_a_class_used_is_shown_no_longer_than_it_is_fresh() -> None:
-    telemetry, job = Metrics(), pod("job")
-    usages = PodUsages({job.key: job}.get, 60.0, telemetry)
+    metrics, job = Metrics(), pod("job")
+    usages = PodUsages({job.key: job}.get, 60.0, metrics)
 
     def shown() -> list[float | None]:
         names = ("cotide_usage_cpu_millicores", "cotide_usage_memory_bytes")
-        return [telemetry.registry.get_sample_value(name, {"class": "batch"}) for name in names]
+        return [metrics.registry.get_sample_value(name, {"class": "batch"}) for name in names]
 
     await usages.take([UsageReading(job.key, CPU, 900.0, 0.0), UsageReading(job.key, MEMORY, 5.0, 0.0)], 0.0)
     assert shown() == [900.0, 5.0]

@@ -145,9 +145,9 @@ async def test_an_event_answered_with_a_page_each_time_is_dropped_and_counted(mo
     monkeypatch.setattr(event_recorder, "TRIES_AGAIN", 0)
     async with scripted_client() as (server, client):
         server.then(page(ODD["a page"]))
-        telemetry = Metrics()
-        recorder = EventRecorder(client, ApiDispatcher(lambda: False), telemetry)
+        metrics = Metrics()
+        recorder = EventRecorder(client, ApiDispatcher(lambda: False), metrics)
         recorder.failed("ns/p", "u", "0/1 nodes are available")
         for waiting in list(recorder._lane._waiting.values()):
             await waiting.work(*waiting.arguments)
-        assert telemetry.registry.get_sample_value("cotide_events_dropped_total") == 1
+        assert metrics.registry.get_sample_value("cotide_events_dropped_total") == 1

@@ -11,8 +11,8 @@ from cotide_operator.observability.metrics import Metrics, attempts_label
 
 class Scene:
     def __init__(self) -> None:
-        self.telemetry = Metrics()
-        self.calibration = ForecastScores(self.telemetry, lambda key: 10.0, 300.0)
+        self.metrics = Metrics()
+        self.calibration = ForecastScores(self.metrics, lambda key: 10.0, 300.0)
 
     def bind(self, name: str, p50: float | None, p90: float | None, risk: float | None = None, node: str = "n") -> None:
         forecast = Forecast(qos_violation_probability=risk, seconds_p50=p50, seconds_p90=p90)
@@ -27,7 +27,7 @@ class Scene:
         self.calibration.pod_changed(job_pod(name)._replace(phase=PodPhase.RUNNING, started_seconds=100.0))
 
     def value(self, name: str, **labels: str) -> float | None:
-        return self.telemetry.registry.get_sample_value(f"cotide_{name}", labels)
+        return self.metrics.registry.get_sample_value(f"cotide_{name}", labels)
 
 
 def job_pod(name: str) -> Pod:
@@ -100,7 +100,7 @@ def test_services_that_come_and_go_leave_no_series_and_no_counts_behind() -> Non
     scene = Scene()
 
     def series() -> int:
-        return sum(len(family.samples) for family in scene.telemetry.registry.collect())
+        return sum(len(family.samples) for family in scene.metrics.registry.collect())
 
     scene.calibration.sampled(SERVICE, 50.0, 0.0)
     before = series()

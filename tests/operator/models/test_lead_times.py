@@ -17,8 +17,8 @@ class Scene:
     """Lead times of one service, and what was told of them."""
 
     def __init__(self) -> None:
-        self.telemetry = Metrics()
-        self.leads = LeadTimes(self.telemetry, SLOT)
+        self.metrics = Metrics()
+        self.leads = LeadTimes(self.metrics, SLOT)
 
     def sees(self, *moments: tuple[float, bool, bool]) -> None:
         """Take (time, whether the model warns, whether the limit is broken)."""
@@ -28,7 +28,7 @@ class Scene:
 
     def told(self, since: str, what: str = "sum") -> float | None:
         labels = {"workload": WEB, "since": since}
-        return self.telemetry.registry.get_sample_value(f"cotide_qos_lead_time_seconds_{what}", labels)
+        return self.metrics.registry.get_sample_value(f"cotide_qos_lead_time_seconds_{what}", labels)
 
 
 def test_a_lead_runs_from_the_first_warning_to_the_break_and_each_episode_counts_once() -> None:
@@ -77,5 +77,5 @@ def test_nothing_is_left_of_a_workload_that_is_deleted() -> None:
     scene.leads.forget(WEB)
     scene.sees((700, False, True))
     assert scene.told("refusal") == 0.0
-    scene.telemetry.forget_service(WEB)
+    scene.metrics.forget_service(WEB)
     assert (scene.told("refusal"), scene.told("warning")) == (None, None)

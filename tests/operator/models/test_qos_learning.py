@@ -46,7 +46,7 @@ async def learned(directory: Path, **settings: object) -> Cluster:
 
 
 def counted(cluster: Cluster, name: str, **labels: str) -> float:
-    return cluster.telemetry.registry.get_sample_value(f"cotide_{name}", labels) or 0.0
+    return cluster.metrics.registry.get_sample_value(f"cotide_{name}", labels) or 0.0
 
 
 async def test_over_ten_generations_little_breaks_and_refusals_do_not_grow(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ async def test_where_all_samples_are_too_large_fewer_are_kept(tmp_path: Path) ->
 async def test_a_workload_that_is_deleted_leaves_no_series_behind(tmp_path: Path, gone: str) -> None:
     cluster = await learned(tmp_path)
     cluster.learning.forget(gone)
-    assert gone.encode() not in cluster.telemetry.text()
+    assert gone.encode() not in cluster.metrics.text()
     assert gone not in cluster.learning.reservoir.services
 
 
@@ -254,7 +254,7 @@ async def test_what_waits_to_be_scored_of_a_workload_that_is_deleted_is_dropped_
     cluster.learning.feed(cluster.learning.reservoir.latest()[DATABASE], cluster.now)
     cluster.learning.forget(DATABASE)
     await cluster.learning.look()
-    assert DATABASE.encode() not in cluster.telemetry.text()
+    assert DATABASE.encode() not in cluster.metrics.text()
     assert DATABASE not in cluster.learning.reservoir.services
 
 

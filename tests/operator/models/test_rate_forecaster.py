@@ -24,40 +24,40 @@ HEAD = "apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\n"
 
 def three_days(quantile: float | None) -> tuple[list[Event], Metrics]:
     """What the loop is told, and the metrics."""
-    now, telemetry = [0.0], Metrics()
-    event_forecaster = RateForecaster(SLOT, quantile, telemetry, lambda: now[0])
+    now, metrics = [0.0], Metrics()
+    event_forecaster = RateForecaster(SLOT, quantile, metrics, lambda: now[0])
     web = running_pod("web", "n", cls=WorkloadClass.ONLINE, workload="d/web", ours=False)
     forecast = event_forecaster.ahead([PodUpserted(web)], HeuristicCompletion())
     for slot in range(3 * DAY):
         now[0] = slot * SLOT
         rate = 1000.0 - 900.0 * math.cos(2 * math.pi * slot / DAY)
         forecast += event_forecaster.ahead([ServiceSampled("d/web", rate)], HeuristicCompletion())
-    return forecast, telemetry
+    return forecast, metrics
 
 
-def value(telemetry: Metrics, name: str, **labels: str) -> float:
-    found = telemetry.registry.get_sample_value(f"cotide_{name}", labels)
+def value(metrics: Metrics, name: str, **labels: str) -> float:
+    found = metrics.registry.get_sample_value(f"cotide_{name}", labels)
     assert found is not None
     return found
 
 
 def test_every_slot_is_told_once_and_scored_beside_the_last_value() -> None:
-    forecast, telemetry = three_days(0.5)
+    forecast, metrics = three_days(0.5)
     assert len(forecast) == 3 * DAY - 1
     assert isinstance(forecast[-1], RatesForecasted)
     assert forecast[-1].horizons_seconds == tuple(SLOT * slots for slots in HORIZONS_SLOTS)
     losses = [
-        value(telemetry, "request_rate_loss", forecaster=one, horizon="12-slots") for one in ("forecast", "last-value")
+        value(metrics, "request_rate_loss", forecaster=one, horizon="12-slots") for one in ("forecast", "last-value")
     ]
     assert losses[0] < losses[1]
-    assert value(telemetry, "request_rate_trusted_share") > 0.5
-    assert 0 < value(telemetry, "forecast_coverage_ratio", forecaster="request-rate-12-slots", quantile="0.5") < 1
+    assert value(metrics, "request_rate_trusted_share") > 0.5
+    assert 0 < value(metrics, "forecast_coverage_ratio", forecaster="request-rate-12-slots", quantile="0.5") < 1
 
 
 def test_without_a_quantile_nothing_is_told_and_all_is_scored() -> None:
-    forecast, telemetry = three_days(None)
+    forecast, metrics = three_days(None)
     assert forecast == []
-    assert value(telemetry, "request_rate_loss", forecaster="forecast", horizon="36-slots") > 0
+    assert value(metrics, "request_rate_loss", forecaster="forecast", horizon="36-slots") > 0
 
 
 def test_the_quantiles_that_may_be_asked_for_are_those_that_are_kept() -> None:

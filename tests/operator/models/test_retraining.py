@@ -53,8 +53,8 @@ class Scene:
     ) -> None:
         self.kept = kept
         self.published: list[Event] = []
-        self.telemetry = Metrics()
-        self.store = ModelStore(directory, tell=self.published.append, telemetry=self.telemetry)
+        self.metrics = Metrics()
+        self.store = ModelStore(directory, tell=self.published.append, metrics=self.metrics)
         self.trained: list[CompletionSamples | QosSamples] = []
         self.fault: Exception | None = None
         self.hold: threading.Event | None = None
@@ -64,7 +64,7 @@ class Scene:
             settings,
             self.store,
             seed=0,
-            telemetry=self.telemetry,
+            metrics=self.metrics,
             learn=self.learn,
             kept=kept,
             train_with=self.train_in_thread,
@@ -82,7 +82,7 @@ class Scene:
             threshold=0.1,
             slot_seconds=300.0,
             seed=0,
-            telemetry=self.telemetry,
+            metrics=self.metrics,
             kept=self.kept,
         )
 
@@ -120,7 +120,7 @@ class Scene:
             self.feed(PodUpserted(Pod(**body, phase=PodPhase.SUCCEEDED, **ended)))
 
     def count(self, result: str) -> float | None:
-        return self.telemetry.registry.get_sample_value(
+        return self.metrics.registry.get_sample_value(
             "cotide_model_trainings_total", {"kind": COMPLETION, "result": result}
         )
 

@@ -35,11 +35,11 @@ class Replica:
         predictor: RunTimePredictor = "exponential-smoothing",
         challenger: RunTimePredictor | None = "habits",
     ) -> None:
-        self.telemetry = Metrics()
+        self.metrics = Metrics()
         self.hour = 0
         self.habits = RunTimeHabits(
-            ForecastScores(self.telemetry, lambda _: None, 300.0),
-            self.telemetry,
+            ForecastScores(self.metrics, lambda _: None, 300.0),
+            self.metrics,
             kept=store,
             keep_seconds=300.0,
             namespaces=lambda: ("shop",),
@@ -65,7 +65,7 @@ class Replica:
         return forecast[0].forecasts[0].seconds_p50
 
     def value(self, name: str, **labels: str) -> float | None:
-        return self.telemetry.registry.get_sample_value(f"cotide_{name}", labels)
+        return self.metrics.registry.get_sample_value(f"cotide_{name}", labels)
 
     @property
     def champion(self) -> str:

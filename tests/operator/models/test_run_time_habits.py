@@ -24,10 +24,10 @@ class Replica:
     """One process after another over the same store."""
 
     def __init__(self, store: DirectoryStore | None, namespaces: tuple[str, ...] = ("shop",)) -> None:
-        self.telemetry = Metrics()
-        scores = ForecastScores(self.telemetry, lambda _: None, 300.0)
+        self.metrics = Metrics()
+        scores = ForecastScores(self.metrics, lambda _: None, 300.0)
         self.habits = RunTimeHabits(
-            scores, self.telemetry, kept=store, keep_seconds=300.0, namespaces=lambda: namespaces, now=lambda: 0.0
+            scores, self.metrics, kept=store, keep_seconds=300.0, namespaces=lambda: namespaces, now=lambda: 0.0
         )
         asyncio.run(self.habits.restore())
 
@@ -41,7 +41,7 @@ class Replica:
         return forecast
 
     def value(self, name: str, **labels: str) -> float | None:
-        return self.telemetry.registry.get_sample_value(f"cotide_{name}", labels)
+        return self.metrics.registry.get_sample_value(f"cotide_{name}", labels)
 
 
 def test_what_was_learned_is_told_by_the_next_process_from_its_first_pod_on(tmp_path: Path) -> None:

@@ -27,10 +27,10 @@ from cotide_operator.observability.metrics import Metrics
     ],
 )
 async def test_metrics_are_those_that_are_asked_for_by_name(query: str, series: set[str]) -> None:
-    telemetry = Metrics()
-    telemetry.pending.labels("active").set(3)
-    telemetry.binding_duration.observe(0.01)
-    server = HealthServer(telemetry, DecisionStore(), list)
+    metrics = Metrics()
+    metrics.pending.labels("active").set(3)
+    metrics.binding_duration.observe(0.01)
+    server = HealthServer(metrics, DecisionStore(), list)
     await server.start("127.0.0.1", 0)
     try:
         async with aiohttp.ClientSession() as session:

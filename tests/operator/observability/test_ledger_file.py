@@ -70,35 +70,35 @@ class Disk:
 
 
 def on_disk(tmp_path: Path, room: int) -> tuple[LedgerFile, Disk, Metrics]:
-    telemetry = Metrics()
-    ledger, disk = LedgerFile(tmp_path, SchedulerConfig(), telemetry), Disk(room)
+    metrics = Metrics()
+    ledger, disk = LedgerFile(tmp_path, SchedulerConfig(), metrics), Disk(room)
     ledger._file = disk  # type: ignore[assignment]  # as much of a file as is used
-    return ledger, disk, telemetry
+    return ledger, disk, metrics
 
 
-def metric(telemetry: Metrics, name: str) -> float | None:
-    return telemetry.registry.get_sample_value(f"cotide_{name}")
+def metric(metrics: Metrics, name: str) -> float | None:
+    return metrics.registry.get_sample_value(f"cotide_{name}")
 
 
 def test_a_full_disk_stops_the_ledger_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    ledger, disk, telemetry = on_disk(tmp_path, room=700)
+    ledger, disk, metrics = on_disk(tmp_path, room=700)
     for now in range(50):
         ledger.entry(float(now), [Tick()], [])
         ledger.flush()
     assert "No space left on device" in ledger.trouble
-    assert metric(telemetry, "ledger_stopped") == 1
+    assert metric(metrics, "ledger_stopped") == 1
     assert len([one for one in caplog.records if "No space left" in one.getMessage()]) == 1  # said once
     assert len(disk.written) == 700  # in the middle of a line
 
 
 def test_a_ledger_goes_on_where_it_stopped_when_there_is_space(tmp_path: Path) -> None:
-    ledger, disk, telemetry = on_disk(tmp_path, room=700)
+    ledger, disk, metrics = on_disk(tmp_path, room=700)
     for now in range(50):
         ledger.entry(float(now), [Tick()], [])
         ledger.flush()
     disk.room = 1 << 20
     ledger.flush()
-    assert (ledger.trouble, metric(telemetry, "ledger_stopped")) == ("", 0)
+    assert (ledger.trouble, metric(metrics, "ledger_stopped")) == ("", 0)
     entries = list(read_ledger(bytes(disk.written).splitlines(keepends=True)))
     assert [entry.now for entry in entries] == [float(now) for now in range(50)]  # one chain, nothing is missing
 
@@ -107,7 +107,7 @@ def test_a_ledger_that_waits_too_long_ends_as_a_readable_prefix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger_file, "HELD_BYTES", 2000)
-    ledger, disk, telemetry = on_disk(tmp_path, room=1500)
+    ledger, disk, metrics = on_disk(tmp_path, room=1500)
     for now in range(100):
         ledger.entry(float(now), [Tick()], [])
         ledger.flush()
@@ -115,7 +115,7 @@ def test_a_ledger_that_waits_too_long_ends_as_a_readable_prefix(
     ledger.entry(100.0, [Tick()], [])
     ledger.flush()
     ledger.close()
-    assert (metric(telemetry, "ledger_lines_lost_total") or 0) > 50
+    assert (metric(metrics, "ledger_lines_lost_total") or 0) > 50
     assert "ended" in ledger.trouble
     whole = bytes(disk.written)
     lines = whole[: whole.rindex(b"\n") + 1].splitlines(keepends=True)

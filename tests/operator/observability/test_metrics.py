@@ -34,8 +34,8 @@ def test_a_promised_metric_is_there_with_its_labels(name: str) -> None:
 
 
 def test_no_metric_is_labelled_by_pod_or_node() -> None:
-    telemetry = Metrics()
-    for metric in set(telemetry.registry._names_to_collectors.values()):
+    metrics = Metrics()
+    for metric in set(metrics.registry._names_to_collectors.values()):
         assert not {"pod", "node", "job", "namespace"} & set(metric._labelnames)
 
 

@@ -36,10 +36,10 @@ class Scene:
         section = {"machineTypes": [machine], "pricePerKilowattHour": 0.1, "carbonPricePerTonne": 50}
         settings = ProvisioningSettings.model_validate({**section, "energyPrices": asked} if asked else section)
         prometheus = PrometheusSourceSettings(url=source) if source else None
-        self.now, self.wall, self.telemetry = ORIGIN, 0.0, Metrics()
+        self.now, self.wall, self.metrics = ORIGIN, 0.0, Metrics()
         self.said: list[str] = []
         self.prices = EnergyPrices(
-            settings, prometheus, lambda: self.now, self.telemetry,
+            settings, prometheus, lambda: self.now, self.metrics,
             lambda what, why: self.said.append(f"{what}: {why}"),
             monotonic=lambda: self.wall,
         )  # fmt: skip
@@ -50,7 +50,7 @@ class Scene:
 
     @property
     def is_stale(self) -> bool:
-        return bool(self.telemetry.provisioning_prices_stale._value.get())
+        return bool(self.metrics.provisioning_prices_stale._value.get())
 
 
 @pytest.fixture
@@ -76,8 +76,8 @@ async def test_each_row_of_a_file_holds_until_the_next_one(file: Path) -> None:
     ]  # fmt: skip
     # 0.2, and 400 g at 50 a tonne.
     assert scene.prices.of_steps(ORIGIN)[0] == pytest.approx(0.22)
-    assert scene.telemetry.provisioning_energy_price._value.get() == 0.2
-    assert scene.telemetry.provisioning_carbon_intensity._value.get() == 400.0
+    assert scene.metrics.provisioning_energy_price._value.get() == 0.2
+    assert scene.metrics.provisioning_carbon_intensity._value.get() == 400.0
 
 
 async def test_what_a_file_does_not_tell_is_the_constant(file: Path) -> None:

@@ -148,7 +148,7 @@ async def test_where_a_plan_fails_the_last_good_one_stays(monkeypatch: pytest.Mo
     monkeypatch.setattr(controller, "planned", refused)
     await scene.look(2)
     assert scene.asks() == [(Action.START, "capacity-a-1")], "two are wanted still"
-    text = scene.telemetry.text().decode()
+    text = scene.metrics.text().decode()
     assert 'cotide_provisioning_plans_total{result="refused"} 2.0' in text
     assert 'cotide_provisioning_plans_total{result="planned"} 1.0' in text
 
@@ -201,7 +201,7 @@ async def test_advice_and_a_dry_run_write_and_send_nothing(caplog: pytest.LogCap
         scene.runs(60)
         await scene.look(3)
         assert (scene.asked, scene.frees.did, scene.book) == ([], [], OrderBook())
-        text = scene.telemetry.text().decode()
+        text = scene.metrics.text().decode()
         assert 'cotide_provisioning_wanted_nodes{type="a",why="pods"} 8.0' in text, "one of nine is being switched off"
     assert "would send: start capacity-a-1" in caplog.text
 
@@ -214,11 +214,11 @@ async def test_energy_money_and_carbon_are_those_of_the_machines_that_are_on() -
     scene.runs(1)
     await scene.look()
     await scene.provisioner.look()
-    text = scene.telemetry.text().decode()
+    text = scene.metrics.text().decode()
     # Two idle machines of 100 W for 60 s: 12 kJ, a 300th of a kWh at 0.1, and rent of 0.06 each.
     assert 'cotide_provisioning_energy_joules_total{type="a"} 12000.0' in text
-    assert scene.telemetry.provisioning_cost.labels("a")._value.get() == pytest.approx(0.12 + 0.1 / 300)
-    assert scene.telemetry.provisioning_carbon.labels("a")._value.get() == pytest.approx(360.0 / 300)
+    assert scene.metrics.provisioning_cost.labels("a")._value.get() == pytest.approx(0.12 + 0.1 / 300)
+    assert scene.metrics.provisioning_carbon.labels("a")._value.get() == pytest.approx(360.0 / 300)
 
 
 async def test_what_was_foreseen_is_scored_when_its_time_has_come() -> None:
@@ -226,7 +226,7 @@ async def test_what_was_foreseen_is_scored_when_its_time_has_come() -> None:
     scene.has("n", "m")
     scene.runs(3)
     await scene.look(8)  # every minute; foreseen for the end of a step of five
-    text = scene.telemetry.text().decode()
+    text = scene.metrics.text().decode()
     assert 'cotide_provisioning_forecasts_total{outcome="below_p50"} 3.0' in text
 
 

@@ -213,7 +213,7 @@ async def test_a_machine_that_went_and_left_its_node_object_can_be_had_again_and
     scene.provisioner._ordering._asked.clear()  # type: ignore[union-attr]  # the pause between two questions is over
     await scene.look(2)
     assert scene.asks() == [(Action.STOP, "gone")]
-    assert 'cotide_provisioning_nodes{state="off",type="a"} 1.0' in scene.telemetry.text().decode()
+    assert 'cotide_provisioning_nodes{state="off",type="a"} 1.0' in scene.metrics.text().decode()
     scene.runs(5)  # five cores and a fifth: both machines of four
     await scene.look(2)
     assert scene.asks()[1:] == [(Action.START, "capacity-a-1")]

@@ -54,7 +54,7 @@ TRUSTED = NodeOutlook(
 class World:
     def __init__(self, server: ApiServer, client: KubeClient, home: Path) -> None:
         self.server, self.client, self.home = server, client, home
-        self.outlooks, self.telemetry = Outlooks(), Metrics()
+        self.outlooks, self.metrics = Outlooks(), Metrics()
 
     @asynccontextmanager
     async def publisher(self, *, publish: bool = True) -> AsyncIterator[None]:
@@ -70,8 +70,8 @@ class World:
             how=Publication(
                 ReclaimedSettings(minimum_interval_seconds=0.0, patches_per_second=1000.0), publish, slot_seconds=300.0
             ),
-            recorder=EventRecorder(self.client, lane, self.telemetry),
-            telemetry=self.telemetry,
+            recorder=EventRecorder(self.client, lane, self.metrics),
+            metrics=self.metrics,
         )
 
         async def reflect() -> None:

@@ -20,7 +20,7 @@ async def test_a_node_says_what_is_offered_how_far_to_trust_it_and_what_it_rests
     note = scene.nodes["n1"]["metadata"]["annotations"][ANNOTATION]
     assert note == "online peak 3600m cpu, 1024Mi memory; p99 covers 98.9%; error 2.1%; Calibrated"
     assert scene.counted("published") == 1.0
-    value = scene.telemetry.registry.get_sample_value
+    value = scene.metrics.registry.get_sample_value
     assert value("cotide_reclaimed_published_cpu_millicores") == 4000.0
     assert value("cotide_reclaimed_published_memory_bytes") == 4096.0 * MI
     assert await scene.after(59.0) == [], "what is there is not written again"
@@ -168,7 +168,7 @@ async def test_a_node_that_registers_anew_gets_its_amounts_again_without_waiting
     await scene.after()
     scene.unregister("n1")
     assert await scene.after(1.0) == []
-    assert scene.telemetry.registry.get_sample_value("cotide_reclaimed_published_cpu_millicores") == 0.0
+    assert scene.metrics.registry.get_sample_value("cotide_reclaimed_published_cpu_millicores") == 0.0
     scene.register("n1", uid="u2")
     assert await scene.after(1.0) == [(4000, 4096 * MI)]
 

@@ -1,4 +1,4 @@
-"""What kube-scheduler was answered: on the decision store once the API server took it, and on the pod where it says else."""
+"""kube-scheduler's answers: in the decision store once the API server took them, and on pods that say otherwise."""
 
 from __future__ import annotations
 

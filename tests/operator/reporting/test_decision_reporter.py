@@ -33,9 +33,9 @@ class Scene:
     """A reporter, the pods that the engine knows, and what was told of them."""
 
     def __init__(self) -> None:
-        self.decisions, self.pods, self.sink, self.telemetry = DecisionStore(), dict[str, Pod](), Sink(), Metrics()
+        self.decisions, self.pods, self.sink, self.metrics = DecisionStore(), dict[str, Pod](), Sink(), Metrics()
         other: Any = self.sink
-        sinks = Sinks(self.decisions, other, other, other, self.telemetry, other, other)
+        sinks = Sinks(self.decisions, other, other, other, self.metrics, other, other)
         self.reporter = DecisionReporter(sinks, ObjectCache(), self.pods.get, ScaledClock(), "fifo")
 
     def made(self, one: Pod) -> None:

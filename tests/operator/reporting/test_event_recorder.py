@@ -30,11 +30,11 @@ class Scene:
         self.patched: list[tuple[str, dict[str, Any]]] = []
         self.fault: ClusterError | None = None
         self.expired = False
-        self.telemetry = Metrics()
+        self.metrics = Metrics()
         self.now = 100.0
         monkeypatch.setattr(recorder_module.time, "monotonic", lambda: self.now)
         stand_in: Any = self  # for the client and for the lane: the recorder calls create, patch and submit only
-        self.recorder = EventRecorder(stand_in, stand_in, self.telemetry)
+        self.recorder = EventRecorder(stand_in, stand_in, self.metrics)
 
     def submit(self, key: Hashable, work: Callable[..., Awaitable[None]], namespace: str, *arguments: object) -> bool:
         if not self.full:
@@ -67,7 +67,7 @@ class Scene:
         await self.flush()
 
     def dropped(self) -> float | None:
-        return self.telemetry.registry.get_sample_value("cotide_events_dropped_total")
+        return self.metrics.registry.get_sample_value("cotide_events_dropped_total")
 
 
 @pytest.fixture

@@ -22,35 +22,35 @@ def half_bound() -> list[PodUpserted]:
     return [PodUpserted(taken), first, second, pod("x-2", 1000, 10.0, gang=rule)]
 
 
-def value(telemetry: Metrics, name: str, need: str = "") -> float | None:
-    return telemetry.registry.get_sample_value(f"cotide_{name}", {"need": need} if need else {})
+def value(metrics: Metrics, name: str, need: str = "") -> float | None:
+    return metrics.registry.get_sample_value(f"cotide_{name}", {"need": need} if need else {})
 
 
 def test_waiting_and_partial_gangs_are_shown_with_the_oldest_wait_until_they_are_gone() -> None:
-    telemetry = Metrics()
-    metrics = GangMetrics(telemetry)
+    metrics = Metrics()
+    gang_metrics = GangMetrics(metrics)
     few = Gang("d/y", 2, TIMEOUT)
     scheduler, _ = engine("fifo", node("a"), *half_bound(), pod("y-0", 1000, 10.0, gang=few))
-    metrics.show(scheduler.gangs, 7.0)
-    assert (value(telemetry, "gangs_waiting", "room"), value(telemetry, "gangs_oldest_wait_seconds", "room")) == (1, 7)
-    assert value(telemetry, "gangs_waiting", "members") == 1
-    assert value(telemetry, "gangs_partial") == 1
+    gang_metrics.show(scheduler.gangs, 7.0)
+    assert (value(metrics, "gangs_waiting", "room"), value(metrics, "gangs_oldest_wait_seconds", "room")) == (1, 7)
+    assert value(metrics, "gangs_waiting", "members") == 1
+    assert value(metrics, "gangs_partial") == 1
     scheduler.handle([PodDeleted(f"d/{name}", f"u-{name}") for name in ("x-0", "x-1", "x-2", "y-0")], 9.0)
-    metrics.show(scheduler.gangs, 9.0)
+    gang_metrics.show(scheduler.gangs, 9.0)
     for need in ("members", "room", "bindings"):
-        assert value(telemetry, "gangs_waiting", need) == value(telemetry, "gangs_oldest_wait_seconds", need) == 0
-    assert value(telemetry, "gangs_partial") == 0
+        assert value(metrics, "gangs_waiting", need) == value(metrics, "gangs_oldest_wait_seconds", need) == 0
+    assert value(metrics, "gangs_partial") == 0
 
 
 def test_each_time_out_counts_once_also_of_an_engine_that_begins_anew() -> None:
-    telemetry = Metrics()
-    metrics = GangMetrics(telemetry)
-    assert value(telemetry, "gang_timeouts_total", "room") == 0
+    metrics = Metrics()
+    gang_metrics = GangMetrics(metrics)
+    assert value(metrics, "gang_timeouts_total", "room") == 0
     for expected in (1, 2):
         scheduler, _ = engine("fifo", node("a"), *half_bound())
-        metrics.show(scheduler.gangs, 0.0)
+        gang_metrics.show(scheduler.gangs, 0.0)
         scheduler.handle([], TIMEOUT)
         for now in (TIMEOUT, TIMEOUT + 1):
-            metrics.show(scheduler.gangs, now)
-            assert value(telemetry, "gang_timeouts_total", "room") == expected
-    assert value(telemetry, "gang_timeouts_total", "members") == 0
+            gang_metrics.show(scheduler.gangs, now)
+            assert value(metrics, "gang_timeouts_total", "room") == expected
+    assert value(metrics, "gang_timeouts_total", "members") == 0

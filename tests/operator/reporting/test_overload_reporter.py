@@ -26,15 +26,13 @@ class Scene:
         self.patches: list[tuple[str, Any]] = []
         self.work: list[Callable[[], Awaitable[None]]] = []
         self.fault: ApiError | None = None
-        self.telemetry = Metrics()
+        self.metrics = Metrics()
         self.nodes: dict[str, NodeObject] = {}
         for name in ("a", "b"):
             metadata = {"name": name, "uid": f"u-{name}", "annotations": annotations if name == "a" else {}}
             self.nodes[name] = msgspec.convert({"metadata": metadata}, NodeObject)
         it: Any = self
-        self.watch = OverloadReporter(
-            it, it, ScaledClock(), it, self.telemetry, HierarchicalConfig(), 300.0, self.nodes
-        )
+        self.watch = OverloadReporter(it, it, ScaledClock(), it, self.metrics, HierarchicalConfig(), 300.0, self.nodes)
 
     def node(self, *event: str) -> None:
         self.events.append(event)
@@ -54,7 +52,7 @@ class Scene:
             await one()
 
     def value(self, name: str) -> float | None:
-        return self.telemetry.registry.get_sample_value(f"cotide_{name}")
+        return self.metrics.registry.get_sample_value(f"cotide_{name}")
 
 
 def test_a_node_counts_once_a_slot_however_often_it_is_looked_at() -> None:

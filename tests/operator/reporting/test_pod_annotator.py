@@ -59,13 +59,13 @@ class Api:
 class Scene:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lane, self.api, self.cache, self.decisions = Lane(), Api(), ObjectCache(), DecisionStore()
-        self.telemetry = Metrics()
+        self.metrics = Metrics()
         self.now = 100.0
         self.decided = "batch"
         monkeypatch.setattr(annotator_module.time, "monotonic", lambda: self.now)
         fakes: Any = (self.api, self.lane)
         self.annotator = PodAnnotator(
-            *fakes, self.cache, self.decisions, self.telemetry, class_of=lambda key: self.decided
+            *fakes, self.cache, self.decisions, self.metrics, class_of=lambda key: self.decided
         )
 
     def pod(self, **parts: Any) -> None:
@@ -264,7 +264,7 @@ async def test_a_pod_that_is_gone_is_no_failure_and_a_refusal_is_counted(
     scene.api.refusal = ApiError(status, "Reason", "message")
     scene.waits("m")
     await scene.write()
-    assert scene.telemetry.registry.get_sample_value("cotide_notes_failed_total") == failed
+    assert scene.metrics.registry.get_sample_value("cotide_notes_failed_total") == failed
 
 
 async def test_a_pod_that_was_bound_is_not_told_to_wait_any_more(scene: Scene) -> None:
@@ -394,7 +394,7 @@ async def test_what_waits_to_be_written_of_a_pod_that_another_replica_bound_is_d
     one = running_pod("p", "n", key="ns/p", uid="u")
     calibration: Any = SimpleNamespace(pod_changed=lambda _: None)
     nobody: Any = None
-    sinks = Sinks(scene.decisions, scene.annotator, nobody, calibration, scene.telemetry, nobody, nobody)
+    sinks = Sinks(scene.decisions, scene.annotator, nobody, calibration, scene.metrics, nobody, nobody)
     reporter = DecisionReporter(sinks, scene.cache, {one.key: one}.get, ScaledClock(), "fifo")
     reporter.events([PodUpserted(one)], [])
     assert not scene.lane.work

@@ -31,7 +31,7 @@ class Scene:
     """A group of two that must start together, who writes its status, and stand-ins for lane and API server."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, served: str = PATH) -> None:
-        self.cache, self.decisions, self.telemetry = ObjectCache(), DecisionStore(), Metrics()
+        self.cache, self.decisions, self.metrics = ObjectCache(), DecisionStore(), Metrics()
         self.work: dict[Hashable, Callable[[], Awaitable[None]]] = {}
         self.full, self.now, self.version = False, 60.0, 1
         self.patches: list[tuple[str, Any]] = []
@@ -48,7 +48,7 @@ class Scene:
             stand_in,
             self.cache,
             self.decisions,
-            self.telemetry,
+            self.metrics,
             members=lambda key: index.concerned("gangpodgroups", key),
             scheduler_names=("cotide",),
         )

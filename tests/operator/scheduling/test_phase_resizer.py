@@ -175,7 +175,7 @@ async def test_work_that_says_nothing_goes_on_when_the_stated_seconds_are_over_a
     assert notes == {GRANTED: "read", SINCE: "1970-01-12T13:46:41.000000Z", ENDS: "1970-01-12T13:47:41.000000Z"}
     assert await scene.after(59) == []
     assert [size(one) for one in await scene.after(1)] == ["3"]
-    assert scene.telemetry.registry.get_sample_value("cotide_phase_length_ratio_sum") == 1.0
+    assert scene.metrics.registry.get_sample_value("cotide_phase_length_ratio_sum") == 1.0
 
 
 async def test_a_new_operator_goes_on_where_the_last_one_left_a_phase() -> None:

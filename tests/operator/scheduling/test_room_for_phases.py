@@ -53,7 +53,7 @@ class Operator:
             lambda name: Amounts(columns.free_of("cpu", columns.row_of[name]), 1 << 30),
             event_source.expect_size,
             clock=clock,
-            telemetry=Metrics(),
+            metrics=Metrics(),
             usage_of=lambda _: None,
         )
 

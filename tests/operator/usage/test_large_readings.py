@@ -32,7 +32,7 @@ async def test_thousands_of_readings_hold_nobody_up() -> None:
     names = [f"ns/p{number}" for number in range(PODS)]
     pods = {name: Pod(name, name, WorkloadClass.ONLINE, (), 0.0, node="n", workload="ns/web") for name in names}
     events: list[Event] = []
-    telemetry, turns = Metrics(), [0]
+    metrics, turns = Metrics(), [0]
 
     async def read() -> Measured:
         return Measured([Reading(name, 100.0, 4.0, time.time(), time.time()) for name in names])
@@ -43,8 +43,8 @@ async def test_thousands_of_readings_hold_nobody_up() -> None:
         clock=ScaledClock(),
         pod_of=pods.get,
         tell=events.append,
-        calibration=ForecastScores(telemetry, lambda _: 10.0, 300.0),
-        telemetry=telemetry,
+        calibration=ForecastScores(metrics, lambda _: 10.0, 300.0),
+        metrics=metrics,
     )
 
     async def others() -> None:

@@ -72,8 +72,8 @@ async def test_usage_is_shown_by_class_and_unknown_pods_are_passed_over() -> Non
         f"ns/{name}": Pod(f"ns/{name}", name, cls, (), 0.0)
         for name, cls in (("web", WorkloadClass.ONLINE), ("a", WorkloadClass.BATCH), ("b", WorkloadClass.BATCH))
     }
-    telemetry = Metrics()
-    usages = PodUsages(pods.get, 60.0, telemetry)
+    metrics = Metrics()
+    usages = PodUsages(pods.get, 60.0, metrics)
     found = await read(
         item("web", {"cpu": "1250m"}),
         item("a", {"cpu": "100m", "memory": "1Mi"}),
@@ -83,7 +83,7 @@ async def test_usage_is_shown_by_class_and_unknown_pods_are_passed_over() -> Non
     await usages.take(found, 1000.0)
 
     def value(name: str, cls: str) -> float | None:
-        return telemetry.registry.get_sample_value(name, {"class": cls})
+        return metrics.registry.get_sample_value(name, {"class": cls})
 
     assert value("cotide_usage_cpu_millicores", "online") == 1250
     assert value("cotide_usage_cpu_millicores", "batch") == 100

@@ -77,15 +77,15 @@ class Source:
 
 
 async def test_the_engine_is_told_of_nodes_that_are_fought_for_and_once_when_that_is_over() -> None:
-    source, events, telemetry = Source(), list[Event](), Metrics()
+    source, events, metrics = Source(), list[Event](), Metrics()
     feed = UsageFeed(
         source,
         MetricsSourceSettings(scrape=UrlSource(url="http://x"), stale_after_seconds=60.0),
         clock=ScaledClock(),
         pod_of=lambda _: None,
         tell=events.append,
-        calibration=ForecastScores(telemetry, lambda _: 10.0, 300.0),
-        telemetry=telemetry,
+        calibration=ForecastScores(metrics, lambda _: 10.0, 300.0),
+        metrics=metrics,
     )
 
     async def hears(share: float | None, *, throttled: bool = False, age: float = 0.0) -> list[Any]:

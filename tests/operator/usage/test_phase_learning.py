@@ -69,7 +69,7 @@ class Scene:
     """Jobs of one type in some namespaces; time is what the test says."""
 
     def __init__(self, store: Store | None = None, *, listed: bool = True, **settings: Any) -> None:
-        self.cache, self.telemetry, self.store = ObjectCache(), Metrics(), store or Store()
+        self.cache, self.metrics, self.store = ObjectCache(), Metrics(), store or Store()
         if listed:
             self.cache.mark_synced("namespaces")
         self.clock, self.millicores, self.runs = HandClock(1000.0), 0.0, 0
@@ -77,7 +77,7 @@ class Scene:
             PhaseSettings(learn=True, keep_seconds=1e-9, **settings),
             self.cache,
             clock=self.clock,
-            telemetry=self.telemetry,
+            metrics=self.metrics,
             kept=self.store,
         )
 
@@ -122,7 +122,7 @@ class Scene:
         return self.learning.phases_for(self.cache.jobs[f"{namespace}/j"], spec_of(**more))
 
     def metric(self, name: str, **labels: str) -> float | None:
-        return self.telemetry.registry.get_sample_value(f"cotide_{name}", labels)
+        return self.metrics.registry.get_sample_value(f"cotide_{name}", labels)
 
 
 def spec_of(**more: Any) -> JobSpec:

@@ -56,7 +56,7 @@ class Source:
 
 class Scene:
     def __init__(self) -> None:
-        self.source, self.sink, self.telemetry = Source(), Taken(), Metrics()
+        self.source, self.sink, self.metrics = Source(), Taken(), Metrics()
         self.events: list[Event] = []
         self.pods = {f"ns/{name}": pod(name) for name in "ab"}
         self.feed = UsageFeed(
@@ -65,8 +65,8 @@ class Scene:
             clock=ScaledClock(),
             pod_of=self.pods.get,
             tell=self.events.append,
-            calibration=ForecastScores(self.telemetry, lambda key: 10.0, 300.0),
-            telemetry=self.telemetry,
+            calibration=ForecastScores(self.metrics, lambda key: 10.0, 300.0),
+            metrics=self.metrics,
             usage=self.sink,
         )
 
@@ -80,8 +80,8 @@ def reading(key: str, rate: float = 5.0) -> Reading:
     return Reading(key, rate, None, time.time(), time.time())
 
 
-def left_out(telemetry: Metrics, part: str) -> float | None:
-    return telemetry.registry.get_sample_value("cotide_measurement_faults_total", {"place": part})
+def left_out(metrics: Metrics, part: str) -> float | None:
+    return metrics.registry.get_sample_value("cotide_measurement_faults_total", {"place": part})
 
 
 async def test_a_reading_that_trips_the_feed_is_left_out_and_counted_and_the_next_ones_are_taken(
@@ -91,7 +91,7 @@ async def test_a_reading_that_trips_the_feed_is_left_out_and_counted_and_the_nex
     scene.source.readings = [reading("ns/a"), reading(NOT_A_POD), reading("ns/b")]
     await scene.feed.read_once()
     assert scene.events == [ServiceSampled("ns/a", 5.0), ServiceSampled("ns/b", 5.0)]
-    assert left_out(scene.telemetry, "service reading") == 1
+    assert left_out(scene.metrics, "service reading") == 1
     assert "usage_feed.py" in caplog.text, "the log names the place"
 
 
@@ -99,13 +99,13 @@ async def test_an_answer_that_trips_its_source_counts_as_none_and_the_next_one_i
     scene = Scene()
     scene.source.error = TypeError("an answer from elsewhere")
     await scene.feed.read_once()
-    assert scene.telemetry.registry.get_sample_value("cotide_metrics_source_up") == 0
-    assert left_out(scene.telemetry, "source") == 1
+    assert scene.metrics.registry.get_sample_value("cotide_metrics_source_up") == 0
+    assert left_out(scene.metrics, "source") == 1
     assert scene.sink.counts == [0], "host load hears that nothing was read"
     scene.source.error, scene.source.readings = None, [reading("ns/a")]
     await scene.feed.read_once()
     assert scene.events == [ServiceSampled("ns/a", 5.0)]
-    assert scene.telemetry.registry.get_sample_value("cotide_metrics_source_up") == 1
+    assert scene.metrics.registry.get_sample_value("cotide_metrics_source_up") == 1
 
 
 async def test_usage_that_trips_host_load_leaves_rates_alone() -> None:
@@ -114,10 +114,10 @@ async def test_usage_that_trips_host_load_leaves_rates_alone() -> None:
     scene.source.readings = [reading("ns/a")]
     await scene.feed.read_once()
     assert scene.events == [ServiceSampled("ns/a", 5.0)]
-    assert left_out(scene.telemetry, "usage") == 1
+    assert left_out(scene.metrics, "usage") == 1
     scene.source.error = ValueError("and while the source is down, too")
     await scene.feed.read_once()
-    assert left_out(scene.telemetry, "usage") == 2
+    assert left_out(scene.metrics, "usage") == 2
 
 
 async def test_a_silent_service_that_trips_us_leaves_the_peak_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,17 +132,17 @@ async def test_a_silent_service_that_trips_us_leaves_the_peak_of_the_others(monk
     scene.source.readings, scene.events[:] = [], []
     await scene.feed.read_once()
     assert scene.events == [ServiceSampled("ns/b", 9.0)]
-    assert left_out(scene.telemetry, "recent peak") == 1
+    assert left_out(scene.metrics, "recent peak") == 1
 
 
 async def test_a_usage_reading_that_trips_us_leaves_those_of_other_pods() -> None:
-    telemetry, now = Metrics(), time.time()
-    usages = PodUsages({"ns/a": pod("a"), "ns/b": pod("b")}.get, 60.0, telemetry)
+    metrics, now = Metrics(), time.time()
+    usages = PodUsages({"ns/a": pod("a"), "ns/b": pod("b")}.get, 60.0, metrics)
     poisoned = [UsageReading(NOT_A_POD, CPU, 1.0, now), UsageReading("ns/a", 7, 1.0, now)]  # no such pod, no resource 7
     readings = [UsageReading("ns/a", CPU, 100.0, now), *poisoned, UsageReading("ns/b", CPU, 200.0, now)]
     assert await usages.take(readings, now) == 2
     assert usages.fresh(pod("b"), now)[0] == 200.0
-    assert left_out(telemetry, "usage reading") == 2
+    assert left_out(metrics, "usage reading") == 2
 
 
 POISONED_ITEMS: list[Any] = [
@@ -161,10 +161,10 @@ async def test_a_poisoned_item_of_the_metrics_api_leaves_the_items_of_other_pods
         good = {"metadata": {"namespace": "ns", "name": "b"}, "containers": [{"usage": {"cpu": "1", "memory": "1"}}]}
         return [item, good]
 
-    telemetry, client = Metrics(), SimpleNamespace(list=items)
-    measured = await MetricsApiSource(client, telemetry).read()  # type: ignore[arg-type]  # a stub
+    metrics, client = Metrics(), SimpleNamespace(list=items)
+    measured = await MetricsApiSource(client, metrics).read()  # type: ignore[arg-type]  # a stub
     assert [(one.pod, one.value) for one in measured.usage] == [("ns/b", 1000.0), ("ns/b", 1.0)]
-    assert left_out(telemetry, "metrics API") == 1
+    assert left_out(metrics, "metrics API") == 1
 
 
 @pytest.mark.parametrize("digits", [19, 400, 5000])  # more than an int64; than a float; than Python reads
@@ -177,14 +177,14 @@ def test_a_line_with_an_impossible_stamp_is_none_and_the_next_line_counts(digits
 async def test_a_workload_whose_query_trips_us_is_told_and_the_others_are_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    cache, telemetry = ObjectCache(), Metrics()
+    cache, metrics = ObjectCache(), Metrics()
     for name in ("bad", "good"):
         spec = {"qos": {"rpsQuery": f"rate_of_{name}"}, "selector": {"matchLabels": {"app": name}}}
         cache.apply("workloads", "ADDED", CustomObject(Metadata(name=name, namespace="ns"), spec=spec))
     settings = PrometheusSourceSettings.model_validate(
         {"url": "http://nobody", "workloadQueries": {"free": {"ns": "unrestricted"}}}
     )
-    source = PrometheusSource(None, settings, cache, faults=MeasurementFaults(telemetry))  # type: ignore[arg-type]  # nobody is asked
+    source = PrometheusSource(None, settings, cache, faults=MeasurementFaults(metrics))  # type: ignore[arg-type]  # nobody is asked
 
     async def answer(path: str, parameters: dict[str, str], limits: Any) -> dict[str, Any]:
         if parameters["query"] == "rate_of_bad":
@@ -198,13 +198,13 @@ async def test_a_workload_whose_query_trips_us_is_told_and_the_others_are_asked(
     assert list(measured.faults) == ["ns/bad"]
     assert "TypeError" in measured.faults["ns/bad"].message
     assert "hostile" not in measured.faults["ns/bad"].message, "an owner reads nothing of what it was"
-    assert left_out(telemetry, "query") == 1
+    assert left_out(metrics, "query") == 1
 
 
 async def test_a_configured_query_that_trips_us_leaves_the_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    telemetry = Metrics()
+    metrics = Metrics()
     settings = PrometheusSourceSettings.model_validate({"url": "http://nobody"})
-    faults = MeasurementFaults(telemetry)
+    faults = MeasurementFaults(metrics)
     source = PrometheusSource(None, settings, ObjectCache(), needs_usage=lambda: True, faults=faults)  # type: ignore[arg-type]  # nobody is asked
 
     async def answer(path: str, parameters: dict[str, str], limits: Any) -> dict[str, Any]:
@@ -217,17 +217,17 @@ async def test_a_configured_query_that_trips_us_leaves_the_other_one(monkeypatch
     measured = await source.read()
     assert [(one.pod, one.resource, one.value) for one in measured.usage] == [("ns/p", MEMORY, 7.0)]
     assert "TypeError" in source.refused["metricsSource.prometheus podCpuQuery"]
-    assert left_out(telemetry, "query") == 1
+    assert left_out(metrics, "query") == 1
 
 
 def test_many_faults_of_one_place_are_one_line_and_a_count(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
-    telemetry = Metrics()
-    faults = MeasurementFaults(telemetry, lambda: now[0])
+    metrics = Metrics()
+    faults = MeasurementFaults(metrics, lambda: now[0])
     caplog.set_level(logging.ERROR)
     for _ in range(1000):
         faults.leave_out("service reading", "x" * 10_000, ValueError("y" * 10_000))
-    assert left_out(telemetry, "service reading") == 1000
+    assert left_out(metrics, "service reading") == 1000
     assert len(caplog.records) == 1
     assert len(caplog.records[0].getMessage()) < 600
     now[0] = LINE_SECONDS

@@ -211,7 +211,7 @@ async def test_a_feed_whose_prometheus_goes_and_comes_tells_no_zero_and_two_line
     caplog.set_level(logging.INFO, logger="cotide_operator.usage.usage_feed")
     pod = Pod("ns/a", "a", WorkloadClass.ONLINE, (), 0.0, node="n", workload="ns/web")
     events: list[Event] = []
-    telemetry = Metrics()
+    metrics = Metrics()
     async with misbehaving(mirror_with(rpsQuery="rate", latencyQuery="latency")) as (behaviour, source):
         feed = UsageFeed(
             source,
@@ -221,10 +221,10 @@ async def test_a_feed_whose_prometheus_goes_and_comes_tells_no_zero_and_two_line
             clock=ScaledClock(),
             pod_of={"ns/a": pod}.get,
             tell=events.append,
-            calibration=ForecastScores(telemetry, lambda key: 10.0, 300.0),
-            telemetry=telemetry,
+            calibration=ForecastScores(metrics, lambda key: 10.0, 300.0),
+            metrics=metrics,
         )
-        assert math.isnan(telemetry.registry.get_sample_value("cotide_metrics_source_up") or 0.0)
+        assert math.isnan(metrics.registry.get_sample_value("cotide_metrics_source_up") or 0.0)
         await feed.read_once()
         assert feed.get("ns/web") == ServiceReading(1000.0, 4.0)
         behaviour.mood = mood
@@ -234,7 +234,7 @@ async def test_a_feed_whose_prometheus_goes_and_comes_tells_no_zero_and_two_line
             return feed.get("ns/web") is None
 
         await until("the reading is too old", silent)
-        assert telemetry.registry.get_sample_value("cotide_metrics_source_up") == 0
+        assert metrics.registry.get_sample_value("cotide_metrics_source_up") == 0
         behaviour.mood = "well"
         behaviour.released.set()
         await feed.read_once()

@@ -27,15 +27,15 @@ class Scene:
         self.measured = Measured()
         self.settling_seconds = 0.0
         self.refused: dict[str, str] = {}
-        self.telemetry = telemetry = Metrics()
+        self.metrics = metrics = Metrics()
         self.feed = UsageFeed(
             self,
             MetricsSourceSettings(scrape=UrlSource(url="http://x"), stale_after_seconds=60.0),
             clock=ScaledClock(),
             pod_of=lambda _: self.pod,
             tell=self.events.append,
-            calibration=ForecastScores(telemetry, lambda _: None, 300.0),
-            telemetry=telemetry,
+            calibration=ForecastScores(metrics, lambda _: None, 300.0),
+            metrics=metrics,
         )
 
     async def read(self) -> Measured:
@@ -92,7 +92,7 @@ async def test_a_stale_rate_takes_no_fresh_latency_with_it_nor_the_other_way_rou
     scene = Scene()
     assert await scene.told(1000.0, 4.0, latency_age=1000.0) == [ServiceSampled("ns/a", 1000.0, None)]
     assert await scene.told(7.0, 5.0, rate_age=1000.0) == [ServiceSampled("ns/a", 1000.0, 5.0)]
-    stale = scene.telemetry.registry.get_sample_value("cotide_service_samples_total", {"outcome": "stale"})
+    stale = scene.metrics.registry.get_sample_value("cotide_service_samples_total", {"outcome": "stale"})
     assert stale == 2
     assert await scene.told(7.0, 6.0, rate_age=1000.0, latency_age=1000.0) == []
     found = scene.feed.get("ns/web")

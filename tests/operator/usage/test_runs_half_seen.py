@@ -24,8 +24,8 @@ class Scene:
     """One Job of a type and one pod, which began some seconds before the operator came; time is what the test says."""
 
     def __init__(self, began_before: float | None) -> None:
-        self.cache, self.telemetry, self.clock = ObjectCache(), Metrics(), HandClock(ORIGIN)
-        self.learning = PhaseLearning(PhaseSettings(learn=True), self.cache, clock=self.clock, telemetry=self.telemetry)
+        self.cache, self.metrics, self.clock = ObjectCache(), Metrics(), HandClock(ORIGIN)
+        self.learning = PhaseLearning(PhaseSettings(learn=True), self.cache, clock=self.clock, metrics=self.metrics)
         job = {"metadata": {"namespace": "d", "name": "j", "uid": "j"}, "spec": {"type": "sort"}}
         self.cache.apply("jobs", "ADDED", msgspec.convert(job, CustomObject))
         self.began_before = began_before
@@ -47,7 +47,7 @@ class Scene:
             self.clock.wall += 10.0
             await self.learning.look(lambda _: Usage(500.0, 2.0**30, self.clock.now()))
         self.see("Succeeded")
-        return self.telemetry.phase_runs.labels("taught")._value.get()
+        return self.metrics.phase_runs.labels("taught")._value.get()
 
 
 @pytest.mark.parametrize(("began_before", "taught"), [(None, 1), (2.0, 1), (UNSEEN_SECONDS + 5.0, 0), (3600.0, 0)])

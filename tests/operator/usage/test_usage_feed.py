@@ -64,10 +64,10 @@ class Scene:
     def __init__(self, source: Source | None = None, slot_seconds: float = 300.0) -> None:
         self.source = Scripted()
         self.events: list[Event] = []
-        self.telemetry = Metrics()
+        self.metrics = Metrics()
         self.pods = {f"ns/{name}": service_pod(name) for name in ("a", "b")}
         self.pods["ns/job"] = Pod("ns/job", "j", WorkloadClass.BATCH, (), 0.0)
-        self.calibration = ForecastScores(self.telemetry, lambda key: 10.0, slot_seconds)
+        self.calibration = ForecastScores(self.metrics, lambda key: 10.0, slot_seconds)
         self.clock = ScaledClock()
         self.feed = UsageFeed(
             source or self.source,
@@ -76,7 +76,7 @@ class Scene:
             pod_of=self.pods.get,
             tell=self.events.append,
             calibration=self.calibration,
-            telemetry=self.telemetry,
+            metrics=self.metrics,
         )
 
     async def read(self, *readings: Reading) -> list[Event]:
@@ -85,7 +85,7 @@ class Scene:
         return list(self.events)
 
     def metric(self, name: str, **labels: str) -> float | None:
-        return self.telemetry.registry.get_sample_value(name, labels)
+        return self.metrics.registry.get_sample_value(name, labels)
 
 
 def service_pod(name: str) -> Pod:

@@ -38,7 +38,7 @@ class Scene:
         self.trips: set[str] = set()
         """Pods at which the resizer fails."""
         self.expected: list[Amounts | None] = []
-        self.telemetry = Metrics()
+        self.metrics = Metrics()
         self._phases = list(phases) or [SMALL, LARGE]
         self.see_job("d")
         self.restart()
@@ -56,7 +56,7 @@ class Scene:
             lambda _: Amounts(self.room, 1 << 30),
             lambda _, __, size: self.expected.append(size),
             clock=self.clock,
-            telemetry=self.telemetry,
+            metrics=self.metrics,
             usage_of=self.usage_of,
             wall=self.clock.now,
         )
@@ -139,7 +139,7 @@ class Scene:
         return notes
 
     def counted(self, outcome: str) -> float:
-        return self.telemetry.registry.get_sample_value("cotide_phase_resizes_total", {"outcome": outcome}) or 0.0
+        return self.metrics.registry.get_sample_value("cotide_phase_resizes_total", {"outcome": outcome}) or 0.0
 
 
 def size(patch: Patch) -> str:

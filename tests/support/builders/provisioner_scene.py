@@ -53,7 +53,7 @@ class Scene:
 
     def __init__(self, mode: str = "act", section: dict[str, Any] | None = None, **more: Any) -> None:
         self.clock, self.cache, self.pods = HandClock(ORIGIN + 100.0), ObjectCache(), dict[str, Pod]()
-        self.state, self.frees, self.telemetry = ClusterState(), Frees(), Metrics()
+        self.state, self.frees, self.metrics = ClusterState(), Frees(), Metrics()
         self.asked: list[NodeInstruction] = []
         self.listed: list[dict[str, Any]] = []
         self.instructions: list[str] = []
@@ -71,7 +71,7 @@ class Scene:
             cache=self.cache,
             clock=self.clock,
             recorder=scene,
-            telemetry=self.telemetry,
+            metrics=self.metrics,
             engine=lambda: SimpleNamespace(state=self.state),  # type: ignore[arg-type,return-value]  # all that is read
             pods=self.pods,
             note=lambda line: self.instructions.append(str(line.get("did"))),
@@ -139,4 +139,4 @@ class Scene:
         return [one[:2] for one in self.asked]
 
     def wanted(self, why: str) -> float:
-        return self.telemetry.provisioning_wanted.labels("a", why)._value.get()
+        return self.metrics.provisioning_wanted.labels("a", why)._value.get()

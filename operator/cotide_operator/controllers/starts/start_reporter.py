@@ -65,15 +65,15 @@ class _Waiting(NamedTuple):
 class StartReporter:
     """See the module."""
 
-    def __init__(self, cache: ObjectCache, recorder: EventRecorder, telemetry: Metrics, clock: Clock) -> None:
-        self._cache, self._recorder, self._telemetry, self._clock = cache, recorder, telemetry, clock
+    def __init__(self, cache: ObjectCache, recorder: EventRecorder, metrics: Metrics, clock: Clock) -> None:
+        self._cache, self._recorder, self._metrics, self._clock = cache, recorder, metrics, clock
         self._waiting: dict[str, _Waiting] = {}
         self._since: dict[tuple[str, str], dict[str, float]] = {}
         """By class and reason the pods and their times, rising: each scrape asks for every pair, and a tenant may have
         ten thousand such pods."""
         for workload_class in sorted(_CLASSES):
             for reason in (*sorted(REFUSALS), CREATING):
-                shown = telemetry.pods_not_starting.labels(workload_class, reason)
+                shown = metrics.pods_not_starting.labels(workload_class, reason)
                 shown.set_function(partial(self._count, workload_class, reason))
         for key in cache.pods:
             self._see(key)
@@ -130,7 +130,7 @@ class StartReporter:
 
     def gave_up(self, key: str, uid: str, pod: SeenPod, workload_class: str) -> None:
         """Say that a pod of a Job was not started in time, counts as a failure and is deleted."""
-        self._telemetry.starts_given_up.labels(workload_class, _reason_in(pod.cannot_start)).inc()
+        self._metrics.starts_given_up.labels(workload_class, _reason_in(pod.cannot_start)).inc()
         why = pod.cannot_start or pod.creating
         message = f"pod {pod.name} on {pod.node} was not started in time and is deleted: {why}"
         self._recorder.of_ours("Job", key, uid, "Warning", "PodGivenUp", message, topic=pod.name)

@@ -37,10 +37,10 @@ STOP_SECONDS: Final = 2.5
 class AdmissionServer(HttpsServer):
     """Serves the webhook."""
 
-    def __init__(self, reviewer: Reviewer, telemetry: Metrics) -> None:
+    def __init__(self, reviewer: Reviewer, metrics: Metrics) -> None:
         super().__init__("admission", self._application, stop_seconds=STOP_SECONDS)
         self._reviewer = reviewer
-        self._telemetry = telemetry
+        self._metrics = metrics
 
     def _application(self) -> web.Application:
         bodies = RequestBodies(BODY_LIMIT, READ_AT_ONCE, READ_SECONDS)
@@ -57,21 +57,21 @@ class AdmissionServer(HttpsServer):
             async with bodies.read(request) as body:
                 answer = self._reviewer.answer(body)
         except web.HTTPRequestTimeout:
-            self._telemetry.admission_reviews.labels("malformed").inc()
+            self._metrics.admission_reviews.labels("malformed").inc()
             return web.Response(status=408, text=f"a review comes within {READ_SECONDS:g} s\n")
         except web.HTTPRequestEntityTooLarge:
             return self._too_large()
         except web.HTTPUnsupportedMediaType as error:
-            self._telemetry.admission_reviews.labels("malformed").inc()
+            self._metrics.admission_reviews.labels("malformed").inc()
             return web.Response(status=error.status, text=error.text)
         except InputError as error:
-            self._telemetry.admission_reviews.labels("malformed").inc()
+            self._metrics.admission_reviews.labels("malformed").inc()
             _LOG.warning("a review could not be read: %s", error)
             return web.Response(status=400, text=f"{error}\n")
-        self._telemetry.admission_reviews.labels(answer.outcome).inc()
+        self._metrics.admission_reviews.labels(answer.outcome).inc()
         return web.Response(body=answer.body(), content_type="application/json")
 
     def _too_large(self) -> web.Response:
-        self._telemetry.admission_reviews.labels("malformed").inc()
+        self._metrics.admission_reviews.labels("malformed").inc()
         _LOG.warning("a review above %d bytes was not read; its pod keeps its plain requests", BODY_LIMIT)
         return web.Response(status=413, text=f"a review has at most {BODY_LIMIT} bytes\n")

@@ -23,12 +23,12 @@ from cotide_operator.webhooks.serving.shared_certificate import Lives, SharedCer
 
 
 def make_webhook(
-    settings: Settings, client: KubeClient, cache: ObjectCache, telemetry: Metrics
+    settings: Settings, client: KubeClient, cache: ObjectCache, metrics: Metrics
 ) -> AdmissionWebhook | None:
     """Return the webhook that the settings ask for, if they do."""
     if not settings.admission.enabled:
         return None
-    return AdmissionWebhook(settings.admission, client, cache, telemetry, settings.scheduler_names)
+    return AdmissionWebhook(settings.admission, client, cache, metrics, settings.scheduler_names)
 
 
 class AdmissionWebhook:
@@ -39,7 +39,7 @@ class AdmissionWebhook:
     settings : AdmissionSettings
     client : KubeClient
         For the Secret and the configuration, where the certificate is self-made.
-    cache, telemetry, scheduler_names :
+    cache, metrics, scheduler_names :
         See `Reviewer` and `AdmissionServer`.
     now : callable
         The time of day; tests pass their own.
@@ -50,14 +50,14 @@ class AdmissionWebhook:
         settings: AdmissionSettings,
         client: KubeClient,
         cache: ObjectCache,
-        telemetry: Metrics,
+        metrics: Metrics,
         scheduler_names: tuple[str, ...],
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         lives: Lives = Lives(),  # noqa: B008 - frozen
     ) -> None:
         self._settings = settings
-        self.server = AdmissionServer(Reviewer(cache, scheduler_names), telemetry)
+        self.server = AdmissionServer(Reviewer(cache, scheduler_names), metrics)
         service, namespace = settings.service_name, settings.service_namespace
         names = serving_names(service, namespace)
         self._certificate = ServedCertificate(
@@ -65,7 +65,7 @@ class AdmissionWebhook:
             self.server,
             directory=settings.certificate_directory,
             shared=SharedCertificate(client, namespace, f"{service}-certificate", names, now=now, lives=lives),
-            expiry=telemetry.admission_certificate_expiry,
+            expiry=metrics.admission_certificate_expiry,
             now=now,
             trust=Registration(client, service).trust,
         )

@@ -65,7 +65,7 @@ class ExtenderDependencies:
     credentials: Credentials
     cache: ObjectCache
     clock: Clock
-    telemetry: Metrics
+    metrics: Metrics
     hand_over: Callable[[Decided], None]
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
@@ -92,7 +92,7 @@ class Extender:
         self._credentials = needs.credentials
         self._cache = needs.cache
         self._clock = needs.clock
-        self._telemetry = needs.telemetry
+        self._metrics = needs.metrics
         self._hand_over = needs.hand_over
         self._loop: asyncio.AbstractEventLoop | None = None
         self._answered = float("-inf")
@@ -101,7 +101,7 @@ class Extender:
         self.follower = ClusterFollower(
             config, needs.cache, needs.clock, scheduler_names, settings.assume_seconds * max(1.0, needs.clock.speed)
         )
-        self.server = ExtenderServer(self._opened, needs.telemetry)
+        self.server = ExtenderServer(self._opened, needs.metrics)
         service, namespace = settings.service_name, settings.service_namespace
         names = serving_names(service, namespace)
         self._certificate = ServedCertificate(
@@ -109,7 +109,7 @@ class Extender:
             self.server,
             directory=settings.certificate_directory,
             shared=SharedCertificate(needs.client, namespace, f"{service}-certificate", names, now=needs.now),
-            expiry=needs.telemetry.extender_certificate_expiry,
+            expiry=needs.metrics.extender_certificate_expiry,
             now=needs.now,
             client_authority=settings.client_authority,
         )
@@ -164,7 +164,7 @@ class Extender:
 
     def _tell(self, outcome: Decided) -> None:
         """In the extender's thread: wake the operator's loop, once for all that was decided since it last looked."""
-        self._telemetry.extender_assumed.set(self.follower.advisor.assumed)
+        self._metrics.extender_assumed.set(self.follower.advisor.assumed)
         self._decided.append(outcome)
         self._answered = time.monotonic()
         if self._loop is not None and not self._called:

@@ -47,10 +47,10 @@ class ExtenderServer(HttpsServer):
     opened : opens the verbs in the server's thread, and closes what they need.
     """
 
-    def __init__(self, opened: Opened, telemetry: Metrics) -> None:
+    def __init__(self, opened: Opened, metrics: Metrics) -> None:
         super().__init__("extender", self._application, stop_seconds=STOP_SECONDS)
         self._opened = opened
-        self._telemetry = telemetry
+        self._metrics = metrics
         self._complained = float("-inf")
 
     def _application(self) -> web.Application:
@@ -102,12 +102,12 @@ class ExtenderServer(HttpsServer):
             return self._refused(name, 415, COMPRESSED.strip())
         except InputError as error:
             return self._refused(name, 400, str(error))
-        self._telemetry.extender_requests.labels(name, reply.outcome).inc()
-        self._telemetry.extender_duration.labels(name).observe(time.perf_counter() - started)
+        self._metrics.extender_requests.labels(name, reply.outcome).inc()
+        self._metrics.extender_duration.labels(name).observe(time.perf_counter() - started)
         return web.Response(body=reply.body, content_type="application/json")
 
     def _refused(self, name: str, status: int, why: str) -> web.Response:
-        self._telemetry.extender_requests.labels(name, "malformed").inc()
+        self._metrics.extender_requests.labels(name, "malformed").inc()
         if time.monotonic() - self._complained >= COMPLAINT_SECONDS:
             self._complained = time.monotonic()
             _LOG.warning("a request to the extender's %s was not answered: %s", name, why)

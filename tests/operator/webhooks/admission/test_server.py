@@ -41,15 +41,15 @@ async def serving(reviewer: Any) -> AsyncIterator[tuple[AdmissionServer, aiohttp
     context = ServingContext()
     now = datetime.now(UTC)
     context.use(make_serving(make_authority(now), ["localhost"], now), now)
-    telemetry = Metrics()
-    server = AdmissionServer(reviewer, telemetry)
+    metrics = Metrics()
+    server = AdmissionServer(reviewer, metrics)
     await server.start("127.0.0.1", 0, context.listening)
     trusting = ssl.create_default_context()
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
     base = f"https://127.0.0.1:{server.port}"
     try:
         async with aiohttp.ClientSession(base, connector=aiohttp.TCPConnector(ssl=trusting)) as session:
-            yield server, session, telemetry
+            yield server, session, metrics
     finally:
         await server.stop()
     assert server.port == 0
@@ -74,12 +74,12 @@ async def test_a_review_above_the_limit_is_not_read(has_length: bool) -> None:
         for _ in range(BODY_LIMIT // 2**20 + 1):
             yield b" " * 2**20
 
-    async with serving(Held()) as (_, session, telemetry):
+    async with serving(Held()) as (_, session, metrics):
         sent: Any = b" " * (BODY_LIMIT + 1) if has_length else body()
         async with session.post(PATH, data=sent) as answer:
             assert answer.status == 413
         malformed = {"outcome": "malformed"}
-        assert telemetry.registry.get_sample_value("cotide_admission_reviews_total", malformed) == 1
+        assert metrics.registry.get_sample_value("cotide_admission_reviews_total", malformed) == 1
 
 
 async def test_bodies_that_come_slowly_hold_up_no_usual_review(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,11 +110,11 @@ async def test_a_body_that_does_not_come_in_time_is_waited_for_no_longer(monkeyp
         yield b" "
         await asyncio.Event().wait()
 
-    async with serving(Held()) as (_, session, telemetry), asyncio.timeout(20.0):
+    async with serving(Held()) as (_, session, metrics), asyncio.timeout(20.0):
         async with session.post(PATH, data=never()) as answer:
             assert answer.status == 408
         malformed = {"outcome": "malformed"}
-        assert telemetry.registry.get_sample_value("cotide_admission_reviews_total", malformed) == 1
+        assert metrics.registry.get_sample_value("cotide_admission_reviews_total", malformed) == 1
 
 
 async def test_a_review_that_is_nested_too_deep_is_malformed() -> None:

@@ -65,10 +65,10 @@ async def test_a_renewed_secret_is_served_without_a_restart_and_open_connections
             after = await served_to(running.port, await trusted(client))
             assert after != before
             gauge = "cotide_admission_certificate_expiry_timestamp_seconds"
-            shown = running.telemetry.registry.get_sample_value(gauge)
+            shown = running.metrics.registry.get_sample_value(gauge)
             assert shown == expires(after).timestamp() == int((clock.now + timedelta(minutes=30)).timestamp())
             malformed = {"outcome": "malformed"}
-            assert running.telemetry.registry.get_sample_value("cotide_admission_reviews_total", malformed) == 2
+            assert running.metrics.registry.get_sample_value("cotide_admission_reviews_total", malformed) == 2
 
 
 async def test_no_review_fails_while_certificate_and_authority_are_renewed() -> None:

@@ -46,16 +46,16 @@ async def opened() -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[tuple[aiohttp.ClientSession, Metrics]]:
-    context, now, telemetry = ServingContext(), datetime.now(UTC), Metrics()
+    context, now, metrics = ServingContext(), datetime.now(UTC), Metrics()
     context.use(make_serving(make_authority(now), ["localhost"], now), now)
-    extender = ExtenderServer(opened, telemetry)
+    extender = ExtenderServer(opened, metrics)
     await extender.start("127.0.0.1", 0, context.listening)
     trusting = ssl.create_default_context()
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
     connector = aiohttp.TCPConnector(ssl=trusting)
     try:
         async with aiohttp.ClientSession(f"https://127.0.0.1:{extender.port}", connector=connector) as session:
-            yield session, telemetry
+            yield session, metrics
     finally:
         await extender.stop()
 
@@ -66,13 +66,13 @@ async def test_a_request_above_the_limit_is_not_read_and_the_next_is_answered(ha
         for _ in range(EXTENDER_BYTES // MEBIBYTE + 1):
             yield b" " * MEBIBYTE
 
-    async with serving() as (session, telemetry):
+    async with serving() as (session, metrics):
         sent: Any = b" " * (EXTENDER_BYTES + 1) if has_length else pieces()
         async with session.post("/filter", data=sent) as answer:
             assert answer.status == 413
             assert await answer.text() == f"a request has at most {EXTENDER_BYTES} bytes\n"
         malformed = {"verb": "filter", "outcome": "malformed"}
-        assert telemetry.registry.get_sample_value("cotide_extender_requests_total", malformed) == 1
+        assert metrics.registry.get_sample_value("cotide_extender_requests_total", malformed) == 1
         async with session.post("/filter", data=b" " * EXTENDER_BYTES) as answer:
             assert (answer.status, await answer.text()) == (200, str(EXTENDER_BYTES))
 
@@ -104,11 +104,11 @@ async def test_bodies_that_do_not_come_in_time_leave_their_turns_to_large_ones(m
         yield b" "
         await asyncio.Event().wait()
 
-    async with serving() as (session, telemetry), asyncio.timeout(20.0):
+    async with serving() as (session, metrics), asyncio.timeout(20.0):
         slow = [asyncio.ensure_future(session.post("/filter", data=never())) for _ in range(EXTENDER_AT_ONCE)]
         assert {(await one).status for one in slow} == {408}
         malformed = {"verb": "filter", "outcome": "malformed"}
-        counted = telemetry.registry.get_sample_value("cotide_extender_requests_total", malformed)
+        counted = metrics.registry.get_sample_value("cotide_extender_requests_total", malformed)
         assert counted == EXTENDER_AT_ONCE
         async with session.post("/filter", data=b" " * MEBIBYTE) as answer:
             assert (answer.status, await answer.text()) == (200, str(MEBIBYTE))
@@ -182,11 +182,11 @@ async def test_a_request_under_way_is_not_what_makes_room(monkeypatch: pytest.Mo
 async def test_a_compressed_body_is_not_unpacked() -> None:
     bomb = gzip.compress(b" " * MEBIBYTE)
     assert len(bomb) < SMALL_BODY  # it would take no turn
-    async with serving() as (session, telemetry), asyncio.timeout(20.0):
+    async with serving() as (session, metrics), asyncio.timeout(20.0):
         async with session.post("/filter", data=bomb, headers={"Content-Encoding": "gzip"}) as answer:
             assert (answer.status, await answer.text()) == (415, "a body that is compressed is not read\n")
         malformed = {"verb": "filter", "outcome": "malformed"}
-        assert telemetry.registry.get_sample_value("cotide_extender_requests_total", malformed) == 1
+        assert metrics.registry.get_sample_value("cotide_extender_requests_total", malformed) == 1
 
 
 async def test_a_server_that_trips_over_the_cluster_ends_nothing_and_is_tried_again(
@@ -205,14 +205,14 @@ async def test_a_server_that_trips_over_the_cluster_ends_nothing_and_is_tried_ag
         yield Reading()
 
     monkeypatch.setattr(served_certificate, "RETRY_SECONDS", 0.0)
-    telemetry = Metrics()
-    extender = ExtenderServer(tripping, telemetry)
+    metrics = Metrics()
+    extender = ExtenderServer(tripping, metrics)
     served = ServedCertificate(
         "extender",
         extender,
         directory=tmp_path,
         shared=None,  # type: ignore[arg-type]  # it is not looked at where a directory is given
-        expiry=telemetry.extender_certificate_expiry,
+        expiry=metrics.extender_certificate_expiry,
         now=lambda: now,
     )
     running = asyncio.ensure_future(served.run("127.0.0.1", 0))
