@@ -411,7 +411,7 @@ def answer(
             return
         if asked == "reset":
             watch.reset()
-        ours.send(watch.look(operator.loop.cycles, len(operator.lane)))
+        ours.send(watch.look(operator.loop.cycles, len(operator.dispatcher)))
 
 
 class Operated:

@@ -95,8 +95,8 @@ _LOG = logging.getLogger(__name__)
 DRAIN_SECONDS: Final = 10.0
 """Wall seconds that bindings in flight have at the end; chosen below the 30 s that a kubelet grants."""
 CONNECTIONS_BESIDE_BINDS: Final = 160
-"""For the controllers, volumes, phases and the low-priority lane. Chosen: what they have in flight at most by their
-own bounds, so that none waits for a connection that another tenant's slow request holds."""
+"""For the controllers, volumes, phases and the low-priority dispatcher. Chosen: what they have in flight at most by
+their own bounds, so that none waits for a connection that another tenant's slow request holds."""
 LEDGER_FLUSH_SECONDS: Final = 1.0
 TAKE_OVER_SECONDS: Final = 60.0
 """For how long a standby that was ready stays so while it takes over. Chosen: kopf loads within 2 s on an idle machine
@@ -162,12 +162,12 @@ class Operator:
         self._retraining = self._make_retraining(kept)
         self._habits = self._make_habits(kept)
         self._phase_learning = self._make_phase_learning()
-        self.lane = ShadowDispatcher(self._rushed) if settings.shadow else ApiDispatcher(self._rushed)
+        self.dispatcher = ShadowDispatcher(self._rushed) if settings.shadow else ApiDispatcher(self._rushed)
         self.outlooks = Outlooks()
         self.reporting = self._make_reporting(config)
         self._aside = QuarantineReporter(
             self.client,
-            self.lane,
+            self.dispatcher,
             self.cache,
             self.reporting.recorder,
             self.metrics,
@@ -175,7 +175,7 @@ class Operator:
         )
         self._pod_groups = PodGroupReporter(
             self.client,
-            self.lane,
+            self.dispatcher,
             self.cache,
             self.decisions,
             self.metrics,
@@ -326,7 +326,7 @@ class Operator:
             supervisor.start(leadership.hold(self._backoffs), "lease")
         supervisor.start(self.binder.run(), "binder")
         supervisor.start(self._handover.watch(), "bindings that are not shown")
-        supervisor.start(self.lane.run(), "low-priority lane")
+        supervisor.start(self.dispatcher.run(), "low-priority dispatcher")
         supervisor.start(self._pod_groups.run(), "statuses of PodGroups")
         if self._ledger is not None:
             supervisor.start(self._flush(self._ledger), "ledger")
@@ -566,10 +566,10 @@ class Operator:
         )
 
     def _make_reporting(self, config: SchedulerConfig) -> Reporting:
-        """Make what carries results to the API server and the decision store, once these and the lane are there."""
+        """Make what carries results to the API server and the decision store, once these and the dispatcher are there."""
         dependencies = ReportingDependencies(
             self.client,
-            self.lane,
+            self.dispatcher,
             self.clock,
             self.cache,
             self.event_source,

@@ -1,6 +1,6 @@
 """Kubernetes events about pods, in kube-scheduler's words, and about the forecasts of nodes.
 
-Called by the loop, the binder and the publisher of reclaimed capacity; written through the low-priority lane. A
+Called by the loop, the binder and the publisher of reclaimed capacity; written through the low-priority dispatcher. A
 repeated event raises the count of the one that is there, and takes over its message where that differs in counts only.
 One pod gets a new ``FailedScheduling`` at most every `REPEAT_SECONDS`, whatever its attempts, and repeats of one ever
 later, as a series of client-go's. One that still waits when its pod is bound is not written. Most is said once, when
@@ -75,7 +75,7 @@ class _Words(msgspec.Struct, frozen=True, gc=False):
 
 
 _Said = tuple[str, str, str, str]
-"""Of which words the latest count, and their key in the lane: ``event``, the uid, the reason and the topic."""
+"""Of which words the latest count, and their key in the dispatcher: ``event``, the uid, the reason and the topic."""
 
 
 @dataclass
@@ -97,12 +97,12 @@ class EventRecorder:
     def __init__(
         self,
         client: KubeClient,
-        lane: ApiDispatcher,
+        dispatcher: ApiDispatcher,
         metrics: Metrics,
         profile_of: Callable[[str], str] = lambda _: COMPONENT,
     ) -> None:
         self._client = client
-        self._lane = lane
+        self._dispatcher = dispatcher
         self._metrics = metrics
         self._profile_of = profile_of
         self._written: dict[_Said, _Written] = {}
@@ -114,7 +114,7 @@ class EventRecorder:
     def scheduled(self, key: str, uid: str, node: str) -> None:
         """Say that a pod was bound."""
         self._unsay(uid, FAILED)  # it waits no more
-        self._lane.take_back(("event", uid, FAILED, ""))
+        self._dispatcher.take_back(("event", uid, FAILED, ""))
         self._record(key, uid, "Normal", "Scheduled", f"Successfully assigned {key} to {node}")
 
     def at_risk(self, key: str, uid: str, message: str) -> None:
@@ -162,7 +162,7 @@ class EventRecorder:
         ``instead_of``: the reason of what is true no more, in case it still waits to be said.
         """
         self._unsay(uid, instead_of)
-        self._lane.take_back(("event", uid, instead_of, ""))  # it would be written after what is true by now
+        self._dispatcher.take_back(("event", uid, instead_of, ""))  # it would be written after what is true by now
         self._write_soon(_About("Workload", key, uid, api_version), "Normal", reason, message)
 
     def node_order(self, key: str, order: str, kind: str, reason: str, message: str) -> None:
@@ -188,7 +188,7 @@ class EventRecorder:
             self._early[said] = words
             return
         self._early.pop(said, None)
-        if not self._lane.submit(said, self._write_one, namespace_of_key(words.about.key), said, words):
+        if not self._dispatcher.submit(said, self._write_one, namespace_of_key(words.about.key), said, words):
             self._metrics.events_dropped.inc()
 
     def _unsay(self, uid: str, reason: str) -> None:
@@ -210,7 +210,7 @@ class EventRecorder:
         return True
 
     async def _write(self, said: _Said, words: _Words) -> None:
-        """Write an event with the time at which it happened; the lane may have held it back."""
+        """Write an event with the time at which it happened; the dispatcher may have held it back."""
         about, message, happened = words.about, words.message, words.happened
         body = _event(about, words.kind, words.reason, message, happened)
         path = f"/api/v1/namespaces/{body['metadata']['namespace']}/events"

@@ -30,7 +30,7 @@ class ReportingDependencies:
     """What the parts of reporting are made of; the operator's own."""
 
     client: KubeClient
-    lane: ApiDispatcher
+    dispatcher: ApiDispatcher
     clock: Clock
     cache: ObjectCache
     event_source: EventSource
@@ -60,9 +60,9 @@ class Reporting:
 
 def make_reporting(config: SchedulerConfig, slot_seconds: float, of: ReportingDependencies) -> Reporting:
     """Return the reporting of one operator; ``slot_seconds`` is of its clock."""
-    recorder = EventRecorder(of.client, of.lane, of.metrics, of.profile_of)
-    nominator = Nominator(of.client, of.lane, of.cache, of.decisions)
-    KueueReporter(of.client, of.lane, recorder, of.cache, of.decisions, of.clock)  # the decision store tells it
+    recorder = EventRecorder(of.client, of.dispatcher, of.metrics, of.profile_of)
+    nominator = Nominator(of.client, of.dispatcher, of.cache, of.decisions)
+    KueueReporter(of.client, of.dispatcher, recorder, of.cache, of.decisions, of.clock)  # the decision store tells it
 
     def class_of(key: str) -> str | None:
         pod = of.event_source.pods.get(key)
@@ -70,14 +70,14 @@ def make_reporting(config: SchedulerConfig, slot_seconds: float, of: ReportingDe
 
     sinks = Sinks(
         of.decisions,
-        PodAnnotator(of.client, of.lane, of.cache, of.decisions, of.metrics, class_of=class_of),
+        PodAnnotator(of.client, of.dispatcher, of.cache, of.decisions, of.metrics, class_of=class_of),
         recorder,
         of.calibration,
         of.metrics,
         nominator,
         OverloadReporter(
             of.client,
-            of.lane,
+            of.dispatcher,
             of.clock,
             recorder,
             of.metrics,

@@ -1,10 +1,10 @@
 """When pods of Kueue's queues start and end, as events of their Workloads of Kueue, where its users look.
 
-Told by the decision store of each decision; writes through the low-priority lane, with the recorder. Kueue says whether
-pods may run, and by then lifts their gates; what is told here is what Cotide expects from there on. A group of pods is
-told of as a whole: by its last pod. Where nobody answers which Workload that is, it is asked again, ever later and only
-so often: of the last pod nothing else tells. Invariant: without pods of Kueue's queues nothing is asked for and nothing
-written.
+Told by the decision store of each decision; writes through the low-priority dispatcher, with the recorder. Kueue says
+whether pods may run, and by then lifts their gates; what is told here is what Cotide expects from there on. A group of
+pods is told of as a whole: by its last pod. Where nobody answers which Workload that is, it is asked again, ever later
+and only so often: of the last pod nothing else tells. Invariant: without pods of Kueue's queues nothing is asked for
+and nothing written.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class KueueReporter:
     def __init__(
         self,
         client: KubeClient,
-        lane: ApiDispatcher,
+        dispatcher: ApiDispatcher,
         recorder: EventRecorder,
         cache: ObjectCache,
         decisions: DecisionStore,
         clock: Clock,
     ) -> None:
         self._client = client
-        self._lane = lane
+        self._dispatcher = dispatcher
         self._recorder = recorder
         self._cache = cache
         self._decisions = decisions
@@ -85,7 +85,7 @@ class KueueReporter:
         self._tell_soon(name, group, 0)
 
     def _tell_soon(self, name: tuple[str, str], group: str, failures: int) -> None:
-        if not self._lane.submit(("kueue", *name), self._tell, name[0], name, group, failures):
+        if not self._dispatcher.submit(("kueue", *name), self._tell, name[0], name, group, failures):
             self._tell_later(name, group, failures)
 
     def _tell_later(self, name: tuple[str, str], group: str, failures: int) -> None:

@@ -43,7 +43,7 @@ class OverloadReporter:
     def __init__(
         self,
         client: KubeClient,
-        lane: ApiDispatcher,
+        dispatcher: ApiDispatcher,
         clock: Clock,
         recorder: EventRecorder,
         metrics: Metrics,
@@ -52,7 +52,7 @@ class OverloadReporter:
         nodes: Mapping[str, NodeObject],
     ) -> None:
         self._client = client
-        self._lane = lane
+        self._dispatcher = dispatcher
         self._clock = clock
         self._recorder = recorder
         self._metrics = metrics
@@ -106,7 +106,7 @@ class OverloadReporter:
                 self._metrics.notes_failed.inc()
                 _LOG.debug("the cordon of node %s was not noted: %s", name, error)
 
-        if not self._lane.submit(("cordon", name), write, ""):
+        if not self._dispatcher.submit(("cordon", name), write, ""):
             self._metrics.notes_failed.inc()
 
     def _sentence(self, seconds: float) -> str:

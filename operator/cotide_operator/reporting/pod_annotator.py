@@ -1,9 +1,9 @@
 """Writes on pods what was decided about them: class label, decision note, ``PodScheduled`` condition.
 
-Told by the loop which pod has something new; writes through the low-priority lane what the decision store says at the
-moment of writing. Label, note and condition of a waiting pod are one patch of its status, which takes metadata along.
-The patch names the version of the pod that it was made for: after a binding the server refuses it, so that no bound pod
-is called unschedulable.
+Told by the loop which pod has something new; writes through the low-priority dispatcher what the decision store says at
+the moment of writing. Label, note and condition of a waiting pod are one patch of its status, which takes metadata
+along. The patch names the version of the pod that it was made for: after a binding the server refuses it, so that no
+bound pod is called unschedulable.
 
 What got no answer, or one that may be another in a moment, is written again, ever later and only so often:
 an autoscaler goes by the condition, and a node agent by the label. Invariant: a pod is patched only when something a
@@ -48,7 +48,7 @@ LABEL_SECONDS: Final = 2.0
 watch shows the pod by then."""
 TRIES_AGAIN: Final = 6
 """After a write that failed, the first `NOTE_SECONDS` later and each after twice as long: they come to ten minutes.
-Chosen: an API server is back by then, and pods that can't be written for good do not fill the lane for ever."""
+Chosen: an API server is back by then, and pods that can't be written for good do not fill the dispatcher for ever."""
 UNSCHEDULABLE: Final = "Unschedulable"
 """Reason of the condition of a pod that found no node, as kube-scheduler writes it (``PodReasonUnschedulable``)."""
 _NO_CONDITION: Final = Condition()
@@ -62,7 +62,7 @@ class PodAnnotator:
     def __init__(
         self,
         client: KubeClient,
-        lane: ApiDispatcher,
+        dispatcher: ApiDispatcher,
         cache: ObjectCache,
         decisions: DecisionStore,
         metrics: Metrics,
@@ -70,7 +70,7 @@ class PodAnnotator:
         class_of: Callable[[str], str | None],
     ) -> None:
         self._client = client
-        self._lane = lane
+        self._dispatcher = dispatcher
         self._cache = cache
         self._decisions = decisions
         self._metrics = metrics
@@ -111,7 +111,7 @@ class PodAnnotator:
     def confirmed(self, key: str) -> None:
         """Drop what is not written of why a pod waits: it is on a node."""
         self._later.pop(key, None)
-        self._lane.take_back(("note", key))
+        self._dispatcher.take_back(("note", key))
 
     def label(self, key: str) -> None:
         """Write the class on a pod that carries none, some time."""
@@ -201,7 +201,7 @@ class PodAnnotator:
         return True
 
     def _submit(self, what: str, key: str, write: Callable[[str], Awaitable[None]], *, urgent: bool = False) -> bool:
-        return self._lane.submit((what, key), write, namespace_of_key(key), key, urgent=urgent)
+        return self._dispatcher.submit((what, key), write, namespace_of_key(key), key, urgent=urgent)
 
     async def _label(self, key: str) -> None:
         pod, labels = self._cache.pods.get(key), self.labels_for(key)

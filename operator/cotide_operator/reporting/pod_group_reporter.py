@@ -1,8 +1,8 @@
 """Writes into PodGroups of ``scheduling.k8s.io`` whether they are scheduled, as kube-scheduler does of its own.
 
 Told by the decision store of each decision about a pod that names one, and by the cache of each change of either; run
-by the leader, once a second over the groups that were queued since, through the low-priority lane. Where no such API is
-served nothing is ever queued. A group with pods of another scheduler is left to that one.
+by the leader, once a second over the groups that were queued since, through the low-priority dispatcher. Where no such
+API is served nothing is ever queued. A group with pods of another scheduler is left to that one.
 
 ::
 
@@ -71,7 +71,7 @@ class PodGroupReporter:
 
     Parameters
     ----------
-    client, lane, cache, decisions, metrics : the operator's.
+    client, dispatcher, cache, decisions, metrics : the operator's.
     members : the pods that name a group, by its key.
     scheduler_names : whose pods are ours.
 
@@ -83,7 +83,7 @@ class PodGroupReporter:
     def __init__(
         self,
         client: KubeClient,
-        lane: ApiDispatcher,
+        dispatcher: ApiDispatcher,
         cache: ObjectCache,
         decisions: DecisionStore,
         metrics: Metrics,
@@ -92,7 +92,7 @@ class PodGroupReporter:
         scheduler_names: tuple[str, ...],
     ) -> None:
         self._client = client
-        self._lane = lane
+        self._dispatcher = dispatcher
         self._cache = cache
         self._decisions = decisions
         self._metrics = metrics
@@ -148,7 +148,7 @@ class PodGroupReporter:
         rests = known is not None and time.monotonic() < known.until
         if not rests and self._condition(key) is None:
             return
-        if rests or not self._lane.submit(("podgroup", key), self._write, namespace_of_key(key), key):
+        if rests or not self._dispatcher.submit(("podgroup", key), self._write, namespace_of_key(key), key):
             self._enqueue(key)  # later
 
     def _condition(self, key: str) -> tuple[CustomObject, list[Any]] | None:

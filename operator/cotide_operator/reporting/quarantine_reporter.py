@@ -1,9 +1,9 @@
 """Publishes what is set aside: metrics, and on the object itself an event and a condition with reason Misconfigured.
 
 Subscribed to the cache's quarantine by `assembly`; only the leader writes on objects. Written through the low-priority
-lane like all that explains. A condition that could not be written, as long as the server may take it later, is tried
-again, ever later and only so often: nothing else says it until the object changes. Invariant: an owner reads what is
-wrong with his object and nothing about anybody else's; what could not be written is no reason to stop.
+dispatcher like all that explains. A condition that could not be written, as long as the server may take it later, is
+tried again, ever later and only so often: nothing else says it until the object changes. Invariant: an owner reads what
+is wrong with his object and nothing about anybody else's; what could not be written is no reason to stop.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class QuarantineReporter:
 
     Parameters
     ----------
-    client, lane, cache, recorder, metrics : the operator's.
+    client, dispatcher, cache, recorder, metrics : the operator's.
     scheduler_names : whose pods are ours.
 
     Attributes
@@ -51,7 +51,7 @@ class QuarantineReporter:
     def __init__(
         self,
         client: KubeClient,
-        lane: ApiDispatcher,
+        dispatcher: ApiDispatcher,
         cache: ObjectCache,
         recorder: EventRecorder,
         metrics: Metrics,
@@ -59,7 +59,7 @@ class QuarantineReporter:
         scheduler_names: tuple[str, ...],
     ) -> None:
         self._client = client
-        self._lane = lane
+        self._dispatcher = dispatcher
         self._cache = cache
         self._recorder = recorder
         self._metrics = metrics
@@ -98,7 +98,7 @@ class QuarantineReporter:
         if self._cache.quarantine.get(entry.kind, entry.key) is not entry:
             return  # it changed meanwhile
         key, namespace = ("aside", entry.kind, entry.key), namespace_of_key(entry.key)
-        if not self._lane.submit(key, self._condition, namespace, entry, message, failures):
+        if not self._dispatcher.submit(key, self._condition, namespace, entry, message, failures):
             self._write_again(entry, message, failures)
 
     def _write_again(self, entry: SetAside, message: str, failures: int) -> None:

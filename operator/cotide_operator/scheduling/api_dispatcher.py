@@ -1,4 +1,4 @@
-"""The low-priority lane: writes that explain decisions give way to those that carry decisions out.
+"""The low-priority dispatcher: writes that explain decisions give way to those that carry decisions out.
 
 Fed by the recorder (events) and the annotator (labels, notes, conditions). Work is keyed: a newer write for the
 same key replaces the older, so that a crowd of waiting pods costs one write each, not one per attempt; one that is on
@@ -10,12 +10,12 @@ First refusals of pods go first: an autoscaler waits for them, and one that come
 next but few. They are not held while bindings are asked for. Of `RUN` + 1 writes one is another, if any may go.
 
 While bindings are asked for, each such write would take a server's time from them, and so a crowd of them waits for a
-calm moment, but no longer than `HOLD_SECONDS`; then the lane writes as fast as it takes to catch up with what waits.
-The few words of a namespace that says little are written meanwhile: they need not wait for what others bind.
+calm moment, but no longer than `HOLD_SECONDS`; then the dispatcher writes as fast as it takes to catch up with what
+waits. The few words of a namespace that says little are written meanwhile: they need not wait for what others bind.
 Invariant: at most the given rate of writes is sent, and while bindings are asked for nothing of a namespace with more
 than `FEW` that waited for less than `HOLD_SECONDS`, unless something waits longer. A namespace may have as much waiting
-as there is room left (the dynamic threshold of Choudhury and Hahne 1998), so that none fills the lane for the others;
-work beyond that is refused to the caller, never silently lost.
+as there is room left (the dynamic threshold of Choudhury and Hahne 1998), so that none fills the dispatcher for the
+others; work beyond that is refused to the caller, never silently lost.
 """
 
 from __future__ import annotations

@@ -29,9 +29,11 @@ NOT_NEEDED: Final = "NotNeeded"
 class Nominator:
     """Keeps nominations in the API in step with the engine's."""
 
-    def __init__(self, client: KubeClient, lane: ApiDispatcher, cache: ObjectCache, decisions: DecisionStore) -> None:
+    def __init__(
+        self, client: KubeClient, dispatcher: ApiDispatcher, cache: ObjectCache, decisions: DecisionStore
+    ) -> None:
         self._client = client
-        self._lane = lane
+        self._dispatcher = dispatcher
         self._cache = cache
         self._decisions = decisions
         self._written: dict[str, tuple[str, str]] = {}
@@ -65,14 +67,14 @@ class Nominator:
             if decision is not None and decision.nominated_node == node:
                 await self.write(key, uid, node)
 
-        self._lane.submit(("nomination", key), work, key.partition("/")[0])
+        self._dispatcher.submit(("nomination", key), work, key.partition("/")[0])
 
     def withdraw(self, key: str) -> None:
         """Take a claim off a pod, some time, unless it has another by then."""
         pod = self._cache.pods.get(key)
         if pod is None or not (key in self._written or pod.status.nominated_node_name):
             return
-        if not self._lane.submit(("nomination", key), lambda: self._withdraw(key), pod.metadata.namespace):
+        if not self._dispatcher.submit(("nomination", key), lambda: self._withdraw(key), pod.metadata.namespace):
             self._try_again(key)
 
     def forget(self, key: str) -> None:

@@ -148,6 +148,6 @@ async def test_an_event_answered_with_a_page_each_time_is_dropped_and_counted(mo
         metrics = Metrics()
         recorder = EventRecorder(client, ApiDispatcher(lambda: False), metrics)
         recorder.failed("ns/p", "u", "0/1 nodes are available")
-        for waiting in list(recorder._lane._waiting.values()):
+        for waiting in list(recorder._dispatcher._waiting.values()):
             await waiting.work(*waiting.arguments)
         assert metrics.registry.get_sample_value("cotide_events_dropped_total") == 1

@@ -59,7 +59,7 @@ class World:
     @asynccontextmanager
     async def publisher(self, *, publish: bool = True) -> AsyncIterator[None]:
         """Run a publisher that remembers nothing, with all that it needs around it."""
-        cache, lane = ObjectCache(), ApiDispatcher(lambda: False)
+        cache, dispatcher = ObjectCache(), ApiDispatcher(lambda: False)
         self.outlooks = Outlooks()
         publisher = ReclaimedPublisher(
             self.client,
@@ -70,7 +70,7 @@ class World:
             how=Publication(
                 ReclaimedSettings(minimum_interval_seconds=0.0, patches_per_second=1000.0), publish, slot_seconds=300.0
             ),
-            recorder=EventRecorder(self.client, lane, self.metrics),
+            recorder=EventRecorder(self.client, dispatcher, self.metrics),
             metrics=self.metrics,
         )
 
@@ -79,7 +79,7 @@ class World:
                 if change.object is not None:
                     cache.apply("nodes", change.kind, change.object)
 
-        tasks = [asyncio.create_task(work) for work in (reflect(), lane.run(), publisher.run())]
+        tasks = [asyncio.create_task(work) for work in (reflect(), dispatcher.run(), publisher.run())]
         try:
             yield
         finally:

@@ -33,7 +33,7 @@ class Scene:
         self.metrics = Metrics()
         self.now = 100.0
         monkeypatch.setattr(recorder_module.time, "monotonic", lambda: self.now)
-        stand_in: Any = self  # for the client and for the lane: the recorder calls create, patch and submit only
+        stand_in: Any = self  # for the client and for the dispatcher: the recorder calls create, patch and submit only
         self.recorder = EventRecorder(stand_in, stand_in, self.metrics)
 
     def submit(self, key: Hashable, work: Callable[..., Awaitable[None]], namespace: str, *arguments: object) -> bool:

@@ -24,7 +24,7 @@ NEWER, OLDER = "kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1"
 
 
 class Scene:
-    """Stands in for client, lane and recorder; the operator's clock is the wall's, from 1970 on."""
+    """Stands in for client, dispatcher and recorder; the operator's clock is the wall's, from 1970 on."""
 
     def __init__(self, serves: str = NEWER) -> None:
         self.work: dict[Hashable, Callable[[], Awaitable[None]]] = {}

@@ -19,7 +19,7 @@ from cotide_operator.translation.pods_and_nodes import CORDON_ANNOTATION
 
 
 class Scene:
-    """Stands for the client, the lane and the recorder of the watch."""
+    """Stands for the client, the dispatcher and the recorder of the watch."""
 
     def __init__(self, **annotations: str) -> None:
         self.events: list[tuple[str, ...]] = []

@@ -25,7 +25,7 @@ from cotide_operator.reporting.pod_annotator import PodAnnotator
 from cotide_operator.translation.decision_annotation import DECISION_ANNOTATION, decode
 
 
-class Lane:
+class StubDispatcher:
     """Keeps work until the test lets it be done."""
 
     def __init__(self) -> None:
@@ -58,12 +58,12 @@ class Api:
 
 class Scene:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.lane, self.api, self.cache, self.decisions = Lane(), Api(), ObjectCache(), DecisionStore()
+        self.dispatcher, self.api, self.cache, self.decisions = StubDispatcher(), Api(), ObjectCache(), DecisionStore()
         self.metrics = Metrics()
         self.now = 100.0
         self.decided = "batch"
         monkeypatch.setattr(annotator_module.time, "monotonic", lambda: self.now)
-        fakes: Any = (self.api, self.lane)
+        fakes: Any = (self.api, self.dispatcher)
         self.annotator = PodAnnotator(
             *fakes, self.cache, self.decisions, self.metrics, class_of=lambda key: self.decided
         )
@@ -83,7 +83,7 @@ class Scene:
         return sum(1 for _ in self.annotator.sweep_steps())
 
     async def write(self) -> list[tuple[str, Any]]:
-        work, self.lane.work = list(self.lane.work.values()), {}
+        work, self.dispatcher.work = list(self.dispatcher.work.values()), {}
         self.api.patches = []
         for one in work:
             await one()
@@ -141,16 +141,16 @@ async def test_another_reason_waits_less_long_than_other_counts(scene: Scene) ->
 
 async def test_only_the_first_refusal_of_a_pod_is_urgent(scene: Scene) -> None:
     scene.waits("1 before it", reason="WaitingForTurn")
-    assert not scene.lane.urgent, "its turn comes"
+    assert not scene.dispatcher.urgent, "its turn comes"
     scene.waits("0/1 nodes are available")
-    assert scene.lane.urgent == {("note", "ns/p")}
+    assert scene.dispatcher.urgent == {("note", "ns/p")}
     await scene.write()
-    scene.lane.urgent.clear()
+    scene.dispatcher.urgent.clear()
     known = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available", "reason": "Unschedulable"}
     scene.pod(status={"conditions": [known]})
     scene.now += 1000.0
     scene.waits("0/2 nodes are available")
-    assert (not scene.lane.urgent, list(scene.lane.work)) == (True, [("note", "ns/p")])
+    assert (not scene.dispatcher.urgent, list(scene.dispatcher.work)) == (True, [("note", "ns/p")])
 
 
 async def test_what_an_earlier_run_wrote_is_not_written_again(scene: Scene) -> None:
@@ -231,30 +231,30 @@ async def test_a_pod_that_was_bound_meanwhile_is_not_called_waiting(scene: Scene
 
 
 async def test_what_a_full_lane_refuses_is_taken_up_by_the_next_sweep(scene: Scene) -> None:
-    scene.lane.full = True
+    scene.dispatcher.full = True
     scene.annotator.label("ns/p")
     scene.waits("m")
     assert await scene.write() == []
-    scene.lane.full = False
+    scene.dispatcher.full = False
     scene.sweep()
     assert len(await scene.write()) == 2  # label, and note with condition
 
 
 def test_a_sweep_takes_up_the_oldest_first_and_comes_to_all_in_steps(scene: Scene) -> None:
-    scene.lane.full = True
+    scene.dispatcher.full = True
     keys = [f"crowd/p{number}" for number in range(3 * annotator_module.SWEPT)] + ["other/p", "other/q"]
     for key in keys:
         scene.decisions.publish(Decision(key, "u", 1.0, None, "InsufficientSlack", "m"))
         scene.annotator.note(key)
     assert scene.sweep() == 3  # between which others have their turn
-    scene.lane.full = False
+    scene.dispatcher.full = False
     steps = scene.annotator.sweep_steps()
     next(steps)
-    assert list(scene.lane.work) == [("note", key) for key in keys[: annotator_module.SWEPT]]
+    assert list(scene.dispatcher.work) == [("note", key) for key in keys[: annotator_module.SWEPT]]
     scene.annotator.bound("other/p")  # meanwhile
     scene.sweep()
     list(steps)  # two at a time would be no harm
-    assert [key for _, key in scene.lane.work] == [key for key in keys if key != "other/p"]
+    assert [key for _, key in scene.dispatcher.work] == [key for key in keys if key != "other/p"]
 
 
 @pytest.mark.parametrize(("status", "failed"), [(404, 0.0), (409, 0.0), (403, 1.0)])
@@ -322,14 +322,14 @@ async def test_a_pod_that_can_never_be_written_is_given_up_until_there_are_new_w
     scene.waits("m")
     moments = []
     for _ in range(2000):
-        if scene.lane.work:
+        if scene.dispatcher.work:
             moments.append(scene.now)
             await scene.write()
         scene.now += 1.0
         scene.sweep()
     assert moments == [100.0, 110.0, 130.0, 170.0, 250.0, 410.0, 730.0]
     scene.waits("others")
-    assert scene.lane.work
+    assert scene.dispatcher.work
 
 
 async def test_a_note_on_a_pod_that_changed_meanwhile_is_written_as_soon_as_the_watch_shows_that(scene: Scene) -> None:
@@ -360,14 +360,14 @@ async def test_a_label_that_could_not_be_written_is_tried_again_and_one_that_is_
     scene.annotator.label("ns/p")
     await scene.write()
     scene.sweep()
-    assert not scene.lane.work
+    assert not scene.dispatcher.work
     scene.api.refusal = ApiError(403, "Forbidden", "a policy")
     scene.now += 10.0
     scene.sweep()
-    assert list(scene.lane.work) == [("label", "ns/p")]
+    assert list(scene.dispatcher.work) == [("label", "ns/p")]
     await scene.write()
     scene.sweep()
-    assert not scene.lane.work
+    assert not scene.dispatcher.work
 
 
 @pytest.mark.parametrize("lane_is_full", [True, False])
@@ -376,17 +376,17 @@ async def test_what_is_true_of_a_bound_pod_is_written_later_where_it_could_not_b
 ) -> None:
     """Nobody else says it again: the pod would say for ever that it waits."""
     scene.decisions.publish(Decision("ns/p", "u", 2.0, "n", "Scheduled", "is on n"))
-    scene.lane.full = lane_is_full
+    scene.dispatcher.full = lane_is_full
     scene.api.refusal = None if lane_is_full else ApiError(500, "InternalError", "etcd leader changed")
     scene.annotator.annotate("ns/p")
     assert await scene.write() == []
-    scene.lane.full, scene.api.refusal = False, None
+    scene.dispatcher.full, scene.api.refusal = False, None
     scene.now += 10.0
     scene.sweep()
     ((_, patch),) = await scene.write()
     assert '"Scheduled"' in patch["metadata"]["annotations"][DECISION_ANNOTATION]
     scene.sweep()
-    assert not scene.lane.work
+    assert not scene.dispatcher.work
 
 
 async def test_what_waits_to_be_written_of_a_pod_that_another_replica_bound_is_dropped(scene: Scene) -> None:
@@ -397,4 +397,4 @@ async def test_what_waits_to_be_written_of_a_pod_that_another_replica_bound_is_d
     sinks = Sinks(scene.decisions, scene.annotator, nobody, calibration, scene.metrics, nobody, nobody)
     reporter = DecisionReporter(sinks, scene.cache, {one.key: one}.get, ScaledClock(), "fifo")
     reporter.events([PodUpserted(one)], [])
-    assert not scene.lane.work
+    assert not scene.dispatcher.work

@@ -28,7 +28,7 @@ NO_ROOM = "gang ns/train: 1 of 2 can start, waits for room for all at once: 0/1 
 
 
 class Scene:
-    """A group of two that must start together, who writes its status, and stand-ins for lane and API server."""
+    """A group of two that must start together, who writes its status, and stand-ins for dispatcher and API server."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, served: str = PATH) -> None:
         self.cache, self.decisions, self.metrics = ObjectCache(), DecisionStore(), Metrics()

@@ -18,7 +18,7 @@ from cotide_operator.reporting.quarantine_reporter import TRIES_AGAIN, Quarantin
 
 
 class Scene:
-    """Stands for the client, the lane and the recorder."""
+    """Stands for the client, the dispatcher and the recorder."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(quarantine_reporter, "AGAIN_SECONDS", 0.0)

@@ -39,9 +39,9 @@ class CountingClient(KubeClient):
 class World:
     def __init__(self, client: CountingClient) -> None:
         self.client, self.cache, self.decisions = client, ObjectCache(), DecisionStore()
-        self.lane = ApiDispatcher(lambda: False, per_second=100_000.0)
+        self.dispatcher = ApiDispatcher(lambda: False, per_second=100_000.0)
         self.annotator = PodAnnotator(
-            client, self.lane, self.cache, self.decisions, Metrics(), class_of=lambda _: "batch"
+            client, self.dispatcher, self.cache, self.decisions, Metrics(), class_of=lambda _: "batch"
         )
 
     async def pod(self, name: str) -> dict[str, Any]:
@@ -56,10 +56,10 @@ class World:
         self.annotator.note(f"default/{name}")
 
     async def written(self) -> None:
-        """Let the lane write all that waits in it."""
-        task = asyncio.create_task(self.lane.run())
+        """Let the dispatcher write all that waits in it."""
+        task = asyncio.create_task(self.dispatcher.run())
         async with asyncio.timeout(30):
-            while len(self.lane) or self.lane.in_flight:
+            while len(self.dispatcher) or self.dispatcher.in_flight:
                 await asyncio.sleep(0.002)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -159,9 +159,9 @@ async def test_an_event_that_comes_again_is_counted_up_by_the_right_to_patch_it(
     token = await cluster.plane.token("cotide-system", "cotide-operator")
     mine = load_credentials(str(cluster.plane.kubeconfig("recorder", token=token)))
     async with KubeClient(mine) as client:
-        lane = ApiDispatcher(lambda: False)
-        writing = asyncio.create_task(lane.run())
-        recorder = recorder_module.EventRecorder(client, lane, Metrics())
+        dispatcher = ApiDispatcher(lambda: False)
+        writing = asyncio.create_task(dispatcher.run())
+        recorder = recorder_module.EventRecorder(client, dispatcher, Metrics())
         for count in (1, 2):
             recorder.failed(f"{cluster.namespace}/web", "1", "0/2 nodes are available")
 

@@ -35,7 +35,7 @@ async def at_work(binder: Binder) -> AsyncIterator[None]:
 
 
 class Bench:
-    """A binder on an API server that does as it is told; it stands for the client and for the low lane."""
+    """A binder on an API server that does as it is told; it stands for the client and for the dispatcher."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Answer] = {}
