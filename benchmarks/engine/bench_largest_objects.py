@@ -391,8 +391,8 @@ def operate(url: str, ours: Connection) -> None:
         # As ``cotide operator`` does; uvloop is left out, since nothing can time its callbacks.
         gc.set_threshold(GC_OBJECTS_AT_FIRST, *gc.get_threshold()[1:])
         credentials = Credentials(url)
-        following = Informers(credentials, install_crds=True, listed=settle)
-        operator = Operator(parse_settings(_CONFIG), Options(metrics_port=0, install_crds=True), credentials, following)
+        informers = Informers(credentials, install_crds=True, listed=settle)
+        operator = Operator(parse_settings(_CONFIG), Options(metrics_port=0, install_crds=True), credentials, informers)
         stop = asyncio.Event()
         Thread(target=answer, args=(ours, watch, asyncio.get_running_loop(), stop, operator), daemon=True).start()
         await operator.run(stop)

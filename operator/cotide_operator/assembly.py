@@ -131,24 +131,24 @@ class Operator:
         settings: Settings,
         options: Options,
         credentials: Credentials | None = None,
-        following: Informers | None = None,
+        informers: Informers | None = None,
     ) -> None:
         """Make the parts in the order in which they need each other, from top to bottom."""
         if settings.shadow and options.install_crds:
             raise InputError("can't be asked for in shadow, where nothing is written", field="--install-crds")
         self.settings = settings
         self._options = options
-        self._following = following or Informers(
+        self._informers = informers or Informers(
             credentials or load_credentials(options.kubeconfig, options.context),
             install_crds=options.install_crds,
         )
-        self._credentials = self._following.credentials
+        self._credentials = self._informers.credentials
         self.client = self._make_client()
         simulated = settings.simulated_time
         self.clock = ScaledClock(simulated.origin_seconds, simulated.speed) if simulated else ScaledClock()
         self.metrics = Metrics()
         self.decisions = DecisionStore()
-        self.cache = self._following.cache
+        self.cache = self._informers.cache
         self.cache.max_class_without_label = settings.tenancy.max_class_without_label
         self.cache.class_by_priority_class = settings.classes.by_priority_class
         self.health = self._make_health()
@@ -218,14 +218,14 @@ class Operator:
         finally:
             if self._lease is not None:
                 await self._lease.stop()
-            await self._following.end()
+            await self._informers.end()
             if self._ledger is not None:
                 self._ledger.close()
             await self.health.stop()
 
     async def _run(self, stop: asyncio.Event) -> None:
         async with TaskSupervisor() as supervisor:
-            supervisor.take(self._following.begin())
+            supervisor.take(self._informers.begin())
             supervisor.start(self._blocks.watch(), "longest block of the loop")
             supervisor.start(full_passes(), "garbage")
             supervisor.start(thorough_passes(self.loop.is_calm), "old garbage")
@@ -267,7 +267,7 @@ class Operator:
 
     async def _reached(self, supervisor: TaskSupervisor, stop: asyncio.Event) -> bool:
         """Wait until the API server answers and knows our resources; False when told to stop before."""
-        waits = [asyncio.ensure_future(one.wait()) for one in (self._following.reached, stop)]
+        waits = [asyncio.ensure_future(one.wait()) for one in (self._informers.reached, stop)]
         try:
             await supervisor.until(*waits)
         finally:
@@ -566,7 +566,7 @@ class Operator:
         )
 
     def _make_reporting(self, config: SchedulerConfig) -> Reporting:
-        """Make what carries results to the API server and the decision store, once these and the dispatcher are there."""
+        """Make the reporters, which carry results to the API server and the decision store."""
         dependencies = ReportingDependencies(
             self.client,
             self.dispatcher,
@@ -765,8 +765,8 @@ class Operator:
 
     def _unlisted(self) -> list[str]:
         """What a standby still waits for: one that has listed everything is ready to take over."""
-        if self._following.stage:
-            return [self._following.stage]
+        if self._informers.stage:
+            return [self._informers.stage]
         missing: list[str] = [f"the first list of {kind}" for kind in self.cache.missing()]
         if self.admission is not None and not self.admission.listening:
             missing.append("the admission webhook's certificate")

@@ -24,10 +24,10 @@ async def test_what_was_listed_before_the_operator_was_made_is_placed_by_it(serv
         await install(client)
         await world.nodes(1)
         await world.pods(2)
-        following = Informers(server.credentials, listed=lambda: heard.append(following.cache.synced))
-        following.begin()
-        await world.until("everything is listed", lambda: following.cache.synced)
-        operator, stop = Operator(settings(ALONE), Options(metrics_port=0), following=following), asyncio.Event()
+        informers = Informers(server.credentials, listed=lambda: heard.append(informers.cache.synced))
+        informers.begin()
+        await world.until("everything is listed", lambda: informers.cache.synced)
+        operator, stop = Operator(settings(ALONE), Options(metrics_port=0), informers=informers), asyncio.Event()
         running = asyncio.create_task(operator.run(stop))
         await world.until_placed(2)
         await world.pods(1, prefix="later")
@@ -35,15 +35,15 @@ async def test_what_was_listed_before_the_operator_was_made_is_placed_by_it(serv
         stop.set()
         await running
         assert heard == [True]
-        assert following.begin().done(), "nothing is followed any more"
+        assert informers.begin().done(), "nothing is followed any more"
 
 
 async def test_what_can_not_be_reached_ends_the_operator_though_it_was_asked_before_it_was_made() -> None:
-    following = Informers(Credentials("http://127.0.0.1:9"), timeout_seconds=1.0)
-    begun = following.begin()
+    informers = Informers(Credentials("http://127.0.0.1:9"), timeout_seconds=1.0)
+    begun = informers.begin()
     with contextlib.suppress(ClusterError):
         await begun
-    operator = Operator(settings(ALONE), Options(metrics_port=0), following=following)
+    operator = Operator(settings(ALONE), Options(metrics_port=0), informers=informers)
     with pytest.raises(ClusterError, match=r"http://127\.0\.0\.1:9 is unreachable"):
         await operator.run(asyncio.Event())
     assert operator._missing() == ["the API server"]

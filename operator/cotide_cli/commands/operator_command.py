@@ -113,7 +113,7 @@ async def _operate(config: Path | None, changes: dict[str, Any], options: dict[s
     loop.set_exception_handler(tell_of_connections)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    following = _follow(options)
+    informers = _follow(options)
     usual = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
@@ -122,12 +122,12 @@ async def _operate(config: Path | None, changes: dict[str, Any], options: dict[s
         if settings is not None:
             from cotide_operator.assembly import Operator, Options
 
-            operator = Operator(settings, Options(**options), following=following)
-        elif following is not None:
-            await following.end()
+            operator = Operator(settings, Options(**options), informers=informers)
+        elif informers is not None:
+            await informers.end()
     except BaseException:
-        if following is not None:
-            await following.end()
+        if informers is not None:
+            await informers.end()
         raise
     finally:
         sys.setswitchinterval(usual)
@@ -165,10 +165,10 @@ def _follow(options: dict[str, Any]) -> Informers | None:
         credentials = load_credentials(options["kubeconfig"], options["context"])
     except CotideError:
         return None
-    following = Informers(credentials, install_crds=options["install_crds"], listed=settle)
+    informers = Informers(credentials, install_crds=options["install_crds"], listed=settle)
     if not options["install_crds"]:  # before anything is written the whole configuration is checked
-        following.begin()
-    return following
+        informers.begin()
+    return informers
 
 
 def _load(config: Path | None, changes: dict[str, Any]) -> Settings:
