@@ -153,7 +153,7 @@ class Operator:
         self.cache.class_by_priority_class = settings.classes.by_priority_class
         self.health = self._make_health()
         self.event_source = EventSource(self.cache, self.clock, settings.scheduler_names)
-        self.calibration = ForecastScores(self.metrics, self._limit_of, settings.slot_seconds)
+        self.forecast_scores = ForecastScores(self.metrics, self._limit_of, settings.slot_seconds)
         config = engine_config(settings)
         ledger = settings.ledger
         self._ledger = LedgerFile(ledger.directory, config, self.metrics) if ledger is not None else None
@@ -376,7 +376,7 @@ class Operator:
             self.event_source,
             self.clock,
             self.loop,
-            self.calibration,
+            self.forecast_scores,
             self.metrics,
             self.outlooks,
         )
@@ -574,7 +574,7 @@ class Operator:
             self.cache,
             self.event_source,
             self.decisions,
-            self.calibration,
+            self.forecast_scores,
             self.metrics,
             self.settings.scheduler_names,
         )
@@ -671,7 +671,7 @@ class Operator:
         if not (settings.enabled and settings.run_time_habits):
             return None
         return RunTimeHabits(
-            self.calibration,
+            self.forecast_scores,
             self.metrics,
             kept=kept,
             keep_seconds=settings.keep_seconds,

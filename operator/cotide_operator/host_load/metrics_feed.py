@@ -65,7 +65,7 @@ async def metrics_feed(dependencies: Dependencies, supervisor: TaskSupervisor) -
             clock=dependencies.clock,
             pod_of=dependencies.event_source.pods.get,
             tell=dependencies.loop.tell,
-            calibration=dependencies.calibration,
+            forecast_scores=dependencies.forecast_scores,
             metrics=dependencies.metrics,
             usage=sink,
         )

@@ -2,7 +2,7 @@
 
 Called by the loop after each cycle, before the binder is asked, and by the binder for each report. Invariant: the
 decision store says ``Scheduled`` only of a pod that the API server took; a pod that is gone leaves decision store,
-notes and calibration.
+notes and forecast scores.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Sinks:
     decisions: DecisionStore
     annotator: PodAnnotator
     recorder: EventRecorder
-    calibration: ForecastScores
+    forecast_scores: ForecastScores
     metrics: Metrics
     nominator: Nominator
     alarms: OverloadReporter
@@ -89,7 +89,7 @@ class DecisionReporter:
         self._decisions = sinks.decisions
         self._annotator = sinks.annotator
         self._recorder = sinks.recorder
-        self._calibration = sinks.calibration
+        self._forecast_scores = sinks.forecast_scores
         self._metrics = sinks.metrics
         self._nominator = sinks.nominator
         self._alarms = sinks.alarms
@@ -124,7 +124,7 @@ class DecisionReporter:
     def _follow(self, event: Event) -> None:
         if isinstance(event, PodUpserted):
             pod = event.pod
-            self._calibration.pod_changed(pod)
+            self._forecast_scores.pod_changed(pod)
             if pod.node is not None and pod.ours:
                 self._confirmed(pod)
         elif isinstance(event, PodDeleted):
@@ -132,9 +132,9 @@ class DecisionReporter:
             self._annotator.forget(event.key)
             self._nominator.forget(event.key)
             self._plan_words.forget(event.key)
-            self._calibration.pod_gone(event.key)
+            self._forecast_scores.pod_gone(event.key)
         elif isinstance(event, WorkloadDeleted):
-            self._calibration.workload_gone(event.key)
+            self._forecast_scores.workload_gone(event.key)
 
     def _failed(self, key: str, error: Exception) -> None:
         """Set a pod aside of which we could not tell; everything that is told of others goes on."""
@@ -261,7 +261,7 @@ class DecisionReporter:
         waited = max(0.0, now - pod.created_seconds)
         self._sli_duration(attempts_label(bind.attempts)).observe(waited)
         self._decisions.publish(note.decision if note is not None else _of_bind(bind, now))
-        self._calibration.bound(bind)
+        self._forecast_scores.bound(bind)
         self._recorder.scheduled(bind.key, bind.uid, bind.node)
         if bind.at_risk:
             self._recorder.at_risk(bind.key, bind.uid, f"on {bind.node}: {bind.reason.partition(': ')[2]}")

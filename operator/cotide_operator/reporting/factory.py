@@ -35,7 +35,7 @@ class ReportingDependencies:
     cache: ObjectCache
     event_source: EventSource
     decisions: DecisionStore
-    calibration: ForecastScores
+    forecast_scores: ForecastScores
     metrics: Metrics
     scheduler_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,)
 
@@ -72,7 +72,7 @@ def make_reporting(config: SchedulerConfig, slot_seconds: float, of: ReportingDe
         of.decisions,
         PodAnnotator(of.client, of.dispatcher, of.cache, of.decisions, of.metrics, class_of=class_of),
         recorder,
-        of.calibration,
+        of.forecast_scores,
         of.metrics,
         nominator,
         OverloadReporter(

@@ -28,6 +28,6 @@ class Dependencies:
     event_source: EventSource
     clock: Clock
     loop: SchedulingLoop
-    calibration: ForecastScores
+    forecast_scores: ForecastScores
     metrics: Metrics
     outlooks: Outlooks

@@ -1,6 +1,6 @@
 """The usage feed: measured request rates and latencies become `ServiceSampled` events.
 
-Runs beside the loop; reads a source at its interval, keeps what is fresh, tells the loop, the calibration and (as
+Runs beside the loop; reads a source at its interval, keeps what is fresh, tells the loop, the forecast scores and (as
 `ServiceReadings`) the Workload controller, and hands what pods use to `host_load`. Invariant: what is missing, stale,
 NaN, infinite, negative or beyond measure is dropped and counted, and never becomes a zero; what a Workload's query
 gave counts for its own pods only; a service whose rate stops coming counts with its highest rate of the recent past
@@ -97,7 +97,7 @@ class UsageFeed:
         clock: Clock,
         pod_of: Callable[[str], Pod | None],
         tell: Callable[[Event], None],
-        calibration: ForecastScores,
+        forecast_scores: ForecastScores,
         metrics: Metrics,
         usage: UsageSink | None = None,
     ) -> None:
@@ -106,7 +106,7 @@ class UsageFeed:
         self._clock = clock
         self._pod_of = pod_of
         self._tell = tell
-        self._calibration = calibration
+        self._forecast_scores = forecast_scores
         self._metrics = metrics
         self._left_out = MeasurementFaults(metrics)
         self._usage = usage
@@ -163,7 +163,7 @@ class UsageFeed:
             for one in pods
             if one.latency_p95_milliseconds is not None and one.latency_until >= now
         ]
-        violations = self._calibration.violations.get(workload_key, 0)
+        violations = self._forecast_scores.violations.get(workload_key, 0)
         if not (rates or latencies or violations):
             return None
         return ServiceReading(
@@ -226,7 +226,7 @@ class UsageFeed:
         latest.latency_p95_milliseconds = None if latency_left is None else reading.latency_p95_milliseconds
         latest.latency_until = now + (latency_left or 0.0)
         if latest.latency_p95_milliseconds is not None:
-            self._calibration.sampled(pod, latest.latency_p95_milliseconds, self._clock.now())
+            self._forecast_scores.sampled(pod, latest.latency_p95_milliseconds, self._clock.now())
         # The engine needs a rate; a latency alone is told with the last rate that was known.
         is_news = before[0] is not pod or (latest.rate, latest.latency_p95_milliseconds) != before[1:]
         if latest.rate is not None and is_news:

@@ -63,7 +63,7 @@ def dependencies_of(text: str) -> Dependencies:
         settings=parse_settings(f"apiVersion: cotide.dev/v1alpha1\nkind: CotideConfiguration\n{text}"),
         cache=ObjectCache(),
         clock=ScaledClock(),
-        calibration=ForecastScores(metrics, lambda key: None, 300.0),
+        forecast_scores=ForecastScores(metrics, lambda key: None, 300.0),
         metrics=metrics,
         outlooks=Outlooks(),
         **parts,

@@ -392,9 +392,9 @@ async def test_what_is_true_of_a_bound_pod_is_written_later_where_it_could_not_b
 async def test_what_waits_to_be_written_of_a_pod_that_another_replica_bound_is_dropped(scene: Scene) -> None:
     scene.waits("m")
     one = running_pod("p", "n", key="ns/p", uid="u")
-    calibration: Any = SimpleNamespace(pod_changed=lambda _: None)
+    forecast_scores: Any = SimpleNamespace(pod_changed=lambda _: None)
     nobody: Any = None
-    sinks = Sinks(scene.decisions, scene.annotator, nobody, calibration, scene.metrics, nobody, nobody)
+    sinks = Sinks(scene.decisions, scene.annotator, nobody, forecast_scores, scene.metrics, nobody, nobody)
     reporter = DecisionReporter(sinks, scene.cache, {one.key: one}.get, ScaledClock(), "fifo")
     reporter.events([PodUpserted(one)], [])
     assert not scene.dispatcher.work

@@ -43,7 +43,7 @@ async def test_thousands_of_readings_hold_nobody_up() -> None:
         clock=ScaledClock(),
         pod_of=pods.get,
         tell=events.append,
-        calibration=ForecastScores(metrics, lambda _: 10.0, 300.0),
+        forecast_scores=ForecastScores(metrics, lambda _: 10.0, 300.0),
         metrics=metrics,
     )
 

@@ -84,7 +84,7 @@ async def test_the_engine_is_told_of_nodes_that_are_fought_for_and_once_when_tha
         clock=ScaledClock(),
         pod_of=lambda _: None,
         tell=events.append,
-        calibration=ForecastScores(metrics, lambda _: 10.0, 300.0),
+        forecast_scores=ForecastScores(metrics, lambda _: 10.0, 300.0),
         metrics=metrics,
     )
 

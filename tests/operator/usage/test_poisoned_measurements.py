@@ -65,7 +65,7 @@ class Scene:
             clock=ScaledClock(),
             pod_of=self.pods.get,
             tell=self.events.append,
-            calibration=ForecastScores(self.metrics, lambda key: 10.0, 300.0),
+            forecast_scores=ForecastScores(self.metrics, lambda key: 10.0, 300.0),
             metrics=self.metrics,
             usage=self.sink,
         )

@@ -34,7 +34,7 @@ class Scene:
             clock=ScaledClock(),
             pod_of=lambda _: self.pod,
             tell=self.events.append,
-            calibration=ForecastScores(metrics, lambda _: None, 300.0),
+            forecast_scores=ForecastScores(metrics, lambda _: None, 300.0),
             metrics=metrics,
         )
 

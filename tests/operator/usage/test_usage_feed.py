@@ -67,7 +67,7 @@ class Scene:
         self.metrics = Metrics()
         self.pods = {f"ns/{name}": service_pod(name) for name in ("a", "b")}
         self.pods["ns/job"] = Pod("ns/job", "j", WorkloadClass.BATCH, (), 0.0)
-        self.calibration = ForecastScores(self.metrics, lambda key: 10.0, slot_seconds)
+        self.forecast_scores = ForecastScores(self.metrics, lambda key: 10.0, slot_seconds)
         self.clock = ScaledClock()
         self.feed = UsageFeed(
             source or self.source,
@@ -75,7 +75,7 @@ class Scene:
             clock=self.clock,
             pod_of=self.pods.get,
             tell=self.events.append,
-            calibration=self.calibration,
+            forecast_scores=self.forecast_scores,
             metrics=self.metrics,
         )
 
