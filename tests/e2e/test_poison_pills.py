@@ -47,7 +47,7 @@ async def test_bad_objects_stop_nobody_and_say_so_themselves(own: World) -> None
         await own.pods(2, prefix="good")
         await own.until_placed(4)
         assert set(await own.placed()) == {"good0", "good1", "sized", "typed"}
-        await own.until("the Job is set aside", lambda: operator.cache.quarantine.get("jobs", "default/deep"))
+        await own.until("the Job is quarantined", lambda: operator.cache.quarantine.get("jobs", "default/deep"))
 
         async def is_said() -> bool:
             events = await own.client.list("/api/v1/namespaces/default/events")

@@ -233,7 +233,7 @@ async def test_pods_of_a_job_that_cannot_be_read_after_a_restart_are_kept_and_co
     nested = deep.replace('"deep": 0', '"deep": ' + '{"a":' * 2000 + "1" + "}" * 2000)
     await world.client.request("PATCH", f"{JOBS}/count", nested.encode(), content_type=merge)
     async with world.operator() as operator:
-        await world.until("the Job is set aside", lambda: operator.cache.quarantine.get("jobs", "default/count"))
+        await world.until("the Job is quarantined", lambda: operator.cache.quarantine.get("jobs", "default/count"))
         released: list[Released] = []
         original = JobFinalizers.release_strays
 

@@ -141,7 +141,7 @@ class GangStarts:
         standing = self._gangs.standing(entry.shape.gang)
         if standing.leaves:
             # It is asked to leave as a whole: who waits goes on waiting until the others are gone.
-            self._queue.set_aside(entry, now)
+            self._queue.leave_to_gang(entry, now)
             attempt = GangAttempt()
             words = f"gang {entry.shape.gang}: waits until those of it that were asked to leave are gone"
             attempt.tell(wait(entry, WaitReason.WAITING_FOR_GANG, words))
@@ -356,13 +356,13 @@ class GangStarts:
         for one in members:
             self._queue.take(one, now)
             if one is not speakers[one.shape]:
-                self._queue.set_aside(one, now)
+                self._queue.leave_to_gang(one, now)
                 self._tell_quiet(attempt, one, standing, speaks)
             elif capped is not None and one is speaks:
                 self._queue.cap(one, now, members)
                 attempt.tell(wait(one, reason, words, cap=capped.limit))
             elif capped is not None:
-                self._queue.set_aside(one, now)
+                self._queue.leave_to_gang(one, now)
                 self._tell_quiet(attempt, one, standing, speaks)
             else:
                 self._park(one, now)
@@ -386,7 +386,7 @@ class GangStarts:
             if one is speakers[one.shape]:
                 self._queue.failed(one, now)
             else:
-                self._queue.set_aside(one, now)
+                self._queue.leave_to_gang(one, now)
         return GangAttempt()
 
     def _park(self, entry: QueuedPod, now: float) -> None:
@@ -402,4 +402,4 @@ class GangStarts:
             self._queue.back_off(entry, now)
 
     def _aside(self, entry: QueuedPod, now: float) -> None:
-        self._queue.set_aside(entry, now)
+        self._queue.leave_to_gang(entry, now)

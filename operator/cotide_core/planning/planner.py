@@ -343,7 +343,7 @@ class Planner:
                 members = [self._waiting[index] for index in indexes.tolist()]
                 self._queue.failed(members[0], now)
                 for entry in members[1:]:
-                    self._queue.set_aside(entry, now)
+                    self._queue.leave_to_gang(entry, now)
                 self._handed_back.update(members)
 
     def _held_at_last(self) -> list[bool]:

@@ -291,7 +291,7 @@ class Gangs:
         self._changed[gang] = None
         for entry in self.standing(gang).waiting if len(asked) == 1 else ():
             if entry.queue_state is QueueState.PLANNED:
-                self._queue.set_aside(entry, now)
+                self._queue.leave_to_gang(entry, now)
         return True
 
     def next_change(self, now: float) -> float:
@@ -366,7 +366,7 @@ class Gangs:
         if planned and standing.lacks not in (0, len(planned)):
             # The plan has others than are lacking now.
             for entry in planned:
-                self._queue.set_aside(entry, now)
+                self._queue.leave_to_gang(entry, now)
         aside = [entry for entry in standing.waiting if entry.queue_state is QueueState.GANG]
         if not aside:
             return

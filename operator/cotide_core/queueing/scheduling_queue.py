@@ -264,7 +264,7 @@ class SchedulingQueue:
         self._trying[entry.pod.workload_class.rank][entry.pod.key] = entry
         self._stand(entry, QueueState.IN_HAND)
 
-    def set_aside(self, entry: QueuedPod, now: float) -> None:
+    def leave_to_gang(self, entry: QueuedPod, now: float) -> None:
         """Leave a pod to its gang: nothing here wakes it."""
         self._dismiss_scout(entry, now)
         self._trying[entry.pod.workload_class.rank].pop(entry.pod.key, None)

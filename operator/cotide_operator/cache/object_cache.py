@@ -367,7 +367,7 @@ class ObjectCache:
             elif kind == "workloads":
                 self._reselect(key, item.metadata.namespace)
         except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
-            self.set_aside(kind, key, "indexes of the cache", error)
+            self.quarantine_object(kind, key, "indexes of the cache", error)
         self._tell(kind, key)
         if kind == "workloads":
             self.settle()
@@ -384,7 +384,7 @@ class ObjectCache:
             try:
                 self._index(key)
             except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
-                self.set_aside("pods", key, "indexes of the cache", error)
+                self.quarantine_object("pods", key, "indexes of the cache", error)
             if self._workload_of.get(key) != before:
                 self._tell("pods", key)
             if time.perf_counter() >= until:
@@ -395,7 +395,7 @@ class ObjectCache:
         """Tell the listeners of an object that did not change: what is made of it did."""
         self._tell(kind, key)
 
-    def set_aside(self, kind: Kind, key: str, part: str, error: BaseException | str) -> None:
+    def quarantine_object(self, kind: Kind, key: str, part: str, error: BaseException | str) -> None:
         """Set an object aside at the version that is here."""
         item = self.objects(kind).get(key)
         metadata = item.metadata if item is not None else Metadata()
@@ -406,7 +406,9 @@ class ObjectCache:
             try:
                 listener(kind, key)
             except Exception as error:  # noqa: BLE001 - the other listeners must hear of it all the same
-                self.set_aside(kind, key, f"listener {getattr(listener, '__qualname__', 'of the cache')}", error)
+                self.quarantine_object(
+                    kind, key, f"listener {getattr(listener, '__qualname__', 'of the cache')}", error
+                )
 
     def _index(self, key: str) -> None:
         pod = self.pods.get(key)

@@ -1,4 +1,4 @@
-"""Objects that made a part of the operator raise: set aside one by one, so that everything else goes on.
+"""Objects that made a part of the operator raise: quarantined one by one, so that everything else goes on.
 
 Filled by the reflectors (what can't be decoded), by the cache (a listener that raised), by translation, by the loop
 (the engine), by the controllers and by who publishes decisions. Read by the reporter, which says it on the object, and
@@ -6,9 +6,9 @@ by whoever must leave an object out. Lives in the operator's own loop.
 
 ::
 
-    as any other --a part raises--> set aside --the object changes, or goes--> as any other
+    as any other --a part raises--> quarantined --the object changes, or goes--> as any other
 
-Invariant: an object is set aside at one version, and a newer version of it is tried like any other; what is
+Invariant: an object is quarantined at one version, and a newer version of it is tried like any other; what is
 remembered of it is bounded, and so are the lines in the log.
 """
 
@@ -55,11 +55,11 @@ Listener = Callable[[SetAside], None]
 
 
 class Quarantine:
-    """What is set aside, by kind and key.
+    """What is quarantined, by kind and key.
 
     Attributes
     ----------
-    total : how often something was set aside since the start.
+    total : how often something was quarantined since the start.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -76,7 +76,7 @@ class Quarantine:
         return iter(self._aside.values())
 
     def get(self, kind: str, key: str) -> SetAside | None:
-        """Return why an object is set aside, None when it is not."""
+        """Return why an object is quarantined, None when it is not."""
         return self._aside.get((kind, key))
 
     def put(
@@ -108,21 +108,21 @@ class Quarantine:
             del self._aside[kind, key]
 
     def subscribe(self, listener: Listener) -> None:
-        """Call ``listener(entry)`` for each object that is set aside, in the loop's own thread; it must not raise."""
+        """Call ``listener(entry)`` for each object that is quarantined, in the loop's own thread; it must not raise."""
         self._listeners.append(listener)
 
     def _say(self, entry: SetAside, where: str) -> None:
         now = self._monotonic()
         if now - self._window >= LINES_SECONDS:
             if self._unsaid:
-                _LOG.error("%d further objects were set aside", self._unsaid)
+                _LOG.error("%d further objects were quarantined", self._unsaid)
             self._window, self._lines, self._unsaid = now, 0, 0
         if self._lines >= LINES_AT_ONCE:
             self._unsaid += 1
             return
         self._lines += 1
         _LOG.error(
-            "%s %s is set aside until it changes: %s%s: %s",
+            "%s %s is quarantined until it changes: %s%s: %s",
             entry.kind,
             entry.key or "(unnamed)",
             entry.part,

@@ -148,7 +148,7 @@ class Informers:
             path,
             TYPES[kind],
             keep=keep,
-            malformed=lambda bad: self._set_aside(kind, bad),
+            malformed=lambda bad: self._quarantine(kind, bad),
             most_bytes=CUSTOM_OBJECT_BYTES if TYPES[kind] is CustomObject else None,
             # The engine, kopf and all that was told stand on what is no more: only a new process knows none of it.
             ends_when_restored=True,
@@ -170,7 +170,7 @@ class Informers:
             while self.cache.settle():
                 await asyncio.sleep(0)
 
-    def _set_aside(self, kind: Kind, bad: Malformed) -> None:
+    def _quarantine(self, kind: Kind, bad: Malformed) -> None:
         if bad.kind == "DELETED":
             self.cache.quarantine.forget(kind, bad.name)
         else:

@@ -222,7 +222,7 @@ class Controllers:
     def _failed(self, kind: Ours, key: str, error: Exception, *, asked: bool) -> None:
         """Give a key back after a look that failed; one that somebody waits for is his to try again."""
         if not isinstance(error, CotideError):
-            self._cache.set_aside(kind, key, "controller", error)
+            self._cache.quarantine_object(kind, key, "controller", error)
         rest = self._rest_of(kind, key)
         if asked:
             self.queue.done((kind, key), rest)

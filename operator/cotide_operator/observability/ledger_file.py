@@ -135,7 +135,7 @@ class LedgerFile:
 
     def _open(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        _set_aside(self.directory)
+        _rename_earlier(self.directory)
         # Without a buffer of its own: what was taken is known to the byte, so that writing goes on in the middle of a
         # line.
         self._file = FileIO(self.directory / LEDGER_NAME, "w")
@@ -194,7 +194,7 @@ def _sync(path: Path) -> None:
         os.close(opened)
 
 
-def _set_aside(directory: Path) -> None:
+def _rename_earlier(directory: Path) -> None:
     ledger = directory / LEDGER_NAME
     if not ledger.exists():
         return

@@ -67,7 +67,7 @@ class DecisionReporter:
     ----------
     sinks : Sinks
     cache : ObjectCache
-        A pod of which it can't be told is set aside there.
+        A pod of which it can't be told is quarantined there.
     pod_of : callable
         A pod as the engine was told, by key.
     clock : Clock
@@ -138,7 +138,7 @@ class DecisionReporter:
 
     def _failed(self, key: str, error: Exception) -> None:
         """Set a pod aside of which we could not tell; everything that is told of others goes on."""
-        self._cache.set_aside("pods", key, "reporting", error)
+        self._cache.quarantine_object("pods", key, "reporting", error)
 
     def resumed(self, decisions: Iterable[Decision]) -> None:
         """Take over what an earlier run noted on pods, unless this one decided already: forecasts outlive a restart.

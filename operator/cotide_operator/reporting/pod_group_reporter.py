@@ -120,7 +120,7 @@ class PodGroupReporter:
             try:
                 self._reconcile(key)
             except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
-                self._cache.set_aside(KIND, key, "reporting", error)
+                self._cache.quarantine_object(KIND, key, "reporting", error)
             yield
 
     def _decided(self, key: str) -> None:

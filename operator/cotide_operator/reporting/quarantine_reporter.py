@@ -1,4 +1,4 @@
-"""Publishes what is set aside: metrics, and on the object itself an event and a condition with reason Misconfigured.
+"""Publishes what is quarantined: metrics, and on the object itself an event and a condition with reason Misconfigured.
 
 Subscribed to the cache's quarantine by `assembly`; only the leader writes on objects. Written through the low-priority
 dispatcher like all that explains. A condition that could not be written, as long as the server may take it later, is
@@ -36,7 +36,7 @@ _OURS: Final = {"jobs": "Job", "workloads": "Workload"}
 
 
 class QuarantineReporter:
-    """Says what is set aside.
+    """Says what is quarantined.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class QuarantineReporter:
         cache.quarantine.subscribe(self._hear)
 
     def lead(self) -> None:
-        """Say on the objects what was set aside so far, and from now on."""
+        """Say on the objects what was quarantined so far, and from now on."""
         self.leading = True
         for entry in list(self._cache.quarantine):
             self._tell(entry)
@@ -81,7 +81,7 @@ class QuarantineReporter:
     def _tell(self, entry: SetAside) -> None:
         if not entry.key or not entry.uid:
             return
-        message = f"is set aside until it changes: {entry.fault}"
+        message = f"is quarantined until it changes: {entry.fault}"
         if entry.kind in _OURS:
             self._recorder.misconfigured(_OURS[entry.kind], entry.key, entry.uid, message, API_VERSION)
         elif entry.kind == "pods" and self._is_ours(entry):
@@ -144,7 +144,7 @@ class QuarantineReporter:
                 self._write_again(entry, message, failures)
 
     def refresh(self, kinds: tuple[Kind, ...]) -> None:
-        """Show how many objects are set aside now, by kind."""
+        """Show how many objects are quarantined now, by kind."""
         counts = dict.fromkeys(kinds, 0)
         for entry in self._cache.quarantine:
             counts[cast("Kind", entry.kind)] += 1

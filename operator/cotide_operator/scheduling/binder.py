@@ -300,7 +300,7 @@ class Binder:
             except CotideError:
                 raise
             except Exception as error:  # noqa: BLE001 - one pod that trips us must not stop all other bindings
-                self._cache.set_aside("pods", instruction.key, "binder", error)
+                self._cache.quarantine_object("pods", instruction.key, "binder", error)
                 self._unknown.discard(instruction.uid)
                 self._refuse(instruction, _TRIPPED, note, retry=True)
             finally:
@@ -315,7 +315,7 @@ class Binder:
         try:
             refused = await volumes.prepare(bind)
         except Exception as error:  # noqa: BLE001 - one pod that trips us must not stop all other bindings
-            self._cache.set_aside("pods", bind.key, "volume binder", error)
+            self._cache.quarantine_object("pods", bind.key, "volume binder", error)
             refused = _TRIPPED, True
         del self._preparing[bind.uid]
         if refused is None:

@@ -279,7 +279,7 @@ class PhaseResizer:
             try:
                 patches = self._size(one, rooms)
             except Exception as error:  # noqa: BLE001 - one pod that trips us must not stop all others
-                self._cache.set_aside("pods", one.key, "phases", error)
+                self._cache.quarantine_object("pods", one.key, "phases", error)
                 continue
             if patches:
                 self._writes[one.key] = asyncio.create_task(self._write(one, patches), name=f"phase of {one.key}")
@@ -344,7 +344,7 @@ class PhaseResizer:
                 try:
                     pods.append(_Phased(key, pod, phases, self._follow(key, pod, phases, now)))
                 except Exception as error:  # noqa: BLE001 - as in `take_room`
-                    self._cache.set_aside("pods", key, "phases", error)
+                    self._cache.quarantine_object("pods", key, "phases", error)
         return pods
 
     def _phases_of(self, key: str, pod: PodObject) -> Phases:

@@ -434,7 +434,7 @@ class SchedulingLoop:
             kind = "workloads"
         if self._remake is None or kind is None or self._failures > RECOVERIES_MOST:
             raise error
-        cache.set_aside(kind, key, ENGINE, error)
+        cache.quarantine_object(kind, key, ENGINE, error)
         self._retry_once(kind, key)
         # What kubelets refused no watch tells again; at a start some of it may not have been taken in yet.
         self._inbox += [*self.backoffs(), *(one for one in events if isinstance(one, NodeBackoffRestored))]

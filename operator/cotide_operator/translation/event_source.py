@@ -5,7 +5,7 @@ Several changes of one object between two cycles become one event: the engine is
 way; only a pod that was replaced by another of the same name is told as gone first. Namespaces take turns: one object
 that thousands of pods depend on delays another namespace's pod by one round. Invariant: what was told is exactly what
 the engine knows, so that a change that does not matter is found by comparing and never told; an object
-that can't be translated is set aside and stops no other. Pods may be translated ahead of the first collection (see
+that can't be translated is quarantined and stops no other. Pods may be translated ahead of the first collection (see
 `pretranslation`), which makes no difference but in time.
 """
 
@@ -89,7 +89,7 @@ FAN_OUT_AT_ONCE: Final = 1000
 """Pods that one object puts up in one turn of its namespace. Chosen: .5 ms."""
 _ENDED: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 ENGINE: Final = "engine"
-"""Part of what is set aside because the engine fails over it."""
+"""Part of what is quarantined because the engine fails over it."""
 _EVENT_KINDS: Final[tuple[Kind, ...]] = (
     "nodes", "workloads", "namespaces", "poddisruptionbudgets", *SELECTOR_KINDS, "pods",
 )  # fmt: skip
@@ -110,7 +110,7 @@ class EventSource:
         Whose pods are ours.
     subscribe : bool
         Whether changes are listened to; else whoever hears of them calls `mark`, in the thread that collects.
-    set_aside : callable, optional
+    quarantine : callable, optional
         Told of an object that can't be translated; without it the cache is.
 
     Attributes
@@ -126,9 +126,9 @@ class EventSource:
         scheduler_names: tuple[str, ...],
         *,
         subscribe: bool = True,
-        set_aside: Callable[[Kind, str, str, Exception], None] | None = None,
+        quarantine: Callable[[Kind, str, str, Exception], None] | None = None,
     ) -> None:
-        self._set_aside = set_aside or cache.set_aside
+        self._quarantine = quarantine or cache.quarantine_object
         self._cache = cache
         self._clock = clock
         self._observations = PodObservations(clock)
@@ -327,7 +327,7 @@ class EventSource:
         try:
             tell(key, events)
         except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
-            self._set_aside(kind, key, "translation", error)
+            self._quarantine(kind, key, "translation", error)
 
     def _created(self, key: str) -> str:
         pod = self._cache.pods.get(key)
@@ -415,7 +415,7 @@ class EventSource:
             seen = self._observations.glance(pod, self._job_status(key))
             return seen, self._translate(pod, key, seen)
         except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
-            self._set_aside("pods", key, "translation", error)
+            self._quarantine("pods", key, "translation", error)
             return None
 
     def _translate(self, pod: PodObject, key: str, seen: PodTimes) -> Pod:

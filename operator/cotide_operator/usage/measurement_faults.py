@@ -1,8 +1,8 @@
 """Measurements that made a part of the operator raise: left out one by one, so that everything else goes on.
 
-Told by the sources, by `usage_feed` and by `host_load`. What is measured is no object that could be set aside until it
-changes (that is `cache.quarantine`): the next answer is looked at like any other. Invariant: what is told is bounded,
-however many values of an answer fail, and however often.
+Told by the sources, by `usage_feed` and by `host_load`. What is measured is no object that could be quarantined until
+it changes (that is `cache.quarantine`): the next answer is looked at like any other. Invariant: what is told is
+bounded, however many values of an answer fail, and however often.
 """
 
 from __future__ import annotations

@@ -175,11 +175,11 @@ def test_a_pod_with_our_finalizer_is_kept_for_its_job_or_the_job_that_its_label_
     assert cache.keeper_of("ns/d") is None
 
 
-def test_what_is_set_aside_is_so_at_its_version_until_it_changes() -> None:
+def test_what_is_quarantined_is_so_at_its_version_until_it_changes() -> None:
     cache = ObjectCache()
     cache.apply("pods", "ADDED", pod_object("a", namespace="ns", uid="u", resourceVersion="7"))
     for key in ("ns/a", "ns/unknown"):
-        cache.set_aside("pods", key, "a test", ValueError("odd"))
+        cache.quarantine_object("pods", key, "a test", ValueError("odd"))
     assert [(one.uid, one.version) for one in cache.quarantine] == [("u", "7"), ("", "")]
     cache.apply("pods", "MODIFIED", pod_object("a", namespace="ns", uid="u", resourceVersion="8"))
     assert cache.quarantine.get("pods", "ns/a") is None

@@ -1,4 +1,4 @@
-"""One object that makes a part raise is set aside, told on it, and tried again when it changes."""
+"""One object that makes a part raise is quarantined, told on it, and tried again when it changes."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_the_log_names_the_place_and_is_bounded(caplog: pytest.LogCaptureFixture
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == LINES_AT_ONCE + 2
     assert "translation (OverflowError in test_quarantine.py:" in lines[0]
-    assert lines[-2] == "80 further objects were set aside"
+    assert lines[-2] == "80 further objects were quarantined"
 
 
 def test_the_same_fault_of_the_same_version_is_told_once() -> None:

@@ -1,4 +1,4 @@
-"""What the owner of an object that is set aside reads on it, though the API server may not take it at once."""
+"""What the owner of an object that is quarantined reads on it, though the API server may not take it at once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Scene:
             raise self.answers.pop(0)
         self.written.append(body["status"]["conditions"][0]["message"])
 
-    def set_aside(self, fault: str, version: str) -> None:
+    def quarantine_object(self, fault: str, version: str) -> None:
         self.cache.quarantine.put("jobs", "ns/j", "translation", fault, uid="u", version=version)
 
     async def settle(self) -> None:
@@ -66,14 +66,14 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 async def test_a_condition_that_the_server_did_not_take_is_written_later(scene: Scene) -> None:
     scene.answers = [ClusterError("no answer"), ApiError(500, "InternalError", "etcd")]
-    scene.set_aside("no image", "1")
+    scene.quarantine_object("no image", "1")
     await scene.settle()
-    assert (scene.tries, scene.written) == (3, ["is set aside until it changes: no image"])
+    assert (scene.tries, scene.written) == (3, ["is quarantined until it changes: no image"])
 
 
 async def test_a_condition_for_which_the_lane_had_no_room_is_written_later(scene: Scene) -> None:
     scene.full = True
-    scene.set_aside("no image", "1")
+    scene.quarantine_object("no image", "1")
     scene.full = False
     await scene.settle()
     assert len(scene.written) == 1
@@ -81,12 +81,12 @@ async def test_a_condition_for_which_the_lane_had_no_room_is_written_later(scene
 
 async def test_of_an_object_that_changed_meanwhile_only_what_is_wrong_by_now_is_written(scene: Scene) -> None:
     scene.answers = [ClusterError("no answer")]
-    scene.set_aside("no image", "1")
+    scene.quarantine_object("no image", "1")
     for work in list(scene.work.values()):
         await work()
-    scene.set_aside("no class", "2")
+    scene.quarantine_object("no class", "2")
     await scene.settle()
-    assert scene.written == ["is set aside until it changes: no class"]
+    assert scene.written == ["is quarantined until it changes: no class"]
 
 
 @pytest.mark.parametrize(
@@ -94,6 +94,6 @@ async def test_of_an_object_that_changed_meanwhile_only_what_is_wrong_by_now_is_
 )
 async def test_what_can_never_be_written_is_left(scene: Scene, answer: ApiError, tries: int) -> None:
     scene.answers = [answer] * 99
-    scene.set_aside("no image", "1")
+    scene.quarantine_object("no image", "1")
     await scene.settle()
     assert scene.tries == tries

@@ -200,7 +200,9 @@ async def test_a_pod_may_be_bound_again_once_its_binding_is_answered() -> None:
         assert (await bench.report()).bound
 
 
-async def test_a_pod_that_trips_the_binder_is_set_aside_and_may_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pod_that_trips_the_binder_is_quarantined_and_may_be_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     bench = Bench()
     bench.pod()
     monkeypatch.setattr(bench.api, "bind", None)

@@ -20,7 +20,7 @@ def five_pods(cpu: str) -> Scene:
     return scene
 
 
-async def test_a_pod_at_which_the_resizer_fails_is_set_aside_and_the_others_go_on() -> None:
+async def test_a_pod_at_which_the_resizer_fails_is_quarantined_and_the_others_go_on() -> None:
     scene = Scene()
     for name in ("p", "q"):
         scene.see("2", name=name)

@@ -295,7 +295,7 @@ async def test_pods_that_share_a_claim_are_all_bound_when_its_volume_is_there() 
     assert sorted(cluster.bound) == [("p", "a"), ("q", "a")]
 
 
-async def test_a_pod_whose_claims_trip_the_binder_is_set_aside_and_may_be_tried_again(
+async def test_a_pod_whose_claims_trip_the_binder_is_quarantined_and_may_be_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(VolumeBinder, "prepare", None)

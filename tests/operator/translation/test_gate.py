@@ -215,7 +215,7 @@ def test_no_node_has_more_than_is_counted_exactly(text):
     body = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": text, "memory": text, "pods": "110"}}}
     try:
         node = translate_node(msgspec.convert(body, NodeObject))
-    except InputError:  # no quantity at all: the node is set aside
+    except InputError:  # no quantity at all: the node is quarantined
         return
     assert all(0 <= amount <= EXACT for _, amount in node.allocatable)
 

@@ -155,7 +155,7 @@ class ClusterFollower:
             self._begun = True  # before the source lists what is there: what comes after is noted
             self._noted.clear()
         self._source = EventSource(
-            self._cache, self._clock, self._scheduler_names, subscribe=False, set_aside=_left_to_the_engine
+            self._cache, self._clock, self._scheduler_names, subscribe=False, quarantine=_left_to_the_engine
         )
         self.advisor = advisor
         self.catch_up()
