@@ -43,7 +43,7 @@ MESSAGE_LIMIT: Final = 1024
 """The API's own limit on an event's note, in bytes (`NoteLengthLimit`)."""
 NAME_LIMIT: Final = 230
 """Characters of an object's name in that of its event, which may have 253: the time takes 17."""
-TRIES_AGAIN: Final = 3
+MAX_RETRIES: Final = 3
 """After a write that failed, the first `REPEAT_SECONDS` later and each after twice as long: they come to two minutes.
 Chosen: an API server is upgraded within them, and client-go tries for as long."""
 REMEMBERED: Final = 4096
@@ -202,7 +202,7 @@ class EventRecorder:
 
     def _say_again(self, said: _Said, words: _Words) -> bool:
         """Keep words for later that could not be written; False where it is no use, or newer ones wait."""
-        if words.failures == TRIES_AGAIN or said in self._early or len(self._early) >= REMEMBERED:
+        if words.failures == MAX_RETRIES or said in self._early or len(self._early) >= REMEMBERED:
             return False
         seconds = REPEAT_SECONDS * 2.0**words.failures
         self._early[said] = replace(words, failures=words.failures + 1)

@@ -40,7 +40,7 @@ REMEMBERED: Final = 10_000
 FORBIDDEN: Final = 403
 AGAIN_SECONDS: Final = 10.0
 """Wall seconds after which it is asked again, doubled each time; chosen as those of notes on pods."""
-TRIES_AGAIN: Final = 6
+MAX_RETRIES: Final = 6
 """Chosen: they come to ten minutes."""
 
 
@@ -89,7 +89,7 @@ class KueueReporter:
             self._tell_later(name, group, failures)
 
     def _tell_later(self, name: tuple[str, str], group: str, failures: int) -> None:
-        if failures < TRIES_AGAIN and name not in self._again:
+        if failures < MAX_RETRIES and name not in self._again:
             self._again.add(name)
             seconds = AGAIN_SECONDS * 2.0**failures
             asyncio.get_running_loop().call_later(seconds, self._tell_again, name, group, failures + 1)

@@ -46,7 +46,7 @@ CONFLICT_SECONDS: Final = 1.0
 LABEL_SECONDS: Final = 2.0
 """Wall seconds after a binding until a label that the server did not take along is written by itself; chosen: the
 watch shows the pod by then."""
-TRIES_AGAIN: Final = 6
+MAX_RETRIES: Final = 6
 """After a write that failed, the first `NOTE_SECONDS` later and each after twice as long: they come to ten minutes.
 Chosen: an API server is back by then, and pods that can't be written for good do not fill the dispatcher for ever."""
 UNSCHEDULABLE: Final = "Unschedulable"
@@ -194,7 +194,7 @@ class PodAnnotator:
             self._failures.pop(key, None)
             return False
         tries = self._failures.get(key, (0, 0.0))[0] + 1
-        if tries > TRIES_AGAIN or not _may_pass(fault) or key not in self._cache.pods:
+        if tries > MAX_RETRIES or not _may_pass(fault) or key not in self._cache.pods:
             return False
         pause = CONFLICT_SECONDS if _is_conflict(fault) else NOTE_SECONDS
         self._failures[key] = (tries, time.monotonic() + pause * 2.0 ** (tries - 1))

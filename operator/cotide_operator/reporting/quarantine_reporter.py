@@ -30,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 REASON: Final = WaitReason.MISCONFIGURED.value
 AGAIN_SECONDS: Final = 10.0
 """Wall seconds after a condition that was not written, doubled each time; chosen as those of notes on pods."""
-TRIES_AGAIN: Final = 6
+MAX_RETRIES: Final = 6
 """Chosen: they come to ten minutes, and what can never be written is left then."""
 _OURS: Final = {"jobs": "Job", "workloads": "Workload"}
 
@@ -102,7 +102,7 @@ class QuarantineReporter:
             self._write_again(entry, message, failures)
 
     def _write_again(self, entry: SetAside, message: str, failures: int) -> None:
-        if failures < TRIES_AGAIN:
+        if failures < MAX_RETRIES:
             seconds = AGAIN_SECONDS * 2.0**failures
             asyncio.get_running_loop().call_later(seconds, self._write, entry, message, failures + 1)
 

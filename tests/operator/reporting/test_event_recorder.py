@@ -15,9 +15,9 @@ from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reporting import event_recorder as recorder_module
 from cotide_operator.reporting.event_recorder import (
     LONGEST_REPEAT_SECONDS,
+    MAX_RETRIES,
     MESSAGE_LIMIT,
     REPEAT_SECONDS,
-    TRIES_AGAIN,
     EventRecorder,
 )
 
@@ -279,7 +279,7 @@ async def test_what_can_never_be_written_is_tried_a_few_times_and_counted(scene:
         await asyncio.sleep(0)
         scene.now += 9 * REPEAT_SECONDS
         await asyncio.sleep(0)
-    assert (tries, scene.dropped()) == (1 + TRIES_AGAIN, 1.0)
+    assert (tries, scene.dropped()) == (1 + MAX_RETRIES, 1.0)
 
 
 async def test_a_change_of_trust_is_an_event_of_the_node_where_describe_finds_it(scene: Scene) -> None:

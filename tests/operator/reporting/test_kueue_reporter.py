@@ -17,7 +17,7 @@ from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.clock import ScaledClock
 from cotide_operator.reporting import kueue_reporter
-from cotide_operator.reporting.kueue_reporter import TRIES_AGAIN, KueueReporter
+from cotide_operator.reporting.kueue_reporter import MAX_RETRIES, KueueReporter
 
 QUEUE, GROUP = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/pod-group-name"
 NEWER, OLDER = "kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1"
@@ -145,7 +145,7 @@ async def test_the_last_word_is_said_later_where_nobody_answered_or_the_lane_was
     assert [said[2] for said in await scene.written()] == ["PredictedFinish"]
 
 
-@pytest.mark.parametrize(("goes", "times"), [(False, 1 + TRIES_AGAIN), (True, 1)])
+@pytest.mark.parametrize(("goes", "times"), [(False, 1 + MAX_RETRIES), (True, 1)])
 async def test_it_is_asked_only_so_often_and_not_for_pods_that_are_gone(
     monkeypatch: pytest.MonkeyPatch, *, goes: bool, times: int
 ) -> None:
@@ -157,7 +157,7 @@ async def test_it_is_asked_only_so_often_and_not_for_pods_that_are_gone(
     await scene.written()
     if goes:
         scene.cache.apply("pods", "DELETED", scene.cache.pods["ns/p"])
-    for _ in range(6 * TRIES_AGAIN):
+    for _ in range(6 * MAX_RETRIES):
         await asyncio.sleep(0)
         await scene.written()
     assert len(scene.asked) == times

@@ -14,7 +14,7 @@ from cotide_kube.answers import ApiError
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reporting import quarantine_reporter
-from cotide_operator.reporting.quarantine_reporter import TRIES_AGAIN, QuarantineReporter
+from cotide_operator.reporting.quarantine_reporter import MAX_RETRIES, QuarantineReporter
 
 
 class Scene:
@@ -52,7 +52,7 @@ class Scene:
 
     async def settle(self) -> None:
         """Write what waits, and what follows from that, until nothing does."""
-        for _ in range(4 * TRIES_AGAIN):
+        for _ in range(4 * MAX_RETRIES):
             work, self.work = list(self.work.values()), {}
             for one in work:
                 await one()
@@ -90,7 +90,7 @@ async def test_of_an_object_that_changed_meanwhile_only_what_is_wrong_by_now_is_
 
 
 @pytest.mark.parametrize(
-    ("answer", "tries"), [(ApiError(403, "Forbidden", "no"), 1), (ApiError(503, "Down", "down"), 1 + TRIES_AGAIN)]
+    ("answer", "tries"), [(ApiError(403, "Forbidden", "no"), 1), (ApiError(503, "Down", "down"), 1 + MAX_RETRIES)]
 )
 async def test_what_can_never_be_written_is_left(scene: Scene, answer: ApiError, tries: int) -> None:
     scene.answers = [answer] * 99
