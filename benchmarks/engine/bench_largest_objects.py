@@ -34,7 +34,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from cotide_cli.commands.operator_command import GC_OBJECTS_AT_FIRST
-from cotide_core.limits import GANG_MOST, GANG_REQUESTS_MOST
+from cotide_core.limits import MAX_GANG, MAX_GANG_REQUESTS
 from cotide_kube.credentials import Credentials
 from cotide_operator.assembly import Operator, Options
 from cotide_operator.cache.reflectors import Informers
@@ -181,14 +181,14 @@ def crowd(api: Api, count: int = PODS, prefix: str = "crowd") -> None:
         api.make(_DEFAULT, pod(f"{prefix}-{number}"))
 
 
-def gang_case(name: str, first: int, kinds: int = GANG_REQUESTS_MOST) -> Case:
+def gang_case(name: str, first: int, kinds: int = MAX_GANG_REQUESTS) -> Case:
     """Return the case of a gang of as many pods as may be, of so many kinds."""
 
     def write(api: Api) -> None:
-        for number in range(GANG_MOST):
+        for number in range(MAX_GANG):
             asks = [{"name": "c", "image": "x", "resources": {"requests": {"cpu": f"{first + number % kinds}m"}}}]
             body = pod(f"gang-{number}", containers=asks)
-            body["metadata"]["annotations"] = {GANG_ANNOTATION: "gang", MIN_MEMBER_ANNOTATION: str(GANG_MOST)}
+            body["metadata"]["annotations"] = {GANG_ANNOTATION: "gang", MIN_MEMBER_ANNOTATION: str(MAX_GANG)}
             api.make(_DEFAULT, body)
 
     return Case("gang", name, write, lambda api: api.clear(_DEFAULT))
@@ -265,9 +265,9 @@ def cases() -> list[Case]:
         pods_case("20,000 resources", containers=asks),
         Case("pod", "256 KB of annotations", annotated, lambda api: api.clear(_DEFAULT)),
         Case("pod", f"{many:,} small ones at once", crowd, lambda api: api.clear(_DEFAULT)),
-        gang_case(f"{GANG_MOST:,} pods of {GANG_REQUESTS_MOST} kinds", 1),
-        gang_case(f"{GANG_MOST:,} pods of {GANG_REQUESTS_MOST} kinds that fit nowhere together", 20_000),
-        gang_case(f"{GANG_MOST:,} unlike pods, more kinds than start together", 1, GANG_MOST),
+        gang_case(f"{MAX_GANG:,} pods of {MAX_GANG_REQUESTS} kinds", 1),
+        gang_case(f"{MAX_GANG:,} pods of {MAX_GANG_REQUESTS} kinds that fit nowhere together", 20_000),
+        gang_case(f"{MAX_GANG:,} unlike pods, more kinds than start together", 1, MAX_GANG),
         node_case("25,000 labels", node("large", metadata=labels)),
         node_case("1.4 MB of taints", node("large", spec={"taints": taints})),
         node_case("30,000 resources", node("large", offered=offered)),

@@ -37,7 +37,7 @@ NAMES = ("fcfs", "easy", "easy-sjbf", "easy-svbf", "conservative", "slack", "svf
 BARS_MS = {"KTH-SP2-1996-2.1-cln": 30, "HPC2N-2002-2.2-cln": 300, "SDSC-BLUE-2000-4.2-cln": 400}
 """EASY's goals in milliseconds; easy-sjbf, easy-svbf and conservative shall stay within ten times EASY."""
 WITHIN = 10
-GROWS_MOST = 1.5
+MAX_GROWS = 1.5
 """Time a job of a log eight times as long, as a multiple: what counts as flat (chosen)."""
 MACHINE_POLICIES = ("fcfs", "easy", "conservative", "svf")
 
@@ -205,7 +205,7 @@ def main() -> None:
             wall = statistics.median(run_policy(log, POLICIES[policy]).wall_seconds for _ in range(runs))
             found.append(wall * 1e9 / len(log))
             print(f"  {policy:14} {len(log):9} jobs {found[-1]:9.0f}", flush=True)
-        flat = found[-1] <= GROWS_MOST * found[0]
+        flat = found[-1] <= MAX_GROWS * found[0]
         print(f"  {policy:14} {'flat' if flat else 'NOT FLAT'} in the log's length: x {found[-1] / found[0]:.2f}")
     show_machines(data, arguments.runs)
     if arguments.accasim:

@@ -62,7 +62,7 @@ WARM_SECONDS: Final = 300.0
 REST_SECONDS: Final = 0.5
 REST_SHARE: Final = 0.05
 """Of one core. A scheduler that uses no more for `REST_SECONDS` has started (chosen: an idle one uses up to .03)."""
-REST_SECONDS_MOST: Final = 20.0
+MAX_REST_SECONDS: Final = 20.0
 REPORTED_REFUSALS: Final = 3
 """Refusals that a line of progress names; the journal has all."""
 TERMINATED: Final = 128 + signal.SIGTERM
@@ -134,7 +134,7 @@ class Stage:
 
 async def rest(process: Process) -> None:
     """Return when a scheduler's start is over: what it loads after its first binding is part of no workload."""
-    end = time.monotonic() + REST_SECONDS_MOST
+    end = time.monotonic() + MAX_REST_SECONDS
     while time.monotonic() < end:
         before = cpu_seconds({"one": process.pid})["one"]
         await asyncio.sleep(REST_SECONDS)

@@ -212,7 +212,7 @@ class Gang(NamedTuple):
     key: str
     """``namespace/name``; pods with the same key are its members."""
     minimum: int
-    """Members that must hold a node, or have succeeded, before any of them may run; 1 to `limits.GANG_MOST`."""
+    """Members that must hold a node, or have succeeded, before any of them may run; 1 to `limits.MAX_GANG`."""
     timeout_seconds: float
     """For how long fewer may hold nodes while others of it wait; then those that do are released."""
     succeeded: int = 0

@@ -27,7 +27,7 @@ _QUANTITY = re.compile(
     r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]+)|(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E))?", re.ASCII
 )
 """Each character can be read in one way only: the time is linear in the text."""
-_EXPONENT_MOST: Final = 64
+_MAX_EXPONENT: Final = 64
 """Beyond it a number of `limits.QUANTITY_CHARACTERS` digits is far above `limits.EXACT`, or less than a nano-unit."""
 _SUFFIX: Final[dict[str, Decimal]] = {
     "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1),
@@ -77,9 +77,9 @@ def _parsed(text: str) -> Decimal:
     number = Decimal(f"{sign}{whole or '0'}.{part or '0'}")
     if exponent is not None:
         power = int(exponent)
-        if power > _EXPONENT_MOST and number:
+        if power > _MAX_EXPONENT and number:
             raise QuantityBeyond(_BEYOND.format(repr(text)))
-        number = number.scaleb(max(-2 * _EXPONENT_MOST, min(power, _EXPONENT_MOST)))
+        number = number.scaleb(max(-2 * _MAX_EXPONENT, min(power, _MAX_EXPONENT)))
     return number * _SUFFIX[suffix or ""]
 
 

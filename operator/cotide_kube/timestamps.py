@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 from cotide_core.errors import InputError
-from cotide_core.limits import EPOCH_MOST, TIMESTAMP_CHARACTERS
+from cotide_core.limits import MAX_EPOCH, TIMESTAMP_CHARACTERS
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -68,4 +68,4 @@ def format_micro_timestamp(seconds: float) -> str:
 def _writable(seconds: float) -> float:
     if math.isnan(seconds):
         raise InputError("a time is no number")
-    return min(max(seconds, 0.0), EPOCH_MOST)
+    return min(max(seconds, 0.0), MAX_EPOCH)

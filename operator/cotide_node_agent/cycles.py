@@ -39,7 +39,7 @@ READ_FORMAT: Final = 8
 """PERF_FORMAT_GROUP: how many counters, and each value."""
 FIGURES: Final = struct.Struct("QQQ")
 OF_A_GROUP, CLOSED_ON_EXEC = 4, 8
-COUNTERS_MOST: Final = 2000
+MAX_COUNTERS: Final = 2000
 """Chosen: two for each service and cpu; pods beyond it say nothing."""
 INSTRUCTIONS_LEAST: Final = 10_000_000
 """In one look; chosen: fewer say more about what was in the cache before than about neighbours."""
@@ -119,7 +119,7 @@ class CycleMeter:
 
     def _begin(self, path: str) -> bool:
         opened = 2 * sum(map(len, self._leaders.values()))
-        if opened + 2 * len(self._cpus) > COUNTERS_MOST:
+        if opened + 2 * len(self._cpus) > MAX_COUNTERS:
             return False
         pairs: list[tuple[int, int]] = []
         try:

@@ -12,7 +12,7 @@ from emulator_client import PODS, pod, serving
 from cotide_operator.apis.crd_generation import JOB, definition
 from cotide_sim.apiserver.http.http_protocol import BODY_LIMIT, HEAD_LIMIT, Connection, Connections, Exchange, Request
 from cotide_sim.apiserver.patch import strategic_patch as strategic
-from cotide_sim.apiserver.patch.json_patch import COPIED_BYTES_MOST, OPERATIONS_MOST, json_patch
+from cotide_sim.apiserver.patch.json_patch import MAX_COPIED_BYTES, MAX_OPERATIONS, json_patch
 from cotide_sim.apiserver.patch.strategic_patch import strategic_patch
 from cotide_sim.apiserver.refusals import Refusal
 from cotide_sim.apiserver.testing import server_in_thread
@@ -27,14 +27,14 @@ def test_copies_in_a_json_patch_do_not_double_an_object_for_ever() -> None:
     with pytest.raises(Refusal, match="the accumulated size increase of copy is") as refused:
         json_patch({"a": {"text": "x"}}, doubling)
     assert refused.value.code == 422
-    text = "x" * (COPIED_BYTES_MOST // 4)
+    text = "x" * (MAX_COPIED_BYTES // 4)
     assert json_patch({"a": text}, [{"op": "copy", "from": "/a", "path": f"/{n}"} for n in range(3)])["2"] == text
 
 
 def test_a_json_patch_has_no_more_operations_than_on_a_real_server() -> None:
     one = {"op": "add", "path": "/a", "value": 1}
     with pytest.raises(Refusal, match="maximum operations in a JSON patch is 10000, got 10001") as refused:
-        json_patch({}, [one] * (OPERATIONS_MOST + 1))
+        json_patch({}, [one] * (MAX_OPERATIONS + 1))
     assert refused.value.code == 413
     assert json_patch({}, [one] * 100) == {"a": 1}
 

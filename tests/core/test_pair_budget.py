@@ -13,7 +13,7 @@ from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind
 from cotide_core.state.selection.pair_budget import PAIRS_A_CYCLE, PairBudget
 
-CYCLES_MOST = 200
+MAX_CYCLES = 200
 
 
 def absent(own: str) -> Selector:
@@ -48,7 +48,7 @@ def cycles_until_bound(scheduler: Scheduler, pods: Sequence[Pod], start: float =
     """Tell of pods at once, then call while there is work; return in which cycle each was bound."""
     bound: dict[str, int] = {}
     events: list[Event] = [PodUpserted(pod) for pod in pods]
-    for cycle in range(CYCLES_MOST):
+    for cycle in range(MAX_CYCLES):
         now = start + cycle
         bound |= {one.key: cycle for one in scheduler.handle(events, now) if isinstance(one, Bind)}
         wakeup = scheduler.next_wakeup(now)

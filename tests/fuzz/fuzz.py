@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 LONGEST_BYTES = 65_536
 SLOWEST_SECONDS = 5
 """On a shared machine; what takes a second on an idle one."""
-MEGABYTES_MOST = 2048
+MAX_MEGABYTES = 2048
 ROUND_SECONDS = 15
 """A process lives so long at most, the next goes on with its corpus; chosen. atheris 3.0.0 keeps memory for what it
 follows, 40 kB each time 6 kB of nested JSON are cut: 2 GB within a minute, with nothing kept by what is fuzzed."""
@@ -57,7 +57,7 @@ def _rounds(name: str, corpora: Path, seconds: float, scratch: Path) -> subproce
             f"-max_total_time={now}",
             f"-max_len={LONGEST_BYTES}",
             f"-timeout={SLOWEST_SECONDS}",
-            f"-rss_limit_mb={MEGABYTES_MOST}",
+            f"-rss_limit_mb={MAX_MEGABYTES}",
             f"-artifact_prefix={corpora}/{name}-",
             "-verbosity=0",
         ]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ACCEPTED = Path(__file__).with_name("accepted.toml")
-SURVIVING_SHARE_MOST = 0.05
+MAX_SURVIVING_SHARE = 0.05
 """The bar: at most one mutant in twenty survives, those with a reason included."""
 
 
@@ -59,7 +59,7 @@ def read_accepted(path: Path = ACCEPTED) -> list[Accepted]:
 def verdict(run: int, survivors: Sequence[Mutant], accepted: Sequence[Accepted]) -> list[str]:
     """Return one sentence for each reason why the run fails; empty where it holds."""
     found = []
-    if len(survivors) > SURVIVING_SHARE_MOST * run:
-        found.append(f"{len(survivors)} of {run} mutants survive, at most {SURVIVING_SHARE_MOST:.0%} may")
+    if len(survivors) > MAX_SURVIVING_SHARE * run:
+        found.append(f"{len(survivors)} of {run} mutants survive, at most {MAX_SURVIVING_SHARE:.0%} may")
     unexplained = [one for one in survivors if not any(two.covers(one) and two.reason.strip() for two in accepted)]
     return found + [f"{one.file}:{one.line}: survives without a reason in {ACCEPTED.name}" for one in unexplained]

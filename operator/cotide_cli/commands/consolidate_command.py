@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 GIB: Final = 2**30
 DEFAULT_PRICE: Final = "default"
-MOVES_MOST: Final = 1_000_000
+MAX_MOVES: Final = 1_000_000
 """Pods that any option may name; chosen: more than a cluster has, and a number that the plan's kernel can hold."""
 NUMBERS: Final = ("interval", "stable", "reserve", "minimum_age", "idle_watts", "timeout")
 """Options that take any number within bounds, and none of these is kept by what is no number."""
@@ -50,7 +50,7 @@ SHOWN_NODES: Final = 50
 @click.option("--interval", type=click.FloatRange(1), default=60.0, show_default=True, help="Seconds between rounds.")
 @click.option("--rounds", type=click.IntRange(0), default=0, show_default=True, help="Of --watch; 0: until Ctrl-C.")
 @click.option(
-    "--moves-per-hour", type=click.IntRange(0, MOVES_MOST), default=60, show_default=True, help="Pods of --watch."
+    "--moves-per-hour", type=click.IntRange(0, MAX_MOVES), default=60, show_default=True, help="Pods of --watch."
 )
 @click.option(
     "--stable", type=click.FloatRange(0), default=600.0, show_default=True,
@@ -58,10 +58,10 @@ SHOWN_NODES: Final = 50
 )  # fmt: skip
 @click.option("--reserve", type=click.FloatRange(0, 0.9), default=0.1, show_default=True, help="Share kept free.")
 @click.option(
-    "--most-moves", type=click.IntRange(0, MOVES_MOST), default=1000, show_default=True, help="Pods of the whole plan."
+    "--most-moves", type=click.IntRange(0, MAX_MOVES), default=1000, show_default=True, help="Pods of the whole plan."
 )
 @click.option(
-    "--moves-per-node", type=click.IntRange(0, MOVES_MOST), default=50, show_default=True, help="Pods for one node."
+    "--moves-per-node", type=click.IntRange(0, MAX_MOVES), default=50, show_default=True, help="Pods for one node."
 )
 @click.option(
     "--minimum-age", type=click.FloatRange(0), default=600.0, show_default=True, help="Seconds a pod has run."

@@ -22,7 +22,7 @@ import click
 from cotide_cli.inputs.host_option import host
 from cotide_cli.option_groups import GroupedCommand, grouped, option_group
 from cotide_core.errors import ClusterError, InputError
-from cotide_core.limits import EPOCH_MOST, INT32_MOST
+from cotide_core.limits import INT32_MOST, MAX_EPOCH
 from cotide_core.units import CPU, MEMORY, resource_amount
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from cotide_sim.kubelets.node_objects import NodeShape
 
 _PREFIX = re.compile(r"[a-z0-9]([a-z0-9.-]*)")
-SPEED_LEAST, SPEED_MOST = 1e-6, 1e6
+SPEED_LEAST, MAX_SPEED = 1e-6, 1e6
 """Simulated seconds per second (chosen: eleven days in a second, and the other way round)."""
-MODEL_MOST = 64 << 20
+MAX_MODEL = 64 << 20
 """Bytes of a saved model of interference (chosen: a thousand times one)."""
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
@@ -162,10 +162,10 @@ def command(
     )
     if not (math.isfinite(time.speed) and time.speed > 0):
         raise InputError(f"{time.speed:g} is no speed-up: it must be a number above 0", field="--speed")
-    if not SPEED_LEAST <= time.speed <= SPEED_MOST:
-        words = f"{time.speed:g} is no speed that pods can be run at; {SPEED_LEAST:g} to {SPEED_MOST:g}"
+    if not SPEED_LEAST <= time.speed <= MAX_SPEED:
+        words = f"{time.speed:g} is no speed that pods can be run at; {SPEED_LEAST:g} to {MAX_SPEED:g}"
         raise InputError(words, field="--speed")
-    if time.origin_seconds is not None and not 0 <= time.origin_seconds <= EPOCH_MOST:
+    if time.origin_seconds is not None and not 0 <= time.origin_seconds <= MAX_EPOCH:
         words = f"{time.origin_seconds:g} is no epoch second from 1970 to the year 9999"
         raise InputError(words, field="--origin-seconds")
     if _PREFIX.fullmatch(nodes.name_prefix) is None:
@@ -289,6 +289,6 @@ def _interference(text: str) -> Interference:
     if kind == "measured" and directory:
         return MeasuredInterference.from_directory(Path(directory))
     try:
-        return interference_from_json(read_bounded(Path(text), MODEL_MOST).decode("utf-8"), file=text)
+        return interference_from_json(read_bounded(Path(text), MAX_MODEL).decode("utf-8"), file=text)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"can't be read: {error}", file=text, field="--interference") from error

@@ -16,7 +16,7 @@ DEFAULT_POLICIES: Final = ("predictive", "qpsm", "fifo", "fifo-guarded", "random
 SPEED: Final = 20.0
 """Chosen: simulated seconds for each second of the wall clock. Three times as fast, a binding's few
 milliseconds would already be a visible part of a short job."""
-SPEED_MOST: Final = 60.0
+MAX_SPEED: Final = 60.0
 PAGE: Final = Path("cotide-demo.html")
 LEAST_SECONDS: Final = 10.0
 """Chosen: with less wall-clock time a policy has placed next to nothing."""
@@ -86,8 +86,8 @@ def checked(options: DemoOptions) -> DemoOptions:
         )
     if not 1 <= options.nodes <= 2000:
         raise InputError(f"{options.nodes} nodes: choose 1 to 2000", field="--nodes")
-    if not 1.0 <= options.speed <= SPEED_MOST:
-        raise InputError(f"{options.speed:g} is no speed of the demo's clock; 1 to {SPEED_MOST:g}", field="--speed")
+    if not 1.0 <= options.speed <= MAX_SPEED:
+        raise InputError(f"{options.speed:g} is no speed of the demo's clock; 1 to {MAX_SPEED:g}", field="--speed")
     check_output(options.page, "--page")
     if options.data is not None and not options.data.is_dir():
         raise InputError(f"there is no directory {options.data}", field="--data")

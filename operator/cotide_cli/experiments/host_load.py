@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cotide_cli.experiments.options import print_report
-from cotide_cli.inputs.checked_types import SEED, WORKERS_MOST, DataFolder, PlotFile
+from cotide_cli.inputs.checked_types import MAX_WORKERS, SEED, DataFolder, PlotFile
 from cotide_cli.printing import as_text, output_option, print_figures
 from cotide_core.errors import InputError
 
@@ -40,7 +40,7 @@ _NUMBER: Final = ".6f"
 @click.option("--hosts", type=click.IntRange(min=1), help="At most so many hosts of each set, drawn by the seed.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of what is drawn.")
 @click.option(
-    "--workers", type=click.IntRange(0, WORKERS_MOST), default=0, show_default=True, help="Processes that fit ARMA."
+    "--workers", type=click.IntRange(0, MAX_WORKERS), default=0, show_default=True, help="Processes that fit ARMA."
 )
 @click.option("--allocated", is_flag=True, help="What batch pods will hold at slot starts, on days of tasks instead.")
 @click.option(

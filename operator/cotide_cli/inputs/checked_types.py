@@ -15,16 +15,16 @@ import click
 
 from cotide_core.errors import InputError
 
-SEED_MOST: Final = 2**31 - 1
+MAX_SEED: Final = 2**31 - 1
 """scikit-learn takes seeds below 2^32, XGBoost below 2^63, and experiments count up from the first. Chosen."""
-WORKERS_MOST: Final = 1024
+MAX_WORKERS: Final = 1024
 """Processes. Chosen: beyond the cores of any machine."""
-REPEATS_MOST: Final = 10_000
+MAX_REPEATS: Final = 10_000
 """Repetitions of a run. Chosen: the thesis has ten."""
 
-SEED: Final = click.IntRange(0, SEED_MOST)
-WORKERS: Final = click.IntRange(1, WORKERS_MOST)
-REPEATS: Final = click.IntRange(1, REPEATS_MOST)
+SEED: Final = click.IntRange(0, MAX_SEED)
+WORKERS: Final = click.IntRange(1, MAX_WORKERS)
+REPEATS: Final = click.IntRange(1, MAX_REPEATS)
 DATA: Final = "cotide.data"
 """Where a context keeps the folder of traces, and the option that named it."""
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from cotide_core.errors import InputError
 from cotide_core.recording.ledger import NO_LEDGER
-from cotide_sim.traces.bounded_text import LEDGER_LINE_MOST, LEDGER_MOST, bounded_lines
+from cotide_sim.traces.bounded_text import MAX_LEDGER, MAX_LEDGER_LINE, bounded_lines
 
 LEDGER_NAME: Final = "ledger.jsonl"
 FIRST_BYTES: Final = 16 << 20
@@ -40,6 +40,6 @@ def ledger_lines(file: Path) -> Iterator[Iterator[bytes]]:
             first = opened.readline(FIRST_BYTES)
             if len(first) == FIRST_BYTES:
                 raise InputError(NO_LEDGER, file=str(file))
-            yield chain([first] if first else [], bounded_lines(opened, str(file), LEDGER_MOST, LEDGER_LINE_MOST))
+            yield chain([first] if first else [], bounded_lines(opened, str(file), MAX_LEDGER, MAX_LEDGER_LINE))
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror}", file=str(file)) from error

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from cotide_cli.option_groups import grouped, option_group
-from cotide_core.limits import LATENCY_MILLISECONDS_MOST
+from cotide_core.limits import MAX_LATENCY_MILLISECONDS
 
 F = TypeVar("F", bound=Callable[..., Any])
 TABLE_LIMITS: Final[dict[str, tuple[float, ...]]] = {
@@ -65,8 +65,8 @@ def parse_limits(ctx: click.Context, param: click.Parameter, value: str | None) 
     except ValueError:
         message = f"{value!r} is not a list of milliseconds such as 0.5,1,2"
         raise click.BadParameter(message, ctx, param) from None
-    if not all(0 < limit <= LATENCY_MILLISECONDS_MOST for limit in limits):
-        most = f"{LATENCY_MILLISECONDS_MOST:,.0f}"
+    if not all(0 < limit <= MAX_LATENCY_MILLISECONDS for limit in limits):
+        most = f"{MAX_LATENCY_MILLISECONDS:,.0f}"
         raise click.BadParameter(f"every limit must be a number of milliseconds above 0, up to {most}", ctx, param)
     return limits
 

@@ -15,7 +15,7 @@ import click
 from cotide_cli.inputs.checked_types import SEED
 from cotide_cli.inputs.finite_range import FiniteRange
 from cotide_cli.option_groups import grouped, option_group
-from cotide_core.limits import LATENCY_MILLISECONDS_MOST
+from cotide_core.limits import MAX_LATENCY_MILLISECONDS
 
 
 def numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[float, ...]:
@@ -139,7 +139,7 @@ common_options = option_group(
     CampaignOptions,
     grouped("--service", default="", metavar="NAMESPACE/NAME", help="The Workload; default: any service."),
     grouped(
-        "--limit-ms", type=FiniteRange(0, LATENCY_MILLISECONDS_MOST, min_open=True), default=10.0, show_default=True,
+        "--limit-ms", type=FiniteRange(0, MAX_LATENCY_MILLISECONDS, min_open=True), default=10.0, show_default=True,
         help="Its p95 limit.",
     ),
     grouped("--seed", type=SEED, default=0, show_default=True, help="Of order and arrivals."),

@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 from cotide_core.errors import ClusterError, InputError
-from cotide_core.provisioning.placement_model import LARGEST, STEPS_MOST
+from cotide_core.provisioning.placement_model import LARGEST, MAX_STEPS
 from cotide_kube.client import ANSWER_SECONDS, KubeClient
 from cotide_kube.credentials import load_credentials
 from cotide_operator.config.section import first_fault
@@ -67,9 +67,9 @@ class PlacementFiles:
     kubeconfig: str | None
 
 
-FORECAST_MOST = 64 << 20
+MAX_FORECAST = 64 << 20
 """Characters of a file of demand or prices (chosen: a year of five minutes in a hundred columns)."""
-LOST_MOST = 1 << 20
+MAX_LOST = 1 << 20
 """Bytes of the names of lost clusters (chosen: a thousand)."""
 
 
@@ -92,7 +92,7 @@ class LostClusters:
         if path is None or not path.exists():
             return cls(path)
         try:
-            names = json.loads(read_bounded(path, LOST_MOST))
+            names = json.loads(read_bounded(path, MAX_LOST))
         except OSError as error:
             raise InputError(f"can't be read: {error.strerror}", file=str(path)) from error
         except (ValueError, RecursionError):
@@ -311,8 +311,8 @@ def _forecasts(
     rates, given = _of_files(files, settings, list(columns.values()), asked, passed)
     lengths = {path: len(found) for path, found in ((files.demand, rates), (files.prices, given)) if found is not None}
     rows = min(lengths.values(), default=settings.horizon_steps)  # one of the files may be the newer
-    if rows > STEPS_MOST:
-        words = f"has {rows} rows from now on, at most {STEPS_MOST} steps are planned for"
+    if rows > MAX_STEPS:
+        words = f"has {rows} rows from now on, at most {MAX_STEPS} steps are planned for"
         raise InputError(words, file=str(next(iter(lengths))))
     of_column = {} if given is None else dict(zip(asked, given[:rows].T, strict=True))
     for name, value in answers.prices.items():
@@ -388,7 +388,7 @@ def _columns(path: Path, names: Sequence[str], *, signed: bool = False) -> Float
             raise row.error(name, f"{row.text(name)!r} is beyond {LARGEST:g}")
         return value
 
-    rows_of_file = stream_rows(path, list(names), what="forecast", most=FORECAST_MOST)
+    rows_of_file = stream_rows(path, list(names), what="forecast", most=MAX_FORECAST)
     rows = [[number(row, name) for name in names] for row in rows_of_file]
     if not rows:
         raise InputError("has no rows", file=str(path))

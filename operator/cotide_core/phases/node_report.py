@@ -22,12 +22,12 @@ from cotide_core.kernels.compiled import compiled
 from cotide_core.phases.safe_state import holding, stays_safe
 from cotide_core.phases.tables import (
     DONE,
+    MAX_TASKS,
     NONE,
     NOT_DONE,
     OPEN,
     PAUSED,
     RUNNING,
-    TASKS_MOST,
     Nodes,
     Work,
 )
@@ -47,7 +47,7 @@ _OUT: Final = -1e300
 
 
 class Desk(NamedTuple):
-    """Room to work in: ``granted`` (`TASKS_MOST`,) tasks; ``rows`` groups, or -1 - task; ``worth`` their utility."""
+    """Room to work in: ``granted`` (`MAX_TASKS`,) tasks; ``rows`` groups, or -1 - task; ``worth`` their utility."""
 
     granted: Integers
     rows: Integers
@@ -56,8 +56,8 @@ class Desk(NamedTuple):
 
 def desk(work: Work) -> Desk:
     """Return room enough for any report."""
-    most = len(work.job) + TASKS_MOST
-    return Desk(np.zeros(TASKS_MOST, np.int64), np.zeros(most, np.int64), np.zeros(most))
+    most = len(work.job) + MAX_TASKS
+    return Desk(np.zeros(MAX_TASKS, np.int64), np.zeros(most, np.int64), np.zeros(most))
 
 
 @compiled
@@ -257,7 +257,7 @@ def _start_rows(work: Work, nodes: Nodes, weights: Weights, node: int, now: int,
 def _possible(work: Work, nodes: Nodes, weights: Weights, node: int, row: int) -> bool:
     if row < 0:
         return _paused_fits(work, nodes.free[node], -1 - row) and stays_safe(work, nodes, node, -1 - row, NONE)
-    if work.waiting[row] == 0 or nodes.held[node] == TASKS_MOST:
+    if work.waiting[row] == 0 or nodes.held[node] == MAX_TASKS:
         return False
     phase = work.first[row]
     if nodes.kept_for[node] != row and not _within(work, nodes, weights, node, phase):
@@ -266,9 +266,7 @@ def _possible(work: Work, nodes: Nodes, weights: Weights, node: int, row: int) -
 
 
 @compiled
-def report(
-    work: Work, nodes: Nodes, weights: Weights, node: int, now: int, room: Desk, starts: int = TASKS_MOST
-) -> int:
+def report(work: Work, nodes: Nodes, weights: Weights, node: int, now: int, room: Desk, starts: int = MAX_TASKS) -> int:
     """Grant phases on a node, and return how many.
 
     Parameters
@@ -287,7 +285,7 @@ def report(
         if overdue:
             room.worth[row] = 1.0 + now - work.paused[-1 - room.rows[row]]
     count = 0
-    while count < TASKS_MOST:
+    while count < MAX_TASKS:
         best = _best(room, rows)
         if best == NONE:
             break

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from cotide_core.errors import InputError
-from cotide_core.limits import EXACT, SECONDS_MOST
+from cotide_core.limits import EXACT, MAX_SECONDS
 
-PHASES_MOST: Final = 16
+MAX_PHASES: Final = 16
 """Phases of one task. Chosen: twice the eight that Hadoop's own counters tell apart."""
 
 
@@ -45,15 +45,15 @@ class Profile:
     phases: tuple[Phase, ...]
 
     def __post_init__(self) -> None:
-        if not 1 <= len(self.phases) <= PHASES_MOST:
-            raise InputError(f"{len(self.phases)} phases, where 1 to {PHASES_MOST} are possible", field="phases")
+        if not 1 <= len(self.phases) <= MAX_PHASES:
+            raise InputError(f"{len(self.phases)} phases, where 1 to {MAX_PHASES} are possible", field="phases")
         for phase in self.phases:
             if len(phase.need) != len(self.phases[0].need):
                 raise InputError("names other resources than the first phase", field=f"phases[{phase.name}]")
             if any(not 0 <= amount <= EXACT for amount in phase.need):
                 raise InputError("a need lies between 0 and 2^53", field=f"phases[{phase.name}].need")
-            if not 0 < phase.milliseconds <= SECONDS_MOST * 1000:
-                raise InputError(f"lasts more than 0 and at most {SECONDS_MOST} s", field=f"phases[{phase.name}]")
+            if not 0 < phase.milliseconds <= MAX_SECONDS * 1000:
+                raise InputError(f"lasts more than 0 and at most {MAX_SECONDS} s", field=f"phases[{phase.name}]")
 
     def largest(self) -> tuple[int, ...]:
         """Return the most of each resource that any phase needs: what task-level schedulers hold all the time."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from cotide_core.kernels.compiled import compiled
-from cotide_core.phases.tables import NONE, PAUSED, RUNNING, TASKS_MOST, Nodes, Work
+from cotide_core.phases.tables import MAX_TASKS, NONE, PAUSED, RUNNING, Nodes, Work
 
 
 @compiled
@@ -40,7 +40,7 @@ def stays_safe(work: Work, nodes: Nodes, node: int, task: int, first: int) -> bo
         else:
             phase = work.phase[task]
             left[resource] -= work.need[phase, resource] - holding(work, PAUSED, phase, resource)
-    is_done = np.zeros(TASKS_MOST + 1, np.int64)
+    is_done = np.zeros(MAX_TASKS + 1, np.int64)
     todo = count + (task == NONE)
     moved = True
     while moved and todo > 0:

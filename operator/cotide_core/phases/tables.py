@@ -31,7 +31,7 @@ RUNNING: Final = 1
 PAUSED: Final = 2
 DONE: Final = 3
 NONE: Final = -1
-TASKS_MOST: Final = 128
+MAX_TASKS: Final = 128
 """Tasks on one node. Chosen: a kubelet admits 110 pods as shipped (``maxPods``)."""
 
 NOT_DONE: Final = 0
@@ -99,7 +99,7 @@ class Nodes(NamedTuple):
     capacity, free : (N, R).
     expected : (N, R) what the tasks of each will need in the mean of the time that they have left.
     total : (R,) of all nodes.
-    tasks, held : (N, `TASKS_MOST`) tasks on each node, the first ``held`` of a row.
+    tasks, held : (N, `MAX_TASKS`) tasks on each node, the first ``held`` of a row.
     kept_for : (N,) the group that a node is reserved for; -1 for none.
     declined : (N,) whether the last report left room unused that some task fits into.
     """
@@ -197,7 +197,7 @@ def _idle(capacity: Integers) -> Nodes:
         free=capacity.copy(),
         expected=np.zeros_like(capacity),
         total=capacity.sum(axis=0),
-        tasks=np.full((nodes, TASKS_MOST), NONE, np.int64),
+        tasks=np.full((nodes, MAX_TASKS), NONE, np.int64),
         held=np.zeros(nodes, np.int64),
         kept_for=np.full(nodes, NONE, np.int64),
         declined=np.zeros(nodes, np.int64),

@@ -40,7 +40,7 @@ GONE: Final = 1
 """The code of a row without a node: never counted in a verdict."""
 REASONS_KEPT: Final = 8192
 """Sentences after which the numbers begin anew; chosen: a quarter of what int16 holds."""
-CODES_MOST: Final = 32_000
+MAX_CODES: Final = 32_000
 OTHERWISE: Final = "node(s) were refused for other reasons"
 _ONE_BY_ONE: Final = 16
 """So many rows are matched faster one by one than by the index of labels (chosen)."""
@@ -53,7 +53,7 @@ class Reasons:
     """Numbers the sentences that refuse nodes, so that a column of int16 can hold them.
 
     Taints and resources come and go, so that there is no end to their sentences: whoever holds codes drops them all and
-    begins anew when there are `REASONS_KEPT` (see `Placer.renew`); sentences beyond `CODES_MOST` share one.
+    begins anew when there are `REASONS_KEPT` (see `Placer.renew`); sentences beyond `MAX_CODES` share one.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Reasons:
         """Return the code of a sentence."""
         found = self._numbers.get(message)
         if found is None:
-            if len(self.messages) >= CODES_MOST:
+            if len(self.messages) >= MAX_CODES:
                 return self._numbers.get(OTHERWISE, GONE)
             found = self._numbers[message] = len(self.messages)
             self.messages.append(message)

@@ -16,7 +16,7 @@ the nodes empty as their pods end. One gang at a time, of higher class and prior
 longest: each starts in bounded time where pods end. A gang whose nodes are all free and which yet does not start, since
 a latency guard or a slack forecast says no, rests as long as it had to wait. Not kept off: online pods, and pods of a
 higher class or priority. Without a plan are gangs with an online pod, those with rules about other pods, those of more
-than `GANG_KINDS_MOST` kinds of pods, and those that their namespace may not hold as a whole. Pods of other namespaces
+than `MAX_GANG_KINDS` kinds of pods, and those that their namespace may not hold as a whole. Pods of other namespaces
 are not kept off for more than `OTHERS_SHARE` of what the nodes have: nobody who asks for a whole cluster stops all
 others with it.
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from cotide_core.forecasts import QosForecaster
 from cotide_core.instructions import Evict, Wait, WaitReason
-from cotide_core.limits import GANG_KINDS_MOST, GANG_REQUESTS_MOST
+from cotide_core.limits import MAX_GANG_KINDS, MAX_GANG_REQUESTS
 from cotide_core.placement.bind_instructions import DecidedBind
 from cotide_core.placement.feasibility import FITS
 from cotide_core.placement.placer import Placement, Upcoming
@@ -68,7 +68,7 @@ class GangCapacity(Protocol):
 
 def has_few_kinds(members: Sequence[QueuedPod]) -> bool:
     """Whether pods of a gang are of no more kinds than a start of them all is looked for."""
-    return len({(one.shape, one.seconds_p50, one.seconds_p90) for one in members}) <= GANG_KINDS_MOST
+    return len({(one.shape, one.seconds_p50, one.seconds_p90) for one in members}) <= MAX_GANG_KINDS
 
 
 @dataclass(slots=True)
@@ -200,7 +200,7 @@ class GangStarts:
         if self._failed.get(key) == self._refusal(standing, kinds) and not tied:
             return self._again(members, now)
         needs = Counter(one.shape.fit for one in members)
-        if len(needs) > GANG_REQUESTS_MOST:
+        if len(needs) > MAX_GANG_REQUESTS:
             self._note_refusal(standing, kinds)
             return self._too_unlike(standing, members, now)
         members.sort(key=lambda one: (-one.shape.fit.millicores, one.sequence))
@@ -240,7 +240,7 @@ class GangStarts:
         """Leave members waiting that are too many different ones: somebody must change them."""
         attempt = GangAttempt()
         words = (
-            f"gang {standing.gang.key}: its pods ask for more than {GANG_REQUESTS_MOST} different things, which can't "
+            f"gang {standing.gang.key}: its pods ask for more than {MAX_GANG_REQUESTS} different things, which can't "
             "start together: make their requests and rules alike"
         )
         for one in members:
@@ -294,7 +294,7 @@ class GangStarts:
         Members with rules about other pods all count: one that is placed may open nodes to the next. So do those of
         many kinds: to place them tells it as soon.
         """
-        if len(needs) > GANG_KINDS_MOST:
+        if len(needs) > MAX_GANG_KINDS:
             return sum(needs.values())
         counted = 0
         for fit, alike in needs.items():

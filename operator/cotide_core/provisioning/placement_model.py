@@ -15,11 +15,11 @@ import numpy as np
 from cotide_core.errors import InputError
 from cotide_core.provisioning.programs import Floats
 
-STEPS_MOST: Final = 1000
+MAX_STEPS: Final = 1000
 """Steps of a horizon; chosen: six weeks of hours."""
 LARGEST: Final = 1e9
 """More servers, requests per second or money than this is a slip of the pen (chosen)."""
-COLUMNS_MOST: Final = 120_000
+MAX_COLUMNS: Final = 120_000
 """Of a program; chosen: four services of 10 data centres, 100 networks and 24 steps, or sixty of 5, 10 and 24, which
 compete for room, take five seconds an attempt at whole servers."""
 
@@ -131,8 +131,8 @@ class PlacementModel:
             numbers = (centre.servers, centre.on_cost, centre.off_cost, centre.overflow)
             if not all(np.isfinite(number) and 0 <= number <= LARGEST for number in numbers):
                 raise InputError(f"needs numbers in [0, {LARGEST:g}]", field=f"centres[{centre.name}]")
-        if not (1 <= self.horizon <= STEPS_MOST and 0 < self.step_seconds <= 7 * 86_400):
-            raise InputError(f"the horizon must be 1 to {STEPS_MOST} steps of at most a week", field="horizon")
+        if not (1 <= self.horizon <= MAX_STEPS and 0 < self.step_seconds <= 7 * 86_400):
+            raise InputError(f"the horizon must be 1 to {MAX_STEPS} steps of at most a week", field="horizon")
         self._check_services()
 
     def _check_services(self) -> None:
@@ -149,10 +149,10 @@ class PlacementModel:
                     f"no data centre is near enough to any network for the delay asked for{words}", field="delays"
                 )
             columns += self.horizon * near
-        if columns > COLUMNS_MOST:
+        if columns > MAX_COLUMNS:
             raise InputError(
                 f"{len(self.services)} services, {shape[0]} data centres, {shape[1]} networks and {self.horizon} steps "
-                f"need {columns} variables, at most {COLUMNS_MOST} are planned with: plan fewer steps or services at "
+                f"need {columns} variables, at most {MAX_COLUMNS} are planned with: plan fewer steps or services at "
                 "once",
                 field="services",
             )

@@ -43,7 +43,7 @@ from cotide_core.state.cluster_state import ClusterState
 from cotide_core.state.shapes import Shape, ShapeTable
 from cotide_core.state.snapshot import Snapshot
 
-SCORE_MOST: Final = 10
+MAX_SCORE: Final = 10
 """Highest score of a node (k8s.io/kube-scheduler/extender/v1, MaxExtenderPriority)."""
 SHAPES_KEPT: Final = 4096
 """Shapes that are remembered before all are dropped (chosen: some MB)."""
@@ -199,7 +199,7 @@ class ExtenderAdvisor:
         return NodeAnswer((snapshot.name(found.row),), {}, reason, found.refused, self._forecast(found))
 
     def scores(self, pod: Pod, names: Sequence[str], now: float) -> list[int]:
-        """Return 0 (worst) to `SCORE_MOST` for each node: by risk where the policy goes by it, else by its rank.
+        """Return 0 (worst) to `MAX_SCORE` for each node: by risk where the policy goes by it, else by its rank.
 
         For an online pod under a guard, nodes that pass are in the upper half; below them the least risky is best.
         """
@@ -210,7 +210,7 @@ class ExtenderAdvisor:
         worth = np.zeros(len(rows))
         if known.any():
             worth[known] = self._worth(snapshot, entry, rows[known])
-        scored: list[int] = np.rint(worth * SCORE_MOST).astype(np.int64).tolist()
+        scored: list[int] = np.rint(worth * MAX_SCORE).astype(np.int64).tolist()
         return scored
 
     def _worth(self, snapshot: Snapshot, entry: QueuedPod, rows: NDArray[np.intp]) -> Floats:

@@ -24,7 +24,7 @@ from cotide_core.kernels.array_types import Floats
 from cotide_core.recording.ledger import read_ledger
 from cotide_core.state.cluster_state import ClusterState, PodRecord
 from cotide_core.state.namespace_use import namespace_of
-from cotide_core.state.node_columns import CPU_COLUMN, TYPES_MOST
+from cotide_core.state.node_columns import CPU_COLUMN, MAX_TYPES
 
 POOL: Final = ""
 """The learner of the namespaces that an administrator pools; each other namespace is a learner of its own name."""
@@ -249,11 +249,11 @@ class SampleCollector:
 def qos_samples(measured: Sequence[MeasuredMix]) -> QosSamples:
     """Return measured mixes as columns, in the same order.
 
-    At most `TYPES_MOST` types have columns, those met most often; rarer ones share that of pods without a type, as they
+    At most `MAX_TYPES` types have columns, those met most often; rarer ones share that of pods without a type, as they
     would in the engine's state. Samples are of many moments: types that never met would else be as many as samples.
     """
     met = Counter(name for sample in measured for name, _, _ in sample.jobs)
-    usual = sorted(met, key=lambda name: (-met[name], name))[:TYPES_MOST]
+    usual = sorted(met, key=lambda name: (-met[name], name))[:MAX_TYPES]
     types = tuple(sorted({*usual, *([""] if len(met) > len(usual) else [])}))
     found = {name: index for index, name in enumerate(types)}
     column = {name: found[name] if name in found else found[""] for name in met}

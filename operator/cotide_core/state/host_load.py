@@ -28,7 +28,7 @@ IMPOSSIBLE: Final = 1.5
 """A measurement above so many times the allocatable amount is a fault of the meter (chosen: what the system reserves is
 used too, and is not allocatable)."""
 ONLINE_RANK: Final = 2
-HORIZONS_MOST: Final = 4
+MAX_HORIZONS: Final = 4
 """Longer horizons than the slot that are read of a forecast (chosen: each doubles or more, up to a day of slots)."""
 
 
@@ -67,9 +67,9 @@ class HostLoad:
         self._asked_then = np.zeros((2, 0))
         """What online pods asked for then."""
         self._until = np.full(0, -np.inf)
-        self._ahead = np.zeros((HORIZONS_MOST, 2, 0))
+        self._ahead = np.zeros((MAX_HORIZONS, 2, 0))
         """Peaks over longer horizons than the slot, the nearest first."""
-        self._ahead_until = np.full((HORIZONS_MOST, 0), -np.inf)
+        self._ahead_until = np.full((MAX_HORIZONS, 0), -np.inf)
 
     def apply(self, event: NodeUsageSampled | NodeForecasted) -> None:
         """Take in what is told of a known node; another node's is dropped."""
@@ -105,7 +105,7 @@ class HostLoad:
             self._asked_then[resource, row] = held[ONLINE_RANK][resource][row]
         self._until[row] = event.until_seconds if math.isfinite(event.until_seconds) else -np.inf
         self._ahead_until[:, row] = -np.inf
-        for horizon, peak in enumerate(event.ahead[:HORIZONS_MOST]):
+        for horizon, peak in enumerate(event.ahead[:MAX_HORIZONS]):
             if all(map(math.isfinite, peak)) and min(peak.online_millicores, peak.online_memory_bytes) >= 0:
                 self._ahead[horizon, :, row] = peak[1:]
                 self._ahead_until[horizon, row] = peak.until_seconds
@@ -153,7 +153,7 @@ class HostLoad:
         if not open_rows.any():
             return peak
         physical, since = self.physical(), np.maximum(0.0, self.asked() - self._asked_then[:, :size])
-        for horizon in range(HORIZONS_MOST):
+        for horizon in range(MAX_HORIZONS):
             is_forecast = open_rows & (until[horizon] >= now)
             if not is_forecast.any():
                 break
@@ -221,5 +221,5 @@ class HostLoad:
             self._asked_then = np.concatenate([self._asked_then, np.zeros((2, missing))], axis=1)
             self._used_at = np.concatenate([self._used_at, np.full(missing, -np.inf)])
             self._until = np.concatenate([self._until, np.full(missing, -np.inf)])
-            self._ahead = np.concatenate([self._ahead, np.zeros((HORIZONS_MOST, 2, missing))], axis=2)
-            self._ahead_until = np.concatenate([self._ahead_until, np.full((HORIZONS_MOST, missing), -np.inf)], axis=1)
+            self._ahead = np.concatenate([self._ahead, np.zeros((MAX_HORIZONS, 2, missing))], axis=2)
+            self._ahead_until = np.concatenate([self._ahead_until, np.full((MAX_HORIZONS, missing), -np.inf)], axis=1)

@@ -33,12 +33,12 @@ of reclaimed capacity is known before it is published."""
 RESOURCES_KEPT: Final = 32
 """Columns up to which a resource that no node offers, or no pod asks for, keeps its own: it mostly comes back
 (chosen)."""
-RESOURCES_MOST: Final = 128
+MAX_RESOURCES: Final = 128
 """Columns of resources that a table of any length has room for (chosen: 17 MB at 8,192 rows)."""
 RESOURCE_CELLS: Final = 2**19
 """Cells up to which a short table has more columns: 1,024 at 512 rows. A resource beyond both bounds has no column, and
 its pods wait (chosen: upstream's own workload has 400 names, one on each node; 4 MB in each of three tables)."""
-TYPES_MOST: Final = 256
+MAX_TYPES: Final = 256
 """Job types that have a column of their own at once; further ones share that of pods without a type, which forecasts
 take for the worst that they know (chosen: 33 MB at 5,000 nodes)."""
 CPU_COLUMN: Final = 0
@@ -189,7 +189,7 @@ class NodeColumns:
         is_asked : whether a pod asks for a resource; one that is offered and asked for keeps its column.
         """
         spare = self._spare_column(is_asked) if len(self.resources) >= RESOURCES_KEPT else None
-        if spare is None and len(self.resources) >= max(RESOURCES_MOST, RESOURCE_CELLS // self.capacity):
+        if spare is None and len(self.resources) >= max(MAX_RESOURCES, RESOURCE_CELLS // self.capacity):
             return False
         if spare is None:
             column = self._append_column(resource)
@@ -243,7 +243,7 @@ class NodeColumns:
             if self._spare_types:
                 column = heapq.heappop(self._spare_types)
                 self.type_names[column] = job_type
-            elif len(self.types) < TYPES_MOST or not job_type:
+            elif len(self.types) < MAX_TYPES or not job_type:
                 column = len(self.type_names)
                 self.type_names.append(job_type)
                 self.type_counts = _with_one_more(self.type_counts)

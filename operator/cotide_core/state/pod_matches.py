@@ -44,7 +44,7 @@ COUNTERS_KEPT: Final = 1024
 HARD_AFFINITY_WEIGHT: Final = 1
 """What a required affinity of a placed pod weighs among preferences of pods that it selects: kube-scheduler's default
 ``hardPodAffinityWeight``."""
-MEMO_MOST: Final = 16_384
+MAX_MEMO: Final = 16_384
 """Sets of labels whose answers are remembered (chosen: some MB)."""
 Held = tuple[Pod, int]
 """A placed pod and its row."""
@@ -193,7 +193,7 @@ class PodMatches:
         key = (namespace, pod.labels, self._number(rules, namespace), kept.number, pod.sole_claims, pod.attachments)
         found = self._peers_memo.get(key)
         if found is None:
-            if len(self._peers_memo) >= MEMO_MOST:
+            if len(self._peers_memo) >= MAX_MEMO:
                 self._peers_memo.clear()
             found = self._peers_memo[key] = self._make_peers(pod, namespace, rules, kept)
         return found
@@ -203,7 +203,7 @@ class PodMatches:
         asked = (number, namespace, pod.labels)
         scopes = self._scopes.get(asked)
         if scopes is None:
-            if len(self._scopes) >= MEMO_MOST:
+            if len(self._scopes) >= MAX_MEMO:
                 self._scopes.clear()
             scopes = self._scopes[asked] = self._scopes_of(rules, dict(pod.labels), namespace)
         self.budget.charge(namespace, PAIRS_A_PEERS)
@@ -472,7 +472,7 @@ class PodMatches:
         """Return a number for equal rules; hashing them takes as long as all the rest, and most are the same object."""
         known = self._rules.get(id(rules))
         if known is None:
-            if len(self._rules) >= MEMO_MOST:
+            if len(self._rules) >= MAX_MEMO:
                 self._rules.clear()
             self._numbers += 1
             self.budget.charge(namespace, PAIRS_A_REQUIREMENT * sum(map(len, selectors_of(rules))))

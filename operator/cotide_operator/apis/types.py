@@ -20,13 +20,13 @@ from pydantic_core import CoreSchema
 from cotide_core.errors import InputError
 from cotide_core.limits import (
     EXACT,
-    GANG_MOST,
     INDEXES_CHARACTERS,
-    INDEXES_MOST,
-    LATENCY_MILLISECONDS_MOST,
-    SECONDS_MOST,
+    MAX_GANG,
+    MAX_INDEXES,
+    MAX_LATENCY_MILLISECONDS,
+    MAX_SECONDS,
 )
-from cotide_core.phases.profile import PHASES_MOST
+from cotide_core.phases.profile import MAX_PHASES
 from cotide_core.units import CPU, MEMORY, resource_amount
 from cotide_operator.apis.names import GROUP, VERSION
 from cotide_operator.apis.template_resources import check_quantities, of_a_container, of_a_pod
@@ -51,8 +51,8 @@ QUANTITY_PATTERN: Final = (
 )
 """The grammar of `units.parse_quantity` without a minus sign, as far as amounts are counted exactly: what it takes is
 never beyond `limits.EXACT` (8 Pi). A schema compares no amounts; above a thousand of a unit the next one is written."""
-COMPLETIONS_LIMIT: Final = INDEXES_MOST
-SHARE_MOST: Final = 1000.0
+COMPLETIONS_LIMIT: Final = MAX_INDEXES
+MAX_SHARE: Final = 1000.0
 """Of a phase's share. Chosen: shares are parts of 1, of 100 or of 1,000."""
 
 _INT_OR_STRING: Final[JsonDict] = {
@@ -168,14 +168,14 @@ class JobPhase(Schema):
     seconds: float | None = Field(
         default=None,
         gt=0,
-        le=SECONDS_MOST,
+        le=MAX_SECONDS,
         json_schema_extra=_NOT_NULL,
         description="How long it takes with that; work that says no phase goes on to the next one then.",
     )
     share: float | None = Field(
         default=None,
         gt=0,
-        le=SHARE_MOST,
+        le=MAX_SHARE,
         json_schema_extra=_NOT_NULL,
         description="The same as a part of the pod's run time, in proportion to the shares of the other phases.",
     )
@@ -197,14 +197,14 @@ class GangSpec(Schema):
     min_member: int | None = Field(
         default=None,
         ge=1,
-        le=GANG_MOST,
+        le=MAX_GANG,
         json_schema_extra=_NOT_NULL,
         description="Pods that start at once, or have succeeded; all of parallelism if not given.",
     )
     timeout_seconds: float = Field(
         default=300.0,
         ge=1,
-        le=SECONDS_MOST,
+        le=MAX_SECONDS,
         description="For how long fewer may hold a node while others wait; then those that do are evicted.",
     )
 
@@ -230,7 +230,7 @@ class JobSpec(Schema):
     requested_seconds: float | None = Field(
         default=None,
         gt=0,
-        le=SECONDS_MOST,
+        le=MAX_SECONDS,
         description="The user's own estimate of the run time of one pod, in seconds.",
     )
     completions: int = Field(default=1, ge=1, le=COMPLETIONS_LIMIT, description="Pods that must succeed.")
@@ -241,7 +241,7 @@ class JobSpec(Schema):
     template: JobTemplate = Field(description="The pods to run.")
     phases: list[JobPhase] = Field(
         default_factory=list,
-        max_length=PHASES_MOST,
+        max_length=MAX_PHASES,
         description="Phases of each pod, in order; its first container is resized in place to what its phase needs.",
     )
     gang: GangSpec | None = Field(
@@ -259,11 +259,11 @@ class JobSpec(Schema):
             lambda spec: spec.gang is None or (spec.gang.min_member or 1) <= min(spec.parallelism, spec.completions),
         ),
         Rule(
-            f"!has(self.gang) || has(self.gang.minMember) || self.parallelism <= {GANG_MOST}"
-            f" || self.completions <= {GANG_MOST}",
-            f"spec.gang may ask for at most {GANG_MOST} pods at once: give spec.gang.minMember",
+            f"!has(self.gang) || has(self.gang.minMember) || self.parallelism <= {MAX_GANG}"
+            f" || self.completions <= {MAX_GANG}",
+            f"spec.gang may ask for at most {MAX_GANG} pods at once: give spec.gang.minMember",
             ".gang",
-            lambda spec: spec.gang is None or spec.gang_size <= GANG_MOST,
+            lambda spec: spec.gang is None or spec.gang_size <= MAX_GANG,
         ),
         Rule(
             "!has(self.phases) || self.phases.all(one, self.phases.exists_one(other, other.name == one.name))",
@@ -336,7 +336,7 @@ class Qos(Schema):
     latency_p95_milliseconds: float = Field(
         default=10.0,
         gt=0,
-        le=LATENCY_MILLISECONDS_MOST,
+        le=MAX_LATENCY_MILLISECONDS,
         alias="latencyP95Milliseconds",
         description="Limit of the 95th percentile of the response time, in milliseconds.",
     )

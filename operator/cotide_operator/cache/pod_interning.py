@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from cotide_core.limits import NODE_IMAGES_MOST
+from cotide_core.limits import MAX_NODE_IMAGES
 from cotide_core.state.remembered import Remembered
 from cotide_kube.objects import (
     SAFE_LOCAL_VOLUMES_ANNOTATION,
@@ -119,7 +119,7 @@ class NodeKeeping:
         images = node.status.images
         if not images:
             return node
-        shared = tuple(self._shared(one) for one in images[:NODE_IMAGES_MOST])
+        shared = tuple(self._shared(one) for one in images[:MAX_NODE_IMAGES])
         return NodeObject(node.metadata, node.spec, replace(node.status, images=shared))
 
     def _shared(self, image: NodeImageObject) -> NodeImageObject:

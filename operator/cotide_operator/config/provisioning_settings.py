@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from cotide_core.errors import InputError
-from cotide_core.limits import CARBON_MOST, PRICE_LEAST, PRICE_MOST, QUERY_CHARACTERS
+from cotide_core.limits import MAX_CARBON, MAX_PRICE, PRICE_LEAST, QUERY_CHARACTERS
 from cotide_core.units import resource_amount
 from cotide_operator.config.section import Section
 
@@ -137,8 +137,8 @@ class ProvisioningSettings(Section):
     """Chosen: as in the capacity experiment (docs/capacity.md has what others cost). Online pods have their own."""
     scale_down_stabilization_seconds: float = Field(default=0.0, ge=0, le=3600)
     """Machines of a type fall to no fewer than were wanted in this window; the operator's (docs/capacity.md)."""
-    price_per_kilowatt_hour: float = Field(default=0.1, ge=PRICE_LEAST, le=PRICE_MOST)
-    carbon_grams_per_kilowatt_hour: float = Field(default=0.0, ge=0, le=CARBON_MOST)
+    price_per_kilowatt_hour: float = Field(default=0.1, ge=PRICE_LEAST, le=MAX_PRICE)
+    carbon_grams_per_kilowatt_hour: float = Field(default=0.0, ge=0, le=MAX_CARBON)
     carbon_price_per_tonne: float = Field(default=0.0, ge=0, le=1e6)
     """Money, added to the price of energy; 0 counts carbon and does not price it."""
     energy_prices: EnergyPriceSettings | None = None

@@ -14,7 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from cotide_core.config import SYSTEM_SPREADS, DefaultSpread
-from cotide_core.limits import INT32_MOST, SPREADS_MOST
+from cotide_core.limits import INT32_MOST, MAX_SPREADS
 from cotide_operator.config.section import SECTIONS_DISAGREE, Section
 
 _NAME: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
@@ -43,7 +43,7 @@ class PodTopologySpreadSettings(Section):
     defaulting_type: Literal["System", "List"] = "System"
     """``System``: kube-scheduler's own, at most 3 more on a host and 5 more in a zone where that can be had. ``List``:
     those below; none turns default spreading off."""
-    default_constraints: tuple[SpreadConstraintSettings, ...] = Field(default=(), max_length=SPREADS_MOST)
+    default_constraints: tuple[SpreadConstraintSettings, ...] = Field(default=(), max_length=MAX_SPREADS)
 
     @model_validator(mode="before")
     @classmethod

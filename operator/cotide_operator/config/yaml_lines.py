@@ -18,9 +18,9 @@ from cotide_core.errors import InputError
 Path = tuple[str | int, ...]
 
 CONFIGURATION_CHARACTERS: Final = 256 * 1024
-FLOWS_MOST: Final = 1000
+MAX_FLOWS: Final = 1000
 """Chosen: a configuration that is written in brackets throughout has a hundred."""
-FIELDS_MOST: Final = 20_000
+MAX_FIELDS: Final = 20_000
 """Chosen: a configuration with everything in it has two hundred."""
 
 
@@ -46,8 +46,8 @@ def load(text: str, file: str) -> tuple[Any, dict[Path, int]]:
     """
     if len(text) > CONFIGURATION_CHARACTERS:
         raise InputError(f"has more than {CONFIGURATION_CHARACTERS} characters, of which no more are read", file=file)
-    if text.count("[") + text.count("{") > FLOWS_MOST:  # each takes the parser four levels of Python's stack
-        raise InputError(f"has more than {FLOWS_MOST} lists and objects in brackets", file=file)
+    if text.count("[") + text.count("{") > MAX_FLOWS:  # each takes the parser four levels of Python's stack
+        raise InputError(f"has more than {MAX_FLOWS} lists and objects in brackets", file=file)
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         data = yaml.safe_load(text)
@@ -68,8 +68,8 @@ def load(text: str, file: str) -> tuple[Any, dict[Path, int]]:
 
 def _walk(node: yaml.Node, path: Path, lines: dict[Path, int], file: str) -> None:
     lines.setdefault(path, node.start_mark.line + 1)
-    if len(lines) > FIELDS_MOST:
-        raise InputError(f"has more than {FIELDS_MOST} fields, aliases written out", file=file)
+    if len(lines) > MAX_FIELDS:
+        raise InputError(f"has more than {MAX_FIELDS} fields, aliases written out", file=file)
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             here = (*path, str(key.value))

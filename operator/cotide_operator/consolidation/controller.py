@@ -64,9 +64,9 @@ _LOG = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 1.0
 """Wall seconds between two looks whether pods wait; chosen: so long a pod waits for a node of ours at most."""
-WAITING_MOST: Final = 500
+MAX_WAITING: Final = 500
 """Waiting pods that are looked at in one look; of more, the next ones in the next look. Chosen: 20 to 30 ms."""
-DEMANDS_MOST: Final = 2000
+MAX_DEMANDS: Final = 2000
 """What these demand of labels and volumes, after which no further pod is looked at. Chosen: each is asked of all nodes,
 which takes 10 us where there are 5,000."""
 CLAIM_DEMANDS: Final = 20
@@ -254,7 +254,7 @@ class Consolidator:
                     self._unseen.add(waiting, pod.metadata.namespace)
         found: list[Pod] = []
         demands = 0
-        while len(found) < WAITING_MOST and demands < DEMANDS_MOST and (key := self._unseen.pop()) is not None:
+        while len(found) < MAX_WAITING and demands < MAX_DEMANDS and (key := self._unseen.pop()) is not None:
             one, known = pods.get(key), self._dependencies.pods.get(key)
             if known is None or one is None or one.spec.node_name or not self._refused(key, one):
                 continue

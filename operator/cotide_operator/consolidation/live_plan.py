@@ -26,7 +26,7 @@ from cotide_operator.config.consolidation_settings import ConsolidationSettings
 from cotide_operator.consolidation.picture import picture_of
 from cotide_operator.consolidation.predictions import Refusal
 
-REFUSALS_MOST = 50
+MAX_REFUSALS = 50
 """Refused targets that one plan is asked about; chosen: a sample of them is enough for a score."""
 
 
@@ -159,4 +159,4 @@ def _refused(columns: RemovalColumns, plan: DrainPlan) -> tuple[Refusal, ...]:
                     (float(added[0]), float(added[1])),
                 )
             )
-    return tuple(found[:REFUSALS_MOST])
+    return tuple(found[:MAX_REFUSALS])

@@ -18,7 +18,7 @@ from cotide_operator.consolidation.carrier import MARK
 
 RECORD: Final = "cotide.dev/consolidation-record"
 """Annotation of a node: a `NodeRecord` as JSON."""
-MOVES_MOST: Final = 1000
+MAX_MOVES: Final = 1000
 """Evictions that one record holds, the latest; chosen: a node has a few hundred pods at most."""
 
 
@@ -95,7 +95,7 @@ def moved(record: NodeRecord | None, uid: str, at: float, hour: float = HOUR_SEC
     if uid in record.moved:
         return None
     lately = {key: when for key, when in record.moved.items() if when > at - hour}
-    latest = dict(list(lately.items())[-(MOVES_MOST - 1) :])
+    latest = dict(list(lately.items())[-(MAX_MOVES - 1) :])
     return msgspec.structs.replace(record, moved={**latest, uid: at})
 
 

@@ -21,7 +21,7 @@ from cotide_core.consolidation.removal.stays import Constraints, MoveRules, PodF
 from cotide_core.consolidation.removal.wanted import WantedNodes
 from cotide_core.errors import InputError
 from cotide_core.events import NamespaceUpserted, Node, NodeUpserted, Pod, PodPhase, PodUpserted, WorkloadUpserted
-from cotide_core.limits import SECONDS_MOST
+from cotide_core.limits import MAX_SECONDS
 from cotide_core.recording.ledger import Ledger
 from cotide_core.state.cluster_state import ClusterState
 from cotide_core.units import counted
@@ -240,7 +240,7 @@ def _remaining(pod: Pod, cache: ObjectCache, now: float) -> tuple[float, float]:
 
 
 def _is_time(value: Any) -> bool:
-    return isinstance(value, int | float) and abs(value) <= SECONDS_MOST
+    return isinstance(value, int | float) and abs(value) <= MAX_SECONDS
 
 
 def _seconds(text: str | None) -> float | None:

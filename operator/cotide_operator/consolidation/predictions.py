@@ -22,7 +22,7 @@ NODE_EMPTIES: Final = "node_empties"
 POD_ENDS: Final = "pod_ends"
 OVERLOAD: Final = "overload"
 RIGHT, WRONG, UNKNOWN = "right", "wrong", "unknown"
-OPEN_MOST: Final = 2000
+MAX_OPEN: Final = 2000
 """Predictions of a kind that are remembered at once; chosen."""
 LATE_FACTOR: Final = 2.0
 """A node that is not empty by so many times its p90 is given back, and the prediction was wrong."""
@@ -90,7 +90,7 @@ class Predictions:
 
     def ends(self, pod: str, uid: str, p50: float, p90: float, now: float) -> None:
         """Remember that a pod was not moved because it ends soon."""
-        if len(self._pods) < OPEN_MOST:
+        if len(self._pods) < MAX_OPEN:
             self._pods.setdefault((pod, uid), _Open(now, now + self._pays_after, p50, p90))
 
     def follow_pods(self, running: Mapping[str, str], ended: Mapping[str, str], now: float) -> None:
@@ -114,7 +114,7 @@ class Predictions:
 
     def refused(self, refusal: Refusal, now: float) -> None:
         """Remember a node that did not take a pod because of its forecast; one at a time for each node."""
-        if len(self._loads) < OPEN_MOST:
+        if len(self._loads) < MAX_OPEN:
             self._loads.setdefault(refusal.node, _Open(now, now + self._horizon, refusal=refusal))
 
     def follow_loads(self, used: Mapping[str, tuple[float, float]], now: float) -> None:

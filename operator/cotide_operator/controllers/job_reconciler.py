@@ -41,7 +41,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from cotide_core.limits import INDEXES_CHARACTERS, INDEXES_MOST, INT32_MOST
+from cotide_core.limits import INDEXES_CHARACTERS, INT32_MOST, MAX_INDEXES
 from cotide_operator.apis.types import JobSpec
 from cotide_operator.controllers.child_pods import SeenPod
 from cotide_operator.controllers.starts.start_times import (
@@ -53,7 +53,7 @@ from cotide_operator.controllers.starts.start_times import (
 )
 
 _INDEX_DIGITS: Final = 9
-"""Of an index, or of a count of retries, as they are read back; chosen: far more than `limits.INDEXES_MOST` has."""
+"""Of an index, or of a count of retries, as they are read back; chosen: far more than `limits.MAX_INDEXES` has."""
 BACKOFF_BASE_SECONDS: Final = 10.0
 """First wait after a failure. Source: the batch/v1 Job controller (10 s, doubled each time, six minutes at most)."""
 BACKOFF_MAX_SECONDS: Final = 360.0
@@ -390,7 +390,7 @@ def read_indexes(text: str) -> set[int]:
         first, dash, last = part.partition("-")
         start, end = _index(first), _index(last if dash else first)
         if start is not None and end is not None:
-            indexes.update(range(start, min(end, INDEXES_MOST - 1) + 1))
+            indexes.update(range(start, min(end, MAX_INDEXES - 1) + 1))
     return indexes
 
 
@@ -409,7 +409,7 @@ def _read_retries(text: str) -> dict[int, int]:
     for part in text[:INDEXES_CHARACTERS].split(","):
         first, _, second = part.partition(":")
         index, retry = _index(first), _index(second)
-        if index is not None and retry is not None and index < INDEXES_MOST:
+        if index is not None and retry is not None and index < MAX_INDEXES:
             retries[index] = retry
     return retries
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from cotide_core.limits import CLAIMS_MOST
+from cotide_core.limits import MAX_CLAIMS
 from cotide_core.units import format_seconds
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.translation.volumes.claims import BETA_CLASS, BIND_COMPLETED, SELECTED_NODE
@@ -34,7 +34,7 @@ def claim_names_of(pod: Object) -> list[str]:
             found[str(claim.get("claimName", ""))] = None
         elif volume.get("ephemeral") is not None:
             found[f"{pod['metadata']['name']}-{volume.get('name', '')}"] = None
-    return [name for name in found if name][:CLAIMS_MOST]
+    return [name for name in found if name][:MAX_CLAIMS]
 
 
 def class_of(claim: Object) -> str:

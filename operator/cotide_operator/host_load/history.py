@@ -31,7 +31,7 @@ SAMPLES_PER_SLOT: Final = 4
 window)."""
 POINTS_AT_A_TIME: Final = 200_000
 """Values in the answer to one query: some 5 MB of JSON (chosen)."""
-POINTS_MOST: Final = 20_000_000
+MAX_POINTS: Final = 20_000_000
 """Values asked for in all; a larger cluster rebuilds a shorter past (chosen: minutes, not hours)."""
 
 
@@ -63,7 +63,7 @@ class Span:
     def before(cls, slot: int, wanted: int, pods: int) -> Span:
         """Return the ``wanted`` slots before ``slot``, or as many as can be had of so many pods."""
         points = max(1, pods) * SAMPLES_PER_SLOT
-        slots = min(wanted, max(1, POINTS_MOST // points))
+        slots = min(wanted, max(1, MAX_POINTS // points))
         return cls(slot - slots, slot - 1, max(1, POINTS_AT_A_TIME // points))
 
 

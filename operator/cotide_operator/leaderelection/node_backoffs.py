@@ -19,14 +19,14 @@ from typing import Final
 import msgspec
 
 from cotide_core.events import NodeBackoffRestored
-from cotide_core.limits import BACKOFFS_BYTES, BACKOFFS_MOST, EXACT
+from cotide_core.limits import BACKOFFS_BYTES, EXACT, MAX_BACKOFFS
 from cotide_core.state.node_refusals import LONGEST_SECONDS
 from cotide_operator.clock import Clock
 
 _LOG = logging.getLogger(__name__)
 
 NODE_BACKOFFS_ANNOTATION: Final = "cotide.dev/node-back-offs"
-REFUSALS_MOST: Final = 32
+MAX_REFUSALS: Final = 32
 """Refusals in a row that are taken over; chosen: after five more the back-off is the longest already."""
 
 
@@ -41,7 +41,7 @@ class _Written(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
 
 def written(backoffs: Iterable[NodeBackoffRestored], clock: Clock) -> str:
     """Return the annotation; empty for nothing. Of too many it holds those that last longest."""
-    lasting = sorted(backoffs, key=attrgetter("until_seconds"), reverse=True)[:BACKOFFS_MOST]
+    lasting = sorted(backoffs, key=attrgetter("until_seconds"), reverse=True)[:MAX_BACKOFFS]
     kept: list[bytes] = []
     left = BACKOFFS_BYTES - 2
     for one in lasting:
@@ -74,7 +74,7 @@ def read(text: str, clock: Clock, now: float) -> list[NodeBackoffRestored]:
         )
         return []
     return [
-        event for one in found[:BACKOFFS_MOST] if (event := _event_of(one, clock.from_wall(one.until), now)) is not None
+        event for one in found[:MAX_BACKOFFS] if (event := _event_of(one, clock.from_wall(one.until), now)) is not None
     ]
 
 
@@ -83,6 +83,6 @@ def _event_of(one: _Written, until: float, now: float) -> NodeBackoffRestored | 
         return None
     if not all(0 <= amount <= EXACT for _, amount in one.requests):
         return None
-    refusals = min(REFUSALS_MOST, max(1, one.refusals))
+    refusals = min(MAX_REFUSALS, max(1, one.refusals))
     until = min(until, now + LONGEST_SECONDS)
     return NodeBackoffRestored(one.node, one.reason, until, refusals, one.requests, one.trying)

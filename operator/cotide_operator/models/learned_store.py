@@ -39,7 +39,7 @@ FRESH: Final = ".fresh"
 """Ends of names, behind a dot, of what a part held until it is replaced and of what it will hold."""
 DIGEST_SAMPLES: Final = 4_000
 """Samples in a ConfigMap (chosen: some 200 KiB with the usual mixes)."""
-READS_MOST: Final = 5
+MAX_READS: Final = 5
 """Of a directory that is replaced each time while it is read (chosen: it is replaced once in minutes)."""
 MOST_BYTES: Final = 900_000
 """Of a ConfigMap's data as sent; etcd takes 1.5 MiB, the API server 1 MiB of data."""
@@ -148,7 +148,7 @@ class DirectoryStore:
 
     def _load(self, part: str) -> Files | None:
         directories = self._directory / part, self._directory / f".{part}{BEFORE}"
-        for _ in range(READS_MOST):
+        for _ in range(MAX_READS):
             for directory in directories:
                 try:
                     files = _read_whole(directory)

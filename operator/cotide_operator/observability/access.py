@@ -24,7 +24,7 @@ _WHETHER: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 KEPT_SECONDS: Final = 10.0
 """Wall seconds for which an answer is good; chosen: a page is read several times in a row, and a right that was taken
 away should soon be."""
-KEPT_MOST: Final = 256
+MAX_KEPT: Final = 256
 """Answers kept; chosen."""
 TOKEN_LIMIT: Final = 16 * 1024
 """Longest token that is asked about; chosen: service account tokens have about 1 KiB."""
@@ -105,7 +105,7 @@ class AccessReviews:
     def _keep(self, key: tuple[bytes, str], access: Access, seconds: float) -> None:
         self._kept.pop(key, None)
         self._kept[key] = (self._now() + seconds, access)
-        while len(self._kept) > KEPT_MOST:
+        while len(self._kept) > MAX_KEPT:
             del self._kept[next(iter(self._kept))]
 
     def _may_ask(self) -> bool:

@@ -30,7 +30,7 @@ PAGE_DECISIONS: Final = 100
 """Decisions on a page of /debug/board unless ``limit`` says otherwise; chosen."""
 BOARD_LIMIT: Final = 5000
 """How far the pages go; chosen: nobody reads on, and sorting all of a long queue would hold up the loop after all."""
-CONNECTIONS_MOST: Final = 64
+MAX_CONNECTIONS: Final = 64
 """Open at once; chosen: kubelets, one or two Prometheus and a reader keep a few, and each takes a descriptor."""
 REQUEST_SECONDS: Final = 5.0
 """Wall seconds that a connection has for its first request; chosen: probes send theirs at once."""
@@ -38,7 +38,7 @@ IDLE_SECONDS: Final = 75.0
 """Wall seconds that a connection stays open after a request; chosen: above the usual interval of Prometheus."""
 STOP_SECONDS: Final = 5.0
 """Wall seconds that requests in flight have at the end; chosen."""
-PAGE_MOST: Final = 500
+MAX_PAGE: Final = 500
 """Most of them; chosen: a millisecond to write."""
 _REFUSED: Final = {
     Access.UNKNOWN: (401, "show a token: Authorization: Bearer TOKEN\n"),
@@ -104,7 +104,7 @@ class HealthServer:
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get(BOARD, self._debug_board)
         self._connections = BoundedConnections(
-            app, CONNECTIONS_MOST, stop_seconds=STOP_SECONDS, idle_seconds=IDLE_SECONDS, request_seconds=REQUEST_SECONDS
+            app, MAX_CONNECTIONS, stop_seconds=STOP_SECONDS, idle_seconds=IDLE_SECONDS, request_seconds=REQUEST_SECONDS
         )
         await self._connections.setup()
         try:
@@ -157,8 +157,8 @@ class HealthServer:
             page, limit = int(request.query.get("page", "1")), int(request.query.get("limit", str(PAGE_DECISIONS)))
         except ValueError:
             return web.Response(status=400, text="page and limit are whole numbers\n")
-        if page < 1 or not 1 <= limit <= PAGE_MOST:
-            return web.Response(status=400, text=f"page counts from 1, limit from 1 to {PAGE_MOST}\n")
+        if page < 1 or not 1 <= limit <= MAX_PAGE:
+            return web.Response(status=400, text=f"page counts from 1, limit from 1 to {MAX_PAGE}\n")
         if page * limit > BOARD_LIMIT:
             return web.Response(
                 status=400, text=f"pages end at {BOARD_LIMIT} pods; ask for one by pod=NAMESPACE/NAME\n"

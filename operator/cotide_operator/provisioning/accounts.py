@@ -20,7 +20,7 @@ from cotide_operator.provisioning.advice import Advice
 
 LONGEST_GAP_SECONDS: Final = 600.0
 """Of the clock: more than so long between two looks is no time in which anything is known; chosen."""
-OPEN_MOST: Final = 500
+MAX_OPEN: Final = 500
 """Forecasts that wait for their time; chosen."""
 
 
@@ -74,7 +74,7 @@ class Accounts:
         """Score what was foreseen for now, and remember what is foreseen for a boot ahead; return what was scored."""
         came = float(advice.present.sum())
         due = [one for one in self._foreseen if one.due <= now]
-        self._foreseen = [one for one in self._foreseen if one.due > now][-OPEN_MOST:]
+        self._foreseen = [one for one in self._foreseen if one.due > now][-MAX_OPEN:]
         for one in due:
             outcome = "below_p50" if came <= one.p50 else "below_p95" if came <= one.p95 else "above_p95"
             self._metrics.provisioning_forecasts.labels(outcome).inc()

@@ -41,7 +41,7 @@ from cotide_solvers.highs import HighsSolver
 
 Floats = NDArray[np.float64]
 
-STEPS_MOST: Final = 100_000
+MAX_STEPS: Final = 100_000
 """Of a history (chosen): a year of five minutes, which takes half a minute; more is a slip of units."""
 FIT_PROBABILITY: Final = 0.9
 KEPT: Final = 2
@@ -233,8 +233,8 @@ def _tasks(
     if history is not None and len(history.arrival):
         last = history.arrival.max() if history.until is None else history.until
         steps = (last - history.arrival.min()) / settings.step_seconds
-        if steps > STEPS_MOST:
-            words = f"goes over {steps:.0f} steps of {settings.step_seconds:g} s, at most {STEPS_MOST} are looked at"
+        if steps > MAX_STEPS:
+            words = f"goes over {steps:.0f} steps of {settings.step_seconds:g} s, at most {MAX_STEPS} are looked at"
             raise InputError(words, field="history")
         past = history.need / scale
         classes = TaskClasses().fit(past, history.priority, history.seconds)

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotide_core.errors import CotideError, InputError
-from cotide_core.limits import CARBON_MOST, NUMBER_CHARACTERS, PRICE_LEAST, PRICE_MOST, PRICES_BYTES, PRICES_MOST
+from cotide_core.limits import MAX_CARBON, MAX_PRICE, MAX_PRICES, NUMBER_CHARACTERS, PRICE_LEAST, PRICES_BYTES
 from cotide_kube.timestamps import parse_timestamp
 from cotide_operator.config.metric_settings import PrometheusSourceSettings
 from cotide_operator.config.provisioning_settings import EnergyPriceSettings, ProvisioningSettings
@@ -39,7 +39,7 @@ _LOG = logging.getLogger(__name__)
 
 TIME, PRICE, CARBON = "time", "price_per_kilowatt_hour", "carbon_grams_per_kilowatt_hour"
 """Columns of the file."""
-BOUNDS: Final = {PRICE: (PRICE_LEAST, PRICE_MOST), CARBON: (0.0, CARBON_MOST)}
+BOUNDS: Final = {PRICE: (PRICE_LEAST, MAX_PRICE), CARBON: (0.0, MAX_CARBON)}
 TIMEOUT_SECONDS: Final = 10.0
 """Of the wall, for one query; chosen: a plan does not wait for it."""
 
@@ -230,8 +230,8 @@ def _table(text: str, file: str) -> PriceTable:
     values: dict[str, list[float]] = {one: [] for one in columns}
     for row in rows:
         line = rows.line_num
-        if len(since) >= PRICES_MOST:
-            raise InputError(f"has more than {PRICES_MOST} rows", file=file, line=line)
+        if len(since) >= MAX_PRICES:
+            raise InputError(f"has more than {MAX_PRICES} rows", file=file, line=line)
         if row.get(None):  # where `csv` puts what is beyond the header: 0,081 for 0.081
             raise InputError(f"has more cells than the header's {len(names)}", file=file, line=line)
         try:

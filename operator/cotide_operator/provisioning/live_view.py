@@ -39,7 +39,7 @@ HOSTNAME: Final = "kubernetes.io/hostname"
 CONDITION_PREFIX: Final = "node.kubernetes.io/"
 """Of taints by which the node controller says how a node fares."""
 OVER: Final = (PodPhase.SUCCEEDED, PodPhase.FAILED)
-TAINTS_MOST: Final = 16
+MAX_TAINTS: Final = 16
 """Different taints at which the nodes of one type are looked; chosen: pools have one or two."""
 _WAITS: Final = 4
 """Column of a row that says whether the pod waits."""
@@ -290,7 +290,7 @@ def _samples(cache: ObjectCache, settings: ProvisioningSettings) -> list[list[tu
     seen: dict[str, dict[tuple[Taint, ...], Node]] = {name: {} for name in kinds}
     for one in cache.nodes.values():
         alike = seen.get(one.metadata.labels.get(settings.node_type_label, ""))
-        if alike is None or len(alike) == TAINTS_MOST or (() in alike and not one.spec.taints):
+        if alike is None or len(alike) == MAX_TAINTS or (() in alike and not one.spec.taints):
             continue
         with contextlib.suppress(InputError):
             node = _another(translate_node(one))

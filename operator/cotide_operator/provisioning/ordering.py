@@ -39,7 +39,7 @@ AT_ONCE: Final = 16
 LONGEST_RETRY_SECONDS: Final = 3600.0
 """However often boots of a type fail, it is tried again after so long; chosen."""
 
-DOUBLED_MOST: Final = 12
+MAX_DOUBLED: Final = 12
 """Doublings of a pause: the shortest one has reached the longest by then, and a power without end is no number."""
 
 _NONE: Final[Mapping[str, str]] = {}
@@ -265,7 +265,7 @@ class Ordering:
         times, until = self._failed.get(kind, (0, float("-inf")))
         if now < until:  # it was ordered before the type began to rest: the same trouble, not the next
             return
-        pause = min(self._chosen.retry_seconds * 2.0 ** min(times, DOUBLED_MOST), LONGEST_RETRY_SECONDS)
+        pause = min(self._chosen.retry_seconds * 2.0 ** min(times, MAX_DOUBLED), LONGEST_RETRY_SECONDS)
         self._failed[kind] = (times + 1, now + pause)
 
     @property

@@ -21,7 +21,7 @@ from pydantic.alias_generators import to_camel
 
 from cotide_core.errors import ClusterError, InputError
 from cotide_core.provisioning.placement_model import (
-    STEPS_MOST,
+    MAX_STEPS,
     DataCentre,
     PlacementModel,
     PlacementOutlook,
@@ -124,7 +124,7 @@ class PlaceSettings(Section):
     step_seconds: float = Field(default=900.0, ge=10, le=86_400)
     prometheus: PrometheusSourceSettings | None = None
     """Who answers the queries of centres and services."""
-    horizon_steps: int = Field(default=24, ge=1, le=STEPS_MOST)
+    horizon_steps: int = Field(default=24, ge=1, le=MAX_STEPS)
     """Steps that are planned for where no file says how many; as in the placement experiment."""
     price_history_days: float = Field(default=0.0, ge=0, le=31)
     """Of each ``price_query``, from which prices are foreseen; 0: the price of now holds for all steps."""

@@ -5,7 +5,7 @@ services are no tasks: they end when somebody scales them down. Nor are those th
 for reclaimed capacity only: they run in what others leave. A restart begins with the pods that the API still shows.
 What the cache shows and the engine was not told yet is looked at later: by what it was told before, a pod that is gone
 would run for ever.
-Invariants: a pod is counted once; at most `TASKS_MOST` are remembered, the latest, of the last `WINDOW_SECONDS`.
+Invariants: a pod is counted once; at most `MAX_TASKS` are remembered, the latest, of the last `WINDOW_SECONDS`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from cotide_operator.cache.object_cache import Kind, ObjectCache
 from cotide_operator.provisioning.advice import History
 from cotide_operator.provisioning.live_view import comes_with_node
 
-TASKS_MOST: Final = 10_000
+MAX_TASKS: Final = 10_000
 """Ended tasks that are remembered; chosen: k-means of so many takes a quarter of a second."""
 WINDOW_SECONDS: Final = 2 * 86_400.0
 """Chosen: the forecast that looks a day back needs one, and learns its errors from another."""
-CHANGES_MOST: Final = 2000
+MAX_CHANGES: Final = 2000
 """Changed pods that are taken at one look; chosen: a few milliseconds."""
 RUNS_ON: Final = 2.0
 """A task that still runs is taken for one that ends at twice its age; chosen: what is known of none."""
@@ -79,7 +79,7 @@ class TaskHistory:
         self, cache: ObjectCache, pods: Mapping[str, Pod], is_current: Callable[[str], bool] = lambda _: True
     ) -> None:
         self._cache, self._pods, self._is_current = cache, pods, is_current
-        self._ended: deque[Task] = deque(maxlen=TASKS_MOST)
+        self._ended: deque[Task] = deque(maxlen=MAX_TASKS)
         self._open: dict[str, Pod] = {}
         self._changed: dict[str, None] = dict.fromkeys(cache.pods)
         self._counted: dict[str, str] = {}
@@ -92,7 +92,7 @@ class TaskHistory:
 
     def follow(self, now: float) -> None:
         """Take in some of the pods that changed."""
-        for key in list(self._changed)[:CHANGES_MOST]:
+        for key in list(self._changed)[:MAX_CHANGES]:
             del self._changed[key]
             if self._is_current(key):
                 self._take(key, now)

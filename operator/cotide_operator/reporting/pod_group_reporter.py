@@ -45,7 +45,7 @@ RECONCILE_SECONDS: Final = 1.0
 NOTE_SECONDS: Final = 10.0
 """Wall seconds between two sentences on one group that waits, and before a write that failed is tried again, doubled
 each time; chosen as those of notes on pods."""
-DOUBLED_MOST: Final = 6
+MAX_DOUBLED: Final = 6
 """Chosen: a group that can't be written is tried each eleven minutes then, for as long as there is something to say."""
 MESSAGE_CHARACTERS: Final = 32 * 1024
 """Of a condition: ``ValidateConditions`` of k8s.io/apimachinery refuses longer ones."""
@@ -228,7 +228,7 @@ class PodGroupReporter:
         if key not in self._cache.gangpodgroups:
             return
         known = self._written.setdefault(key, _Written())
-        known.until = time.monotonic() + NOTE_SECONDS * 2.0 ** min(known.failures, DOUBLED_MOST)
+        known.until = time.monotonic() + NOTE_SECONDS * 2.0 ** min(known.failures, MAX_DOUBLED)
         known.failures += 1
         self._enqueue(key)
         if isinstance(error, ApiError) and error.status in (404, 409):  # gone, or another wrote: looked at anew

@@ -19,7 +19,7 @@ from cotide_operator.cache.label_selectors import selects
 from cotide_operator.cache.object_cache import ObjectCache, key_of
 
 ALWAYS_ALLOW: Final = "AlwaysAllow"
-DISRUPTED_PODS_MOST: Final = 2000
+MAX_DISRUPTED_PODS: Final = 2000
 """Pods on their way out that the status of a budget holds (MaxDisruptedPodSize); with more it lets no pod go."""
 _WITHOUT_BUDGET: Final = ("Pending", "Succeeded", "Failed")
 """Phases of pods that go whatever their budgets state: they serve no request."""
@@ -75,7 +75,7 @@ def drawn_on(pod: PodObject, budgets: Sequence[PodDisruptionBudgetObject]) -> li
 def goes_now(budget: PodDisruptionBudgetObject) -> int:
     """Return how many pods a budget lets go now; 0 while its status is behind its spec."""
     status = budget.status
-    if status.observed_generation < budget.metadata.generation or len(status.disrupted_pods) > DISRUPTED_PODS_MOST:
+    if status.observed_generation < budget.metadata.generation or len(status.disrupted_pods) > MAX_DISRUPTED_PODS:
         return 0
     return max(0, status.disruptions_allowed)
 

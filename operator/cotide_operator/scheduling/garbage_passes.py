@@ -5,7 +5,7 @@ full pass is left out of the next ones (`gc.freeze`), so that a pass looks at wh
 all that a cluster of 10,000 pods holds, which took half a second. What nobody refers to any more is freed at once as
 ever; only circles among such old objects wait for a thorough pass, which is made at a calm moment. A full pass has a
 turn of the event loop for itself: within another one it would come on top of that. Invariants: between two thorough
-passes no pass looks at more than `FULL_MOST` objects, and what one turn of the event loop made; nothing here holds a
+passes no pass looks at more than `MAX_FULL` objects, and what one turn of the event loop made; nothing here holds a
 reference to an object of others. `gc.get_objects` would: CPython then cannot resize a tuple that another thread builds
 from a generator, and raises SystemError there.
 """
@@ -30,7 +30,7 @@ is made until the turn that it has for itself."""
 FULL_BLOCKS: Final = 2 * FULL_OBJECTS
 """Blocks of memory by which the process grew, at the least. Most of what is made dies young, so that a pass for each so
 many that were made would be one for nothing. Chosen: a list with one number takes three blocks, a tuple one or two."""
-FULL_MOST: Final = 3 * FULL_OBJECTS
+MAX_FULL: Final = 3 * FULL_OBJECTS
 """That may have outlived those collections, before a full pass without growth: new objects may replace old ones that
 no pass looks at. Chosen."""
 THOROUGH_SECONDS: Final = 24 * 3600.0
@@ -61,7 +61,7 @@ async def full_passes() -> None:
         outlived += THRESHOLDS[0]  # no collection leaves more than it looked at
         if outlived < FULL_OBJECTS:
             return
-        if outlived >= FULL_MOST or sys.getallocatedblocks() - blocks >= FULL_BLOCKS:
+        if outlived >= MAX_FULL or sys.getallocatedblocks() - blocks >= FULL_BLOCKS:
             loop.call_soon_threadsafe(due.set)  # any thread may have made the objects
 
     gc.callbacks.append(count)

@@ -79,7 +79,7 @@ REFUSED_SECONDS: Final = 30.0
 """Wall seconds after the first refusal; chosen."""
 REFUSED_MOST_SECONDS: Final = 3600.0
 """Chosen: a pod that can never be resized costs a request an hour."""
-DOUBLED_MOST: Final = 10
+MAX_DOUBLED: Final = 10
 """Doublings of a pause: the first has become the longest by then, and a power without end is no number."""
 WRITES_AT_ONCE: Final = 16
 """Pods that are written to at the same time, half of them of one namespace; chosen: a node's or two, and a small part
@@ -501,7 +501,7 @@ def _is_refusal(error: ApiError) -> bool:
 
 def _pause(refusals: int) -> float:
     """Return the seconds after one refusal more."""
-    return min(REFUSED_SECONDS * 2.0 ** min(refusals, DOUBLED_MOST), REFUSED_MOST_SECONDS)
+    return min(REFUSED_SECONDS * 2.0 ** min(refusals, MAX_DOUBLED), REFUSED_MOST_SECONDS)
 
 
 def _left(room: Amounts, size: Amounts, asks: Amounts) -> Amounts:

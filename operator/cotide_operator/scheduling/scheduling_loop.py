@@ -59,7 +59,7 @@ RESUMED_TOGETHER: Final = 200
 """Pods whose notes are read in one go at the start; chosen: about 3 ms."""
 PUBLISH_SECONDS: Final = 1.0
 """Wall seconds between two publications of queue positions and predicted starts; chosen for a reader."""
-RECOVERIES_MOST: Final = 100
+MAX_RECOVERIES: Final = 100
 """New engines in a row of which each fails at once; chosen: so many bad objects at the same moment are a defect."""
 RETRY_SECONDS: Final = 1.0
 """Wall seconds after which an object that the engine failed over is tried once more; chosen: an innocent one is placed
@@ -432,7 +432,7 @@ class SchedulingLoop:
         kind: Kind | None = "pods" if key in cache.pods else "nodes" if key in cache.nodes else None
         if kind is None and key in cache.workloads:
             kind = "workloads"
-        if self._remake is None or kind is None or self._failures > RECOVERIES_MOST:
+        if self._remake is None or kind is None or self._failures > MAX_RECOVERIES:
             raise error
         cache.quarantine_object(kind, key, ENGINE, error)
         self._retry_once(kind, key)

@@ -10,14 +10,14 @@ from typing import Final
 
 from cotide_core.events import HostPort, NodeTerm, Toleration
 from cotide_core.limits import (
-    CLAIMS_MOST,
     FIELDS_NAMED,
-    GATES_MOST,
-    HOST_PORTS_MOST,
     IMAGE_CHARACTERS,
-    IMAGES_NAMED_MOST,
-    REQUIREMENTS_MOST,
-    TOLERATIONS_MOST,
+    MAX_CLAIMS,
+    MAX_GATES,
+    MAX_HOST_PORTS,
+    MAX_IMAGES_NAMED,
+    MAX_REQUIREMENTS,
+    MAX_TOLERATIONS,
 )
 from cotide_kube.objects import Affinity, PodSpec, Volume
 from cotide_operator.translation.node_terms import alternatives
@@ -52,7 +52,7 @@ def asked_images(spec: PodSpec) -> tuple[str, ...]:
     Each counts as often as it is named; a name that is too long is kept as an empty one, which no node has.
     """
     containers = (*spec.init_containers, *spec.containers)
-    if len(containers) > IMAGES_NAMED_MOST:
+    if len(containers) > MAX_IMAGES_NAMED:
         return ()
     return tuple(sorted(_with_tag(one.image) if len(one.image) <= IMAGE_CHARACTERS else "" for one in containers))
 
@@ -119,11 +119,11 @@ def _too_many(spec: PodSpec) -> list[str]:
     """Return what has more entries than are looked at for every node."""
     terms = f"spec.nodeSelector and spec.affinity.nodeAffinity.{REQUIRED}"
     counts = (
-        (terms, _selected(spec), REQUIREMENTS_MOST),
-        ("spec.tolerations", len(spec.tolerations), TOLERATIONS_MOST),
-        ("hostPorts", len(host_ports(spec)), HOST_PORTS_MOST),
-        ("spec.schedulingGates", len(spec.scheduling_gates), GATES_MOST),
-        ("claims in spec.volumes", sum(map(_is_claim, spec.volumes)), CLAIMS_MOST),
+        (terms, _selected(spec), MAX_REQUIREMENTS),
+        ("spec.tolerations", len(spec.tolerations), MAX_TOLERATIONS),
+        ("hostPorts", len(host_ports(spec)), MAX_HOST_PORTS),
+        ("spec.schedulingGates", len(spec.scheduling_gates), MAX_GATES),
+        ("claims in spec.volumes", sum(map(_is_claim, spec.volumes)), MAX_CLAIMS),
     )
     return [f"{name} (more than {most} entries)" for name, count, most in counts if count > most]
 
@@ -133,13 +133,13 @@ def _is_claim(volume: Volume) -> bool:
 
 
 def _selected(spec: PodSpec) -> int:
-    """Return how many entries select nodes; of more than `REQUIREMENTS_MOST` the rest is not looked at."""
+    """Return how many entries select nodes; of more than `MAX_REQUIREMENTS` the rest is not looked at."""
     selected = 2 * len(spec.node_selector)
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
     for term in required.node_selector_terms if required is not None else ():
         selected += 1 + sum(1 + len(one.values) for one in (*term.match_expressions, *term.match_fields))
-        if selected > REQUIREMENTS_MOST:
+        if selected > MAX_REQUIREMENTS:
             break
     return selected
 
@@ -149,7 +149,7 @@ def _unsupported_affinity(affinity: Affinity) -> list[str]:
     if affinity.node_affinity is None:
         return paths
     required = affinity.node_affinity.required_during_scheduling_ignored_during_execution
-    terms = required.node_selector_terms[:REQUIREMENTS_MOST] if required else ()
+    terms = required.node_selector_terms[:MAX_REQUIREMENTS] if required else ()
     base = f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
     for index, term in enumerate(terms):
         paths += [

@@ -18,7 +18,7 @@ import orjson
 
 from cotide_core.errors import InputError
 from cotide_core.instructions import NO_FORECAST, Forecast, NodeVerdict, WaitReason
-from cotide_core.limits import EPOCH_MOST, INT32_MOST, NOTE_BYTES, SECONDS_MOST
+from cotide_core.limits import INT32_MOST, MAX_EPOCH, MAX_SECONDS, NOTE_BYTES
 from cotide_core.qos.applicability import NAMES
 from cotide_operator.cache.decision_store import Decision
 
@@ -181,7 +181,7 @@ def _count(value: int) -> int:
 
 
 def _moment(value: float | None) -> float | None:
-    return None if value is None else min(float(EPOCH_MOST), max(0.0, value))
+    return None if value is None else min(float(MAX_EPOCH), max(0.0, value))
 
 
 def _probability(value: float | None) -> float | None:
@@ -295,7 +295,7 @@ def _note(body: _Body, key: str) -> Note:
 
 
 def _duration(value: float | None) -> float | None:
-    return None if value is None else min(float(SECONDS_MOST), max(0.0, value))
+    return None if value is None else min(float(MAX_SECONDS), max(0.0, value))
 
 
 def _shortened(message: str) -> str:

@@ -78,7 +78,7 @@ _UNIT_SECONDS: Final = {
 }  # fmt: skip
 """Units of a duration, as of https://pkg.go.dev/time#ParseDuration."""
 _PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)")
-_DURATION_SECONDS_MOST: Final = 2**63 / 1e9
+_MAX_DURATION_SECONDS: Final = 2**63 / 1e9
 _DURATION_CHARACTERS: Final = 64
 """Chosen: a longer text is unreadable, and costs no time."""
 _SHOWN: Final = 40
@@ -198,7 +198,7 @@ def _positive_seconds(text: str) -> float | None:
     if not body or len(text) > _DURATION_CHARACTERS or not re.fullmatch(f"(?:{_PART.pattern})+", body):
         return None
     seconds = sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _PART.findall(body))
-    return seconds if 0 < seconds < _DURATION_SECONDS_MOST else None
+    return seconds if 0 < seconds < _MAX_DURATION_SECONDS else None
 
 
 def loses_local_storage(annotations: Mapping[str, str], volumes: Iterable[Volume]) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from cotide_core.events import Gang
-from cotide_core.limits import GANG_MOST, NAME_CHARACTERS, NUMBER_CHARACTERS, SECONDS_MOST
+from cotide_core.limits import MAX_GANG, MAX_SECONDS, NAME_CHARACTERS, NUMBER_CHARACTERS
 from cotide_kube.objects import PodSpec
 from cotide_operator.translation.pod_groups import POD_GROUP_LABEL, SINGLE, DeclaredGang
 
@@ -46,7 +46,7 @@ def gang_of(
         return None, (f"metadata.annotations[{GANG_ANNOTATION}] of more than {NAME_CHARACTERS} characters",)
     minimum = _number(annotations.get(MIN_MEMBER_ANNOTATION)) or (said.minimum if said else None)
     if not minimum:
-        lacks = f"without a number from 1 to {GANG_MOST} in annotation {MIN_MEMBER_ANNOTATION}"
+        lacks = f"without a number from 1 to {MAX_GANG} in annotation {MIN_MEMBER_ANNOTATION}"
         if GANG_ANNOTATION in annotations:
             return None, (f"metadata.annotations[{GANG_ANNOTATION}] {lacks}",)
         return None, (_lacking(spec, name, lacks),)
@@ -86,7 +86,7 @@ def _lacking(spec: PodSpec | None, name: str, lacks: str) -> str:
 def _number(text: str | None) -> int | None:
     if text is None or len(text) > NUMBER_CHARACTERS or not (text.isascii() and text.isdecimal()):
         return None
-    return int(text) if 1 <= int(text) <= GANG_MOST else None
+    return int(text) if 1 <= int(text) <= MAX_GANG else None
 
 
 def _seconds(text: str | None) -> float:
@@ -95,4 +95,4 @@ def _seconds(text: str | None) -> float:
         seconds = float(text) if text is not None and len(text) <= NUMBER_CHARACTERS else math.nan
     except ValueError:
         return DEFAULT_TIMEOUT_SECONDS
-    return min(seconds, float(SECONDS_MOST)) if seconds >= 1 else DEFAULT_TIMEOUT_SECONDS
+    return min(seconds, float(MAX_SECONDS)) if seconds >= 1 else DEFAULT_TIMEOUT_SECONDS

@@ -23,7 +23,7 @@ from cotide_kube.objects import NamespaceObject
 FAIR_WEIGHT: Final = "cotide.dev/fair-weight"
 """Annotation: what the namespace is due beside others under the policy ``fair``."""
 WEIGHT_LEAST: Final = 0.001
-WEIGHT_MOST: Final = 1000.0
+MAX_WEIGHT: Final = 1000.0
 """Chosen: a namespace of a million times another's weight has everything."""
 MAX_PRIORITY: Final = "cotide.dev/max-priority"
 """Annotation: highest pod priority that counts for the order of the queue; what is above counts as this."""
@@ -71,7 +71,7 @@ def limit_faults(namespace: NamespaceObject) -> list[str]:
     if weight is not None and _weight(weight) is None:
         said = weight[:QUANTITY_CHARACTERS]
         found.append(
-            f"annotation {FAIR_WEIGHT}: {said!r} is no number from {WEIGHT_LEAST:g} to {WEIGHT_MOST:g}; it counts as 1"
+            f"annotation {FAIR_WEIGHT}: {said!r} is no number from {WEIGHT_LEAST:g} to {MAX_WEIGHT:g}; it counts as 1"
         )
     return found
 
@@ -82,7 +82,7 @@ def _weight(text: str | None) -> float | None:
         weight = float(text) if text is not None and len(text) <= NUMBER_CHARACTERS else 0.0
     except ValueError:
         return None
-    return weight if WEIGHT_LEAST <= weight <= WEIGHT_MOST else None
+    return weight if WEIGHT_LEAST <= weight <= MAX_WEIGHT else None
 
 
 def _read(annotations: Mapping[str, str], annotation: str) -> int | None:

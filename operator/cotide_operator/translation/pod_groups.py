@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from cotide_core.limits import GANG_MOST, SECONDS_MOST
+from cotide_core.limits import MAX_GANG, MAX_SECONDS
 from cotide_kube.objects import PodObject
 from cotide_operator.cache.object_cache import CustomObject, Kind, ObjectCache
 
@@ -66,12 +66,12 @@ def _by_policy(policy: Any) -> DeclaredGang:
 
 
 def _size(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= GANG_MOST else 0
+    return value if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_GANG else 0
 
 
 def _seconds(value: Any) -> float | None:
     right = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-    return min(float(value), float(SECONDS_MOST)) if right else None
+    return min(float(value), float(MAX_SECONDS)) if right else None
 
 
 def said_by(kind: Kind, found: CustomObject | None) -> tuple[tuple[str, DeclaredGang], ...]:

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from cotide_core.errors import InputError
 from cotide_core.events import Pod
-from cotide_core.limits import EXACT, SECONDS_MOST
+from cotide_core.limits import EXACT, MAX_SECONDS
 from cotide_core.phases.growth import Amounts
-from cotide_core.phases.profile import PHASES_MOST
+from cotide_core.phases.profile import MAX_PHASES
 from cotide_core.phases.progress import Progress, Readiness, StatedPhase
 from cotide_core.units import CPU, MEMORY, bounded_amount, format_amount
 from cotide_kube.objects import PodObject, Quantity
@@ -36,7 +36,7 @@ Phases = tuple[StatedPhase, ...]
 NO_PHASES: Final[Phases] = ()
 LEARNED_CHARACTERS: Final = 8192
 """Of learned phases on a pod; chosen: sixteen have some 1,500."""
-GROWTH_MOST: Final = 1_000_000
+MAX_GROWTH: Final = 1_000_000
 """Millicores by which a pod can grow. Chosen: no node is as large, and what all of a node's pods state can be added."""
 
 
@@ -46,7 +46,7 @@ def phases_of(job: CustomObject) -> Phases:
     Shares are parts of the predicted run time of a pod, or of ``requestedSeconds`` while nothing is predicted.
     """
     given = job.spec.get("phases")
-    if not isinstance(given, list) or not 0 < len(given) <= PHASES_MOST:
+    if not isinstance(given, list) or not 0 < len(given) <= MAX_PHASES:
         return NO_PHASES
     try:
         lengths = _lengths(given, job)
@@ -82,7 +82,7 @@ def _run_seconds(job: CustomObject) -> float | None:
 def _positive(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
-    return float(value) if 0 < value <= SECONDS_MOST else None
+    return float(value) if 0 < value <= MAX_SECONDS else None
 
 
 def written(phases: Phases) -> str:
@@ -116,7 +116,7 @@ def learned_for(pod: PodObject) -> Phases:
     except (ValueError, KeyError, TypeError, RecursionError):
         return NO_PHASES
     named = len({phase.name for phase in found}) == len(found)
-    return found if named and len(found) <= PHASES_MOST else NO_PHASES
+    return found if named and len(found) <= MAX_PHASES else NO_PHASES
 
 
 def phases_for(pod: PodObject, job: CustomObject | None) -> Phases:
@@ -192,7 +192,7 @@ def left_at(pod: PodObject, phases: Phases, from_wall: Callable[[float], float],
 def growth_of(pod: PodObject, phases: Phases) -> int:
     """Return the millicores that a pod will ask for beyond what it counts with, in the mean of the phases it has left.
 
-    At most `GROWTH_MOST`. By their stated lengths where all have one, as nodes
+    At most `MAX_GROWTH`. By their stated lengths where all have one, as nodes
     count in the simulator (`Nodes.expected`).
     """
     notes = pod.metadata.annotations
@@ -204,7 +204,7 @@ def growth_of(pod: PodObject, phases: Phases) -> int:
     if None in lengths or not sum(weights):
         weights = [1.0] * len(left)
     mean = sum(phase.millicores * weight for phase, weight in zip(left, weights, strict=True)) / sum(weights)
-    return min(round(mean) - max(asked_by(pod).millicores, (set_for(pod) or asked_by(pod)).millicores), GROWTH_MOST)
+    return min(round(mean) - max(asked_by(pod).millicores, (set_for(pod) or asked_by(pod)).millicores), MAX_GROWTH)
 
 
 def run_of(pod: PodObject) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cotide_core.errors import InputError
-from cotide_core.limits import EXACT, RESOURCES_MOST
+from cotide_core.limits import EXACT, MAX_RESOURCES
 from cotide_core.units import (
     CPU,
     EPHEMERAL_STORAGE,
@@ -61,9 +61,9 @@ class _Reading:
 
     def amounts(self, quantities: Mapping[str, Quantity], path: str) -> Amounts:
         """Return amounts that are counted exactly; of too many only those that nodes are sure to offer."""
-        if len(quantities) > RESOURCES_MOST:
-            self.faults[f"{path} ({len(quantities)} resources, at most {RESOURCES_MOST} are)"] = None
-            kept = [*(name for name in _NATIVE if name in quantities), *sorted(quantities)[:RESOURCES_MOST]]
+        if len(quantities) > MAX_RESOURCES:
+            self.faults[f"{path} ({len(quantities)} resources, at most {MAX_RESOURCES} are)"] = None
+            kept = [*(name for name in _NATIVE if name in quantities), *sorted(quantities)[:MAX_RESOURCES]]
             quantities = {name: quantities[name] for name in kept}
         amounts: Amounts = {}
         for name, quantity in quantities.items():

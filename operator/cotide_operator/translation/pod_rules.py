@@ -17,7 +17,7 @@ from cotide_core.events import (
     WeightedNodeTerm,
     WeightedPodTerm,
 )
-from cotide_core.limits import POD_TERMS_MOST, REQUIREMENTS_MOST, SPREADS_MOST
+from cotide_core.limits import MAX_POD_TERMS, MAX_REQUIREMENTS, MAX_SPREADS
 from cotide_kube.objects import (
     Affinity,
     LabelSelector,
@@ -88,10 +88,10 @@ def rule_faults(spec: PodSpec) -> list[str]:
         for index, one in enumerate(side.preferred_during_scheduling_ignored_during_execution)
     ]
     preferred = len(nodes.preferred_during_scheduling_ignored_during_execution)
-    if len(terms) + preferred > POD_TERMS_MOST:
-        return [f"terms of spec.affinity (more than {POD_TERMS_MOST} for pods and preferred nodes)"]
-    if len(spec.topology_spread_constraints) > SPREADS_MOST:
-        return [f"spec.topologySpreadConstraints (more than {SPREADS_MOST} entries)"]
+    if len(terms) + preferred > MAX_POD_TERMS:
+        return [f"terms of spec.affinity (more than {MAX_POD_TERMS} for pods and preferred nodes)"]
+    if len(spec.topology_spread_constraints) > MAX_SPREADS:
+        return [f"spec.topologySpreadConstraints (more than {MAX_SPREADS} entries)"]
     selectors = [
         (f"{path}.{name}", selector)
         for path, term in terms
@@ -106,10 +106,8 @@ def rule_faults(spec: PodSpec) -> list[str]:
     for one in nodes.preferred_during_scheduling_ignored_during_execution:
         wished_of = (*one.preference.match_expressions, *one.preference.match_fields)
         named += 1 + sum(1 + len(requirement.values) for requirement in wished_of)
-    if named + sum(_entries(selector) for _, selector in selectors) > REQUIREMENTS_MOST:
-        return [
-            f"selectors of spec.affinity and spec.topologySpreadConstraints (more than {REQUIREMENTS_MOST} entries)"
-        ]
+    if named + sum(_entries(selector) for _, selector in selectors) > MAX_REQUIREMENTS:
+        return [f"selectors of spec.affinity and spec.topologySpreadConstraints (more than {MAX_REQUIREMENTS} entries)"]
     faults = [
         f"{path}.matchExpressions[{index}].operator"
         for path, selector in selectors
@@ -129,7 +127,7 @@ def pod_selector(owner: str, key: str, item: ServiceObject | ReplicaSetObject) -
     """Return which pods a Service selects or a controller controls; None where that is none, or can't be understood."""
     wished = item.spec.selector
     selector = label_selector(LabelSelector(wished) if isinstance(wished, dict) else wished)
-    if not selector or len(selector) > REQUIREMENTS_MOST:
+    if not selector or len(selector) > MAX_REQUIREMENTS:
         return None
     return PodSelector(owner, key, selector)
 

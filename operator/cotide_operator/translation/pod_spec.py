@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from cotide_core.events import HostPort, NodeTerm, PodRules, Toleration
-from cotide_core.limits import FIELDS_NAMED, HOST_PORTS_MOST
+from cotide_core.limits import FIELDS_NAMED, MAX_HOST_PORTS
 from cotide_core.state.remembered import Remembered
 from cotide_core.units import RECLAIMED_CPU, RECLAIMED_MEMORY
 from cotide_kube.objects import PodSpec, PodStatus, Volume
@@ -128,7 +128,7 @@ def _facts(spec: PodSpec, status: PodStatus | None) -> SpecFacts:
     if len(faults) > FIELDS_NAMED:
         faults[FIELDS_NAMED:] = [f"{len(faults) - FIELDS_NAMED} more"]
     unsupported = (*unsupported_fields(spec), *faults)
-    taken = tuple(host_ports(spec)[:HOST_PORTS_MOST])
+    taken = tuple(host_ports(spec)[:MAX_HOST_PORTS])
     if unsupported:  # no node is looked for: what it asks of one may be more than anybody can look at
         # Where the pod is placed already, by whomever, it keeps others off all the same.
         rules = None if rule_faults(spec) else pod_rules(spec)

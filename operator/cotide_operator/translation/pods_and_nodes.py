@@ -21,18 +21,18 @@ from cotide_core.events import Node, NodeImage, Pod, PodPhase, PodRules, Taint, 
 from cotide_core.limits import (
     EXACT,
     IMAGE_CHARACTERS,
-    IMAGE_NAMES_MOST,
-    INDEXES_MOST,
     INT32_MOST,
     LABEL_CHARACTERS,
-    LATENCY_MILLISECONDS_MOST,
-    NODE_IMAGES_MOST,
-    NODE_LABELS_MOST,
-    NODE_RESOURCES_MOST,
-    NODE_TAINTS_MOST,
+    MAX_IMAGE_NAMES,
+    MAX_INDEXES,
+    MAX_LATENCY_MILLISECONDS,
+    MAX_NODE_IMAGES,
+    MAX_NODE_LABELS,
+    MAX_NODE_RESOURCES,
+    MAX_NODE_TAINTS,
+    MAX_SECONDS,
     NUMBER_CHARACTERS,
     QUALIFIED_NAME_CHARACTERS,
-    SECONDS_MOST,
 )
 from cotide_core.units import (
     CPU,
@@ -154,7 +154,7 @@ def succeeded_of(job: CustomObject | None) -> int:
     if job is None or job.spec.get("gang") is None:  # an empty one asks for all of parallelism
         return 0
     succeeded = job.status.get("succeeded")
-    return min(max(0, succeeded), INDEXES_MOST) if isinstance(succeeded, int) else 0
+    return min(max(0, succeeded), MAX_INDEXES) if isinstance(succeeded, int) else 0
 
 
 _interned: Final = lru_cache(REMEMBERED)(PodOwnership)
@@ -352,14 +352,14 @@ def _bytes(text: str | None) -> int:
 
 
 def _positive(text: str | None) -> float | None:
-    """A wish that can't be read is none; one beyond `limits.SECONDS_MOST` means as long as may be."""
+    """A wish that can't be read is none; one beyond `limits.MAX_SECONDS` means as long as may be."""
     if text is None or len(text) > NUMBER_CHARACTERS:
         return None
     try:
         value = float(text)
     except ValueError:
         return None
-    return min(value, float(SECONDS_MOST)) if math.isfinite(value) and value > 0 else None
+    return min(value, float(MAX_SECONDS)) if math.isfinite(value) and value > 0 else None
 
 
 def annotation_faults(annotations: Mapping[str, str]) -> list[str]:
@@ -375,10 +375,10 @@ def annotation_faults(annotations: Mapping[str, str]) -> list[str]:
         except InputError as error:
             found.append(f"annotation {INPUT_SIZE_ANNOTATION}: {error}; it counts as not written")
     seconds = annotations.get(REQUESTED_SECONDS_ANNOTATION)
-    if seconds is not None and (_positive(seconds) is None or _positive(seconds) == SECONDS_MOST):
+    if seconds is not None and (_positive(seconds) is None or _positive(seconds) == MAX_SECONDS):
         found.append(
             f"annotation {REQUESTED_SECONDS_ANNOTATION}: {seconds[:40]!r} is no number of seconds between 0 and "
-            f"{SECONDS_MOST}"
+            f"{MAX_SECONDS}"
         )
     return found
 
@@ -397,7 +397,7 @@ def translate_node(
     attach_limits, attached : see `events.Node`; its CSINode and VolumeAttachments say them.
     """
     metadata, spec, status = node.metadata, node.spec, node.status
-    too_much = len(metadata.labels) > NODE_LABELS_MOST or len(spec.taints) > NODE_TAINTS_MOST
+    too_much = len(metadata.labels) > MAX_NODE_LABELS or len(spec.taints) > MAX_NODE_TAINTS
     ready = next((condition.status for condition in status.conditions if condition.type == "Ready"), "True")
     offered = status.allocatable or status.capacity
     return Node(
@@ -418,7 +418,7 @@ def translate_node(
 def node_images(images: tuple[NodeImageObject, ...]) -> tuple[NodeImage, ...]:
     """Return what a node has, once for each name, sorted; of a name that is there twice the size that comes first."""
     sizes: dict[str, NodeImage] = {}
-    for image in images[:NODE_IMAGES_MOST]:  # a kubelet reports the largest first
+    for image in images[:MAX_NODE_IMAGES]:  # a kubelet reports the largest first
         for one in _named(image):
             sizes.setdefault(one.name, one)
     return tuple(sizes[name] for name in sorted(sizes))
@@ -427,7 +427,7 @@ def node_images(images: tuple[NodeImageObject, ...]) -> tuple[NodeImage, ...]:
 @lru_cache(IMAGES_KEPT)
 def _named(image: NodeImageObject) -> tuple[NodeImage, ...]:
     size = min(max(0, image.size_bytes), EXACT)
-    names = image.names[:IMAGE_NAMES_MOST]
+    names = image.names[:MAX_IMAGE_NAMES]
     return tuple(NodeImage(intern(name), size) for name in names if 0 < len(name) <= IMAGE_CHARACTERS)
 
 
@@ -435,19 +435,19 @@ def node_faults(node: NodeObject) -> list[str]:
     """Return one sentence for each part of a node of which there is more than is looked at."""
     offered = node.status.allocatable or node.status.capacity
     counts = (
-        ("labels", len(node.metadata.labels), NODE_LABELS_MOST, "it takes no pods"),
-        ("taints", len(node.spec.taints), NODE_TAINTS_MOST, "it takes no pods"),
-        ("resources", len(offered), NODE_RESOURCES_MOST, "others are not counted"),
+        ("labels", len(node.metadata.labels), MAX_NODE_LABELS, "it takes no pods"),
+        ("taints", len(node.spec.taints), MAX_NODE_TAINTS, "it takes no pods"),
+        ("resources", len(offered), MAX_NODE_RESOURCES, "others are not counted"),
     )
     return [f"{count} {name}, at most {most} are read: {then}" for name, count, most, then in counts if count > most]
 
 
 def _counted(offered: Mapping[str, Quantity]) -> list[str]:
     """Return the resources of a node that are counted: all, or of too many those that pods are sure to ask for."""
-    if len(offered) <= NODE_RESOURCES_MOST:
+    if len(offered) <= MAX_NODE_RESOURCES:
         return list(offered)
     first = [name for name in _ALWAYS_COUNTED if name in offered]
-    return [*first, *sorted(offered.keys() - set(first))[: NODE_RESOURCES_MOST - len(first)]]
+    return [*first, *sorted(offered.keys() - set(first))[: MAX_NODE_RESOURCES - len(first)]]
 
 
 def _moment(text: str | None, from_wall: Callable[[float], float]) -> float | None:
@@ -468,9 +468,7 @@ def translate_workload(workload: CustomObject) -> Workload:
     return Workload(
         key=key_of(workload.metadata),
         latency_p95_milliseconds=(
-            float(min(limit, LATENCY_MILLISECONDS_MOST))
-            if valid and limit is not None
-            else DEFAULT_LATENCY_MILLISECONDS
+            float(min(limit, MAX_LATENCY_MILLISECONDS)) if valid and limit is not None else DEFAULT_LATENCY_MILLISECONDS
         ),
         exclusive=workload.spec.get("exclusive") is True,
     )

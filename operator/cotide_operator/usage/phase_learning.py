@@ -44,10 +44,10 @@ POLL_SECONDS: Final = 1.0
 """Of the operator's clock between two looks at readings, but at most ten looks a second of the wall. Chosen: below any
 source's interval."""
 LEAST_WALL_SECONDS: Final = 0.1
-PODS_MOST: Final = 5_000
+MAX_PODS: Final = 5_000
 """Pods followed at once; of more, the learner that follows most gives way to one with less than its share, and others
 teach nothing. Chosen: 50 MB with all their readings."""
-READINGS_MOST: Final = 512
+MAX_READINGS: Final = 512
 """Of a pod; of more, every other one is dropped. Chosen: ten for each part of a run that is told apart."""
 UNSEEN_SECONDS: Final = 30.0
 """Of the wall, that a pod may have run before it was seen first: of one that ran for longer the beginning is not known,
@@ -187,15 +187,15 @@ class PhaseLearning:
             return
         known.latest = usage.at_seconds
         known.readings.append((usage.at_seconds - known.began, usage.millicores, usage.memory_bytes))
-        if len(known.readings) > READINGS_MOST:
+        if len(known.readings) > MAX_READINGS:
             del known.readings[1::2]
 
     def _has_room(self, learner: str) -> bool:
         """Whether one pod more may be followed; where all places are taken, one of the learner that has most goes."""
-        if len(self._followed) < PODS_MOST:
+        if len(self._followed) < MAX_PODS:
             return True
         own = len(self._by_learner.get(learner, ()))
-        if own * len(self._by_learner.keys() | {learner}) >= PODS_MOST:
+        if own * len(self._by_learner.keys() | {learner}) >= MAX_PODS:
             return False
         most = max(self._by_learner, key=lambda one: len(self._by_learner[one]))
         if len(self._by_learner[most]) <= own + 1:

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, Protocol
 import aiohttp
 
 from cotide_core.errors import ClusterError
-from cotide_core.limits import EXACT, LATENCY_MILLISECONDS_MOST, RATE_MOST
+from cotide_core.limits import EXACT, MAX_LATENCY_MILLISECONDS, MAX_RATE
 from cotide_kube.connection.faults import why_unreachable
 from cotide_operator.usage.service_readings import QueryFault
 
@@ -155,7 +155,7 @@ def merge(values: Iterable[tuple[str, bool, float | None, float]], workload: str
     found: dict[str, Reading] = {}
     for pod, is_latency, value, wall in values:
         before = found.get(pod) or Reading(pod, None, None, wall, wall, workload)
-        most = LATENCY_MILLISECONDS_MOST if is_latency else RATE_MOST
+        most = MAX_LATENCY_MILLISECONDS if is_latency else MAX_RATE
         known = value if value is not None and value <= most else None
         found[pod] = (
             replace(before, latency_p95_milliseconds=known, latency_wall_seconds=wall)

@@ -37,7 +37,7 @@ FEATURES: Final = (
     {"name": "log_input_bytes", "unit": "natural log of bytes"},
     {"name": "type_rank", "unit": "rank of the type by lone seconds at its usual size"},
 )
-TYPES_MOST: Final = 256
+MAX_TYPES: Final = 256
 """Types that a model knows, those with the most samples (chosen, as many as the engine tells apart at once): a type is
 a word of whoever runs a pod, and each pod may have another."""
 SLOWEST_ASKED: Final = 16
@@ -77,7 +77,7 @@ class CompletionModel(Estimator, model_files.FiledModel):
 
     Attributes
     ----------
-    types_ : the T known types, sorted; at most `TYPES_MOST`.
+    types_ : the T known types, sorted; at most `MAX_TYPES`.
     lone_, slowdown_, forest_ : the three factors.
     residual_quantiles_ : (p50, p90) of the log residuals out of bag.
     """
@@ -106,8 +106,8 @@ class CompletionModel(Estimator, model_files.FiledModel):
             rows = np.sort(generator.choice(len(seconds), self.most_samples, replace=False))
             names, seconds, sizes, rates, pressure = (part[rows] for part in (names, seconds, sizes, rates, pressure))
         found, met = np.unique(names, return_counts=True)
-        if len(found) > TYPES_MOST:
-            usual_types = found[np.argsort(-met, kind="stable")[:TYPES_MOST]]
+        if len(found) > MAX_TYPES:
+            usual_types = found[np.argsort(-met, kind="stable")[:MAX_TYPES]]
             rows = np.flatnonzero(np.isin(names, usual_types))
             names, seconds, sizes, rates, pressure = (part[rows] for part in (names, seconds, sizes, rates, pressure))
         self.types_ = tuple(sorted(set(names.tolist())))

@@ -19,14 +19,14 @@ Records = NDArray[np.float32]
 DAY_SECONDS: Final = 86_400.0
 DAY_SLOTS: Final = 288
 """Slots of a day where a slot is five minutes, the default."""
-DAY_SLOTS_MOST: Final = 1440
+MAX_DAY_SLOTS: Final = 1440
 """Slots of a day up to which a day is remembered, one a minute (chosen: 6 KB a host)."""
 
 
 def slots_of_day(slot_seconds: float) -> int | None:
     """Return how many slots a day has, rounded; None where slots are so short that no day is remembered."""
     slots = max(1, round(DAY_SECONDS / slot_seconds))
-    return slots if slots <= DAY_SLOTS_MOST else None
+    return slots if slots <= MAX_DAY_SLOTS else None
 
 
 class SlotRing:

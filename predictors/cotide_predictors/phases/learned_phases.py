@@ -23,8 +23,8 @@ import numpy as np
 
 from cotide_core.errors import ModelError
 from cotide_core.kernels.array_types import Floats
-from cotide_core.limits import EXACT, SECONDS_MOST
-from cotide_core.phases.profile import PHASES_MOST
+from cotide_core.limits import EXACT, MAX_SECONDS
+from cotide_core.phases.profile import MAX_PHASES
 from cotide_predictors.phases.change_points import change_points
 
 PARTS: Final = 48
@@ -35,7 +35,7 @@ RUNS_KEPT: Final = 8
 SCORES_KEPT: Final = 6
 LEAST_SCORES: Final = 3
 """Chosen, as the two above: what changed is forgotten within a few runs."""
-UNDER_MOST: Final = 0.05
+MAX_UNDERESTIMATED_SHARE: Final = 0.05
 """Part of the time that learned needs may lie below what was used. Chosen: it costs speed at contention only."""
 SAVED_LEAST: Final = 0.1
 """Part of the maximum that must be given back to be worth a resize. Chosen."""
@@ -88,7 +88,7 @@ def run_of(readings: Sequence[tuple[float, float, float]], seconds: float, large
     ----------
     readings : seconds since the start, millicores and bytes; nan for what is not known.
     """
-    if len(readings) < LEAST_READINGS or not 0 < seconds <= SECONDS_MOST or largest[0] <= 0:
+    if len(readings) < LEAST_READINGS or not 0 < seconds <= MAX_SECONDS or largest[0] <= 0:
         return None
     table = np.array(sorted(readings), np.float64)
     table = table[np.isfinite(table[:, 0]) & (table[:, 0] >= 0) & (table[:, 0] <= seconds)]
@@ -110,7 +110,7 @@ def learned(runs: Sequence[Run]) -> tuple[Need, ...]:
     largest = _largest(runs)
     paths = np.stack([run.usage for run in runs])
     scaled = np.minimum(paths / np.maximum(largest, 1.0), 1.0)
-    cuts = change_points(scaled.mean(axis=0), most=PHASES_MOST)
+    cuts = change_points(scaled.mean(axis=0), most=MAX_PHASES)
     seconds = float(np.mean([run.seconds for run in runs]))
     levels = [paths[:, begin:end, 0].mean() for begin, end in zip((0, *cuts), (*cuts, PARTS), strict=True)]
     # A change comes a little earlier or later in each run: the higher of two neighbours has a part more of the time.
@@ -176,7 +176,7 @@ class LearnedPhases:
         if len(scores) < LEAST_SCORES:
             return "learning"
         under, held = (float(np.mean(column)) for column in zip(*scores, strict=True))
-        return "trusted" if under <= UNDER_MOST and held <= 1 - SAVED_LEAST else "fallen back"
+        return "trusted" if under <= MAX_UNDERESTIMATED_SHARE and held <= 1 - SAVED_LEAST else "fallen back"
 
     def needs(self) -> tuple[Need, ...]:
         """Return the phases of the next run; none where they are not trusted, or there is but one."""
@@ -210,7 +210,7 @@ class LearnedPhases:
                 seconds = float(one["seconds"])
                 bounded = usage.shape == (PARTS, 2) and bool(((usage >= 0) & (usage <= EXACT)).all())
                 if not (
-                    bounded and 0 < seconds <= SECONDS_MOST and 0 < largest[0] <= EXACT and 0 <= largest[1] <= EXACT
+                    bounded and 0 < seconds <= MAX_SECONDS and 0 < largest[0] <= EXACT and 0 <= largest[1] <= EXACT
                 ):
                     raise ValueError("a run is out of its bounds")
                 found.runs.append(Run(seconds, largest, usage))

@@ -12,7 +12,7 @@ import numpy as np
 
 from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.phases.node_report import desk
-from cotide_core.phases.tables import NONE, TASKS_MOST, tables
+from cotide_core.phases.tables import MAX_TASKS, NONE, tables
 from cotide_core.phases.utility import Weights
 from cotide_sim.phases.rules import groups_of, weights_of
 from cotide_sim.phases.workload import Workload
@@ -72,7 +72,7 @@ def run(
             follower[index - 1] = index
     plan = Plan(workload.submitted, first, follower, work.waiting.copy(), workload.factor, growing_milliseconds)
     most = workload.tasks + len(capacity)
-    running = len(capacity) * (TASKS_MOST + 1)
+    running = len(capacity) * (MAX_TASKS + 1)
     seen = Seen(
         started=np.full(jobs, NONE, np.int64),
         finished=np.full(jobs, NONE, np.int64),

@@ -14,7 +14,7 @@ import numpy as np
 from cotide_core.kernels.array_types import Floats, Integers
 from cotide_core.kernels.compiled import compiled
 from cotide_core.phases.node_report import Desk, end_phase, open_group, report, starts_in
-from cotide_core.phases.tables import DONE, NONE, NOT_DONE, RUNNING, TASKS_MOST, Nodes, Work
+from cotide_core.phases.tables import DONE, MAX_TASKS, NONE, NOT_DONE, RUNNING, Nodes, Work
 from cotide_core.phases.utility import Weights
 from cotide_sim.trace_replay.kernels.time_heap import heap_pop, heap_push
 
@@ -139,7 +139,7 @@ def play(work: Work, nodes: Nodes, weights: Weights, plan: Plan, seen: Seen, roo
         if event >= tasks:
             node = event - tasks
             seen.beating[node] = 0
-            _report(work, nodes, weights, plan, seen, room, node, now, TASKS_MOST)
+            _report(work, nodes, weights, plan, seen, room, node, now, MAX_TASKS)
             continue
         group, opens = work.group[event], NONE
         node = work.node[event]
@@ -153,7 +153,7 @@ def play(work: Work, nodes: Nodes, weights: Weights, plan: Plan, seen: Seen, roo
                 if opens == NONE:
                     seen.finished[work.job[group]] = now
                     work.counts[NOT_DONE] -= 1
-        _report(work, nodes, weights, plan, seen, room, node, now, TASKS_MOST)
+        _report(work, nodes, weights, plan, seen, room, node, now, MAX_TASKS)
         if opens != NONE:
             _opened(work, nodes, weights, plan, seen, room, opens, now)
     return int(now)

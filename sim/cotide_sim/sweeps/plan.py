@@ -29,7 +29,7 @@ from cotide_sim.workloads.generated_log import OVERESTIMATE_MAX, USERS, Generato
 
 DEFAULT_SEED: Final = 0
 """The seed of a generator when none is named."""
-SEEDS_MOST: Final = 100_000
+MAX_SEEDS: Final = 100_000
 """More draws than any interval needs; chosen, a slip of the pen is told and not tried."""
 
 
@@ -39,7 +39,7 @@ def parse_seeds(text: str) -> tuple[int | None, ...]:
     Raises
     ------
     InputError
-        At a part that is neither, and when they are more than `SEEDS_MOST`.
+        At a part that is neither, and when they are more than `MAX_SEEDS`.
     """
     found: set[int | None] = set()
     for part in text.split(","):
@@ -47,8 +47,8 @@ def parse_seeds(text: str) -> tuple[int | None, ...]:
         if first == "log" and not dash:
             found.add(None)
         elif first.isdecimal() and (last.isdecimal() or not dash) and int(last or first) >= int(first):
-            if int(last or first) - int(first) >= SEEDS_MOST - len(found):
-                raise InputError(f"{text!r} are more than {SEEDS_MOST:,} seeds", field="--seeds")
+            if int(last or first) - int(first) >= MAX_SEEDS - len(found):
+                raise InputError(f"{text!r} are more than {MAX_SEEDS:,} seeds", field="--seeds")
             found.update(range(int(first), int(last or first) + 1))
         else:
             raise InputError(f"{part.strip()!r} is no seed; write for example 'log,1-20'", field="--seeds")

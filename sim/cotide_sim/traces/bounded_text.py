@@ -16,14 +16,14 @@ from typing import Final, Protocol, TypeVar
 
 from cotide_core.errors import InputError
 
-LINE_MOST: Final = 16 << 20
+MAX_LINE: Final = 16 << 20
 """Bytes or characters of one line. Chosen: a row of the loads of 100,000 machines takes a megabyte."""
-TABLE_MOST: Final = 1 << 30
+MAX_TABLE: Final = 1 << 30
 """Of a file that is held in memory. Chosen: 20 million rows of samples."""
-LOG_MOST: Final = 4 << 30
+MAX_LOG: Final = 4 << 30
 """Of a batch log. Chosen: ten times the largest of the public ones."""
-LEDGER_MOST: Final = 1 << 40
-LEDGER_LINE_MOST: Final = 256 << 20
+MAX_LEDGER: Final = 1 << 40
+MAX_LEDGER_LINE: Final = 256 << 20
 """Of a ledger, which is read line by line and never held. Chosen: a year of cycles; the first list of 50,000 pods."""
 UNREAD: Final = "of which no more is read"
 
@@ -40,7 +40,7 @@ class Readable(Protocol[Text_co]):
 
 
 def bounded_lines(
-    stream: Readable[Text_co], file: str, most: int = TABLE_MOST, line_most: int = LINE_MOST
+    stream: Readable[Text_co], file: str, most: int = MAX_TABLE, line_most: int = MAX_LINE
 ) -> Iterator[Text_co]:
     """Yield the lines of a stream, each with its end.
 

@@ -2,7 +2,7 @@
 
 Called by the readers of logs and ledgers. First step of the flow: bytes of a file to bytes of its text. Invariant: a
 read unpacks no more than it returns, so that a file that unpacks to far more is met by the reader's own bound; an xz
-file that asks for more than `XZ_MEMORY_MOST` to unpack is damaged in the sense of `DAMAGED`.
+file that asks for more than `MAX_XZ_MEMORY` to unpack is damaged in the sense of `DAMAGED`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GZIP: Final = b"\x1f\x8b"
 BZIP2: Final = b"BZh"
 XZ: Final = b"\xfd7zXZ\x00"
 """First bytes: RFC 1952; the bzip2 manual; the .xz file format, section 2.1.1.1."""
-XZ_MEMORY_MOST: Final = 256 << 20
+MAX_XZ_MEMORY: Final = 256 << 20
 """Bytes that xz may take to unpack. Chosen: ``xz -9`` asks for 65 MiB (its manual)."""
 STEP_BYTES: Final = 64 << 10
 """Packed bytes read at a time; chosen."""
@@ -88,7 +88,7 @@ class _Xz(io.RawIOBase):
 
     def __init__(self, plain: io.BufferedReader) -> None:
         self._plain = plain
-        self._unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, XZ_MEMORY_MOST)
+        self._unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, MAX_XZ_MEMORY)
 
     def readable(self) -> bool:
         return True
@@ -101,7 +101,7 @@ class _Xz(io.RawIOBase):
                 packed = (self._unpacker.unused_data or self._plain.read(STEP_BYTES)).lstrip(b"\x00")
                 if not packed:
                     return 0
-                self._unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, XZ_MEMORY_MOST)
+                self._unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, MAX_XZ_MEMORY)
             elif self._unpacker.needs_input:
                 packed = self._plain.read(STEP_BYTES)
                 if not packed:

@@ -18,7 +18,7 @@ from typing import TextIO
 from cotide_core.errors import InputError
 from cotide_core.limits import EXACT
 from cotide_core.units import counted
-from cotide_sim.traces.bounded_text import LOG_MOST, bounded_lines
+from cotide_sim.traces.bounded_text import MAX_LOG, bounded_lines
 
 
 class Row:
@@ -63,7 +63,7 @@ class Row:
         return InputError(message, file=self.file, line=self.line, field=column)
 
 
-def stream_rows(path: Path, columns: Sequence[str], *, what: str, most: int = LOG_MOST) -> Iterator[Row]:
+def stream_rows(path: Path, columns: Sequence[str], *, what: str, most: int = MAX_LOG) -> Iterator[Row]:
     """Yield the rows of a CSV file with a header (gzip when the name ends in ``.gz``).
 
     Parameters

@@ -17,7 +17,7 @@ import numpy as np
 
 from cotide_core.errors import InputError
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
-from cotide_sim.traces.jobs.swf_cleaning import PROCESSORS_MOST
+from cotide_sim.traces.jobs.swf_cleaning import MAX_PROCESSORS
 from cotide_sim.workloads.lublin import PROCESSORS, lublin_jobs
 from cotide_sim.workloads.synthetic import CAPACITY, synthetic_jobs
 
@@ -27,9 +27,9 @@ GENERATORS: Final[tuple[Generator, ...]] = ("synth1", "synth2", "lublin")
 DEFAULT_LOAD: Final = 0.9
 """Of SYNTH1 and SYNTH2 where none is named; chosen."""
 LOAD_LEAST: Final = 1e-4
-LOAD_MOST: Final = 10.0
+MAX_LOAD: Final = 10.0
 """Loads that are generated; chosen. On an emptier machine nobody ever waits, and times leave what can be counted."""
-JOBS_MOST: Final = 10_000_000
+MAX_JOBS: Final = 10_000_000
 """Jobs of one log, which is held in memory as a whole: 0.1 KB each, many times that during a replay; chosen."""
 USERS: Final = 20
 """Jobs are handed out evenly at random to so many users; chosen."""
@@ -40,25 +40,25 @@ OVERESTIMATE_MAX: Final = 5.0
 def generated_log(
     name: str, kind: Generator, count: int, load: float | None, seed: int, *, processors: int | None = None
 ) -> BatchJobs:
-    """Return ``count`` jobs, from 1 to `JOBS_MOST`.
+    """Return ``count`` jobs, from 1 to `MAX_JOBS`.
 
     Parameters
     ----------
-    load : from `LOAD_LEAST` to `LOAD_MOST`, above 1 the queue grows without end; None for the generator's own.
+    load : from `LOAD_LEAST` to `MAX_LOAD`, above 1 the queue grows without end; None for the generator's own.
     processors : of the machine; None for the generator's own.
 
     Raises
     ------
     InputError
         When the count or the load is none of these, or the machine too small for the generator's jobs or beyond
-        `PROCESSORS_MOST`.
+        `MAX_PROCESSORS`.
     """
-    if count > JOBS_MOST:
-        raise InputError(f"{count:,} are more than {JOBS_MOST:,} jobs", field="--jobs")
-    if load is not None and not LOAD_LEAST <= load <= LOAD_MOST:
-        raise InputError(f"{load} is no share of a machine; between {LOAD_LEAST:g} and {LOAD_MOST:g}", field="--load")
-    if processors is not None and processors > PROCESSORS_MOST:
-        raise InputError(f"{processors:,} are beyond {PROCESSORS_MOST:,}", field="--processors")
+    if count > MAX_JOBS:
+        raise InputError(f"{count:,} are more than {MAX_JOBS:,} jobs", field="--jobs")
+    if load is not None and not LOAD_LEAST <= load <= MAX_LOAD:
+        raise InputError(f"{load} is no share of a machine; between {LOAD_LEAST:g} and {MAX_LOAD:g}", field="--load")
+    if processors is not None and processors > MAX_PROCESSORS:
+        raise InputError(f"{processors:,} are beyond {MAX_PROCESSORS:,}", field="--processors")
     if kind == "lublin":
         capacity = processors or PROCESSORS
         if capacity < 2:  # the model's parallel jobs have two processors and more

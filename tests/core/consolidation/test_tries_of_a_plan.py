@@ -42,7 +42,7 @@ def test_a_light_node_that_is_to_go_takes_no_pod_of_a_lighter_one() -> None:
 
 def only_one_try(laid: RemovalColumns, monkeypatch: pytest.MonkeyPatch) -> DrainPlan:
     with monkeypatch.context() as patched:
-        patched.setattr(module, "SET_ASIDE_MOST", 0)
+        patched.setattr(module, "MAX_SET_ASIDE", 0)
         return drain_plan(laid, RULES)
 
 

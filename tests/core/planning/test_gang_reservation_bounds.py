@@ -8,7 +8,7 @@ from live_cluster import bound, engine, node, pod, running
 
 from cotide_core.events import Gang, Namespace, NamespaceUpserted, PodDeleted, PodPhase, PodUpserted
 from cotide_core.instructions import Bind
-from cotide_core.limits import GANG_KINDS_MOST
+from cotide_core.limits import MAX_GANG_KINDS
 from cotide_core.planning.gang_reservation import APART_SECONDS, GangReservation
 
 AFTER = 30.0
@@ -59,7 +59,7 @@ def test_a_start_that_had_to_wait_for_its_turn_is_worked_out_without_further_wor
     assert scheduler.predicted_starts(due)["d/g-0"] == 50.0
 
 
-@pytest.mark.parametrize(("kinds", "kept"), [(GANG_KINDS_MOST, True), (GANG_KINDS_MOST + 1, False)])
+@pytest.mark.parametrize(("kinds", "kept"), [(MAX_GANG_KINDS, True), (MAX_GANG_KINDS + 1, False)])
 def test_room_is_kept_for_gangs_of_few_kinds_of_pods(kinds: int, kept: bool, planned: list[float]) -> None:
     """All kinds are of some 230 millicores, so that a gang of 17 fits, too."""
     gang = gang_of("g", [220 + at for at in range(kinds)])
@@ -69,7 +69,7 @@ def test_room_is_kept_for_gangs_of_few_kinds_of_pods(kinds: int, kept: bool, pla
 
 
 def test_a_gang_of_many_kinds_holds_up_no_other_gang(planned: list[float]) -> None:
-    many = gang_of("a", [300 + at for at in range(GANG_KINDS_MOST + 1)])
+    many = gang_of("a", [300 + at for at in range(MAX_GANG_KINDS + 1)])
     scheduler, _ = engine("fifo", *FULL, *many, *gang_of("b", [2000, 1000]), gang_reserve_seconds=AFTER)
     scheduler.handle([], AFTER)
     assert planned == [AFTER]
@@ -78,12 +78,12 @@ def test_a_gang_of_many_kinds_holds_up_no_other_gang(planned: list[float]) -> No
 
 @pytest.mark.parametrize("policy", ["easy", "conservative"])
 def test_under_a_plan_a_gang_of_many_kinds_starts_when_there_is_room_for_all_of_it(policy: str) -> None:
-    gang = gang_of("g", [220 + at for at in range(GANG_KINDS_MOST + 1)])
+    gang = gang_of("g", [220 + at for at in range(MAX_GANG_KINDS + 1)])
     scheduler, out = engine(policy, *FULL, *gang)
     assert not bound(out)
     assert not scheduler.planned()
     ended = PodUpserted(FULL[1].pod._replace(phase=PodPhase.SUCCEEDED))
-    assert len(bound(scheduler.handle([ended], 40.0))) == GANG_KINDS_MOST + 1
+    assert len(bound(scheduler.handle([ended], 40.0))) == MAX_GANG_KINDS + 1
 
 
 def test_a_placement_costs_as_much_whatever_number_of_nodes_is_kept() -> None:

@@ -260,7 +260,7 @@ def test_a_large_program_begins_with_an_interior_point_method_and_has_the_same_a
 
 
 def test_more_than_can_be_planned_with_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement_model, "COLUMNS_MOST", 20)
+    monkeypatch.setattr(placement_model, "MAX_COLUMNS", 20)
     words = r"^services: 2 services, 1 data centres, 1 networks and 3 steps need 33 variables, at most 20 are planned"
     with pytest.raises(InputError, match=words):
         PlacementProgram(model((level(), level())))

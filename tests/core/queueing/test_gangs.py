@@ -20,7 +20,7 @@ from cotide_core.events import (
     PodUpserted,
 )
 from cotide_core.instructions import Evict, EvictCause, Instruction, Wait, WaitReason
-from cotide_core.limits import GANG_REQUESTS_MOST
+from cotide_core.limits import MAX_GANG_REQUESTS
 from cotide_core.queueing.gangs import GangNeed, GangWait
 from cotide_core.recording.ledger import LedgerWriter
 from cotide_core.recording.replay import replay
@@ -77,7 +77,7 @@ def test_a_gang_waits_for_its_last_pod_and_says_how_many_are_there(policy: str) 
 @pytest.mark.parametrize("policy", PRESENT)
 def test_a_gang_of_more_kinds_of_pods_than_start_together_says_so_until_they_are_alike(policy: str) -> None:
     """Pods of 1 to 128 millicores start at once; one of 129 keeps all of them, until one of 128 comes in its place."""
-    count = GANG_REQUESTS_MOST + 1
+    count = MAX_GANG_REQUESTS + 1
     rule = Gang("d/x", count, TIMEOUT)
     unlike = [pod(f"x-{index}", 1 + index, 10.0, gang=rule) for index in range(count)]
     scheduler, out = engine(policy, node("a"), node("b"), node("c"), *unlike)
@@ -86,7 +86,7 @@ def test_a_gang_of_more_kinds_of_pods_than_start_together_says_so_until_they_are
     words = "gang d/x: its pods ask for more than 128 different things, which can't start together"
     assert waits(out)["x-0"].message.startswith(words)
     scheduler.handle([PodDeleted(unlike[-1].pod.key, unlike[-1].pod.uid)], 1.0)
-    alike = pod("x-alike", GANG_REQUESTS_MOST, 10.0, gang=rule)
+    alike = pod("x-alike", MAX_GANG_REQUESTS, 10.0, gang=rule)
     assert len(bound(scheduler.handle([alike], 2.0))) == count
 
 

@@ -23,7 +23,7 @@ from cotide_core.events import (
 )
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind, Evict, Instruction, Wait, WaitReason
-from cotide_core.state.host_load import HORIZONS_MOST
+from cotide_core.state.host_load import MAX_HORIZONS
 from cotide_core.state.shapes import lasting
 
 BEFORE_IT_ENDS = "1 predicted to need the room for online pods before it would end"
@@ -120,7 +120,7 @@ def test_a_peak_that_can_not_be_is_as_good_as_none(cpu: float) -> None:
 
 
 def test_horizons_beyond_those_that_are_read_change_nothing() -> None:
-    many = [(600.0 + number, 300.0) for number in range(HORIZONS_MOST)]
+    many = [(600.0 + number, 300.0) for number in range(MAX_HORIZONS)]
     assert bound(engine(*peaks(*many, (9e9, 999))).handle([job("x", 500)], 1.0)) == {"x": "a"}
 
 

@@ -24,7 +24,7 @@ from cotide_core.instructions import Bind
 from cotide_core.recording.ledger import LedgerWriter
 from cotide_core.recording.samples import POOL, MeasuredMix, SampleCollector, qos_samples, samples_from_ledger
 from cotide_core.state.cluster_state import ClusterState
-from cotide_core.state.node_columns import TYPES_MOST
+from cotide_core.state.node_columns import MAX_TYPES
 
 NODE = NodeUpserted(Node("a", (("cpu", 4000), ("pods", 9))))
 WEB = Pod("d/web", "w", WorkloadClass.ONLINE, (), 0.0, PodPhase.RUNNING, "a", workload="d/web")
@@ -197,10 +197,10 @@ def test_types_that_never_met_are_columns_up_to_as_many_as_may_meet() -> None:
     """A tenant that names a new type each run would else make training as large as samples times types."""
     measured = [
         MeasuredMix("d/web", 1.0, 0.0, 10.0, 0.0, (("etl", 1, 7), (f"run-{number}", 2, 5)), 1.0)
-        for number in range(TYPES_MOST + 40)
+        for number in range(MAX_TYPES + 40)
     ]
     mixes = qos_samples(measured).mixes
-    assert len(mixes.types) == TYPES_MOST + 1
+    assert len(mixes.types) == MAX_TYPES + 1
     assert mixes.types[0] == ""
     assert mixes.counts.sum(axis=1).tolist() == [3.0] * len(measured)
     assert mixes.input_bytes.sum(axis=1).tolist() == [12.0] * len(measured)

@@ -25,11 +25,11 @@ from cotide_core.events import (
 )
 from cotide_core.forecasting.heuristics import HeuristicCatalogue
 from cotide_core.instructions import Bind, Wait, WaitReason
-from cotide_core.placement.feasibility import CODES_MOST, OTHERWISE, REASONS_KEPT, Reasons
+from cotide_core.placement.feasibility import MAX_CODES, OTHERWISE, REASONS_KEPT, Reasons
 from cotide_core.placement.label_index import LabelIndex
 from cotide_core.placement.node_predicates import MISMATCH, refusal
 from cotide_core.state.cluster_state import ClusterState
-from cotide_core.state.node_columns import ALWAYS, FIRST_CAPACITY, RESOURCE_CELLS, RESOURCES_KEPT, TYPES_MOST
+from cotide_core.state.node_columns import ALWAYS, FIRST_CAPACITY, MAX_TYPES, RESOURCE_CELLS, RESOURCES_KEPT
 from cotide_core.state.shapes import Constraints
 from cotide_core.state.snapshot import Snapshot
 
@@ -92,17 +92,17 @@ def test_types_that_come_and_go_share_columns() -> None:
             [PodDeleted(f"d/p{number}", f"u-p{number}"), PodDeleted(f"d/w{number}", f"u-w{number}")], float(number)
         )
     columns = found.state.columns
-    assert len(columns.type_names) <= TYPES_MOST + 1
+    assert len(columns.type_names) <= MAX_TYPES + 1
     assert columns.type_counts.sum() == 0
 
 
 def test_more_types_at_once_than_there_are_columns_are_counted_without_a_type_and_taken_off_again() -> None:
     state = ClusterState()
     state.apply(node())
-    names = [f"p{number}" for number in range(TYPES_MOST + 100)]
+    names = [f"p{number}" for number in range(MAX_TYPES + 100)]
     for name in names:
         state.apply(pod(name, type=f"t-{name}", node="n", input_bytes=7))
-    assert len(state.columns.type_names) == TYPES_MOST + 1
+    assert len(state.columns.type_names) == MAX_TYPES + 1
     assert int(state.columns.type_counts[state.columns.types[""], 0]) == 100
     for name in names:
         state.apply(PodDeleted(f"d/{name}", f"u-{name}"))
@@ -126,7 +126,7 @@ def test_sentences_beyond_int16_share_one_and_are_numbered_anew() -> None:
     reasons = Reasons()
     reasons.number(OTHERWISE, WaitReason.NO_MATCHING_NODE)
     codes = {reasons.number(f"taint {number}", WaitReason.NO_MATCHING_NODE) for number in range(40_000)}
-    assert max(codes) < CODES_MOST
+    assert max(codes) < MAX_CODES
     found = engine()
     for number in range(0, REASONS_KEPT + 100, 50):
         taints = [node(f"n{n}", taints=(Taint("at", str(number + n), "NoSchedule"),)) for n in range(50)]

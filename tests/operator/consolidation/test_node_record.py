@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cotide_core.consolidation.removal.watching import Mark
-from cotide_operator.consolidation.node_record import MOVES_MOST, NodeRecord, marked, moved, patch_of
+from cotide_operator.consolidation.node_record import MAX_MOVES, NodeRecord, marked, moved, patch_of
 
 
 def test_a_node_that_is_cordoned_keeps_when_it_was_given_back_and_one_given_back_keeps_its_forecast() -> None:
@@ -26,10 +26,10 @@ def test_an_eviction_is_written_once_and_forgotten_after_an_hour() -> None:
 
 
 def test_a_record_holds_the_latest_evictions_and_no_more_than_its_bound() -> None:
-    full = NodeRecord(moved={f"u-{number}": 1.0 for number in range(MOVES_MOST)})
+    full = NodeRecord(moved={f"u-{number}": 1.0 for number in range(MAX_MOVES)})
     after = moved(full, "u-new", 2.0)
     assert after is not None
-    assert len(after.moved) == MOVES_MOST
+    assert len(after.moved) == MAX_MOVES
     assert "u-0" not in after.moved
     assert after.moved["u-new"] == 2.0
 

@@ -71,7 +71,7 @@ async def test_pods_that_no_node_helps_keep_no_node_from_those_whom_it_would_hel
     """The first 500 were looked at and nobody else: one Job with a selector that no node has held up all tenants."""
     scene = Scene()
     scene.consolidator._next_plan = float("inf")
-    for number in range(controller.WAITING_MOST + 50):
+    for number in range(controller.MAX_WAITING + 50):
         scene.wait(f"crowd/p{number}", node_selector=NOWHERE)
     scene.wait("other/fits", cpu=1000)
     await scene.consolidator.look()
@@ -81,7 +81,7 @@ async def test_pods_that_no_node_helps_keep_no_node_from_those_whom_it_would_hel
 async def test_of_one_namespace_too_each_pod_is_looked_at_before_any_is_again() -> None:
     scene = Scene()
     scene.consolidator._next_plan = float("inf")
-    for number in range(2 * controller.WAITING_MOST):
+    for number in range(2 * controller.MAX_WAITING):
         scene.wait(f"crowd/p{number}", node_selector=NOWHERE)
     scene.wait("crowd/fits", cpu=1000)
     for _ in range(3):
@@ -92,7 +92,7 @@ async def test_of_one_namespace_too_each_pod_is_looked_at_before_any_is_again() 
 
 async def test_a_pod_with_many_demands_leaves_the_others_to_later_looks() -> None:
     scene = Scene()
-    long = tuple((f"key{number}", "x") for number in range(controller.DEMANDS_MOST))
+    long = tuple((f"key{number}", "x") for number in range(controller.MAX_DEMANDS))
     for number in range(3):
         scene.wait(f"crowd/p{number}", node_selector=long)
     assert [len(scene.consolidator._waiting()) for _ in range(3)] == [1, 1, 1]
@@ -105,7 +105,7 @@ async def test_nothing_is_planned_before_all_that_wait_were_looked_at(monkeypatc
         scene.plans += 1
 
     monkeypatch.setattr(scene.consolidator, "_plan", plan)
-    for number in range(controller.WAITING_MOST + 1):
+    for number in range(controller.MAX_WAITING + 1):
         scene.wait(f"crowd/p{number}", node_selector=NOWHERE)
     await scene.consolidator.look()
     assert scene.plans == 0
@@ -121,7 +121,7 @@ async def test_one_that_a_node_could_take_holds_up_plans_for_the_whole_round(mon
 
     monkeypatch.setattr(scene.consolidator, "_plan", plan)
     scene.wait("crowd/first", cpu=1000)
-    for number in range(controller.WAITING_MOST):
+    for number in range(controller.MAX_WAITING):
         scene.wait(f"crowd/p{number}", node_selector=NOWHERE)
     for _ in range(4):
         await scene.consolidator.look()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotide_core.events import NodeBackoffRestored
-from cotide_core.limits import BACKOFFS_BYTES, BACKOFFS_MOST
+from cotide_core.limits import BACKOFFS_BYTES, MAX_BACKOFFS
 from cotide_operator.clock import ScaledClock
 from cotide_operator.leaderelection.node_backoffs import read, written
 
@@ -50,8 +50,8 @@ def test_what_the_last_leader_would_have_forgotten_by_now_is_not_taken_over() ->
 
 
 def test_of_too_many_the_longest_are_kept() -> None:
-    known = [NodeBackoffRestored(f"n{number}", "OutOfcpu", NOW + number) for number in range(BACKOFFS_MOST + 50)]
-    assert {one.node for one in read(written(known, CLOCK), CLOCK, NOW)} == {f"n{50 + n}" for n in range(BACKOFFS_MOST)}
+    known = [NodeBackoffRestored(f"n{number}", "OutOfcpu", NOW + number) for number in range(MAX_BACKOFFS + 50)]
+    assert {one.node for one in read(written(known, CLOCK), CLOCK, NOW)} == {f"n{50 + n}" for n in range(MAX_BACKOFFS)}
 
 
 def test_the_annotation_never_grows_beyond_what_is_read() -> None:

@@ -16,13 +16,13 @@ from cotide_operator.cache.decision_store import Decision, DecisionStore
 from cotide_operator.observability.access import (
     ASKED_AT_ONCE,
     ASKED_TOGETHER,
-    KEPT_MOST,
     KEPT_SECONDS,
+    MAX_KEPT,
     TOKEN_LIMIT,
     Access,
     AccessReviews,
 )
-from cotide_operator.observability.http_server import BOARD, BOARD_LIMIT, PAGE_MOST, HealthServer
+from cotide_operator.observability.http_server import BOARD, BOARD_LIMIT, MAX_PAGE, HealthServer
 from cotide_operator.observability.metrics import Metrics
 
 USER = {"username": "ann", "uid": "7", "groups": ["team", "system:authenticated"], "extra": {"scope": ["x"]}}
@@ -133,9 +133,9 @@ async def test_an_answer_is_kept_for_a_short_while_and_never_with_the_token() ->
 
 async def test_forged_tokens_fill_no_memory() -> None:
     scene = Scene()
-    for number in range(KEPT_MOST + 50):
+    for number in range(MAX_KEPT + 50):
         await scene.of(f"Bearer forged-{number}")
-    assert len(scene.reviews._kept) == KEPT_MOST
+    assert len(scene.reviews._kept) == MAX_KEPT
 
 
 async def test_a_crowd_of_strangers_makes_us_ask_a_few_times_at_once() -> None:
@@ -194,7 +194,7 @@ async def test_one_pod_is_found_without_a_look_at_the_others() -> None:
     [
         {"page": "0"},
         {"page": "x"},
-        {"limit": str(PAGE_MOST + 1)},
+        {"limit": str(MAX_PAGE + 1)},
         {"limit": "0"},
         {"page": str(BOARD_LIMIT // 100 + 1), "limit": "100"},
         {"page": "9" * 5000},

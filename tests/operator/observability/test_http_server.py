@@ -72,7 +72,7 @@ async def is_answered(server: HealthServer) -> bool:
 async def test_connections_beyond_a_bound_close_the_oldest_and_keep_nobody_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(http_server, "CONNECTIONS_MOST", 4)
+    monkeypatch.setattr(http_server, "MAX_CONNECTIONS", 4)
     async with serving() as server:
         half_open = []
         for _ in range(12):

@@ -14,7 +14,7 @@ from prometheus_stand_in import query_of, stand_in, vector
 from pydantic import ValidationError
 
 from cotide_core.errors import InputError
-from cotide_core.limits import PRICES_BYTES, PRICES_MOST
+from cotide_core.limits import MAX_PRICES, PRICES_BYTES
 from cotide_operator.config.metric_settings import PrometheusSourceSettings
 from cotide_operator.config.provisioning_settings import EnergyPriceSettings, ProvisioningSettings
 from cotide_operator.observability.metrics import Metrics
@@ -142,11 +142,11 @@ async def test_a_file_that_is_written_while_it_is_read_is_told_and_the_last_good
 
 
 async def test_a_file_has_no_more_rows_than_its_bound(file: Path) -> None:
-    times = [f"2026-01-01T{at // 3600:02d}:{at // 60 % 60:02d}:{at % 60:02d}Z,1\n" for at in range(PRICES_MOST + 1)]
+    times = [f"2026-01-01T{at // 3600:02d}:{at // 60 % 60:02d}:{at % 60:02d}Z,1\n" for at in range(MAX_PRICES + 1)]
     file.write_text("time,price_per_kilowatt_hour\n" + "".join(times))
     scene = Scene(file=file)
     await scene.prices.read()
-    assert f"more than {PRICES_MOST} rows" in scene.said[0]
+    assert f"more than {MAX_PRICES} rows" in scene.said[0]
 
 
 async def test_values_that_can_not_be_read_again_are_said_to_be_old_and_hold_on(file: Path) -> None:

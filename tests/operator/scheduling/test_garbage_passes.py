@@ -142,7 +142,7 @@ async def test_what_replaces_old_objects_is_looked_at_without_growth(monkeypatch
         await asyncio.sleep(0)
         gc.collect()
         before = collections()
-        lasting = [[number] for number in range(garbage_passes.FULL_MOST + garbage_passes.THRESHOLDS[0])]
+        lasting = [[number] for number in range(garbage_passes.MAX_FULL + garbage_passes.THRESHOLDS[0])]
         async with asyncio.timeout(10):
             while collections() == before:
                 await asyncio.sleep(0)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from manifests import pod_object
 
 from cotide_core.errors import InputError
-from cotide_core.limits import CUSTOM_OBJECT_BYTES, DEPTH, EXACT, INT32_MOST, NOTE_BYTES, SECONDS_MOST
+from cotide_core.limits import CUSTOM_OBJECT_BYTES, DEPTH, EXACT, INT32_MOST, MAX_SECONDS, NOTE_BYTES
 from cotide_core.units import _parsed, bounded_amount, parse_quantity, resource_amount
 from cotide_kube.decoding import Malformed, ObjectDecoder, shallow
 from cotide_kube.objects import NodeObject, PodObject
@@ -225,7 +225,7 @@ def test_annotations_give_numbers_that_the_engine_can_add(text):
     names = ("input-size", "requested-seconds", "job-priority", "type")
     found = translated(pod(annotations={f"cotide.dev/{name}": text for name in names}))
     assert 0 <= found.input_bytes <= EXACT
-    assert found.requested_seconds is None or 0 < found.requested_seconds <= SECONDS_MOST
+    assert found.requested_seconds is None or 0 < found.requested_seconds <= MAX_SECONDS
     assert 0 <= found.job_priority <= 1000
     assert len(found.type) <= 63
 

@@ -11,12 +11,12 @@ from cotide_core.events import NodeImage
 from cotide_core.limits import (
     EXACT,
     IMAGE_CHARACTERS,
-    IMAGE_NAMES_MOST,
-    IMAGES_NAMED_MOST,
-    NODE_IMAGES_MOST,
-    NODE_LABELS_MOST,
-    NODE_RESOURCES_MOST,
-    NODE_TAINTS_MOST,
+    MAX_IMAGE_NAMES,
+    MAX_IMAGES_NAMED,
+    MAX_NODE_IMAGES,
+    MAX_NODE_LABELS,
+    MAX_NODE_RESOURCES,
+    MAX_NODE_TAINTS,
 )
 from cotide_core.units import bounded_amount, parse_quantity, resource_amount
 from cotide_kube.objects import (
@@ -37,9 +37,9 @@ def test_of_too_many_resources_those_that_pods_are_sure_to_ask_for_are_counted()
     many = {f"a.example.com/r{number:05}": "1" for number in range(20_000)}
     node = NodeObject(Metadata(name="n"), status=NodeStatus(allocatable={**many, "cpu": "4", "pods": "110"}))
     translated = dict(translate_node(node).allocatable)
-    assert len(translated) == NODE_RESOURCES_MOST
+    assert len(translated) == MAX_NODE_RESOURCES
     assert (translated["cpu"], translated["pods"]) == (4000, 110)
-    assert node_faults(node) == [f"20002 resources, at most {NODE_RESOURCES_MOST} are read: others are not counted"]
+    assert node_faults(node) == [f"20002 resources, at most {MAX_NODE_RESOURCES} are read: others are not counted"]
 
 
 def images_of(*images: NodeImageObject) -> tuple[NodeImage, ...]:
@@ -56,11 +56,11 @@ def test_images_of_a_node_are_told_once_by_each_name_with_the_size_that_comes_fi
 
 
 def test_of_too_many_images_the_first_are_told_and_names_that_nobody_can_ask_for_are_not() -> None:
-    many = [NodeImageObject((f"i{number:03}:1",), 1000 - number) for number in range(NODE_IMAGES_MOST + 5)]
-    assert len(images_of(*many)) == NODE_IMAGES_MOST
-    assert images_of(*many)[-1].name == f"i{NODE_IMAGES_MOST - 1:03}:1"
+    many = [NodeImageObject((f"i{number:03}:1",), 1000 - number) for number in range(MAX_NODE_IMAGES + 5)]
+    assert len(images_of(*many)) == MAX_NODE_IMAGES
+    assert images_of(*many)[-1].name == f"i{MAX_NODE_IMAGES - 1:03}:1"
     assert images_of(NodeImageObject(("x" * (IMAGE_CHARACTERS + 1), ""), 1)) == ()
-    assert len(images_of(NodeImageObject(tuple(f"i:{number}" for number in range(100)), 1))) == IMAGE_NAMES_MOST
+    assert len(images_of(NodeImageObject(tuple(f"i:{number}" for number in range(100)), 1))) == MAX_IMAGE_NAMES
 
 
 def test_images_that_are_asked_for_have_the_tag_that_is_meant() -> None:
@@ -70,17 +70,17 @@ def test_images_that_are_asked_for_have_the_tag_that_is_meant() -> None:
     )
     wanted = ("", "host:5000/web:2", "host:5000/web:latest", "web:1", "web:1", "web:latest", "web@sha256:1")
     assert asked_images(spec) == wanted
-    assert asked_images(PodSpec(containers=(Container(image="a"),) * (IMAGES_NAMED_MOST + 1))) == ()
+    assert asked_images(PodSpec(containers=(Container(image="a"),) * (MAX_IMAGES_NAMED + 1))) == ()
 
 
 @pytest.mark.parametrize(
     "node",
     [
-        NodeObject(Metadata(name="n", labels={f"l{number}": "x" for number in range(NODE_LABELS_MOST + 1)})),
+        NodeObject(Metadata(name="n", labels={f"l{number}": "x" for number in range(MAX_NODE_LABELS + 1)})),
         NodeObject(
             Metadata(name="n"),
             NodeSpec(
-                taints=tuple(TaintObject(f"t{number}", "", "NoSchedule") for number in range(NODE_TAINTS_MOST + 1))
+                taints=tuple(TaintObject(f"t{number}", "", "NoSchedule") for number in range(MAX_NODE_TAINTS + 1))
             ),
         ),
     ],

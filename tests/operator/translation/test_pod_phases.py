@@ -11,7 +11,7 @@ from manifests import pod_object
 from cotide_core.phases.progress import StatedPhase
 from cotide_kube.objects import PodObject
 from cotide_operator.cache.object_cache import CustomObject
-from cotide_operator.translation.pod_phases import GROWTH_MOST, growth_of, learned_for, phases_for, phases_of
+from cotide_operator.translation.pod_phases import MAX_GROWTH, growth_of, learned_for, phases_for, phases_of
 
 
 def phased(asks: str, set_: str | None = None, **notes: str) -> PodObject:
@@ -65,7 +65,7 @@ def test_a_pod_grows_by_the_mean_of_the_phases_that_it_has_left() -> None:
 
 
 def test_no_phases_make_a_pod_grow_beyond_every_node_or_take_no_time_at_all() -> None:
-    assert growth_of(phased("200m"), (StatedPhase("a", 2**53, 0, None),)) == GROWTH_MOST
+    assert growth_of(phased("200m"), (StatedPhase("a", 2**53, 0, None),)) == MAX_GROWTH
     nothing = (StatedPhase("a", 200, 0, 0.0), StatedPhase("b", 800, 0, 0.0))  # a share of next to nothing
     assert growth_of(phased("200m"), nothing) == 300  # (200 + 800) / 2 - 200
 

@@ -9,7 +9,7 @@ import pytest
 from manifests import pod_object
 
 from cotide_core.events import NodeTerm, OpenClaim, Requirement, VolumeChoice
-from cotide_core.limits import CLAIMS_MOST, REQUIREMENTS_MOST
+from cotide_core.limits import MAX_CLAIMS, MAX_REQUIREMENTS
 from cotide_kube.objects import PodObject
 from cotide_operator.cache.object_cache import TYPES, Kind, ObjectCache, key_of
 from cotide_operator.clock import real_clock
@@ -142,8 +142,8 @@ BLOCKED = [
     ),
     (
         "an affinity that nobody can look at",
-        lambda on: (on.bound(), on.volume(nodeAffinity=reach(*map(str, range(REQUIREMENTS_MOST))))),
-        f'persistentvolume "v" has a node affinity of more than {REQUIREMENTS_MOST} entries',
+        lambda on: (on.bound(), on.volume(nodeAffinity=reach(*map(str, range(MAX_REQUIREMENTS))))),
+        f'persistentvolume "v" has a node affinity of more than {MAX_REQUIREMENTS} entries',
     ),
 ]
 
@@ -345,11 +345,11 @@ def test_a_change_concerns_the_pods_that_it_may_help_and_no_others() -> None:
 def test_a_pod_with_more_claims_than_are_looked_at_is_misconfigured() -> None:
     cache = ObjectCache()
     source = EventSource(cache, real_clock(), ("cotide",))
-    pod = claiming(*(f"c{number}" for number in range(CLAIMS_MOST + 1)))
+    pod = claiming(*(f"c{number}" for number in range(MAX_CLAIMS + 1)))
     cache.apply("pods", "ADDED", pod)
     source.collect()
     (fault,) = source.pods[key_of(pod.metadata)].unsupported
-    assert fault == f"claims in spec.volumes (more than {CLAIMS_MOST} entries)"
+    assert fault == f"claims in spec.volumes (more than {MAX_CLAIMS} entries)"
 
 
 def test_a_pod_is_told_anew_when_its_claim_comes_and_when_it_is_bound() -> None:

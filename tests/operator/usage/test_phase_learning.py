@@ -377,7 +377,7 @@ async def test_many_jobs_are_gone_through_in_turns(monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_tenant_with_many_pods_keeps_no_other_from_learning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(phase_learning, "PODS_MOST", 6)
+    monkeypatch.setattr(phase_learning, "MAX_PODS", 6)
     scene = Scene()
     for namespace, count in (("crowd", 9), ("small", 1), ("other", 5)):
         scene.job(namespace)

@@ -108,7 +108,7 @@ def test_beside_many_known_types_an_unknown_one_is_the_slowest_of_those_with_the
 
 
 def test_a_model_knows_the_types_with_the_most_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(completion_model_module, "TYPES_MOST", 2)
+    monkeypatch.setattr(completion_model_module, "MAX_TYPES", 2)
     jobs = JobBatch(("a", "b", "b", "c", "c", "c"), np.full(6, 1e8), np.zeros(6), np.zeros(6))
     model = CompletionModel().fit(jobs, np.full(6, 5.0))
     assert (model.types_, model.samples_) == (("b", "c"), 5)

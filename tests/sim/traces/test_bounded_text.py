@@ -54,13 +54,13 @@ def test_a_packed_file_counts_as_what_it_unpacks_to(tmp_path: Path) -> None:
 
 def test_tables_and_logs_are_refused_beyond_their_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "table.csv"
-    path.write_text("a\n" + "1" * (bounded_text.LINE_MOST + 1))
+    path.write_text("a\n" + "1" * (bounded_text.MAX_LINE + 1))
     with pytest.raises(InputError, match=":2: has a line of more than 16 MiB"):
         read_table(path, numbers=("a",))
-    path.write_text("1" * (3 * bounded_text.LINE_MOST))
+    path.write_text("1" * (3 * bounded_text.MAX_LINE))
     with pytest.raises(InputError, match="has a line of more than 16 MiB"):
         read_swf(path)
-    monkeypatch.setattr(swf, "LOG_MOST", 1000)
+    monkeypatch.setattr(swf, "MAX_LOG", 1000)
     path.write_text("; Comment: words\n" * 100)
     with pytest.raises(InputError, match="has more than 1000 bytes"):
         read_swf(path)

@@ -37,7 +37,7 @@ def test_one_step_of_a_file_that_unpacks_to_far_more_holds_no_more_than_was_aske
 
 @pytest.mark.parametrize("pack", PACKS)
 def test_the_bound_of_a_log_holds_for_what_it_unpacks_to(tmp_path, monkeypatch, pack):
-    monkeypatch.setattr(swf, "LOG_MOST", 1 << 20)
+    monkeypatch.setattr(swf, "MAX_LOG", 1 << 20)
     path = tmp_path / "log.swf"
     path.write_bytes(PACKS[pack](ROW * 30_000))
     with pytest.raises(InputError, match="has more than 1 MiB"):
@@ -66,7 +66,7 @@ def test_an_archive_of_junk_behind_its_first_bytes_is_damaged(tmp_path, pack):
 
 
 def test_an_xz_file_that_asks_for_too_much_memory_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(compressed, "XZ_MEMORY_MOST", 1 << 16)
+    monkeypatch.setattr(compressed, "MAX_XZ_MEMORY", 1 << 16)
     path = tmp_path / "log"
     path.write_bytes(lzma.compress(b"one"))
     with pytest.raises(DAMAGED), open_bytes(path) as stream:

@@ -15,7 +15,7 @@ from cotide_sim.trace_replay.metrics import WEEK_SECONDS, WEEKS_MAX, figures_of,
 from cotide_sim.traces.jobs.any_log import read_any_log
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 from cotide_sim.traces.jobs.swf import Field, read_swf
-from cotide_sim.traces.jobs.swf_cleaning import PROCESSORS_MOST, TIME_MAX, Cleaning, clean
+from cotide_sim.traces.jobs.swf_cleaning import MAX_PROCESSORS, TIME_MAX, Cleaning, clean
 from cotide_sim.traces.jobs.swf_write import log_of_jobs, write_swf
 from cotide_sim.workloads.generated_log import generated_log
 
@@ -64,7 +64,7 @@ def test_a_number_that_cannot_be_told_from_its_neighbours_is_a_fault(tmp_path, f
     assert [fault.line for fault in log.faults] == [3]
 
 
-@pytest.mark.parametrize("processors", ["9" * 30, "9" * 5000, str(PROCESSORS_MOST + 1)])
+@pytest.mark.parametrize("processors", ["9" * 30, "9" * 5000, str(MAX_PROCESSORS + 1)])
 def test_a_machine_beyond_what_is_counted_is_refused(tmp_path, processors):
     log = read_swf(write(tmp_path, row(1), processors=processors))
     with pytest.raises(InputError, match="processors is beyond 2,147,483,647"):

@@ -27,7 +27,7 @@ from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN
 
 SET_ASIDE: Final = (1.0, 1.05, 1.1, 1.2)
 """Nodes that further tries set aside, as shares of what the first try freed (chosen: no one of them is best always)."""
-SET_ASIDE_MOST: Final = 2000
+MAX_SET_ASIDE: Final = 2000
 """Nodes of a cluster in which there are further tries (chosen: all take less than the first takes with 10,000)."""
 
 
@@ -152,7 +152,7 @@ def _best_try(columns: RemovalColumns, board: Board, rules: MoveRules, rows: Int
         return _Try(freed, found, int(np.count_nonzero(freed)), int(np.count_nonzero(found >= 0)) - before)
 
     best = first = one(0)
-    if len(rows) and columns.nodes <= SET_ASIDE_MOST:
+    if len(rows) and columns.nodes <= MAX_SET_ASIDE:
         for aside in sorted({min(round(first.nodes * share), len(rows)) for share in SET_ASIDE} - {0}):
             other = one(aside)
             if (other.nodes, -other.moves) > (best.nodes, -best.moves):

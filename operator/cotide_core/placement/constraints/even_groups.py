@@ -29,11 +29,11 @@ from cotide_core.state.selection.peers import Counter
 from cotide_core.state.shapes import FitShape
 from cotide_core.state.snapshot import Snapshot
 
-GROUPS_MOST: Final = 96
+MAX_GROUPS: Final = 96
 """Beyond this a look at every row is about as fast (chosen: a group takes half a microsecond)."""
 KEPT: Final = 32
 """Best rows of a group that are kept in order (chosen: there are several groups, and each list costs a pass)."""
-_CODES_MOST: Final = 65_536
+_MAX_CODES: Final = 65_536
 """Combinations of domains that are counted in a table; more are more groups than are kept."""
 Key = tuple[int, ...]
 """Of each constraint the number of the domain, or the pods on the row itself; `ABSENT` without the label. Empty where
@@ -140,13 +140,13 @@ class EvenGroups:
             )
             parts = 2 if by_row else size + 1
             codes_most *= parts
-            if codes_most > _CODES_MOST:
+            if codes_most > _MAX_CODES:
                 return False
             codes = codes * parts + (np.minimum(numbers, 0) if by_row else numbers) + 1
         fits = scores > -np.inf
         codes = np.where(ranked, codes, codes_most)
         found = np.flatnonzero(np.bincount(codes[fits], minlength=codes_most + 1))
-        if len(found) > GROUPS_MOST:
+        if len(found) > MAX_GROUPS:
             return False
         first = np.zeros(codes_most + 1, np.int64)
         first[codes[fits]] = np.flatnonzero(fits)
@@ -165,7 +165,7 @@ class EvenGroups:
             if self._cells[row] >= 0:
                 self._leave(row, scores.item(row))
                 self._enter(row, scores.item(row))
-        return len(self._groups) <= GROUPS_MOST
+        return len(self._groups) <= MAX_GROUPS
 
     def take(self, row: int, before: float, after: float) -> bool:
         """Take in a row that changed, with its score before and after; False where there are too many groups now."""
@@ -188,7 +188,7 @@ class EvenGroups:
             self._leave(row, before)
         if after > -np.inf:
             self._enter(row, after)
-        return len(self._groups) <= GROUPS_MOST
+        return len(self._groups) <= MAX_GROUPS
 
     def draw(self, scores: Floats) -> int:
         """Return one of the rows with the highest score, spread included."""

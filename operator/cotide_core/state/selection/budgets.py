@@ -13,7 +13,7 @@ from typing import Final
 from cotide_core.events import Budget, Pod
 from cotide_core.state.selection.selector_index import Labels, SelectorIndex
 
-LABEL_SETS_MOST: Final = 4096
+MAX_LABEL_SETS: Final = 4096
 """Label sets of one namespace whose budgets are remembered (chosen: 1 MB)."""
 
 
@@ -60,7 +60,7 @@ class Budgets:
             return []
         keys = known.answers.get(pod.labels)
         if keys is None:
-            if len(known.answers) >= LABEL_SETS_MOST:
+            if len(known.answers) >= MAX_LABEL_SETS:
                 known.answers.clear()
             keys = known.answers[pod.labels] = known.index.matching(pod.labels)
         return [known.budgets[key] for key in keys]

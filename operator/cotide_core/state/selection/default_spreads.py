@@ -19,7 +19,7 @@ from cotide_core.events import Pod, PodRules, PodSelector, Requirement, Selector
 from cotide_core.state.selection.selector_index import Labels, SelectorIndex
 
 SERVICE: Final = "Service"
-MEMO_MOST: Final = 16_384
+MAX_MEMO: Final = 16_384
 """Answers about sets of labels of one namespace that are remembered (chosen: some MB)."""
 _NO_RULES: Final = PodRules()
 
@@ -95,7 +95,7 @@ class DefaultSpreads:
         key = (pod.labels, pod.controller, id(own))
         known = found.answers.get(key)
         if known is None:
-            if len(found.answers) >= MEMO_MOST:
+            if len(found.answers) >= MAX_MEMO:
                 found.answers.clear()
                 found.interned.clear()
             known = found.answers[key] = (own, self._with_defaults(pod, found))

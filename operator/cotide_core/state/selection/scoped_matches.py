@@ -14,9 +14,9 @@ from cotide_core.events import Selector
 from cotide_core.state.selection.selector_index import Labels, LabelSets, SelectorIndex
 
 T = TypeVar("T")
-LABEL_SETS_MOST: Final = 16_384
+MAX_LABEL_SETS: Final = 16_384
 """Label sets whose answers are remembered (chosen: some MB)."""
-MATCHES_MOST: Final = 1_048_576
+MAX_MATCHES: Final = 1_048_576
 """Matches in all answers together that are remembered (chosen: 8 MB)."""
 BY_LABEL: Final = ""
 """Stands for all namespaces that an item selects by their labels."""
@@ -116,7 +116,7 @@ class ScopedMatches(Generic[T]):
         self._forgot = True
 
     def _match(self, namespace: str, labels: Labels) -> Matched[T]:
-        if self._sets >= LABEL_SETS_MOST or self._matches >= MATCHES_MOST:
+        if self._sets >= MAX_LABEL_SETS or self._matches >= MAX_MATCHES:
             self._forget()
         items: dict[T, None] = {}
         for name in (namespace, BY_LABEL):
@@ -151,7 +151,7 @@ class ScopedMatches(Generic[T]):
                 self._note_change(namespace, labels)
 
     def _note_change(self, namespace: str, labels: Labels) -> None:
-        if len(self.changed) >= LABEL_SETS_MOST:  # where nothing reads them, they must not pile up
+        if len(self.changed) >= MAX_LABEL_SETS:  # where nothing reads them, they must not pile up
             self.changed.clear()
             self.lost = True
         self.changed[namespace, labels] = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from cotide_core.events import NodeTerm, OpenClaim
-from cotide_core.limits import CLAIMS_MOST
+from cotide_core.limits import MAX_CLAIMS
 from cotide_kube.objects import ClaimObject, ClaimSpec, PodObject, VolumeSpec
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
@@ -53,7 +53,7 @@ def claim_names(pod: PodObject) -> list[tuple[str, bool]]:
             found[f"{namespace}/{volume.persistent_volume_claim.claim_name}"] = False
         elif volume.ephemeral is not None:
             found[f"{namespace}/{own}-{volume.name}"] = True
-        if len(found) > CLAIMS_MOST:
+        if len(found) > MAX_CLAIMS:
             break
     return list(found.items())
 

@@ -12,7 +12,7 @@ import msgspec
 
 from cotide_core.errors import InputError
 from cotide_core.events import VolumeChoice
-from cotide_core.limits import REQUIREMENTS_MOST, VOLUMES_MOST
+from cotide_core.limits import MAX_REQUIREMENTS, MAX_VOLUMES
 from cotide_core.units import resource_amount
 from cotide_kube.objects import ClaimObject, VolumeObject
 from cotide_operator.cache.label_selectors import selects
@@ -23,7 +23,7 @@ from cotide_operator.translation.volumes.claims import BETA_CLASS, kind_of_volum
 from cotide_operator.translation.volumes.groups import drop
 from cotide_operator.translation.volumes.reach import entries, required_nodes
 
-CHOICES_KEPT: Final = 64 * VOLUMES_MOST
+CHOICES_KEPT: Final = 64 * MAX_VOLUMES
 """Volumes in the remembered answers together. Chosen: half a MB of references."""
 
 
@@ -106,7 +106,7 @@ class FreeVolumes:
                 continue
             if volume.metadata.deletion_timestamp is not None or _bytes(volume) < asked:
                 continue
-            bounded = entries(required_nodes(volume)) <= REQUIREMENTS_MOST
+            bounded = entries(required_nodes(volume)) <= MAX_REQUIREMENTS
             if bounded and kind_of_volume(volume.spec) == kind_of_volume(claim.spec):
                 return (self._choice(volume),)
         spec = claim.spec
@@ -134,7 +134,7 @@ class FreeVolumes:
             volume = self._volumes[name].free
             if volume is None or not demand.modes.issubset(volume.spec.access_modes):
                 continue
-            if kind_of_volume(volume.spec) != demand.kind or entries(required_nodes(volume)) > REQUIREMENTS_MOST:
+            if kind_of_volume(volume.spec) != demand.kind or entries(required_nodes(volume)) > MAX_REQUIREMENTS:
                 continue
             if selective and not selects(selector, volume.metadata.labels):
                 continue
@@ -142,7 +142,7 @@ class FreeVolumes:
             if size >= demand.asked:
                 fitting.append((size, name, volume))
         fitting.sort(key=lambda one: one[:2])
-        return tuple(self._choice(volume) for _, _, volume in fitting[:VOLUMES_MOST])
+        return tuple(self._choice(volume) for _, _, volume in fitting[:MAX_VOLUMES])
 
 
 def _indexed(volume: VolumeObject) -> _Indexed:

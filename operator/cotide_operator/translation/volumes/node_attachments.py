@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cotide_core.limits import INT32_MOST, NODE_RESOURCES_MOST, VOLUMES_MOST
+from cotide_core.limits import INT32_MOST, MAX_NODE_RESOURCES, MAX_VOLUMES
 from cotide_kube.objects import ClaimObject
 from cotide_operator.cache.object_cache import Kind, ObjectCache, key_of
 from cotide_operator.translation.volumes.claims import storage_class_of
@@ -49,7 +49,7 @@ class NodeAttachments:
             if attachment is None or attachment.spec.attacher not in limited:
                 continue
             volume = self._cache.persistentvolumes.get(attachment.spec.source.persistent_volume_name)
-            if volume is not None and volume.spec.csi is not None and len(found) < VOLUMES_MOST:
+            if volume is not None and volume.spec.csi is not None and len(found) < MAX_VOLUMES:
                 found.add((attachment.spec.attacher, volume.spec.csi.volume_handle))
         return tuple(sorted(found))
 
@@ -80,7 +80,7 @@ class NodeAttachments:
         found = self._cache.csinodes.get(node)
         after: tuple[tuple[str, int], ...] = ()
         if found is not None:
-            drivers = found.spec.drivers[:NODE_RESOURCES_MOST]
+            drivers = found.spec.drivers[:MAX_NODE_RESOURCES]
             counts = {one.name: one.allocatable.count for one in drivers if one.allocatable is not None}
             limits = ((name, min(max(0, count), INT32_MOST)) for name, count in counts.items() if count is not None)
             after = tuple(sorted(limits))

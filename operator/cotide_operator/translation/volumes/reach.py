@@ -10,7 +10,7 @@ from itertools import product
 from typing import Final
 
 from cotide_core.events import NodeTerm, Requirement
-from cotide_core.limits import REQUIREMENTS_MOST
+from cotide_core.limits import MAX_REQUIREMENTS
 from cotide_kube.objects import ClaimObject, NodeSelector, StorageClassObject, VolumeObject
 from cotide_operator.translation.node_terms import MATCHES_NOTHING, alternatives
 from cotide_operator.translation.volumes.claims import Blocked, lost
@@ -28,9 +28,9 @@ def bound_terms(claim: ClaimObject, volume: VolumeObject | None) -> list[tuple[N
     if volume is None:
         raise Blocked(lost(claim.metadata.name, claim.spec.volume_name))
     required = required_nodes(volume)
-    if entries(required) > REQUIREMENTS_MOST:
+    if entries(required) > MAX_REQUIREMENTS:
         name = volume.metadata.name
-        raise Blocked(f'persistentvolume "{name}" has a node affinity of more than {REQUIREMENTS_MOST} entries')
+        raise Blocked(f'persistentvolume "{name}" has a node affinity of more than {MAX_REQUIREMENTS} entries')
     return reach(volume)
 
 
@@ -60,9 +60,9 @@ def topologies(storage_class: StorageClassObject) -> tuple[NodeTerm, ...]:
     count = sum(
         1 + len(one.values) for term in storage_class.allowed_topologies for one in term.match_label_expressions
     )
-    if count > REQUIREMENTS_MOST:
+    if count > MAX_REQUIREMENTS:
         raise Blocked(
-            f'storageclass "{storage_class.metadata.name}" has topologies of more than {REQUIREMENTS_MOST} entries'
+            f'storageclass "{storage_class.metadata.name}" has topologies of more than {MAX_REQUIREMENTS} entries'
         )
     return tuple(
         NodeTerm(labels=tuple(Requirement(one.key, "In", one.values) for one in term.match_label_expressions))
@@ -81,5 +81,5 @@ def entries(required: NodeSelector | None) -> int:
     """Return how many terms, labels and values an affinity names."""
     if required is None:
         return 0
-    terms = required.node_selector_terms[: REQUIREMENTS_MOST + 1]
+    terms = required.node_selector_terms[: MAX_REQUIREMENTS + 1]
     return sum(1 + sum(1 + len(one.values) for one in (*term.match_expressions, *term.match_fields)) for term in terms)

@@ -13,7 +13,7 @@ from typing import Final
 
 from cotide_core.errors import InputError
 from cotide_core.events import NodeTerm, OpenClaim
-from cotide_core.limits import REQUIREMENTS_MOST
+from cotide_core.limits import MAX_REQUIREMENTS
 from cotide_core.units import resource_amount
 from cotide_kube.objects import ClaimObject, PodObject, StorageClassObject, VolumeObject
 from cotide_operator.cache.object_cache import Kind, ObjectCache, controller_of, key_of
@@ -257,8 +257,8 @@ class VolumeReader:
         key = key_of(claim.metadata)
         node = claim.metadata.annotations.get(SELECTED_NODE, "")
         selector = claim.spec.selector
-        if selector is not None and entries_of_selector(selector) > REQUIREMENTS_MOST:
-            raise Blocked(f'persistentvolumeclaim "{name}" has a selector of more than {REQUIREMENTS_MOST} entries')
+        if selector is not None and entries_of_selector(selector) > MAX_REQUIREMENTS:
+            raise Blocked(f'persistentvolumeclaim "{name}" has a selector of more than {MAX_REQUIREMENTS} entries')
         provisions = storage_class.provisioner not in ("", _NO_PROVISIONER)
         choice = OpenClaim(
             volumes=() if node else self._free.found(claim, key, asked),

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from cotide_core.errors import InputError
 from cotide_core.events import NodeTerm, Requirement
-from cotide_core.limits import REQUIREMENTS_MOST
+from cotide_core.limits import MAX_REQUIREMENTS
 from cotide_core.units import resource_amount
 from cotide_kube.objects import ClaimObject, StorageCapacityObject, StorageClassObject
 from cotide_operator.cache.object_cache import ObjectCache
@@ -81,7 +81,7 @@ def _capacity(published: StorageCapacityObject) -> _Capacity:
     """Return what a driver tells; an amount that can't be read, or no topology, suffices for nobody."""
     amount = published.capacity if published.maximum_volume_size is None else published.maximum_volume_size
     most, selector = -1, published.node_topology
-    if amount is not None and selector is not None and entries_of_selector(selector) <= REQUIREMENTS_MOST:
+    if amount is not None and selector is not None and entries_of_selector(selector) <= MAX_REQUIREMENTS:
         with contextlib.suppress(InputError):
             most = resource_amount("storage", amount)
     return _Capacity(published.storage_class_name, most, NodeTerm() if selector is None else selected(selector))
@@ -99,7 +99,7 @@ def _enough(capacities: list[_Capacity], asked: int) -> tuple[NodeTerm, ...]:
             return ()
         if len(labels) == 1 and labels[0].operator == "In":  # as each node with a disk of its own says: one for all
             values.setdefault(labels[0].key, []).extend(labels[0].values)
-        elif len(others) < REQUIREMENTS_MOST:
+        elif len(others) < MAX_REQUIREMENTS:
             others.append(one.where)
     merged = [NodeTerm(labels=(Requirement(key, "In", tuple(sorted(set(some)))),)) for key, some in values.items()]
     return (*merged, *others) or (MATCHES_NOTHING,)

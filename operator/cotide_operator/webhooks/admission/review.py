@@ -24,7 +24,7 @@ import orjson
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.errors import InputError
-from cotide_core.limits import CONTAINERS_MOST, REVIEW_VALUES_MOST
+from cotide_core.limits import MAX_CONTAINERS, MAX_REVIEW_VALUES
 from cotide_kube.objects import PodObject
 from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.cache.quarantine import where_raised
@@ -122,8 +122,8 @@ class Reviewer:
         pod = request.get("object")
         if not isinstance(pod, dict):
             raise InputError("must be the pod that is created", field="request.object")
-        if (containers := _containers(pod)) > CONTAINERS_MOST:
-            many = f"has {containers} containers, and cotide reads {CONTAINERS_MOST}"
+        if (containers := _containers(pod)) > MAX_CONTAINERS:
+            many = f"has {containers} containers, and cotide reads {MAX_CONTAINERS}"
             return Answer(uid, warning=f"this pod {many}: it keeps its plain requests")
         typed = _typed(pod, str(request.get("namespace") or ""))
         if typed.spec.scheduler_name not in self._scheduler_names:
@@ -144,8 +144,8 @@ def _containers(pod: Json) -> int:
 
 def _request_in(body: bytes) -> Json:
     values = sum(body.count(mark) for mark in (b",", b"{", b"["))
-    if values > REVIEW_VALUES_MOST:
-        raise InputError(f"has {values} values, at most {REVIEW_VALUES_MOST} are read", field="request")
+    if values > MAX_REVIEW_VALUES:
+        raise InputError(f"has {values} values, at most {MAX_REVIEW_VALUES} are read", field="request")
     try:
         review = orjson.loads(body)
     except orjson.JSONDecodeError as error:

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from cotide_core.errors import InputError
-from cotide_core.limits import CONTAINERS_MOST, NAME_CHARACTERS, NODES_ASKED_MOST
+from cotide_core.limits import MAX_CONTAINERS, MAX_NODES_ASKED, NAME_CHARACTERS
 from cotide_kube.objects import PodObject
 
 Body = TypeVar("Body")
@@ -145,8 +145,8 @@ def whole_pod(raw: msgspec.Raw) -> PodObject:
     """Return a pod that nobody told us of yet; raises InputError."""
     found: PodObject = _decoded(_POD, raw, "Pod")
     containers = len(found.spec.containers) + len(found.spec.init_containers)
-    if containers > CONTAINERS_MOST:
-        raise InputError(f"has {containers} containers, at most {CONTAINERS_MOST} are read", field="Pod.spec")
+    if containers > MAX_CONTAINERS:
+        raise InputError(f"has {containers} containers, at most {MAX_CONTAINERS} are read", field="Pod.spec")
     return found
 
 
@@ -169,8 +169,8 @@ def victims(args: PreemptionArgs) -> dict[str, MetaVictims]:
 
 
 def _few(field: str, names: list[str]) -> list[str]:
-    if len(names) > NODES_ASKED_MOST:
-        raise InputError(f"names {len(names)} nodes, at most {NODES_ASKED_MOST} are looked at", field=field)
+    if len(names) > MAX_NODES_ASKED:
+        raise InputError(f"names {len(names)} nodes, at most {MAX_NODES_ASKED} are looked at", field=field)
     if names and len(max(names, key=len)) > NAME_CHARACTERS:
         raise InputError(f"a node's name has at most {NAME_CHARACTERS} characters", field=field)
     return names

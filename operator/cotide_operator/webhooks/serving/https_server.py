@@ -26,7 +26,7 @@ _LOG = logging.getLogger(__name__)
 
 LEFT_BEHIND_SECONDS: Final = 5.0
 """Wall seconds after which the thread is left behind; chosen."""
-CONNECTIONS_MOST: Final = 512
+MAX_CONNECTIONS: Final = 512
 """Open at once, with their handshakes done: of more the one without a request that came first is closed. Chosen: API
 servers and kube-scheduler keep a few dozen; each costs some 100 kB, and a descriptor that the deciding loop lacks."""
 IDLE_SECONDS: Final = 120.0
@@ -112,7 +112,7 @@ class HttpsServer:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         connections = BoundedConnections(
             self._make(),
-            CONNECTIONS_MOST,
+            MAX_CONNECTIONS,
             stop_seconds=self._stop_seconds,
             idle_seconds=IDLE_SECONDS,
             decompresses=False,  # see `request_bodies`

@@ -34,7 +34,7 @@ from cotide_predictors.run_time.habits.pod_run_times import (
 from cotide_predictors.run_time.kernels.run_habits import KEYS, LAGS
 
 KIND: Final = "run-time-habits"
-RATIO_MOST: Final = 1e9
+MAX_RATIO: Final = 1e9
 """Largest share of a forecast that a run is read to be (chosen: beyond any two times that the bins hold)."""
 DIGEST_BYTES: Final = 120_000
 """Of a table in a digest (chosen: two forecasters' tables fit into a ConfigMap)."""
@@ -162,7 +162,7 @@ def _state(arrays: Arrays) -> MixtureState:
     runs = tuple(
         _checked(arrays[f"runs{kind}"], (len(keys[kind]), LAGS), LONGEST).astype(np.int64) for kind in range(KEYS)
     )
-    return MixtureState(keys, runs, _checked(arrays["ratios"], (len(keys[-1]), LAGS), RATIO_MOST))
+    return MixtureState(keys, runs, _checked(arrays["ratios"], (len(keys[-1]), LAGS), MAX_RATIO))
 
 
 def _weights(arrays: Arrays) -> dict[bytes, Learned]:

@@ -20,7 +20,7 @@ from cotide_sim.apiserver.verbs.writing import decode_json
 
 _NEEDS_A_CONTAINER: Final = frozenset({"log", "exec", "attach", "portforward", "ephemeralcontainers"})
 
-_DIGITS_MOST: Final = 18
+_MAX_DIGITS: Final = 18
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ def flag(query: dict[str, str], name: str) -> bool:
 
 def is_number(text: str) -> bool:
     """Whether a text is a whole number, not below 0, as int64 holds it (to 18 digits)."""
-    return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MOST
+    return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
 
 
 def number(query: dict[str, str], name: str) -> int:

@@ -16,8 +16,8 @@ from jsonpointer import JsonPointerException, resolve_pointer
 from cotide_sim.apiserver.refusals import Refusal, bad_request
 from cotide_sim.apiserver.storage import deep_json
 
-OPERATIONS_MOST: Final = 10_000
-COPIED_BYTES_MOST: Final = 3 * 1024 * 1024
+MAX_OPERATIONS: Final = 10_000
+MAX_COPIED_BYTES: Final = 3 * 1024 * 1024
 """Each copy can double an object: 30 operations would make a gigabyte of a byte. Both as on a real server
 (maxJSONPatchOperations and JSONPatchMaxCopyBytes of k8s.io/apiserver)."""
 
@@ -29,7 +29,7 @@ def json_patch(target: Any, operations: Any) -> Any:
     ------
     Refusal
         400 when the patch is malformed; 413 when it has too many operations; 422 when a path is missing, a test fails
-        or copies grow beyond `COPIED_BYTES_MOST`.
+        or copies grow beyond `MAX_COPIED_BYTES`.
     """
     if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
         raise bad_request("a JSON patch must be a list of operations")
@@ -38,18 +38,18 @@ def json_patch(target: Any, operations: Any) -> Any:
             pointer = one.get(field, "")
             if not isinstance(pointer, str) or (pointer and not pointer.startswith("/")):
                 raise bad_request(f"invalid JSON pointer: {pointer!r}")
-    if len(operations) > OPERATIONS_MOST:
-        words = f"The allowed maximum operations in a JSON patch is {OPERATIONS_MOST}, got {len(operations)}"
+    if len(operations) > MAX_OPERATIONS:
+        words = f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}"
         raise Refusal(413, "RequestEntityTooLarge", words)
     copied = 0
     try:
         for one in operations:
             if one.get("op") == "copy" and "from" in one:
                 copied += len(deep_json.dumps(resolve_pointer(target, one["from"])))
-                if copied > COPIED_BYTES_MOST:
+                if copied > MAX_COPIED_BYTES:
                     raise jsonpatch.JsonPatchException(
                         f"Unable to complete the copy, the accumulated size increase of copy is {copied}, "
-                        f"exceeding the limit {COPIED_BYTES_MOST}"
+                        f"exceeding the limit {MAX_COPIED_BYTES}"
                     )
             target = _Patch([one]).apply(target, in_place=True)
         return target

@@ -21,9 +21,9 @@ import numpy as np
 import orjson
 
 T = TypeVar("T")
-DEPTH_MOST: Final = 10_000
+MAX_DEPTH: Final = 10_000
 """Levels that are taken. Source: see the module."""
-_QUICK_MOST: Final = 1024
+_MAX_QUICK: Final = 1024
 """Levels that orjson reads, and that fit on any stack."""
 _STACK_BYTES: Final = 512 * 1024 * 1024
 """Chosen: 50 KB for each level; only what is touched is memory."""
@@ -64,7 +64,7 @@ class Room:
             return on_a_large_stack(work)
         _STACK.may_begin_anew = True
         try:
-            with _deep(_QUICK_MOST):
+            with _deep(_MAX_QUICK):
                 return work()
         except _TooDeepHereError:
             self._met_deep = True
@@ -97,7 +97,7 @@ def on_a_large_stack(work: Callable[[], T]) -> T:
         _STACK.has_room = True
         asyncio._set_running_loop(loop)
         try:
-            with _deep(DEPTH_MOST):
+            with _deep(MAX_DEPTH):
                 outcome.append(work())
         except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
             fault.append(error)
@@ -123,14 +123,14 @@ def loads(body: bytes) -> Any:
     Raises
     ------
     ValueError
-        When it is no JSON, or deeper than `DEPTH_MOST`.
+        When it is no JSON, or deeper than `MAX_DEPTH`.
     """
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         if not _too_deep(error):
             raise
-        if depth_of(body) > DEPTH_MOST:
+        if depth_of(body) > MAX_DEPTH:
             raise ValueError("exceeded max depth") from None
         if _STACK.has_room:
             return json.loads(body)

@@ -16,7 +16,7 @@ from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
 TOP: Final = 10
 """Jobs that are named; chosen."""
-NAMED_MOST: Final = 6
+MAX_NAMED: Final = 6
 """Job numbers listed of one moment; chosen."""
 
 
@@ -132,6 +132,6 @@ def compare(
 
 def _divergence(jobs: BatchJobs, start: Integers, second: int, job: MovedJob) -> Divergence:
     def numbers(times: Integers) -> tuple[int, ...]:
-        return tuple(int(number) for number in jobs.numbers[times == second][:NAMED_MOST])
+        return tuple(int(number) for number in jobs.numbers[times == second][:MAX_NAMED])
 
     return Divergence(second, job, numbers(jobs.submit), numbers(start + jobs.run), numbers(start + jobs.request))

@@ -25,7 +25,7 @@ PRICES: Final = "economy/electricity_price_hourly_local_currency_2020_2024.csv.g
 CARBON: Final = "economy/carbon_intensity_2022_{country}_opendc.csv.gz"
 HOUR: Final = 3600.0
 LONGEST_GAP: Final = 24
-HOURS_MOST: Final = 1_000_000
+MAX_HOURS: Final = 1_000_000
 """A century: a longer one has a time stamp gone wrong, and would ask for gigabytes (chosen)."""
 
 
@@ -104,8 +104,8 @@ def _hourly(name: str, path: Path, times: list[float], values: list[float]) -> H
     if not times:
         raise InputError("has no rows", file=str(path))
     start = math.floor(min(times) / HOUR) * HOUR
-    if max(times) - start > HOURS_MOST * HOUR:
-        raise InputError(f"reaches over more than {HOURS_MOST} hours", file=str(path))
+    if max(times) - start > MAX_HOURS * HOUR:
+        raise InputError(f"reaches over more than {MAX_HOURS} hours", file=str(path))
     indices = ((np.array(times) - start) // HOUR).astype(np.int64)
     column = np.array(values)
     known = np.isfinite(column)

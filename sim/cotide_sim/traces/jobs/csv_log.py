@@ -19,7 +19,7 @@ import numpy as np
 
 from cotide_core.errors import InputError
 from cotide_core.units import counted
-from cotide_sim.traces.bounded_text import LOG_MOST, bounded_lines
+from cotide_sim.traces.bounded_text import MAX_LOG, bounded_lines
 from cotide_sim.traces.compressed import DAMAGED, open_bytes
 from cotide_sim.traces.jobs.swf import Field, OnBad, SwfLog
 from cotide_sim.traces.jobs.swf_rows import COLUMNS, Fault
@@ -97,7 +97,7 @@ class CsvTrace:
         line = 0
         try:
             with open_text(path) as stream:
-                reader = csv.reader(bounded_lines(stream, file, LOG_MOST))
+                reader = csv.reader(bounded_lines(stream, file, MAX_LOG))
                 first = [cell.strip() for cell in next(reader, [])]
                 line = reader.line_num
                 names = first

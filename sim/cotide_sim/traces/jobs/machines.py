@@ -35,7 +35,7 @@ FILES: Final[Mapping[str, tuple[str, ...]]] = {
     "openb": ("openb_node_list_all_node.csv", "openb_node_list_gpu_node.csv"),
 }
 """Machine files that are looked for beside a trace."""
-EVENTS_MOST: Final = 64 << 20
+MAX_EVENTS: Final = 64 << 20
 """Bytes of a file of server events; chosen: the public one has a hundredth."""
 SERVER_COLUMNS: Final = ("timestamp", "machine", "event", "detail", "cpus", "memory", "disk")
 """Columns of Alibaba 2017's server_event.csv, which has no header."""
@@ -211,7 +211,7 @@ def _alibaba_servers(path: Path) -> list[tuple[tuple[int, ...], str]]:
     columns = {name: index for index, name in enumerate(SERVER_COLUMNS)}
     found: dict[str, tuple[tuple[int, ...], str]] = {}
     try:
-        lines = read_bounded(path, EVENTS_MOST).decode("utf-8").splitlines()
+        lines = read_bounded(path, MAX_EVENTS).decode("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"can't be read: {error}", file=str(path)) from error
     for number, line in enumerate(lines, start=1):

@@ -18,7 +18,7 @@ from typing import Final, Literal
 import numpy as np
 
 from cotide_core.errors import InputError
-from cotide_sim.traces.bounded_text import LINE_MOST, LOG_MOST, check_size
+from cotide_sim.traces.bounded_text import MAX_LINE, MAX_LOG, check_size
 from cotide_sim.traces.compressed import DAMAGED, open_bytes
 from cotide_sim.traces.jobs.swf_rows import COLUMNS, Fault, Lines, Table, parse_block
 
@@ -144,11 +144,11 @@ def _blocks(path: Path) -> Iterator[bytes | Fault]:
                 parts.append(data)
                 held += len(data)
                 read += len(data)
-                check_size(read, LOG_MOST, str(path))
+                check_size(read, MAX_LOG, str(path))
                 if held >= BLOCK_BYTES:
                     whole, rest = _whole_lines(rest + b"".join(parts))
                     parts, held = [], 0
-                    check_size(len(rest), LINE_MOST, str(path), "a line")
+                    check_size(len(rest), MAX_LINE, str(path), "a line")
                     yield whole
     except DAMAGED as error:
         yield _whole_lines(rest + b"".join(parts))[0]

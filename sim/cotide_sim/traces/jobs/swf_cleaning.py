@@ -31,7 +31,7 @@ PARTIAL: Final = (2.0, 3.0, 4.0)
 """Statuses of one of the executions of a job between checkpoints or swaps. The format sums them up in a line of status
 0 or 1 with the same job number, and means that line alone for studies (the same)."""
 
-PROCESSORS_MOST: Final = (1 << 31) - 1
+MAX_PROCESSORS: Final = (1 << 31) - 1
 """Of one machine; chosen, a hundred times what the largest trace here counts in thousandths of a machine, and so that
 the processor seconds of a job stay far from what int64 holds."""
 
@@ -132,7 +132,7 @@ def clean(log: SwfLog, cleaning: Cleaning | None = None) -> tuple[BatchJobs, Cle
     Raises
     ------
     InputError
-        When the machine's size is unknown or beyond `PROCESSORS_MOST`, no job is left, or a rule set to ``fail`` meets
+        When the machine's size is unknown or beyond `MAX_PROCESSORS`, no job is left, or a rule set to ``fail`` meets
         a case.
     """
     how = cleaning or Cleaning()
@@ -141,8 +141,8 @@ def clean(log: SwfLog, cleaning: Cleaning | None = None) -> tuple[BatchJobs, Cle
         raise InputError(
             "the header names no machine size (MaxProcs or MaxNodes); give one with --processors", file=log.file
         )
-    if processors > PROCESSORS_MOST:
-        raise InputError(f"a machine of {processors:,} processors is beyond {PROCESSORS_MOST:,}", file=log.file)
+    if processors > MAX_PROCESSORS:
+        raise InputError(f"a machine of {processors:,} processors is beyond {MAX_PROCESSORS:,}", file=log.file)
     return _Rules(log, how, processors).jobs()
 
 

@@ -20,7 +20,7 @@ from cotide_sim.traces.rows import Row, stream_rows
 FILE: Final = "http/worldcup98_requests_per_minute.csv.gz"
 WHAT: Final = "WorldCup98 requests per minute"
 MINUTE: Final = 60.0
-MINUTES_MOST: Final = 5_000_000
+MAX_MINUTES: Final = 5_000_000
 """Nearly ten years: a later one is a time stamp gone wrong, and would ask for all memory (chosen)."""
 
 
@@ -57,8 +57,8 @@ def read_worldcup98(directory: Path) -> RequestTrace:
         at = _minute(row)
         if times and at <= times[-1]:
             raise row.error("period", "is not later than the row before")
-        if times and at - times[0] > MINUTES_MOST * MINUTE:
-            raise row.error("period", f"is more than {MINUTES_MOST} minutes after the first row")
+        if times and at - times[0] > MAX_MINUTES * MINUTE:
+            raise row.error("period", f"is more than {MAX_MINUTES} minutes after the first row")
         times.append(at)
         counts.append(row.number("count"))
     if not times:

@@ -28,7 +28,7 @@ MACHINES: Final = {"facebook-2009": 600, "facebook-2010": 3000}
 """Of the clusters that were logged (SWIM's wiki, "Workloads repository")."""
 _FIELDS: Final = ("submission", "gap", "input bytes", "shuffle bytes", "output bytes")
 _CHARACTERS: Final = 32
-_MOST: Final = 2.0**53
+_MAX_VALUE: Final = 2.0**53
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,6 +84,6 @@ def _number(cell: str, field: str, file: str, line: int) -> float:
         value = float(cell) if len(cell) <= _CHARACTERS else math.nan
     except ValueError:
         value = math.nan
-    if not 0 <= value <= _MOST:
+    if not 0 <= value <= _MAX_VALUE:
         raise InputError(f"{cell[:_CHARACTERS]!r} is no number from 0 to 2^53", file=file, line=line, field=field)
     return value

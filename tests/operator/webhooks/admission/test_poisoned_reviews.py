@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cotide_core.errors import InputError
-from cotide_core.limits import CONTAINERS_MOST
+from cotide_core.limits import MAX_CONTAINERS
 from cotide_kube.objects import Metadata
 from cotide_operator.cache.object_cache import KINDS, CustomObject, ObjectCache
 from cotide_operator.webhooks.admission import review as review_module
@@ -88,8 +88,8 @@ def crowded(containers: int) -> bytes:
 
 def test_a_pod_of_more_containers_than_are_read_keeps_its_plain_requests() -> None:
     reviewer = Reviewer(synced(), ("cotide",))
-    assert reviewer.answer(crowded(CONTAINERS_MOST)).outcome == "reclaimed"
-    answer = reviewer.answer(crowded(CONTAINERS_MOST + 1))
+    assert reviewer.answer(crowded(MAX_CONTAINERS)).outcome == "reclaimed"
+    answer = reviewer.answer(crowded(MAX_CONTAINERS + 1))
     assert (answer.outcome, "512" in answer.warning) == ("untouched", True)
 
 

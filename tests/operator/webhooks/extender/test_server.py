@@ -142,7 +142,7 @@ async def test_large_bodies_that_one_client_sends_slowly_leave_a_turn_to_another
 async def test_whoever_opens_connections_and_asks_nothing_keeps_nobody_out_and_holds_few(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(https_server, "CONNECTIONS_MOST", 4, raising=False)
+    monkeypatch.setattr(https_server, "MAX_CONNECTIONS", 4, raising=False)
     async with serving() as (session, _), asyncio.timeout(20.0):
         url, trusting = session._base_url, session.connector._ssl  # type: ignore[union-attr]
         assert url is not None
@@ -156,7 +156,7 @@ async def test_whoever_opens_connections_and_asks_nothing_keeps_nobody_out_and_h
 
 
 async def test_a_request_under_way_is_not_what_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(https_server, "CONNECTIONS_MOST", 2, raising=False)
+    monkeypatch.setattr(https_server, "MAX_CONNECTIONS", 2, raising=False)
     begun, rest = asyncio.Event(), asyncio.Event()
 
     async def in_two_parts() -> AsyncIterator[bytes]:

@@ -20,7 +20,7 @@ from cotide_core.events import (
     ServiceSampled,
 )
 from cotide_core.instructions import Bind
-from cotide_core.limits import NODES_ASKED_MOST
+from cotide_core.limits import MAX_NODES_ASKED
 from cotide_core.state.cluster_state import ClusterState
 from cotide_kube.answers import Answer
 from cotide_kube.objects import PodObject
@@ -158,7 +158,7 @@ async def test_what_cant_be_read_is_one_sentence_that_names_the_field(body: byte
 
 
 def test_more_nodes_than_any_cluster_has_are_not_looked_at() -> None:
-    args = wire.NodeArgs(msgspec.Raw(b"{}"), ["n"] * (NODES_ASKED_MOST + 1))
+    args = wire.NodeArgs(msgspec.Raw(b"{}"), ["n"] * (MAX_NODES_ASKED + 1))
     with pytest.raises(InputError, match="names 20001 nodes, at most 20000"):
         wire.node_names(args)
     with pytest.raises(InputError, match="at most 253 characters"):
