@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-EXACT: Final = 2**53
+MAX_EXACT_INT: Final = 2**53
 """Largest magnitude up to which each whole number is a float64, too (IEEE 754). 1,023 of them fit into an int64; nodes
 admit 110 pods as shipped (kubelet, ``maxPods``)."""
 INT32_MOST: Final = 2**31 - 1

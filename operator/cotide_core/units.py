@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 from cotide_core.errors import InputError
-from cotide_core.limits import EXACT, QUANTITY_CHARACTERS
+from cotide_core.limits import MAX_EXACT_INT, QUANTITY_CHARACTERS
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
@@ -28,7 +28,7 @@ _QUANTITY = re.compile(
 )
 """Each character can be read in one way only: the time is linear in the text."""
 _MAX_EXPONENT: Final = 64
-"""Beyond it a number of `limits.QUANTITY_CHARACTERS` digits is far above `limits.EXACT`, or less than a nano-unit."""
+"""Beyond it a number of `limits.QUANTITY_CHARACTERS` digits is far above `limits.MAX_EXACT_INT`, or less than a nano-unit."""
 _SUFFIX: Final[dict[str, Decimal]] = {
     "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1),
     "k": Decimal(10) ** 3, "M": Decimal(10) ** 6, "G": Decimal(10) ** 9,
@@ -63,7 +63,7 @@ def parse_quantity(text: str | int | float) -> Decimal:
         return _parsed(text)
     if not isinstance(text, int | float):
         raise InputError(f"{str(text)[:40]} is not a quantity")
-    if isinstance(text, int) and abs(text) > EXACT:
+    if isinstance(text, int) and abs(text) > MAX_EXACT_INT:
         raise QuantityBeyond(_BEYOND.format("an amount"))
     return _parsed(str(text))
 
@@ -92,7 +92,7 @@ def resource_amount(resource: str, quantity: str | int | float) -> int:
     Raises
     ------
     InputError
-        When it is no quantity, or beyond `limits.EXACT`.
+        When it is no quantity, or beyond `limits.MAX_EXACT_INT`.
     """
     plain = _plain(resource, quantity)
     if plain is not None:
@@ -100,7 +100,7 @@ def resource_amount(resource: str, quantity: str | int | float) -> int:
     value = parse_quantity(quantity)
     if resource == CPU:
         value *= 1000
-    if not -EXACT <= value <= EXACT:
+    if not -MAX_EXACT_INT <= value <= MAX_EXACT_INT:
         raise QuantityBeyond(_BEYOND.format(repr(quantity)))
     return int(value.to_integral_value(rounding=ROUND_CEILING))
 
@@ -120,11 +120,11 @@ def _plain(resource: str, quantity: str | int | float) -> int | None:
     if not factor or not digits.isdecimal():
         return None
     amount = int(digits) * factor
-    return amount if amount <= EXACT else None
+    return amount if amount <= MAX_EXACT_INT else None
 
 
 def bounded_amount(resource: str, quantity: str | int | float) -> int:
-    """Return the same of what somebody holds or offers already, clamped to 0 ... `limits.EXACT`.
+    """Return the same of what somebody holds or offers already, clamped to 0 ... `limits.MAX_EXACT_INT`.
 
     Raises
     ------
@@ -137,10 +137,10 @@ def bounded_amount(resource: str, quantity: str | int | float) -> int:
     try:
         value = parse_quantity(quantity)
     except QuantityBeyond:
-        return EXACT if not str(quantity).lstrip().startswith("-") else 0
+        return MAX_EXACT_INT if not str(quantity).lstrip().startswith("-") else 0
     if resource == CPU:
         value *= 1000
-    return EXACT if value > EXACT else max(0, int(value.to_integral_value(rounding=ROUND_CEILING)))
+    return MAX_EXACT_INT if value > MAX_EXACT_INT else max(0, int(value.to_integral_value(rounding=ROUND_CEILING)))
 
 
 def format_amount(resource: str, amount: int) -> str:

@@ -521,7 +521,7 @@ class Operator:
             self.cache,
             self.outlooks,
             self.clock,
-            holdings_of=lambda node: holdings(self.loop.scheduler.state, node) if self.loop.is_whole else None,
+            holdings_of=lambda node: holdings(self.loop.scheduler.state, node) if self.loop.fully_synced else None,
             how=Publication(self.settings.reclaimed, self.settings.publishes_reclaimed, self.settings.slot_seconds),
             recorder=self.reporting.recorder,
             metrics=self.metrics,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cotide_core.config import SchedulerConfig
 from cotide_core.errors import CotideError, InputError, LedgerError, ModelError
-from cotide_core.limits import CUSTOM_OBJECT_BYTES, EXACT
+from cotide_core.limits import CUSTOM_OBJECT_BYTES, MAX_EXACT_INT
 from cotide_core.recording.ledger import read_ledger
 from cotide_core.units import bounded_amount, parse_quantity, resource_amount
 from cotide_kube import kubeconfig
@@ -61,7 +61,7 @@ def quantity(data: bytes) -> None:
     text = _text(data)
     for read in (parse_quantity, lambda one: resource_amount("cpu", one), lambda one: bounded_amount("memory", one)):
         with contextlib.suppress(InputError):
-            assert abs(read(text)) <= EXACT or read is parse_quantity
+            assert abs(read(text)) <= MAX_EXACT_INT or read is parse_quantity
 
 
 def timestamp(data: bytes) -> None:

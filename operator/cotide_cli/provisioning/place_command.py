@@ -23,7 +23,7 @@ from cotide_core.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cotide_cli.provisioning.place_turns import Taken
+    from cotide_cli.provisioning.place_turns import TurnResult
     from cotide_operator.provisioning.placing import Seen, Turn
 
 
@@ -57,19 +57,19 @@ def command(
     output: str,
 ) -> None:
     """Plan, and with --apply carry out, the replicas of services in several clusters: one step of them, or all."""
-    from cotide_cli.provisioning.place_turns import LostClusters, Memory, PlacementFiles, follow, take
+    from cotide_cli.provisioning.place_turns import LostClusters, PlacementFiles, TurnState, follow, take
 
     if turns and not watch:
         raise InputError("goes with --watch only", field="--turns")
     files, lost = PlacementFiles(file, demand, prices, kubeconfig), LostClusters.read(state)
     if not watch:
-        _show(run_until_told(take(files, lost, Memory(), apply=apply_it)), output)
+        _show(run_until_told(take(files, lost, TurnState(), apply=apply_it)), output)
         return
     with contextlib.suppress(StoppedError):
         run_until_told(follow(files, lost, partial(_show_next, output=output), apply=apply_it, turns=turns))
 
 
-def _show(taken: Taken, output: str) -> None:
+def _show(taken: TurnResult, output: str) -> None:
     from cotide_cli.provisioning.place_turns import as_data
 
     if output == "table":
@@ -78,7 +78,7 @@ def _show(taken: Taken, output: str) -> None:
         click.echo(as_text(as_data(taken), output))
 
 
-def _show_next(taken: Taken, output: str) -> None:
+def _show_next(taken: TurnResult, output: str) -> None:
     """Show one turn of many: a table under its time, a line of JSON, or a YAML document."""
     from cotide_cli.provisioning.place_turns import as_data
 
@@ -91,7 +91,7 @@ def _show_next(taken: Taken, output: str) -> None:
         click.echo(f"---\n{as_text(as_data(taken), output)}")
 
 
-def _print(taken: Taken) -> None:
+def _print(taken: TurnResult) -> None:
     for name, turn in taken.turns.items():
         if not taken.settings.is_of_one:
             click.echo(f"{name}:")

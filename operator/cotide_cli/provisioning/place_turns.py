@@ -164,7 +164,7 @@ class PassedRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class TurnState:
     """What is kept from turn to turn but for lost clusters; a restart begins anew."""
 
     passed: PassedRows = field(default_factory=PassedRows)
@@ -180,7 +180,7 @@ class QueryAnswers(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TurnResult:
     """One turn as it was taken."""
 
     settings: PlaceSettings
@@ -193,7 +193,7 @@ class Taken:
     applied: bool
 
 
-async def take(files: PlacementFiles, lost: LostClusters, memory: Memory, *, apply: bool) -> Taken:
+async def take(files: PlacementFiles, lost: LostClusters, memory: TurnState, *, apply: bool) -> TurnResult:
     """Plan one turn, and with ``apply`` carry it out.
 
     Raises
@@ -228,13 +228,13 @@ async def take(files: PlacementFiles, lost: LostClusters, memory: Memory, *, app
         await apply_turns(settings, turns, seen, files.kubeconfig, lost)
     else:
         lost.names = frozenset(gone)
-    return Taken(settings, demand, scores, seen, turns, apply)
+    return TurnResult(settings, demand, scores, seen, turns, apply)
 
 
 async def follow(
     files: PlacementFiles,
     lost: LostClusters,
-    show: Callable[[Taken], None],
+    show: Callable[[TurnResult], None],
     *,
     apply: bool,
     turns: int = 0,
@@ -248,7 +248,7 @@ async def follow(
     InputError, ClusterError
         When the first turn fails; a later one that does is said, and the next is taken in its time.
     """
-    memory, number, pause = Memory(PassedRows(monotonic)), 0, 0.0
+    memory, number, pause = TurnState(PassedRows(monotonic)), 0, 0.0
     while True:
         began = monotonic()
         try:
@@ -355,13 +355,17 @@ def _of_files(
         given, writings[files.prices] = _read(files.prices, centres, signed=True)
         if rates is not None and len(given) != len(rates):
             raise InputError(f"has {len(given)} rows where the demand has {len(rates)}", file=str(files.prices))
-        given = _left(files.prices, given, passed.of(files.prices, writings[files.prices], settings.step_seconds))
+        given = _remaining_rows(
+            files.prices, given, passed.of(files.prices, writings[files.prices], settings.step_seconds)
+        )
     if rates is not None and files.demand is not None:
-        rates = _left(files.demand, rates, passed.of(files.demand, writings[files.demand], settings.step_seconds))
+        rates = _remaining_rows(
+            files.demand, rates, passed.of(files.demand, writings[files.demand], settings.step_seconds)
+        )
     return rates, given
 
 
-def _left(path: Path, rows: Floats, passed: int) -> Floats:
+def _remaining_rows(path: Path, rows: Floats, passed: int) -> Floats:
     if passed >= len(rows):
         raise InputError(f"has {len(rows)} rows, which have all passed: write it anew", file=str(path))
     return rows[passed:]
@@ -461,13 +465,13 @@ def _client(centre: CentreSettings, kubeconfig: str | None) -> KubeClient:
     return KubeClient(credentials, timeout_seconds=ANSWER_SECONDS, asks_silence_again=False)
 
 
-def as_data(taken: Taken) -> dict[str, Any]:
+def as_data(taken: TurnResult) -> dict[str, Any]:
     """Return a turn as ``-o json`` shows it: of one service its fields, of several these by name."""
     shown = {name: _turn_data(taken, name) for name in taken.turns}
     return shown[ONE_SERVICE] if taken.settings.is_of_one else {"services": shown}
 
 
-def _turn_data(taken: Taken, service: str) -> dict[str, Any]:
+def _turn_data(taken: TurnResult, service: str) -> dict[str, Any]:
     turn, seen, score = taken.turns[service], taken.seen[service], taken.scores.get(service)
     return {
         "now": {name: None if one is None else one.replicas for name, one in seen.items()},

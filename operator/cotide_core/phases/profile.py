@@ -1,7 +1,7 @@
 """A task's profile: its phases in their order, each with what it needs and for how long.
 
 Made by the simulator's workloads and by whoever states phases. Invariant: a profile has at least one phase; no need is
-below 0 or beyond `limits.EXACT`, and all phases name the same resources.
+below 0 or beyond `limits.MAX_EXACT_INT`, and all phases name the same resources.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cotide_core.errors import InputError
-from cotide_core.limits import EXACT, MAX_SECONDS
+from cotide_core.limits import MAX_EXACT_INT, MAX_SECONDS
 
 MAX_PHASES: Final = 16
 """Phases of one task. Chosen: twice the eight that Hadoop's own counters tell apart."""
@@ -50,7 +50,7 @@ class Profile:
         for phase in self.phases:
             if len(phase.need) != len(self.phases[0].need):
                 raise InputError("names other resources than the first phase", field=f"phases[{phase.name}]")
-            if any(not 0 <= amount <= EXACT for amount in phase.need):
+            if any(not 0 <= amount <= MAX_EXACT_INT for amount in phase.need):
                 raise InputError("a need lies between 0 and 2^53", field=f"phases[{phase.name}].need")
             if not 0 < phase.milliseconds <= MAX_SECONDS * 1000:
                 raise InputError(f"lasts more than 0 and at most {MAX_SECONDS} s", field=f"phases[{phase.name}]")

@@ -9,8 +9,9 @@ What a round is worth. With p the forecast for the node as it is, q that without
 in them, a limit that breaks without them breaks with them: of the breaks that are measured a share q / p would stay.
 They would last until the longest of those pods has ended, R seconds by its predicted run time. So a round avoids
 ``R (1 - q / p)`` seconds over the limit and throws away the work of its pods. It is played where that is worth more
-(`WORTH`), with the pods that gain most: some gratis pods where these gain anything, else batch pods too, and always
-the least work lost first. A node whose service breaks by itself, and a job that is about to end, are left alone.
+(`BATCH_SECONDS_PER_VIOLATION_SECOND`), with the pods that gain most: some gratis pods where these gain anything, else
+batch pods too, and always the least work lost first. A node whose service breaks by itself, and a job that is about to
+end, are left alone.
 
 `ArrivalRelief` acts where no measurement exists yet: on a node to which an online pod was bound although a limit is
 predicted to break there.
@@ -45,7 +46,7 @@ Remaining = Callable[[PodRecord], float]
 Gain = Callable[["Option", float, float, float], float]
 """Tells the worth in core seconds of an option: of the seconds that its last pod would still run, of the share of the
 breaks that stays without its pods, and of the work that is lost with them."""
-WORTH: Final = 2.0
+BATCH_SECONDS_PER_VIOLATION_SECOND: Final = 2.0
 """Core seconds of batch work that a second over the limit is worth (chosen by an experiment: docs/policies.md)."""
 ROUND_OPTIONS: Final = 4096
 """Most sets of victims that are asked about in a cycle (chosen: a call of some 20 ms); the rest has its turn later."""
@@ -338,7 +339,7 @@ def options_of(service: str, ordered: Sequence[Candidate], most: int) -> list[Op
 
 def _worth_of_a_break(option: Option, seconds: float, stays: float, lost: float) -> float:
     del option
-    return WORTH * seconds * (1.0 - stays) - lost
+    return BATCH_SECONDS_PER_VIOLATION_SECOND * seconds * (1.0 - stays) - lost
 
 
 def best_rounds(

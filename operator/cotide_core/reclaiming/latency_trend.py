@@ -8,8 +8,9 @@ What acting before the break is worth. P is the probability that the next sample
 line's own error of prediction). A break would be relieved by `latency_relief` anyway, once it was measured and observed
 for D seconds, at the price L of the same pods' work. So waiting costs ``P (1 - q/p) D`` seconds over the limit, with p
 and q the model's forecasts with and without the pods, and acting now throws away L where nothing would have broken:
-``(1 - P) L``. A round is played where the first is worth more (`latency_relief.WORTH`), and only with pods that
-`latency_relief` would send away after the break, too: gratis pods where these gain anything, the least work lost first.
+``(1 - P) L``. A round is played where the first is worth more (`latency_relief.BATCH_SECONDS_PER_VIOLATION_SECOND`),
+and only with pods that `latency_relief` would send away after the break, too: gratis pods where these gain anything,
+the least work lost first.
 
 Invariants: as of `latency_relief`; a service with fewer than `LEAST_SAMPLES`, or whose line does not rise, is left
 alone; a sample is judged once.
@@ -28,8 +29,8 @@ from cotide_core.forecasts import QosForecaster
 from cotide_core.instructions import Evict, EvictCause
 from cotide_core.reclaiming.evictions_in_flight import Evictions
 from cotide_core.reclaiming.latency_relief import (
+    BATCH_SECONDS_PER_VIOLATION_SECOND,
     ROUND_OPTIONS,
-    WORTH,
     Option,
     Remaining,
     Round,
@@ -112,9 +113,12 @@ class TrendRelief:
         delay = self._config.overload_observation_seconds
 
         def gain(option: Option, seconds: float, stays: float, work: float) -> float:
-            after_break = WORTH * seconds * (1.0 - stays) - work
+            after_break = BATCH_SECONDS_PER_VIOLATION_SECOND * seconds * (1.0 - stays) - work
             risk, interval = risks[option.service]
-            now_rather = risk * WORTH * min(seconds, delay + interval) * (1.0 - stays) - (1.0 - risk) * work
+            now_rather = (
+                risk * BATCH_SECONDS_PER_VIOLATION_SECOND * min(seconds, delay + interval) * (1.0 - stays)
+                - (1.0 - risk) * work
+            )
             return min(after_break, now_rather)
 
         out: list[Evict] = []

@@ -9,7 +9,8 @@ then forecasts p and q of two mixes break together as often as a law that never 
 holds with a forecast p0 has its U above p0, so with the forecast p1 at the higher rate it breaks with the probability
 ``(p1 - p0) / (1 - p0)``, and ``(max(q1, p0) - p0) / (1 - p0)`` without some pods. A round avoids the difference for as
 long as they would have stayed, the horizon at most, and is played where that is worth more than the work that it throws
-away (`latency_relief.WORTH`): gratis pods where these gain anything, then batch, the least work lost first.
+away (`latency_relief.BATCH_SECONDS_PER_VIOLATION_SECOND`): gratis pods where these gain anything, then batch, the least
+work lost first.
 
 Invariants: as of `latency_relief`; a service that nobody measured within the horizon, or whose rate is not forecast to
 rise, is left alone.
@@ -26,8 +27,8 @@ from cotide_core.instructions import Evict, EvictCause
 from cotide_core.qos.mix_batch import Departure, mixes_without
 from cotide_core.reclaiming.evictions_in_flight import Evictions
 from cotide_core.reclaiming.latency_relief import (
+    BATCH_SECONDS_PER_VIOLATION_SECOND,
     ROUND_OPTIONS,
-    WORTH,
     Option,
     Remaining,
     candidates_on,
@@ -39,7 +40,7 @@ from cotide_core.reclaiming.latency_relief import (
 from cotide_core.reclaiming.victim_selection import Lost
 from cotide_core.state.cluster_state import ClusterState
 
-SOON: Final = 1
+NEAREST_HORIZON: Final = 1
 """The shortest horizon."""
 
 
@@ -96,7 +97,7 @@ class RisingRelief:
         options = self._options(state, evictions, lost, now)
         if not options:
             return []
-        seconds = state.rate_forecasts.horizons_seconds[SOON - 1]
+        seconds = state.rate_forecasts.horizons_seconds[NEAREST_HORIZON - 1]
         best: dict[int, _Round] = {}
         for found in _rounds(options, state, remaining, forecaster, seconds):
             record = state.record(found.option.service)
@@ -122,7 +123,7 @@ class RisingRelief:
                 self._judged.pop(key, None)
                 continue
             ahead, rate = state.rate_forecasts.of(key), record.requests_per_second
-            rises = rate is not None and bool(ahead) and ahead[SOON - 1] > rate
+            rises = rate is not None and bool(ahead) and ahead[NEAREST_HORIZON - 1] > rate
             version = int(state.columns.versions[record.row])
             waits = now < self._next.get(record.node or "", now) or len(out) >= ROUND_OPTIONS
             if not rises or waits or self._judged.get(key) == version:
@@ -155,8 +156,10 @@ def _rounds(
 ) -> list[_Round]:
     """Return the rounds that are worth it; one call of the forecaster for all."""
     services = list(dict.fromkeys(option.service for option in options))
-    departures = [Departure(key, (), horizon) for key in services for horizon in (0, SOON)]
-    departures += [Departure(one.service, tuple(each.record for each in one.victims), SOON) for one in options]
+    departures = [Departure(key, (), horizon) for key in services for horizon in (0, NEAREST_HORIZON)]
+    departures += [
+        Departure(one.service, tuple(each.record for each in one.victims), NEAREST_HORIZON) for one in options
+    ]
     answers: list[float] = forecaster.answer(mixes_without(state, departures)).probability.tolist()
     present = {key: answers[2 * index : 2 * index + 2] for index, key in enumerate(services)}
     out = []
@@ -166,7 +169,7 @@ def _rounds(
             continue
         before, after = (soon - held) / (1.0 - held), (max(without, held) - held) / (1.0 - held)
         stays = min(seconds, max(remaining(one.record) for one in option.victims))
-        gain = WORTH * stays * (before - after) - sum(one.lost for one in option.victims)
+        gain = BATCH_SECONDS_PER_VIOLATION_SECOND * stays * (before - after) - sum(one.lost for one in option.victims)
         if gain > 0:
             out.append(_Round(option.gratis, gain, option, before, after))
     return out

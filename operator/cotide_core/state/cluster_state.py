@@ -47,7 +47,7 @@ from cotide_core.events import (
     WorkloadDeleted,
     WorkloadUpserted,
 )
-from cotide_core.limits import EXACT
+from cotide_core.limits import MAX_EXACT_INT
 from cotide_core.state.contention import Contention
 from cotide_core.state.host_load import HostLoad
 from cotide_core.state.namespace_use import Demand, NamespaceUse, has_limits, namespace_of
@@ -220,8 +220,8 @@ class ClusterState:
             found = Demand(
                 tuple((columns[name], amount) for name, amount in known),
                 tuple(name for name, _ in known),
-                min(millicores, EXACT),
-                min(memory, EXACT),
+                min(millicores, MAX_EXACT_INT),
+                min(memory, MAX_EXACT_INT),
                 missing,
                 before,
             )

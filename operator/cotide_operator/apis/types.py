@@ -19,8 +19,8 @@ from pydantic_core import CoreSchema
 
 from cotide_core.errors import InputError
 from cotide_core.limits import (
-    EXACT,
     INDEXES_CHARACTERS,
+    MAX_EXACT_INT,
     MAX_GANG,
     MAX_INDEXES,
     MAX_LATENCY_MILLISECONDS,
@@ -50,7 +50,8 @@ QUANTITY_PATTERN: Final = (
     r"|[0-8](\.[0-9]{0,9})?P|9P|[0-7](\.[0-9]{0,9})?Pi|8Pi|[0-9]{1,3}(\.[0-9]{0,9})?[eE](\+?([0-9]|1[0-2])|-[0-9]{1,2}))$"
 )
 """The grammar of `units.parse_quantity` without a minus sign, as far as amounts are counted exactly: what it takes is
-never beyond `limits.EXACT` (8 Pi). A schema compares no amounts; above a thousand of a unit the next one is written."""
+never beyond `limits.MAX_EXACT_INT` (8 Pi). A schema compares no amounts; above a thousand of a unit the next one is
+written."""
 COMPLETIONS_LIMIT: Final = MAX_INDEXES
 MAX_SHARE: Final = 1000.0
 """Of a phase's share. Chosen: shares are parts of 1, of 100 or of 1,000."""
@@ -59,7 +60,7 @@ _INT_OR_STRING: Final[JsonDict] = {
     "x-kubernetes-int-or-string": True,
     "pattern": QUANTITY_PATTERN,
     "minimum": 0,
-    "maximum": EXACT,
+    "maximum": MAX_EXACT_INT,
 }
 _NOT_NULL: Final[JsonDict] = {"x-not-null": True}
 """For fields whose presence a CEL rule asks about: null would count as present."""

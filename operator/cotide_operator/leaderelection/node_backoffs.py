@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from cotide_core.events import NodeBackoffRestored
-from cotide_core.limits import BACKOFFS_BYTES, EXACT, MAX_BACKOFFS
+from cotide_core.limits import BACKOFFS_BYTES, MAX_BACKOFFS, MAX_EXACT_INT
 from cotide_core.state.node_refusals import LONGEST_SECONDS
 from cotide_operator.clock import Clock
 
@@ -81,7 +81,7 @@ def read(text: str, clock: Clock, now: float) -> list[NodeBackoffRestored]:
 def _event_of(one: _Written, until: float, now: float) -> NodeBackoffRestored | None:
     if not math.isfinite(until) or now - until > LONGEST_SECONDS:
         return None
-    if not all(0 <= amount <= EXACT for _, amount in one.requests):
+    if not all(0 <= amount <= MAX_EXACT_INT for _, amount in one.requests):
         return None
     refusals = min(MAX_REFUSALS, max(1, one.refusals))
     until = min(until, now + LONGEST_SECONDS)

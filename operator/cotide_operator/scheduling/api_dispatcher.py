@@ -13,9 +13,9 @@ While bindings are asked for, each such write would take a server's time from th
 calm moment, but no longer than `HOLD_SECONDS`; then the dispatcher writes as fast as it takes to catch up with what
 waits. The few words of a namespace that says little are written meanwhile: they need not wait for what others bind.
 Invariant: at most the given rate of writes is sent, and while bindings are asked for nothing of a namespace with more
-than `FEW` that waited for less than `HOLD_SECONDS`, unless something waits longer. A namespace may have as much waiting
-as there is room left (the dynamic threshold of Choudhury and Hahne 1998), so that none fills the dispatcher for the
-others; work beyond that is refused to the caller, never silently lost.
+than `SMALL_BACKLOG` that waited for less than `HOLD_SECONDS`, unless something waits longer. A namespace may have as
+much waiting as there is room left (the dynamic threshold of Choudhury and Hahne 1998), so that none fills the
+dispatcher for the others; work beyond that is refused to the caller, never silently lost.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ HOLD_SECONDS: Final = 10.0
 BUSY_PER_SECOND: Final = 20.0
 """Least rate once that is over, and of who has few until then. Chosen: about 2 % of the bindings per second that an API
 server on 2 cores takes."""
-FEW: Final = 16
+SMALL_BACKLOG: Final = 16
 """Keys of a namespace that are no crowd; chosen: what one person reads, and few of a burst's events."""
 URGENT_PER_SECOND: Final = 1000.0
 """Highest rate of first refusals; chosen: more than an API server on 2 cores takes."""
@@ -215,7 +215,7 @@ class ApiDispatcher:
         return self._turns.count(namespace) + self._urgent.count(namespace)
 
     def _has_few(self, namespace: str) -> bool:
-        return self._turns.count(namespace) <= FEW
+        return self._turns.count(namespace) <= SMALL_BACKLOG
 
     def _next(self) -> tuple[str, Hashable, _Waiting] | None:
         """Take the oldest key of the namespace whose turn it is: a first refusal, or else another write.

@@ -222,7 +222,7 @@ class SchedulingLoop:
         self._now = float("-inf")
         self._cycle_seconds = 0.0
         self.cycles = 0
-        self.is_whole = False
+        self.fully_synced = False
         """Whether the engine was told of all that there was when it was made."""
         self.started_monotonic: float | None = None
         cache.subscribe(lambda _kind, _key: self._wake.set())
@@ -286,7 +286,7 @@ class SchedulingLoop:
             if self._due():
                 await self._cycle(binder)
                 while (
-                    self._event_source.has_more and not self._stopped
+                    self._event_source.is_partial and not self._stopped
                 ):  # all that is there, before anything is decided
                     await asyncio.sleep(0)
                     await self._cycle(binder)
@@ -344,7 +344,7 @@ class SchedulingLoop:
         turn = Turn()
         self._in_hand = True
         events = self._event_source.collect_part()
-        is_part = self._event_source.has_more
+        is_partial = self._event_source.is_partial
         await turn.give_way()
         if self._stopped:
             return
@@ -352,7 +352,7 @@ class SchedulingLoop:
         events += self._inbox
         self._inbox = []
         awaited: list[asyncio.Future[None]] = []
-        if is_part:
+        if is_partial:
             events.append(MoreToCome())
         else:
             awaited, self._awaited = self._awaited, awaited
@@ -379,9 +379,9 @@ class SchedulingLoop:
         if self._event_forecaster is not None:
             self._event_forecaster.decided(instructions)
         self._gang_kernels.follow(self.scheduler)
-        if not is_part:
+        if not is_partial:
             self.cycles += 1
-            self.is_whole = True
+            self.fully_synced = True
         await turn.give_way()
         self._outcomes.events(events, self._event_source.take_arrivals())
         await turn.give_way()
@@ -399,7 +399,7 @@ class SchedulingLoop:
 
         The engine is then told in two calls, of which the first decides nothing. ``events`` has all of them.
         """
-        if self.growing is None or not self.is_whole or not self._grows():
+        if self.growing is None or not self.fully_synced or not self._grows():
             return self._handle(events, now)
         instructions = self._handle([*events, MoreToCome()], now)
         self.growing.take_room()
@@ -438,7 +438,7 @@ class SchedulingLoop:
         self._retry_once(kind, key)
         # What kubelets refused no watch tells again; at a start some of it may not have been taken in yet.
         self._inbox += [*self.backoffs(), *(one for one in events if isinstance(one, NodeBackoffRestored))]
-        self.scheduler, self.is_whole = self._remake(), False
+        self.scheduler, self.fully_synced = self._remake(), False
         self._event_source.restart()
         if self._event_forecaster is not None:
             self._event_forecaster.begin_anew()

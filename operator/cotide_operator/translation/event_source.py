@@ -173,7 +173,7 @@ class EventSource:
         return bool(self._fan_outs or self._changed)
 
     @property
-    def has_more(self) -> bool:
+    def is_partial(self) -> bool:
         """Whether an engine that knew nothing was told a part of what there is: nothing may be decided on that."""
         return self._changed.began and self._changed.first_left()
 
@@ -198,7 +198,7 @@ class EventSource:
         The first call takes all, since nothing may be decided on a part of what there is; later ones a part.
         """
         events = self.collect_part()
-        while self.has_more:
+        while self.is_partial:
             events += self.collect_part()
         return events
 
@@ -206,7 +206,7 @@ class EventSource:
         """Return the events of some changes: `CHANGES_AT_ONCE` of each kind at most, and what `COLLECT_SECONDS` allow.
 
         Of each kind namespaces take turns, and at least one change is taken. `waiting` tells of the rest, and
-        `has_more` of what was there at first.
+        `is_partial` of what was there at first.
         """
         events: list[Event] = []
         if not self._live:

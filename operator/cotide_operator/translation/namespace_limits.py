@@ -15,7 +15,7 @@ from typing import Final
 
 from cotide_core.errors import InputError
 from cotide_core.events import Namespace
-from cotide_core.limits import EXACT, NUMBER_CHARACTERS, QUANTITY_CHARACTERS
+from cotide_core.limits import MAX_EXACT_INT, NUMBER_CHARACTERS, QUANTITY_CHARACTERS
 from cotide_core.state.namespace_use import MAX_BATCH_CPU, MAX_BATCH_MEMORY, MAX_QUEUED_PODS
 from cotide_core.units import CPU, MEMORY, resource_amount
 from cotide_kube.objects import NamespaceObject
@@ -95,7 +95,7 @@ def _read(annotations: Mapping[str, str], annotation: str) -> int | None:
 
 @lru_cache(maxsize=1024)
 def _parsed(annotation: str, text: str) -> int | None:
-    """Return a limit, at most `EXACT`; None for what is none."""
+    """Return a limit, at most `MAX_EXACT_INT`; None for what is none."""
     if len(text) > QUANTITY_CHARACTERS:
         return None
     try:
@@ -106,4 +106,4 @@ def _parsed(annotation: str, text: str) -> int | None:
     except (InputError, ValueError, ArithmeticError):
         return None
     least = PRIORITY_MIN if annotation == MAX_PRIORITY else 0
-    return min(max(value, least), EXACT)
+    return min(max(value, least), MAX_EXACT_INT)

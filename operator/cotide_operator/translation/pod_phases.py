@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from cotide_core.errors import InputError
 from cotide_core.events import Pod
-from cotide_core.limits import EXACT, MAX_SECONDS
+from cotide_core.limits import MAX_EXACT_INT, MAX_SECONDS
 from cotide_core.phases.growth import Amounts
 from cotide_core.phases.profile import MAX_PHASES
 from cotide_core.phases.progress import Progress, Readiness, StatedPhase
@@ -127,7 +127,7 @@ def phases_for(pod: PodObject, job: CustomObject | None) -> Phases:
 
 
 def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= EXACT:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_EXACT_INT:
         raise ValueError("it is no amount")
     return value
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cotide_core.errors import InputError
-from cotide_core.limits import EXACT, MAX_RESOURCES
+from cotide_core.limits import MAX_EXACT_INT, MAX_RESOURCES
 from cotide_core.units import (
     CPU,
     EPHEMERAL_STORAGE,
@@ -43,7 +43,7 @@ class EffectiveRequests:
 
     Attributes
     ----------
-    amounts : (resource, amount) sorted by name, without zeros, each clamped to 0 ... `limits.EXACT`.
+    amounts : (resource, amount) sorted by name, without zeros, each clamped to 0 ... `limits.MAX_EXACT_INT`.
     faults : paths of amounts that can't be read or are beyond what is counted, each with what is wrong.
     unrequested : millicores and bytes that scores count beyond the amounts, for containers without a request.
     """
@@ -98,8 +98,8 @@ def effective_requests(spec: PodSpec, status: PodStatus | None = None) -> Effect
     """
     reading = _Reading()
     running = _total(reading, spec, status, {})
-    amounts = tuple(sorted((name, min(amount, EXACT)) for name, amount in running.items() if amount))
-    beyond = [f"requests[{name}] (together beyond 2^53)" for name, amount in running.items() if amount > EXACT]
+    amounts = tuple(sorted((name, min(amount, MAX_EXACT_INT)) for name, amount in running.items() if amount))
+    beyond = [f"requests[{name}] (together beyond 2^53)" for name, amount in running.items() if amount > MAX_EXACT_INT]
     return EffectiveRequests(amounts, (*reading.faults, *beyond), _unrequested(spec, status, running))
 
 
@@ -108,7 +108,9 @@ def _unrequested(spec: PodSpec, status: PodStatus | None, asked: Amounts) -> tup
     if asked.get(RECLAIMED_CPU) or asked.get(RECLAIMED_MEMORY):
         return 0, 0
     counted = _total(_Reading(), spec, status, SCORED_WITHOUT_REQUEST)
-    cpu, memory = (min(counted.get(name, 0), EXACT) - min(asked.get(name, 0), EXACT) for name in (CPU, MEMORY))
+    cpu, memory = (
+        min(counted.get(name, 0), MAX_EXACT_INT) - min(asked.get(name, 0), MAX_EXACT_INT) for name in (CPU, MEMORY)
+    )
     return cpu, memory
 
 

@@ -19,10 +19,10 @@ from cotide_core.classes import CLASS_LABEL, CLASSES, WorkloadClass, classify
 from cotide_core.errors import InputError
 from cotide_core.events import Node, NodeImage, Pod, PodPhase, PodRules, Taint, Workload
 from cotide_core.limits import (
-    EXACT,
     IMAGE_CHARACTERS,
     INT32_MOST,
     LABEL_CHARACTERS,
+    MAX_EXACT_INT,
     MAX_IMAGE_NAMES,
     MAX_INDEXES,
     MAX_LATENCY_MILLISECONDS,
@@ -426,7 +426,7 @@ def node_images(images: tuple[NodeImageObject, ...]) -> tuple[NodeImage, ...]:
 
 @lru_cache(IMAGES_KEPT)
 def _named(image: NodeImageObject) -> tuple[NodeImage, ...]:
-    size = min(max(0, image.size_bytes), EXACT)
+    size = min(max(0, image.size_bytes), MAX_EXACT_INT)
     names = image.names[:MAX_IMAGE_NAMES]
     return tuple(NodeImage(intern(name), size) for name in names if 0 < len(name) <= IMAGE_CHARACTERS)
 

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, Protocol
 import aiohttp
 
 from cotide_core.errors import ClusterError
-from cotide_core.limits import EXACT, MAX_LATENCY_MILLISECONDS, MAX_RATE
+from cotide_core.limits import MAX_EXACT_INT, MAX_LATENCY_MILLISECONDS, MAX_RATE
 from cotide_kube.connection.faults import why_unreachable
 from cotide_operator.usage.service_readings import QueryFault
 
@@ -135,13 +135,13 @@ class Source(Protocol):
 def usable(text: object) -> float | None:
     """Return a number that can be a rate, a latency or a use; None for NaN, infinity, negatives and anything else.
 
-    Beyond `EXACT` a number is no measurement either: what can't be is unknown, and neither zero nor very much.
+    Beyond `MAX_EXACT_INT` a number is no measurement either: what can't be is unknown, and neither zero nor very much.
     """
     try:
         value = float(text)  # type: ignore[arg-type]  # whatever came from the network; refused just below
     except (TypeError, ValueError, OverflowError):
         return None
-    return value if 0.0 <= value <= EXACT else None  # NaN is in no order
+    return value if 0.0 <= value <= MAX_EXACT_INT else None  # NaN is in no order
 
 
 def merge(values: Iterable[tuple[str, bool, float | None, float]], workload: str | None = None) -> list[Reading]:

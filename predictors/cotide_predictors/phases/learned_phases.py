@@ -23,7 +23,7 @@ import numpy as np
 
 from cotide_core.errors import ModelError
 from cotide_core.kernels.array_types import Floats
-from cotide_core.limits import EXACT, MAX_SECONDS
+from cotide_core.limits import MAX_EXACT_INT, MAX_SECONDS
 from cotide_core.phases.profile import MAX_PHASES
 from cotide_predictors.phases.change_points import change_points
 
@@ -95,7 +95,7 @@ def run_of(readings: Sequence[tuple[float, float, float]], seconds: float, large
     middles = (np.arange(PARTS) + 0.5) / PARTS * seconds
     columns = []
     for column in (1, 2):
-        known = table[np.isfinite(table[:, column]) & (table[:, column] >= 0) & (table[:, column] <= EXACT)]
+        known = table[np.isfinite(table[:, column]) & (table[:, column] >= 0) & (table[:, column] <= MAX_EXACT_INT)]
         if len(known) < LEAST_READINGS:
             if column == 1:
                 return None
@@ -208,9 +208,12 @@ class LearnedPhases:
                 usage = np.array(one["usage"], np.float64)
                 largest = (int(one["largest"][0]), int(one["largest"][1]))
                 seconds = float(one["seconds"])
-                bounded = usage.shape == (PARTS, 2) and bool(((usage >= 0) & (usage <= EXACT)).all())
+                bounded = usage.shape == (PARTS, 2) and bool(((usage >= 0) & (usage <= MAX_EXACT_INT)).all())
                 if not (
-                    bounded and 0 < seconds <= MAX_SECONDS and 0 < largest[0] <= EXACT and 0 <= largest[1] <= EXACT
+                    bounded
+                    and 0 < seconds <= MAX_SECONDS
+                    and 0 < largest[0] <= MAX_EXACT_INT
+                    and 0 <= largest[1] <= MAX_EXACT_INT
                 ):
                     raise ValueError("a run is out of its bounds")
                 found.runs.append(Run(seconds, largest, usage))

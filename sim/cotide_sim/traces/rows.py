@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 from cotide_core.errors import InputError
-from cotide_core.limits import EXACT
+from cotide_core.limits import MAX_EXACT_INT
 from cotide_core.units import counted
 from cotide_sim.traces.bounded_text import MAX_LOG, bounded_lines
 
@@ -50,7 +50,7 @@ class Row:
         if not math.isfinite(value) or value < minimum:
             bound = "a finite number" if minimum == -math.inf else f"a finite number >= {minimum:g}"
             raise self.error(column, f"{cell!r} is not {bound}")
-        if abs(value) > EXACT:  # nothing that is counted or timed; and a product of two of them is finite yet
+        if abs(value) > MAX_EXACT_INT:  # nothing that is counted or timed; and a product of two of them is finite yet
             raise self.error(column, f"{cell!r} is beyond 2^53")
         return value
 

@@ -11,7 +11,7 @@ from engine_objects import running_pod
 from latency_scene import BROKEN, GRATIS, HELD, KNOBS, Law, Scene
 
 from cotide_core.events import Event, PodDeleted, PodUpserted, WorkloadDeleted
-from cotide_core.reclaiming.latency_relief import WORTH
+from cotide_core.reclaiming.latency_relief import BATCH_SECONDS_PER_VIOLATION_SECOND
 
 
 def test_the_pod_that_causes_it_goes_and_the_cheaper_one_that_does_not_stays() -> None:
@@ -38,7 +38,7 @@ def test_a_node_whose_service_breaks_by_itself_is_left_alone() -> None:
 def test_a_pod_goes_only_for_more_seconds_over_the_limit_than_it_loses_work(ran: float, *, goes: bool) -> None:
     """Of 100 s; the break goes with it. Its work is ``ran`` core seconds then, and it would last for 100 - ran more,
     each worth two: 68 for 66, and 66 for 67."""
-    assert WORTH == 2.0
+    assert BATCH_SECONDS_PER_VIOLATION_SECOND == 2.0
     scene = Scene().starts("job", 0.0, 100.0)
     assert scene.broken_from(ran - 15.0) == (["job"] if goes else [])
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotide_core.limits import EXACT, INDEXES_CHARACTERS
+from cotide_core.limits import INDEXES_CHARACTERS, MAX_EXACT_INT
 from cotide_core.units import resource_amount
 from cotide_operator.apis.crd_generation import JOB, definition
 from cotide_operator.apis.types import QUANTITY_PATTERN
@@ -18,7 +18,7 @@ SCHEMA = definition(JOB)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["pr
 
 @given(st.from_regex(re.compile(QUANTITY_PATTERN, re.ASCII), fullmatch=True))
 def test_an_input_size_that_the_definition_takes_is_counted_exactly(text: str) -> None:
-    assert 0 <= resource_amount("memory", text) <= EXACT
+    assert 0 <= resource_amount("memory", text) <= MAX_EXACT_INT
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 from cotide_operator.scheduling.api_dispatcher import (
     BUSY_PER_SECOND,
     CATCH_UP_SECONDS,
-    FEW,
     HOLD_SECONDS,
     RUN,
+    SMALL_BACKLOG,
     URGENT_BUSY_PER_SECOND,
     URGENT_PER_SECOND,
     URGENT_SECONDS,
@@ -88,7 +88,7 @@ async def test_while_bindings_are_asked_for_a_crowd_waits_for_a_calm_moment() ->
     written: list[str] = []
     busy = True
     dispatcher = ApiDispatcher(lambda: busy, per_second=1000.0)
-    for index in range(FEW + 1):
+    for index in range(SMALL_BACKLOG + 1):
         dispatcher.submit(index, writer(written, str(index)), "ns")
     assert dispatcher.rate() == 0.0
     task = asyncio.create_task(dispatcher.run())
@@ -97,12 +97,12 @@ async def test_while_bindings_are_asked_for_a_crowd_waits_for_a_calm_moment() ->
     assert (written, dispatcher.rate()) == ([], 1000.0)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    await run_until(dispatcher, lambda: len(written) == FEW + 1)
+    await run_until(dispatcher, lambda: len(written) == SMALL_BACKLOG + 1)
 
 
 async def test_who_says_little_does_not_wait_for_what_others_bind() -> None:
     dispatcher, written = ApiDispatcher(lambda: True, workers=1), list[str]()
-    for index in range(FEW + 1):
+    for index in range(SMALL_BACKLOG + 1):
         dispatcher.submit(index, writer(written, str(index)), "crowd")
     assert dispatcher.rate() == 0.0
     for word in ("a", "b"):

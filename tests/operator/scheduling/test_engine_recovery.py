@@ -182,9 +182,9 @@ def test_nothing_is_decided_on_a_part_of_what_there_is(*, fails: bool, monkeypat
         found.cycle()
         assert found.heard.records == 1
     while found.loop._event_source.waiting:
-        assert not found.loop.is_whole
+        assert not found.loop.fully_synced
         found.cycle()
-    assert found.loop.is_whole
+    assert found.loop.fully_synced
     assert found.heard.bound == []
     assert found.loop.scheduler.pending()["unschedulable"] == 1
 

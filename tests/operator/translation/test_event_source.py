@@ -318,9 +318,9 @@ def test_what_is_there_at_the_start_is_told_in_parts_that_say_that_more_is_to_co
         scene.pod(name=f"p{number}", uid=f"u{number}", created=1000.0 - number)
     events = []
     for _ in range(2):  # the second time to a new engine, which knows nothing
-        found = [(scene.event_source.collect_part(), scene.event_source.has_more)]
-        while scene.event_source.has_more:
-            found.append((scene.event_source.collect_part(), scene.event_source.has_more))
+        found = [(scene.event_source.collect_part(), scene.event_source.is_partial)]
+        while scene.event_source.is_partial:
+            found.append((scene.event_source.collect_part(), scene.event_source.is_partial))
         events.append(
             [([getattr(one, "node", getattr(one, "pod", None)) for one in part], more) for part, more in found]
         )
@@ -339,7 +339,7 @@ def test_what_comes_while_parts_are_told_does_not_hold_up_the_end(
     scene.event_source.collect_part()
     scene.pod(name="late", uid="l")
     scene.event_source.collect_part()
-    assert (scene.event_source.has_more, scene.event_source.waiting) == (False, True)
+    assert (scene.event_source.is_partial, scene.event_source.waiting) == (False, True)
 
 
 def test_a_job_that_changes_class_while_parts_are_told_takes_along_the_pods_that_were_told(

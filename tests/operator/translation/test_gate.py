@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from manifests import pod_object
 
 from cotide_core.errors import InputError
-from cotide_core.limits import CUSTOM_OBJECT_BYTES, DEPTH, EXACT, INT32_MOST, MAX_SECONDS, NOTE_BYTES
+from cotide_core.limits import CUSTOM_OBJECT_BYTES, DEPTH, INT32_MOST, MAX_EXACT_INT, MAX_SECONDS, NOTE_BYTES
 from cotide_core.units import _parsed, bounded_amount, parse_quantity, resource_amount
 from cotide_kube.decoding import Malformed, ObjectDecoder, shallow
 from cotide_kube.objects import NodeObject, PodObject
@@ -150,9 +150,9 @@ def test_a_hostile_quantity_is_exact_or_refused_and_costs_nothing(text):
     started = time.process_time()
     for resource in ("cpu", "memory"):
         with contextlib.suppress(InputError):
-            assert abs(resource_amount(resource, text)) <= EXACT
+            assert abs(resource_amount(resource, text)) <= MAX_EXACT_INT
         with contextlib.suppress(InputError):
-            assert 0 <= bounded_amount(resource, text) <= EXACT
+            assert 0 <= bounded_amount(resource, text) <= MAX_EXACT_INT
     assert time.process_time() - started < 1.0  # 26 s and 56 s when the text was read without a bound
 
 
@@ -187,7 +187,7 @@ def test_quantities_are_exact_up_to_two_to_the_53(number, suffix):
     }
     times, over = scale[suffix]
     assert amount == -((-int(float(number) if isinstance(number, float) else number) * times) // over)
-    assert abs(amount) <= EXACT
+    assert abs(amount) <= MAX_EXACT_INT
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_what_is_no_quantity_is_named(text):
 @pytest.mark.parametrize("text", ["1e30", "8Ei", "9223372036854775807"])
 def test_a_request_beyond_any_node_is_named_and_counted_within_int64(text):
     found = translated(pod(asking(text, text)))
-    assert dict(found.requests)["memory"] <= EXACT
+    assert dict(found.requests)["memory"] <= MAX_EXACT_INT
     assert found.unsupported[0].startswith("spec.containers[0].resources.requests[memory]")
 
 
@@ -217,14 +217,14 @@ def test_no_node_has_more_than_is_counted_exactly(text):
         node = translate_node(msgspec.convert(body, NodeObject))
     except InputError:  # no quantity at all: the node is quarantined
         return
-    assert all(0 <= amount <= EXACT for _, amount in node.allocatable)
+    assert all(0 <= amount <= MAX_EXACT_INT for _, amount in node.allocatable)
 
 
 @given(st.sampled_from(HOSTILE) | st.text(max_size=50) | st.floats().map(repr))
 def test_annotations_give_numbers_that_the_engine_can_add(text):
     names = ("input-size", "requested-seconds", "job-priority", "type")
     found = translated(pod(annotations={f"cotide.dev/{name}": text for name in names}))
-    assert 0 <= found.input_bytes <= EXACT
+    assert 0 <= found.input_bytes <= MAX_EXACT_INT
     assert found.requested_seconds is None or 0 < found.requested_seconds <= MAX_SECONDS
     assert 0 <= found.job_priority <= 1000
     assert len(found.type) <= 63

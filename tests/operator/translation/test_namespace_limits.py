@@ -12,7 +12,7 @@ from manifests import pod_object
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import Event, Namespace, NamespaceDeleted, NamespaceUpserted, Pod, PodUpserted
-from cotide_core.limits import EXACT
+from cotide_core.limits import MAX_EXACT_INT
 from cotide_kube.objects import NamespaceObject, PodObject
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache
 from cotide_operator.clock import ScaledClock
@@ -111,7 +111,7 @@ def test_a_limit_that_cant_be_read_lets_nothing_through_and_is_named(which: str,
         value for value in (found.batch_millicores, found.batch_memory_bytes, found.queued_pods) if value is not None
     ]
     (value,) = values
-    assert 0 <= value <= EXACT
+    assert 0 <= value <= MAX_EXACT_INT
     if limit_faults(one):
         assert value == 0
 

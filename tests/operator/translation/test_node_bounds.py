@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from cotide_core.errors import InputError
 from cotide_core.events import NodeImage
 from cotide_core.limits import (
-    EXACT,
     IMAGE_CHARACTERS,
+    MAX_EXACT_INT,
     MAX_IMAGE_NAMES,
     MAX_IMAGES_NAMED,
     MAX_NODE_IMAGES,
@@ -51,7 +51,7 @@ def test_images_of_a_node_are_told_once_by_each_name_with_the_size_that_comes_fi
     assert translated == (NodeImage("db:1", 100), NodeImage("web:1", 200), NodeImage("web@sha256:1", 200))
     assert images_of(NodeImageObject(("a:1",), -1), NodeImageObject(("b:1",), 2**63 - 1)) == (
         NodeImage("a:1", 0),
-        NodeImage("b:1", EXACT),
+        NodeImage("b:1", MAX_EXACT_INT),
     )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from cotide_core.limits import EXACT
+from cotide_core.limits import MAX_EXACT_INT
 from cotide_sim.traces.jobs.csv_log import UNKNOWN, CsvTrace
 from cotide_sim.traces.jobs.machines import Asked, units_of
 from cotide_sim.traces.jobs.pool import Demand, Pool
@@ -59,7 +59,7 @@ def read_alibaba2017_log(path: Path, on_bad: OnBad, demand: Demand) -> tuple[Swf
         cores, memory = row.optional_number(CPU), row.optional_number(MEMORY)
         one = {"cpu": (cores or 0.0) / 100.0, "memory": memory or 0.0}
         units = units_of("alibaba2017", one)
-        if max(units) > EXACT:
+        if max(units) > MAX_EXACT_INT:
             raise row.error(MEMORY, "an instance asks for more than is counted, 2^53 millionths")
         vectors.append(Asked(int(instances), units))
         asked = {"cpu": instances * (cores or 0.0) / 100.0, "memory": instances * (memory or 0.0)}

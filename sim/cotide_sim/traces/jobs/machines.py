@@ -16,7 +16,7 @@ import numpy as np
 
 from cotide_core.errors import InputError
 from cotide_core.kernels.array_types import Integers
-from cotide_core.limits import EXACT
+from cotide_core.limits import MAX_EXACT_INT
 from cotide_core.units import counted
 from cotide_sim.traces.bounded_text import read_bounded
 from cotide_sim.traces.rows import Row, stream_rows
@@ -180,7 +180,7 @@ def read_machines(form: str, path: Path) -> Machines:
     rows = _openb_nodes(path) if form == "openb" else _alibaba_servers(path)
     if not rows:
         raise InputError("names no machine", file=str(path))
-    if max(max(amounts) for amounts, _ in rows) > EXACT:
+    if max(max(amounts) for amounts, _ in rows) > MAX_EXACT_INT:
         raise InputError("a machine of it has more than is counted, 2^53 of a resource's units", file=str(path))
     kinds = sorted({kind for _, kind in rows})
     if len(kinds) > KINDS_MAX:

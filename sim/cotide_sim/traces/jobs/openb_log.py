@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from cotide_core.limits import EXACT
+from cotide_core.limits import MAX_EXACT_INT
 from cotide_sim.traces.jobs.csv_log import UNKNOWN, CsvTrace
 from cotide_sim.traces.jobs.machines import DEVICE, Asked
 from cotide_sim.traces.jobs.pool import Demand, Pool
@@ -53,7 +53,7 @@ def read_openb_log(path: Path, on_bad: OnBad, demand: Demand) -> tuple[SwfLog, s
         devices = openb_devices(row)
         gpus = devices[0] * devices[1]
         asked = {"cpu": row.number("cpu_milli"), "memory": row.number("memory_mib"), "GPUs": gpus}
-        if gpus > EXACT:
+        if gpus > MAX_EXACT_INT:
             raise row.error("gpu_milli", f"{row.text('num_gpu')} GPUs of {row.text('gpu_milli')} are beyond 2^53")
         ran = scheduled is not None and deleted is not None
         models = tuple(name for name in row.text("gpu_spec").split("|") if name)

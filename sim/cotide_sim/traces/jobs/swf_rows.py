@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotide_core.kernels.compiled import compiled, compiles
-from cotide_core.limits import EXACT
+from cotide_core.limits import MAX_EXACT_INT
 from cotide_core.units import counted
 
 COLUMNS: Final = 18
@@ -61,7 +61,7 @@ def parse_row(text: str) -> list[float] | str:
             return f"field {index}: {cell!r} is not a number"
         if not math.isfinite(value) or "_" in cell:
             return f"field {index}: {cell!r} is not a finite number"
-        if index in _WHOLE and abs(value) > EXACT:  # not to be told from its neighbours
+        if index in _WHOLE and abs(value) > MAX_EXACT_INT:  # not to be told from its neighbours
             return f"field {index}: {cell!r} is beyond 2^53"
         row.append(value)
     return row
