@@ -124,7 +124,7 @@ class LatencyRelief:
             broken = self._broken[key]
             broken.next_round = now + self._config.overload_pause_seconds
             if key in rounds:
-                out.extend(self._play(rounds[key], state.record(key), broken, evictions, now))
+                out.extend(self._evict(rounds[key], state.record(key), broken, evictions, now))
         return out
 
     def next_change(self, now: float) -> float:
@@ -158,7 +158,7 @@ class LatencyRelief:
         return self._config.overload_evictions
 
     @staticmethod
-    def _play(
+    def _evict(
         chosen: Round, record: PodRecord | None, broken: _Broken, evictions: Evictions, now: float
     ) -> list[Evict]:
         service = "" if record is None else record.pod.workload or ""

@@ -8,7 +8,7 @@ What acting before the break is worth. P is the probability that the next sample
 line's own error of prediction). A break would be relieved by `latency_relief` anyway, once it was measured and observed
 for D seconds, at the price L of the same pods' work. So waiting costs ``P (1 - q/p) D`` seconds over the limit, with p
 and q the model's forecasts with and without the pods, and acting now throws away L where nothing would have broken:
-``(1 - P) L``. A round is played where the first is worth more (`latency_relief.BATCH_SECONDS_PER_VIOLATION_SECOND`),
+``(1 - P) L``. The module evicts where the first is worth more (`latency_relief.BATCH_SECONDS_PER_VIOLATION_SECOND`),
 and only with pods that `latency_relief` would send away after the break, too: gratis pods where these gain anything,
 the least work lost first.
 
@@ -50,7 +50,7 @@ MOST_SAMPLES: Final = 8
 
 
 @dataclass(slots=True)
-class _Course:
+class _LatencySeries:
     """The latest samples of one service beside one mix."""
 
     batch_millicores: int
@@ -69,7 +69,7 @@ class TrendRelief:
 
     def __init__(self, config: HierarchicalConfig) -> None:
         self._config = config
-        self._courses: dict[str, _Course] = {}
+        self._series: dict[str, _LatencySeries] = {}
         """By pod of a service."""
         self._sampled: dict[str, None] = {}
         """Pods whose latest sample was not judged yet, in order."""
@@ -83,18 +83,18 @@ class TrendRelief:
             self._forget(event.pod)
             return
         there = int(state.columns.batch_millicores[record.row])
-        course = self._courses.get(event.pod)
+        series = self._series.get(event.pod)
         stale = self._config.usage_stale_seconds
-        if course is None or course.batch_millicores != there or now - course.times[-1] > stale:
-            course = self._courses[event.pod] = _Course(there)
-        course.times.append(now)
-        course.logs.append(math.log(measured[0] / measured[1]))
+        if series is None or series.batch_millicores != there or now - series.times[-1] > stale:
+            series = self._series[event.pod] = _LatencySeries(there)
+        series.times.append(now)
+        series.logs.append(math.log(measured[0] / measured[1]))
         self._sampled[event.pod] = None
 
     @property
     def remembered(self) -> int:
         """How many pods and nodes something is kept of; none that went, from the next cycle after its pause on."""
-        return len(self._courses) + len(self._sampled) + len(self._next)
+        return len(self._series) + len(self._sampled) + len(self._next)
 
     def relieve(
         self,
@@ -123,7 +123,7 @@ class TrendRelief:
 
         out: list[Evict] = []
         for key, chosen in best_rounds(options, state, remaining, forecaster, gain).items():
-            out += self._play(key, chosen, risks[key][0], state, evictions, now)
+            out += self._evict(key, chosen, risks[key][0], state, evictions, now)
         return out
 
     def _options(
@@ -134,21 +134,21 @@ class TrendRelief:
         sampled, self._sampled = self._sampled, {}
         if not sampled:
             return [], {}
-        for key in [key for key in self._courses if promised(key, state) is None]:
+        for key in [key for key in self._series if promised(key, state) is None]:
             self._forget(key)
             sampled.pop(key, None)
         out: list[Option] = []
         risks: dict[str, tuple[float, float]] = {}
         rows: set[int] = set()
         for key in sampled:
-            record, course = state.record(key), self._courses[key]
+            record, series = state.record(key), self._series[key]
             if record is None or record.row < 0:
                 continue
             waits = (record.node or "") in self._next or record.row in rows or len(out) >= ROUND_OPTIONS
-            if waits or len(course.times) < LEAST_SAMPLES:
+            if waits or len(series.times) < LEAST_SAMPLES:
                 continue
-            interval = (course.times[-1] - course.times[0]) / (len(course.times) - 1)
-            risk = crossing_probability(list(course.times), list(course.logs), course.times[-1] + interval)
+            interval = (series.times[-1] - series.times[0]) / (len(series.times) - 1)
+            risk = crossing_probability(list(series.times), list(series.logs), series.times[-1] + interval)
             if risk <= 0.0:
                 continue
             risks[key] = risk, interval
@@ -157,7 +157,7 @@ class TrendRelief:
             out += options_of(key, there, self._config.overload_evictions)
         return out, risks
 
-    def _play(
+    def _evict(
         self, key: str, chosen: Round, risk: float, state: ClusterState, evictions: Evictions, now: float
     ) -> list[Evict]:
         record = state.record(key)
@@ -174,7 +174,7 @@ class TrendRelief:
         return out
 
     def _forget(self, key: str) -> None:
-        self._courses.pop(key, None)
+        self._series.pop(key, None)
         self._sampled.pop(key, None)
 
 

@@ -106,7 +106,7 @@ class RisingRelief:
                 best[record.row] = found
         out: list[Evict] = []
         for chosen in best.values():
-            out += self._play(chosen, state, evictions, seconds, now)
+            out += self._evict(chosen, state, evictions, seconds, now)
         return out
 
     def _options(self, state: ClusterState, evictions: Evictions, lost: Lost, now: float) -> list[Option]:
@@ -134,7 +134,7 @@ class RisingRelief:
             )
         return out
 
-    def _play(
+    def _evict(
         self, chosen: _Round, state: ClusterState, evictions: Evictions, seconds: float, now: float
     ) -> list[Evict]:
         record = state.record(chosen.option.service)
