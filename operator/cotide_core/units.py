@@ -28,7 +28,7 @@ _QUANTITY = re.compile(
 )
 """Each character can be read in one way only: the time is linear in the text."""
 _MAX_EXPONENT: Final = 64
-"""A number of `limits.QUANTITY_CHARACTERS` digits with more is far above `limits.MAX_EXACT_INT`, or below a nano-unit."""
+"""Beyond it, a number of `limits.QUANTITY_CHARACTERS` digits exceeds `limits.MAX_EXACT_INT` or is below a nano-unit."""
 _SUFFIX: Final[dict[str, Decimal]] = {
     "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1),
     "k": Decimal(10) ** 3, "M": Decimal(10) ** 6, "G": Decimal(10) ** 9,

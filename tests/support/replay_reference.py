@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
 from cotide_predictors.run_time.kernels.run_habits import habits_of, note_habit, predict
 from cotide_sim.trace_replay.kernels.easy import NO_BACKFILL, order_key
-from cotide_sim.trace_replay.kernels.kept import Jobs, kept_of
 from cotide_sim.trace_replay.kernels.platform import (
     FIRST_DEMAND,
     FIRST_SHARE,
@@ -23,6 +22,7 @@ from cotide_sim.trace_replay.kernels.platform import (
     RECENT_JOBS,
     RESERVED,
 )
+from cotide_sim.trace_replay.kernels.replay_state import Jobs, new_replay_state
 from cotide_sim.trace_replay.kernels.slack import TRIALS, slack_of
 
 
@@ -385,7 +385,7 @@ def replay(kernel, jobs, rule, mode, one_by_one=0):
     """Call a kernel; return starts, forecasts and promises."""
     log = columns_of(jobs)
     past = past_of(LEARNED, 2, log.user, log.demand, log.request)
-    kernel(log, past, mode, one_by_one, np.zeros(2, dtype=np.int64), kept_of(len(jobs)), rule)
+    kernel(log, past, mode, one_by_one, np.zeros(2, dtype=np.int64), new_replay_state(len(jobs)), rule)
     return log.start.tolist(), log.forecast.tolist(), log.promise.tolist()
 
 

@@ -153,7 +153,7 @@ def known_run_times_experiment(logs: tuple[Path, ...], workers: int | None, outp
 
 
 def _in_words(settings: PlatformSettings) -> str:
-    from cotide_sim.trace_replay.kernels.kept import NEVER
+    from cotide_sim.trace_replay.kernels.replay_state import NEVER
 
     others, predictable = settings.patience
     days = "" if settings.patience_seconds == NEVER else f" or {settings.patience_seconds // 86_400} d"

@@ -193,7 +193,7 @@ class TurnResult:
     applied: bool
 
 
-async def take(files: PlacementFiles, lost: LostClusters, memory: TurnState, *, apply: bool) -> TurnResult:
+async def take(files: PlacementFiles, lost: LostClusters, turn_state: TurnState, *, apply: bool) -> TurnResult:
     """Plan one turn, and with ``apply`` carry it out.
 
     Raises
@@ -206,14 +206,14 @@ async def take(files: PlacementFiles, lost: LostClusters, memory: TurnState, *, 
         raise InputError("no centre has delays or delayQueries", file=str(files.file), field="centres")
     now = time.time()
     histories = await demand_histories(settings, now)
-    price_histories, wrong = await memory.prices.ask(settings, now)
+    price_histories, wrong = await turn_state.prices.ask(settings, now)
     for centre, error in wrong.items():
         is_known = centre in price_histories
         if not is_known and files.prices is None:
             raise error
         click.echo(f"cotide: {error}; {'what it told last' if is_known else files.prices} is used", err=True)
     answers = QueryAnswers(prices, price_histories, histories)
-    demand, price, scores = _forecasts(files, settings, answers, memory.passed)
+    demand, price, scores = _forecasts(files, settings, answers, turn_state.passed)
     seen, silent = await _look(settings, files.kubeconfig)
     if len(silent) == len(settings.centres):
         said = "; ".join(f"{name}: {why}" for name, why in silent.items())
@@ -248,11 +248,11 @@ async def follow(
     InputError, ClusterError
         When the first turn fails; a later one that does is said, and the next is taken in its time.
     """
-    memory, number, pause = TurnState(PassedRows(monotonic)), 0, 0.0
+    turn_state, number, pause = TurnState(PassedRows(monotonic)), 0, 0.0
     while True:
         began = monotonic()
         try:
-            taken = await take(files, lost, memory, apply=apply)
+            taken = await take(files, lost, turn_state, apply=apply)
         except (ClusterError, InputError) as error:
             if not number:
                 raise

@@ -30,7 +30,6 @@ from cotide_core.errors import InputError
 from cotide_core.kernels.array_types import Integers
 from cotide_predictors.run_time.kernels.run_forecasts import Past
 from cotide_sim.trace_replay.kernels.easy import BY_SUBMIT, NO_BACKFILL
-from cotide_sim.trace_replay.kernels.kept import Jobs, kept_of
 from cotide_sim.trace_replay.kernels.on_machines import given_plan
 from cotide_sim.trace_replay.kernels.on_machines.gang_conservative import (
     gang_conservative_rule,
@@ -43,6 +42,7 @@ from cotide_sim.trace_replay.kernels.on_machines.gang_queue import gang_queue_ru
 from cotide_sim.trace_replay.kernels.on_machines.gang_slack import gang_slack_rule, replay_gang_slack
 from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs
 from cotide_sim.trace_replay.kernels.platform import PlatformRule
+from cotide_sim.trace_replay.kernels.replay_state import Jobs, new_replay_state
 from cotide_sim.trace_replay.kernels.slack import MIDDLING_PRIORITY
 
 IN_ORDER: Final = 0
@@ -88,8 +88,8 @@ def replay_machines(
         the latest start; else -1.
     past, mode, progress : as in `event_loop.replay`.
     """
-    kept = kept_of(len(jobs.submit))
-    common = (jobs, past, mode, 0, progress, kept)
+    state = new_replay_state(len(jobs.submit))
+    common = (jobs, past, mode, 0, progress, state)
     if rule.code in (IN_ORDER, EASY):
         queue = gang_queue_rule(gangs, rule.order, NO_BACKFILL if rule.code == IN_ORDER else rule.backfill)
         rounds, held = replay_gang_queue(*common, queue), queue.held
@@ -111,5 +111,5 @@ def replay_machines(
     else:
         reservations = gang_conservative_rule(gangs)
         rounds, held = replay_gang_conservative(*common, reservations), reservations.holding.held
-    filled = int(kept.counts[FILLED])
+    filled = int(state.counts[FILLED])
     return rounds, held._replace(placed=held.placed[:filled].copy(), counts=held.counts[:filled].copy())

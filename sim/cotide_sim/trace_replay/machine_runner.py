@@ -20,9 +20,9 @@ from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LAST_TWO, LE
 from cotide_predictors.run_time.sequential.catalogue import SEQUENTIAL
 from cotide_sim.trace_replay.check import faults_of
 from cotide_sim.trace_replay.kernels.easy import BY_DEMAND, NO_BACKFILL
-from cotide_sim.trace_replay.kernels.kept import Jobs
 from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs
 from cotide_sim.trace_replay.kernels.platform import platform_rule
+from cotide_sim.trace_replay.kernels.replay_state import Jobs
 from cotide_sim.trace_replay.machine_jobs import MachineJobs
 from cotide_sim.trace_replay.machine_replay import (
     CONSERVATIVE,

@@ -37,10 +37,10 @@ from cotide_sim.trace_replay.kernels.conservative import ConservativeRule, repla
 from cotide_sim.trace_replay.kernels.easy import QueueRule, replay_queue
 from cotide_sim.trace_replay.kernels.event_loop import STOP
 from cotide_sim.trace_replay.kernels.fair import fair_rule, replay_fair
-from cotide_sim.trace_replay.kernels.kept import ARRIVED, NEVER, RUNNING, WAITING, Jobs, kept_of
 from cotide_sim.trace_replay.kernels.plan import PlanRule, replay_plan
 from cotide_sim.trace_replay.kernels.platform import platform_rule, replay_platform
 from cotide_sim.trace_replay.kernels.printed_platform import printed_rule, replay_printed
+from cotide_sim.trace_replay.kernels.replay_state import ARRIVED, NEVER, RUNNING, WAITING, Jobs, new_replay_state
 from cotide_sim.trace_replay.kernels.set_plan import replay_set_plan, set_plan_rule
 from cotide_sim.trace_replay.kernels.slack import MIDDLING_PRIORITY, replay_slack, slack_rule
 from cotide_sim.trace_replay.policies import PLATFORMS, ReplayPolicy
@@ -238,7 +238,7 @@ def _run(
         forecast, mode = point.copy(), GIVEN
     start = np.full(len(jobs), -1, dtype=np.int64)
     promise = np.full(len(jobs), -1, dtype=np.int64)
-    kept = kept_of(len(jobs))
+    state = new_replay_state(len(jobs))
     columns = Jobs(jobs.submit, jobs.run, jobs.demand, jobs.request, user, forecast, start, promise)
     past = past_of(mode, len(numbers), user, jobs.demand, jobs.request, jobs.submit)
     knows_all = believed.runtime == "clairvoyant"
@@ -262,20 +262,20 @@ def _run(
         )
     begin = time.perf_counter()
     rounds = 0
-    while not (progress[STOP] or (rounds > 0 and kept.counts[ARRIVED] == len(jobs) and _is_idle(kept.counts))):
-        at = refitter.next_pause(int(kept.counts[ARRIVED]))
+    while not (progress[STOP] or (rounds > 0 and state.counts[ARRIVED] == len(jobs) and _is_idle(state.counts))):
+        at = refitter.next_pause(int(state.counts[ARRIVED]))
         if feed is not None:
-            kept.until[0] = feed.advance(int(kept.counts[ARRIVED]))
-        elif kept.until[0] < at < NEVER:  # nothing was submitted in the period that has just begun
-            kept.until[0] = at
+            state.until[0] = feed.advance(int(state.counts[ARRIVED]))
+        elif state.until[0] < at < NEVER:  # nothing was submitted in the period that has just begun
+            state.until[0] = at
         elif at < NEVER:
             # A job that has not started has no end; one that runs on ends after this moment, by whatever its run is.
             finish = np.where((start >= 0) & (start < at), start + jobs.run, NEVER)
             past = refitter.grown(past, at, jobs.run, finish, forecast)
-            kept.until[0] = at + believed.rebuild_seconds
+            state.until[0] = at + believed.rebuild_seconds
         else:
-            kept.until[0] = NEVER
-        rounds = int(kernel(columns, past, mode, int(one_by_one), progress, kept, rule))
+            state.until[0] = NEVER
+        rounds = int(kernel(columns, past, mode, int(one_by_one), progress, state, rule))
     wall = time.perf_counter() - begin
     return Schedule(
         policy.name,

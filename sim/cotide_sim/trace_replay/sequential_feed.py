@@ -18,7 +18,7 @@ from cotide_core.kernels.array_types import Integers
 from cotide_predictors.run_time.jobs import JobTable, codes
 from cotide_predictors.run_time.sequential.catalogue import Sequential, sequential_forecaster
 from cotide_predictors.run_time.sequential.forecaster import UserTrust
-from cotide_sim.trace_replay.kernels.kept import NEVER
+from cotide_sim.trace_replay.kernels.replay_state import NEVER
 from cotide_sim.traces.jobs.batch_jobs import BatchJobs
 
 

@@ -30,7 +30,7 @@ from cotide_predictors.run_time.kernels.run_forecasts import (
     past_of,
 )
 from cotide_predictors.run_time.sequential.catalogue import SEQUENTIAL
-from cotide_sim.trace_replay.kernels.kept import NEVER
+from cotide_sim.trace_replay.kernels.replay_state import NEVER
 from cotide_sim.trace_replay.runner import Runtime, Schedule
 from cotide_sim.trace_replay.sequential_feed import FeedColumns, SequentialFeed
 from cotide_sim.trace_replay.user_policy import Job, Machine, Queue, UserPolicy

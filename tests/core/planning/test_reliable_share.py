@@ -16,8 +16,8 @@ from cotide_core.events import Event, Pod, PodDeleted, PodPhase, PodUpserted
 from cotide_core.forecasting.reliability import Reliability, accuracy, expected_accuracy
 from cotide_core.forecasts import CompletionForecast, CompletionForecaster
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, past_of
-from cotide_sim.trace_replay.kernels.kept import kept_of
 from cotide_sim.trace_replay.kernels.platform import PREDICTABLE, platform_rule, replay_platform
+from cotide_sim.trace_replay.kernels.replay_state import new_replay_state
 
 
 class Spelled(Estimates):
@@ -70,7 +70,7 @@ def test_on_one_machine_pods_start_when_the_replay_does_while_none_outlives_its_
     past = past_of(GIVEN, 1, log_of.user, log_of.demand, log_of.request)
     upper, reliable = np.array([job.upper for job in jobs], np.int64), np.array(kinds, np.int64)
     rule = platform_rule(capacity, GIVEN, past, upper, reliable)
-    replay_platform(log_of, past, GIVEN, 0, np.zeros(2, np.int64), kept_of(len(jobs)), rule)
+    replay_platform(log_of, past, GIVEN, 0, np.zeros(2, np.int64), new_replay_state(len(jobs)), rule)
     assert [starts[f"d/{job.number:02}"] for job in jobs] == log_of.start.tolist()
 
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import pytest
 from repository import DATA, ROOT
 
-from cotide_sim.trace_replay.kernels.kept import NEVER
 from cotide_sim.trace_replay.kernels.platform import PlatformSettings
+from cotide_sim.trace_replay.kernels.replay_state import NEVER
 from cotide_sim.trace_replay.metrics import bounded_slowdown
 from cotide_sim.trace_replay.policies import POLICIES
 from cotide_sim.trace_replay.runner import run_policy

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from repository import DATA, ROOT
 
-from cotide_sim.trace_replay.kernels.kept import NEVER
 from cotide_sim.trace_replay.kernels.platform import PlatformSettings
+from cotide_sim.trace_replay.kernels.replay_state import NEVER
 from cotide_sim.trace_replay.metrics import bounded_slowdown
 from cotide_sim.trace_replay.policies import POLICIES, ReplayPolicy
 from cotide_sim.trace_replay.runner import run_policy

@@ -145,7 +145,7 @@ from cotide_core.kernels.compiled import compiles
 from cotide_sim.trace_replay.kernels.conservative import ConservativeRule, replay_conservative
 from cotide_sim.trace_replay.kernels.easy import QueueRule, replay_queue
 from cotide_predictors.run_time.kernels.forest import Forest
-from cotide_sim.trace_replay.kernels.kept import Jobs, kept_of
+from cotide_sim.trace_replay.kernels.replay_state import Jobs, kept_of
 from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs
 from cotide_sim.trace_replay.machine_replay import MachineRule, replay_machines
 from cotide_sim.trace_replay.kernels.plan import PlanRule, replay_plan

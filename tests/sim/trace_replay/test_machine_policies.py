@@ -15,10 +15,10 @@ from cotide_sim.offline.job_list import JobList
 from cotide_sim.offline.lists.list_scheduling import list_schedule, on_given
 from cotide_sim.offline.orders import ORDERS
 from cotide_sim.trace_replay.kernels.easy import BY_RUN, BY_VOLUME
-from cotide_sim.trace_replay.kernels.kept import Jobs, kept_of
 from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs
 from cotide_sim.trace_replay.kernels.plan import PlanRule, replay_plan
 from cotide_sim.trace_replay.kernels.platform import platform_rule, replay_platform
+from cotide_sim.trace_replay.kernels.replay_state import Jobs, new_replay_state
 from cotide_sim.trace_replay.machine_jobs import MachineJobs
 from cotide_sim.trace_replay.machine_replay import DRAWN, LEAST_WORK, PLATFORM, MachineRule, replay_machines
 from cotide_sim.trace_replay.machine_runner import machine_faults_of, run_on_machines
@@ -128,7 +128,7 @@ def test_the_hybrid_platform_on_one_machine_is_that_of_one_pool(log):
     past = past_of(LEARNED, 2, pool.user, pool.demand, pool.request)
     upper, known = (np.array([getattr(job, name) for job in jobs]) for name in ("upper", "predictable"))
     rule = platform_rule(capacity, mode, past, upper, known)
-    replay_platform(pool, past, mode, 0, np.zeros(2, np.int64), kept_of(len(jobs)), rule)
+    replay_platform(pool, past, mode, 0, np.zeros(2, np.int64), new_replay_state(len(jobs)), rule)
     assert one_machine(jobs, capacity, MachineRule(PLATFORM, BY_VOLUME), mode) == pool.start.tolist()
 
 

@@ -11,10 +11,10 @@ from replay_reference import Job, logs, replay
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN
 from cotide_sim.trace_replay.kernels.conservative import ConservativeRule, replay_conservative
 from cotide_sim.trace_replay.kernels.easy import BY_RUN, BY_SUBMIT, BY_VOLUME, NO_BACKFILL, QueueRule, replay_queue
-from cotide_sim.trace_replay.kernels.kept import kept_of
 from cotide_sim.trace_replay.kernels.on_machines.gang_lists import WIDTH, _widen, storage_of
 from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs
 from cotide_sim.trace_replay.kernels.plan import PlanRule, replay_plan
+from cotide_sim.trace_replay.kernels.replay_state import new_replay_state
 from cotide_sim.trace_replay.machine_replay import (
     CONSERVATIVE,
     DRAWN,
@@ -43,8 +43,8 @@ def test_other_policies_on_one_machine_are_those_on_one_pool(log):
     jobs, capacity, mode = log
     strict = replay(replay_queue, jobs, QueueRule(capacity, BY_RUN, NO_BACKFILL), mode)
     assert as_one_machine(jobs, capacity, IN_ORDER, BY_RUN, 0, mode) == strict
-    kept = replay(replay_conservative, jobs, ConservativeRule(capacity), mode)
-    assert as_one_machine(jobs, capacity, CONSERVATIVE, BY_SUBMIT, 0, mode) == kept
+    expected = replay(replay_conservative, jobs, ConservativeRule(capacity), mode)
+    assert as_one_machine(jobs, capacity, CONSERVATIVE, BY_SUBMIT, 0, mode) == expected
     plan = replay(replay_plan, jobs, PlanRule(capacity, BY_VOLUME), mode)
     assert as_one_machine(jobs, capacity, PLAN, BY_VOLUME, 0, mode)[:2] == plan[:2]
 
@@ -173,7 +173,7 @@ def test_profiles_that_outgrow_their_storage_end_the_replay():
     """Eight segments a machine at first, room for none beyond: the ninth has no place."""
     gangs = Gangs(*(np.ones(shape, np.int64) for shape in (3, (3, 1), 3, 3, 1, (1, 1), (3, 2))))
     storage = storage_of(gangs)._replace(times=np.zeros(8, np.int64), free=np.zeros(8, np.int64))
-    kept = kept_of(3)
-    kept.counts[WIDTH] = 8
+    state = new_replay_state(3)
+    state.counts[WIDTH] = 8
     with pytest.raises(MemoryError, match="more jobs planned at once"):
-        _widen(storage, kept)
+        _widen(storage, state)

@@ -11,9 +11,9 @@ from replay_reference import columns_of, logs
 from cotide_predictors.run_time.kernels.run_forecasts import LEARNED, past_of
 from cotide_sim.trace_replay.kernels.conservative import ConservativeRule, replay_conservative
 from cotide_sim.trace_replay.kernels.easy import QueueRule, replay_queue
-from cotide_sim.trace_replay.kernels.kept import ARRIVED, NEVER, RUNNING, WAITING, kept_of
 from cotide_sim.trace_replay.kernels.plan import PlanRule, replay_plan
 from cotide_sim.trace_replay.kernels.platform import platform_rule, replay_platform
+from cotide_sim.trace_replay.kernels.replay_state import ARRIVED, NEVER, RUNNING, WAITING, new_replay_state
 from cotide_sim.trace_replay.kernels.slack import replay_slack, slack_rule
 
 KERNELS = {
@@ -34,13 +34,13 @@ def in_pieces(name, jobs, capacity, mode, pauses):
     kernel, rule_of = KERNELS[name]
     log = columns_of(jobs)
     past = past_of(LEARNED, 2, log.user, log.demand, log.request)
-    kept, progress = kept_of(len(jobs)), np.zeros(2, dtype=np.int64)
+    state, progress = new_replay_state(len(jobs)), np.zeros(2, dtype=np.int64)
     rule = rule_of(capacity, mode, past, len(jobs))
     rounds = 0
     for pause in [*pauses, NEVER]:
-        kept.until[0] = pause
-        rounds = kernel(log, past, mode, 0, progress, kept, rule)
-    assert (kept.counts[ARRIVED], kept.counts[RUNNING], kept.counts[WAITING]) == (len(jobs), 0, 0)
+        state.until[0] = pause
+        rounds = kernel(log, past, mode, 0, progress, state, rule)
+    assert (state.counts[ARRIVED], state.counts[RUNNING], state.counts[WAITING]) == (len(jobs), 0, 0)
     outs = (log.forecast, log.start, log.promise)
     found = (rule.upper, rule.predictable) if name == "platform" else ()
     return rounds, *(array.tobytes() for array in (*outs, *found))

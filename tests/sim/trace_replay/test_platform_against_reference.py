@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from replay_reference import Job, Pool, columns_of, logs, reference_platform, reference_printed_platform
 
 from cotide_predictors.run_time.kernels.run_forecasts import GIVEN, LAST_TWO, LEARNED, past_of
-from cotide_sim.trace_replay.kernels.kept import kept_of
 from cotide_sim.trace_replay.kernels.platform import (
     PATIENCE,
     PATIENCE_SECONDS,
@@ -17,6 +16,7 @@ from cotide_sim.trace_replay.kernels.platform import (
     replay_platform,
 )
 from cotide_sim.trace_replay.kernels.printed_platform import printed_rule, replay_printed
+from cotide_sim.trace_replay.kernels.replay_state import new_replay_state
 
 DAY = 86_400
 
@@ -28,7 +28,7 @@ def platform(jobs, capacity, mode=GIVEN, settings=None, printed=False):
     past = past_of(LEARNED, 2, log.user, log.demand, log.request)
     rule = platform_rule(capacity, mode, past, upper, predictable, settings=settings)
     kernel, rule = (replay_printed, printed_rule(rule)) if printed else (replay_platform, rule)
-    kernel(log, past, mode, 0, np.zeros(2, dtype=np.int64), kept_of(len(jobs)), rule)
+    kernel(log, past, mode, 0, np.zeros(2, dtype=np.int64), new_replay_state(len(jobs)), rule)
     return log.start.tolist(), predictable.tolist()
 
 

@@ -219,10 +219,12 @@ class TestPublishedFigures:
         rng = np.random.default_rng(0)
         found = []
         for _ in range(8):
-            kept = np.ones(len(jobs), dtype=np.bool_)
-            kept[rng.choice(len(jobs), 14, replace=False)] = False
+            state = np.ones(len(jobs), dtype=np.bool_)
+            state[rng.choice(len(jobs), 14, replace=False)] = False
             names = ("numbers", "submit", "run", "demand", "request", "user")
-            found.append(self.slowdown(dataclasses.replace(jobs, **{n: getattr(jobs, n)[kept] for n in names}), "easy"))
+            found.append(
+                self.slowdown(dataclasses.replace(jobs, **{n: getattr(jobs, n)[state] for n in names}), "easy")
+            )
         assert np.std(found) > 0.01 * np.mean(found)
 
     @pytest.mark.parametrize("name", ["KTH-SP2-1996-2.1-cln", "LLNL-Atlas-2006-2.1-cln", "HPC2N-2002-2.2-cln"])

@@ -20,8 +20,8 @@ from cotide_core.errors import InputError
 from cotide_predictors.one_thread import on_one_thread
 from cotide_sim.experiments.backfilling.reliable_share import LEAST_SLOWDOWN
 from cotide_sim.experiments.side_by_side import Watch, side_by_side
-from cotide_sim.trace_replay.kernels.kept import NEVER
 from cotide_sim.trace_replay.kernels.platform import PlatformSettings
+from cotide_sim.trace_replay.kernels.replay_state import NEVER
 from cotide_sim.trace_replay.metrics import bounded_slowdown
 from cotide_sim.trace_replay.policies import POLICIES
 from cotide_sim.trace_replay.runner import run_policy

@@ -16,7 +16,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from cotide_core.kernels.compiled import inlined, with_steps
 from cotide_sim.trace_replay.kernels.event_loop import replay, start_job
-from cotide_sim.trace_replay.kernels.kept import ROUNDS, RUNNING, SPARE, TAKEN, WAITING, WAKE, Jobs, Kept
 from cotide_sim.trace_replay.kernels.profile import (
     change,
     earlier_start,
@@ -26,6 +25,7 @@ from cotide_sim.trace_replay.kernels.profile import (
     move,
     profile_of,
 )
+from cotide_sim.trace_replay.kernels.replay_state import ROUNDS, RUNNING, SPARE, TAKEN, WAITING, WAKE, Jobs, ReplayState
 
 SIZE: Final = SPARE
 """Index of the number of segments of the profile."""
@@ -51,45 +51,45 @@ PoolRule = TypeVar("PoolRule", bound=tuple[Any, ...])
 
 
 @inlined
-def begin_profile(capacity: int, kept: Kept) -> None:
+def begin_profile(capacity: int, state: ReplayState) -> None:
     """Write the profile of an empty pool, before the first round."""
-    if kept.counts[ROUNDS] == 0:
-        kept.profile[0, 0] = 0
-        kept.profile[1, 0] = capacity
-        kept.counts[SIZE] = 1
+    if state.counts[ROUNDS] == 0:
+        state.profile[0, 0] = 0
+        state.profile[1, 0] = capacity
+        state.counts[SIZE] = 1
 
 
 @inlined
-def open_profile(now: int, kept: Kept) -> None:
+def open_profile(now: int, state: ReplayState) -> None:
     """Forget what lies before a round; nothing was gained or broken in it yet."""
-    kept.counts[SIZE] = forget_past(kept.profile[0], kept.profile[1], kept.counts[SIZE], now)
-    kept.counts[GAINED] = 0
-    kept.counts[BROKEN] = 0
+    state.counts[SIZE] = forget_past(state.profile[0], state.profile[1], state.counts[SIZE], now)
+    state.counts[GAINED] = 0
+    state.counts[BROKEN] = 0
 
 
 @inlined
-def give_back(now: int, job: int, jobs: Jobs, kept: Kept) -> None:
+def give_back(now: int, job: int, jobs: Jobs, state: ReplayState) -> None:
     """Give back what a job that has ended was planned to hold from now on."""
-    counts, until = kept.counts, kept.planned_end[job]
+    counts, until = state.counts, state.planned_end[job]
     if until > now:
-        counts[SIZE] = change(kept.profile[0], kept.profile[1], counts[SIZE], now, until, jobs.demand[job])
+        counts[SIZE] = change(state.profile[0], state.profile[1], counts[SIZE], now, until, jobs.demand[job])
         counts[GAINED] = 1
 
 
 @inlined
-def begin_anew(now: int, capacity: int, jobs: Jobs, kept: Kept) -> None:
+def begin_anew(now: int, capacity: int, jobs: Jobs, state: ReplayState) -> None:
     """Leave the running jobs alone in the profile."""
-    counts = kept.counts
+    counts = state.counts
     free = capacity - counts[TAKEN]
-    times, level = kept.profile[0], kept.profile[1]
-    counts[SIZE] = profile_of(times, level, now, free, kept.ends[0], kept.ends[1], counts[RUNNING], jobs.demand)
+    times, level = state.profile[0], state.profile[1]
+    counts[SIZE] = profile_of(times, level, now, free, state.ends[0], state.ends[1], counts[RUNNING], jobs.demand)
 
 
 @inlined
-def reserve(now: int, job: int, jobs: Jobs, kept: Kept) -> int:
+def reserve(now: int, job: int, jobs: Jobs, state: ReplayState) -> int:
     """Reserve a job its earliest start; return it."""
-    counts, forecast, demand = kept.counts, jobs.forecast[job], jobs.demand[job]
-    times, free = kept.profile[0], kept.profile[1]
+    counts, forecast, demand = state.counts, jobs.forecast[job], jobs.demand[job]
+    times, free = state.profile[0], state.profile[1]
     begin: int = earliest_start(times, free, counts[SIZE], now, forecast, demand)
     counts[SIZE] = change(times, free, counts[SIZE], begin, begin + forecast, -demand)
     jobs.start[job] = begin
@@ -97,54 +97,54 @@ def reserve(now: int, job: int, jobs: Jobs, kept: Kept) -> int:
 
 
 @inlined
-def prepare(jobs: Jobs, kept: Kept, rule: PoolRule) -> PoolRule:
+def prepare(jobs: Jobs, state: ReplayState, rule: PoolRule) -> PoolRule:
     """Begin with an empty profile."""
-    begin_profile(rule[0], kept)
+    begin_profile(rule[0], state)
     return rule
 
 
 @inlined
-def open_round(now: int, jobs: Jobs, kept: Kept, rule: PoolRule) -> PoolRule:
+def open_round(now: int, jobs: Jobs, state: ReplayState, rule: PoolRule) -> PoolRule:
     """Forget what lies before the round."""
-    open_profile(now, kept)
+    open_profile(now, state)
     return rule
 
 
 @inlined
-def forecast_exceeded(now: int, job: int, jobs: Jobs, kept: Kept, rule: PoolRule) -> PoolRule:
+def forecast_exceeded(now: int, job: int, jobs: Jobs, state: ReplayState, rule: PoolRule) -> PoolRule:
     """Note that the profile holds no more."""
-    kept.counts[BROKEN] = 1
+    state.counts[BROKEN] = 1
     return rule
 
 
 @inlined
-def ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: PoolRule) -> PoolRule:
+def ended(now: int, job: int, jobs: Jobs, state: ReplayState, rule: PoolRule) -> PoolRule:
     """Give back what the job was planned to hold."""
-    give_back(now, job, jobs, kept)
+    give_back(now, job, jobs, state)
     return rule
 
 
 @inlined
-def _before_submissions(now: int, jobs: Jobs, kept: Kept, rule: ConservativeRule) -> ConservativeRule:
-    counts, queue = kept.counts, kept.queues[0, 1]
+def _before_submissions(now: int, jobs: Jobs, state: ReplayState, rule: ConservativeRule) -> ConservativeRule:
+    counts, queue = state.counts, state.queues[0, 1]
     if counts[BROKEN] == 1:
-        begin_anew(now, rule.capacity, jobs, kept)
+        begin_anew(now, rule.capacity, jobs, state)
         wake: int = -1
         for index in range(counts[WAITING]):
-            begin = reserve(now, queue[index], jobs, kept)
+            begin = reserve(now, queue[index], jobs, state)
             if wake < 0 or begin < wake:
                 wake = begin
         counts[WAKE] = wake
     elif counts[GAINED] == 1:
-        _move_forward(now, jobs, kept)
+        _move_forward(now, jobs, state)
     return rule
 
 
 @inlined
-def _move_forward(now: int, jobs: Jobs, kept: Kept) -> None:
+def _move_forward(now: int, jobs: Jobs, state: ReplayState) -> None:
     """Move the waiting forward, one after another, each to the earliest start now open to it."""
-    counts, queue = kept.counts, kept.queues[0, 1]
-    times, free = kept.profile[0], kept.profile[1]
+    counts, queue = state.counts, state.queues[0, 1]
+    times, free = state.profile[0], state.profile[1]
     start, demand, forecast = jobs.start, jobs.demand, jobs.forecast
     size, wake = counts[SIZE], counts[WAKE]
     narrow: int = 0
@@ -169,34 +169,34 @@ def _move_forward(now: int, jobs: Jobs, kept: Kept) -> None:
 
 
 @inlined
-def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: ConservativeRule) -> ConservativeRule:
-    counts = kept.counts
-    begin = reserve(now, job, jobs, kept)
+def _submitted(now: int, job: int, jobs: Jobs, state: ReplayState, rule: ConservativeRule) -> ConservativeRule:
+    counts = state.counts
+    begin = reserve(now, job, jobs, state)
     jobs.promise[job] = begin
     if counts[WAKE] < 0 or begin < counts[WAKE]:
         counts[WAKE] = begin
-    kept.queues[0, 1, counts[WAITING]] = job
+    state.queues[0, 1, counts[WAITING]] = job
     counts[WAITING] += 1
     return rule
 
 
 @inlined
-def _decide(now: int, jobs: Jobs, kept: Kept, rule: ConservativeRule) -> ConservativeRule:
-    if kept.counts[WAKE] == now:
-        start_reserved(now, jobs, kept)
+def _decide(now: int, jobs: Jobs, state: ReplayState, rule: ConservativeRule) -> ConservativeRule:
+    if state.counts[WAKE] == now:
+        start_reserved(now, jobs, state)
     return rule
 
 
 @inlined
-def start_reserved(now: int, jobs: Jobs, kept: Kept) -> None:
+def start_reserved(now: int, jobs: Jobs, state: ReplayState) -> None:
     """Start who is reserved this moment; the others close up, and the earliest of them wakes the replay."""
-    counts, queue, start = kept.counts, kept.queues[0, 1], jobs.start
+    counts, queue, start = state.counts, state.queues[0, 1], jobs.start
     staying = 0
     wake: int = -1
     for index in range(counts[WAITING]):
         job = queue[index]
         if start[job] == now:
-            start_job(now, job, jobs.forecast[job], jobs, kept)
+            start_job(now, job, jobs.forecast[job], jobs, state)
             continue
         queue[staying] = job
         staying += 1

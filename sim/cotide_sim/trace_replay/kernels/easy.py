@@ -21,7 +21,17 @@ from typing import Final, NamedTuple
 from cotide_core.kernels.compiled import compiled, inlined, with_steps
 from cotide_core.kernels.ordered_jobs import index_of, insert, remove_at
 from cotide_sim.trace_replay.kernels.event_loop import replay, start_job
-from cotide_sim.trace_replay.kernels.kept import ENDED, NEW_FROM, ROUNDS, RUNNING, SPARE, TAKEN, WAITING, Jobs, Kept
+from cotide_sim.trace_replay.kernels.replay_state import (
+    ENDED,
+    NEW_FROM,
+    ROUNDS,
+    RUNNING,
+    SPARE,
+    TAKEN,
+    WAITING,
+    Jobs,
+    ReplayState,
+)
 
 NO_BACKFILL: Final = -1
 BY_SUBMIT: Final = 0
@@ -60,43 +70,43 @@ def order_key(order: int, forecast: int, demand: int) -> int:
 
 
 @inlined
-def enqueue(line: int, order: int, job: int, jobs: Jobs, kept: Kept) -> int:
+def enqueue(line: int, order: int, job: int, jobs: Jobs, state: ReplayState) -> int:
     """Put a submitted job into a line of those that wait; return how many stand there then.
 
     Parameters
     ----------
-    line : index in ``kept.queues``. order : of the line.
+    line : index in ``state.queues``. order : of the line.
     """
     key = order_key(order, jobs.forecast[job], jobs.demand[job])
-    return insert(kept.queues[line, 0], kept.queues[line, 1], kept.counts[WAITING], key, job)
+    return insert(state.queues[line, 0], state.queues[line, 1], state.counts[WAITING], key, job)
 
 
 @inlined
-def _prepare(jobs: Jobs, kept: Kept, rule: QueueRule) -> QueueRule:
-    if kept.counts[ROUNDS] == 0:
-        kept.counts[FIRST] = -1
+def _prepare(jobs: Jobs, state: ReplayState, rule: QueueRule) -> QueueRule:
+    if state.counts[ROUNDS] == 0:
+        state.counts[FIRST] = -1
     return rule
 
 
 @inlined
-def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: QueueRule) -> QueueRule:
+def _submitted(now: int, job: int, jobs: Jobs, state: ReplayState, rule: QueueRule) -> QueueRule:
     jobs.promise[job] = -1
     if rule.backfill not in (NO_BACKFILL, rule.order):
-        enqueue(1, rule.backfill, job, jobs, kept)
-    kept.counts[WAITING] = enqueue(0, rule.order, job, jobs, kept)
+        enqueue(1, rule.backfill, job, jobs, state)
+    state.counts[WAITING] = enqueue(0, rule.order, job, jobs, state)
     return rule
 
 
 @inlined
-def _decide(now: int, jobs: Jobs, kept: Kept, rule: QueueRule) -> QueueRule:
-    counts = kept.counts
+def _decide(now: int, jobs: Jobs, state: ReplayState, rule: QueueRule) -> QueueRule:
+    counts = state.counts
     if rule.backfill == NO_BACKFILL:
-        _start_in_order(now, jobs, kept, rule)
+        _start_in_order(now, jobs, state, rule)
         return rule
-    queue_key, queue = kept.queues[0, 0], kept.queues[0, 1]
+    queue_key, queue = state.queues[0, 0], state.queues[0, 1]
     two = rule.backfill != rule.order
     second = 1 if two else 0
-    line_key, line = kept.queues[second, 0], kept.queues[second, 1]
+    line_key, line = state.queues[second, 0], state.queues[second, 1]
     demand, forecast = jobs.demand, jobs.forecast
     first_before = counts[FIRST]
     everything = first_before < 0 or counts[ENDED] > 0
@@ -111,35 +121,35 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: QueueRule) -> QueueRule:
             remove_at(line_key, line, waiting, index)
         waiting = remove_at(queue_key, queue, waiting, 0)
         free -= demand[job]
-        start_job(now, job, forecast[job], jobs, kept)
+        start_job(now, job, forecast[job], jobs, state)
     counts[WAITING] = waiting
     counts[FIRST] = queue[0] if waiting > 0 else -1
     if waiting > 0:
-        _backfill(now, everything or queue[0] != first_before, two, jobs, kept, rule)
+        _backfill(now, everything or queue[0] != first_before, two, jobs, state, rule)
     return rule
 
 
 @inlined
-def _start_in_order(now: int, jobs: Jobs, kept: Kept, rule: QueueRule) -> None:
+def _start_in_order(now: int, jobs: Jobs, state: ReplayState, rule: QueueRule) -> None:
     """Start the queue's first jobs as long as they fit, and nothing behind them."""
-    counts = kept.counts
-    queue_key, queue = kept.queues[0, 0], kept.queues[0, 1]
+    counts = state.counts
+    queue_key, queue = state.queues[0, 0], state.queues[0, 1]
     waiting = counts[WAITING]
     while waiting > 0 and jobs.demand[queue[0]] <= rule.capacity - counts[TAKEN]:
         job = queue[0]
         waiting = remove_at(queue_key, queue, waiting, 0)
-        start_job(now, job, jobs.forecast[job], jobs, kept)
+        start_job(now, job, jobs.forecast[job], jobs, state)
     counts[WAITING] = waiting
 
 
 @inlined
-def _backfill(now: int, everything: bool, two: bool, jobs: Jobs, kept: Kept, rule: QueueRule) -> None:
+def _backfill(now: int, everything: bool, two: bool, jobs: Jobs, state: ReplayState, rule: QueueRule) -> None:
     """Start jobs behind the reservation of the queue's first: the new ones, or ``everything`` that fits."""
-    counts = kept.counts
-    end_time, end_job = kept.ends[0], kept.ends[1]
-    queue_key, queue = kept.queues[0, 0], kept.queues[0, 1]
+    counts = state.counts
+    end_time, end_job = state.ends[0], state.ends[1]
+    queue_key, queue = state.queues[0, 0], state.queues[0, 1]
     second = 1 if two else 0
-    line_key, line = kept.queues[second, 0], kept.queues[second, 1]
+    line_key, line = state.queues[second, 0], state.queues[second, 1]
     demand, forecast = jobs.demand, jobs.forecast
     new_from, waiting, running = counts[NEW_FROM], counts[WAITING], counts[RUNNING]
     free = rule.capacity - counts[TAKEN]
@@ -178,7 +188,7 @@ def _backfill(now: int, everything: bool, two: bool, jobs: Jobs, kept: Kept, rul
         else:
             waiting = remove_at(queue_key, queue, waiting, index)
         free -= demand[job]
-        start_job(now, job, forecast[job], jobs, kept)
+        start_job(now, job, forecast[job], jobs, state)
     counts[WAITING] = waiting
 
 

@@ -28,7 +28,17 @@ from cotide_predictors.run_time.kernels.run_forecasts import (
     note_last,
 )
 from cotide_predictors.run_time.kernels.run_habits import note_habit, predict
-from cotide_sim.trace_replay.kernels.kept import ARRIVED, ENDED, NEW_FROM, ROUNDS, RUNNING, TAKEN, WAKE, Jobs, Kept
+from cotide_sim.trace_replay.kernels.replay_state import (
+    ARRIVED,
+    ENDED,
+    NEW_FROM,
+    ROUNDS,
+    RUNNING,
+    TAKEN,
+    WAKE,
+    Jobs,
+    ReplayState,
+)
 from cotide_sim.trace_replay.kernels.time_heap import heap_pop, heap_push
 
 Rule = TypeVar("Rule", bound=tuple[Any, ...])
@@ -38,49 +48,51 @@ STOP: Final = 1
 
 
 @inlined
-def prepare(jobs: Jobs, kept: Kept, rule: Rule) -> Rule:
+def prepare(jobs: Jobs, state: ReplayState, rule: Rule) -> Rule:
     """Make ready at the beginning and after a pause."""
     return rule
 
 
 @inlined
-def open_round(now: int, jobs: Jobs, kept: Kept, rule: Rule) -> Rule:
+def open_round(now: int, jobs: Jobs, state: ReplayState, rule: Rule) -> Rule:
     """Do what comes before the ends of a moment."""
     return rule
 
 
 @inlined
-def forecast_exceeded(now: int, job: int, jobs: Jobs, kept: Kept, rule: Rule) -> Rule:
+def forecast_exceeded(now: int, job: int, jobs: Jobs, state: ReplayState, rule: Rule) -> Rule:
     """Take note of a job that runs on and has a new planned end."""
     return rule
 
 
 @inlined
-def ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: Rule) -> Rule:
+def ended(now: int, job: int, jobs: Jobs, state: ReplayState, rule: Rule) -> Rule:
     """Take note of a job that has ended."""
     return rule
 
 
 @inlined
-def before_submissions(now: int, jobs: Jobs, kept: Kept, rule: Rule) -> Rule:
+def before_submissions(now: int, jobs: Jobs, state: ReplayState, rule: Rule) -> Rule:
     """Do what comes between ends and submissions."""
     return rule
 
 
 @inlined
-def submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: Rule) -> Rule:
+def submitted(now: int, job: int, jobs: Jobs, state: ReplayState, rule: Rule) -> Rule:
     """Take a job into the lists of those that wait; its forecast stands."""
     return rule
 
 
 @inlined
-def decide(now: int, jobs: Jobs, kept: Kept, rule: Rule) -> Rule:
+def decide(now: int, jobs: Jobs, state: ReplayState, rule: Rule) -> Rule:
     """Start jobs, each with `start_job`."""
     return rule
 
 
 @compiled
-def replay(jobs: Jobs, past: Past, mode: int, one_by_one: int, progress: Integers, kept: Kept, rule: Rule) -> int:
+def replay(
+    jobs: Jobs, past: Past, mode: int, one_by_one: int, progress: Integers, state: ReplayState, rule: Rule
+) -> int:
     """Replay a log; return the number of rounds.
 
     Parameters
@@ -90,14 +102,14 @@ def replay(jobs: Jobs, past: Past, mode: int, one_by_one: int, progress: Integer
     one_by_one : 0: a round handles all that happens at its moment. 1: it handles one event, submissions before ends.
         (What published figures rest on frees processors by planned end, too: `cotide_sim.trace_replay.event_by_event`.)
     progress : (2,) jobs submitted so far; the caller's wish to stop.
-    kept : of `kept.kept_of`; after a pause, as the call before left it.
+    kept : of `state.new_replay_state`; after a pause, as the call before left it.
     rule : what the rule's steps need.
     """
     total = jobs.submit.shape[0]
-    counts = kept.counts
-    event_time, event_job = kept.heap[0], kept.heap[1]
+    counts = state.counts
+    event_time, event_job = state.heap[0], state.heap[1]
     submit = jobs.submit
-    rule = prepare(jobs, kept, rule)
+    rule = prepare(jobs, state, rule)
     arrived = counts[ARRIVED]
     while (arrived < total or counts[RUNNING] > 0 or counts[WAKE] >= 0) and progress[STOP] == 0:
         now: int = counts[WAKE]
@@ -105,10 +117,10 @@ def replay(jobs: Jobs, past: Past, mode: int, one_by_one: int, progress: Integer
             now = submit[arrived]
         if counts[RUNNING] > 0 and (now < 0 or event_time[0] < now):
             now = event_time[0]
-        if now >= kept.until[0]:
+        if now >= state.until[0]:
             break
         counts[ROUNDS] += 1
-        rule = open_round(now, jobs, kept, rule)
+        rule = open_round(now, jobs, state, rule)
         # 1. Jobs that end, and jobs that outlive what they were planned to take.
         counts[NEW_FROM] = arrived
         submits_first = one_by_one == 1 and arrived < total and submit[arrived] == now
@@ -116,43 +128,43 @@ def replay(jobs: Jobs, past: Past, mode: int, one_by_one: int, progress: Integer
         while counts[RUNNING] > 0 and event_time[0] == now and not submits_first:
             ends += 1
             job = event_job[0]
-            if end_or_go_on(now, mode, job, jobs, past.upper, kept):
-                rule = forecast_exceeded(now, job, jobs, kept, rule)
+            if end_or_go_on(now, mode, job, jobs, past.upper, state):
+                rule = forecast_exceeded(now, job, jobs, state, rule)
             else:
-                rule = ended(now, job, jobs, kept, rule)
+                rule = ended(now, job, jobs, state, rule)
                 note_end(mode, job, jobs, past)
             if one_by_one == 1:
                 break
         counts[ENDED] = ends
-        rule = before_submissions(now, jobs, kept, rule)
+        rule = before_submissions(now, jobs, state, rule)
         # 2. Submissions.
         while arrived < total and submit[arrived] == now:
             job = arrived
             forecast_of(mode, job, jobs, past)
             arrived += 1
             counts[ARRIVED] = arrived
-            rule = submitted(now, job, jobs, kept, rule)
+            rule = submitted(now, job, jobs, state, rule)
             if one_by_one == 1:
                 break
         progress[0] = arrived
         # 3. What starts.
-        rule = decide(now, jobs, kept, rule)
-    return finish(kept, rule)
+        rule = decide(now, jobs, state, rule)
+    return finish(state, rule)
 
 
 @inlined
-def finish(kept: Kept, rule: Rule) -> int:
+def finish(state: ReplayState, rule: Rule) -> int:
     """Return what the replay returns."""
-    rounds: int = kept.counts[ROUNDS]
+    rounds: int = state.counts[ROUNDS]
     return rounds
 
 
 @inlined
-def end_or_go_on(now: int, mode: int, job: int, jobs: Jobs, upper: Integers, kept: Kept) -> bool:
+def end_or_go_on(now: int, mode: int, job: int, jobs: Jobs, upper: Integers, state: ReplayState) -> bool:
     """Take the first event out; return whether its job runs on, with a new planned end."""
-    counts, planned_end = kept.counts, kept.planned_end
-    event_time, event_job = kept.heap[0], kept.heap[1]
-    end_time, end_job = kept.ends[0], kept.ends[1]
+    counts, planned_end = state.counts, state.planned_end
+    event_time, event_job = state.heap[0], state.heap[1]
+    end_time, end_job = state.ends[0], state.ends[1]
     running = counts[RUNNING]
     remove_at(end_time, end_job, running, index_of(end_time, end_job, running, planned_end[job], job))
     running = heap_pop(event_time, event_job, running)
@@ -193,11 +205,11 @@ def note_end(mode: int, job: int, jobs: Jobs, past: Past) -> None:
 
 
 @inlined
-def start_job(now: int, job: int, length: int, jobs: Jobs, kept: Kept) -> None:
+def start_job(now: int, job: int, length: int, jobs: Jobs, state: ReplayState) -> None:
     """Start a job now; it is planned to take ``length`` seconds."""
-    counts = kept.counts
+    counts = state.counts
     jobs.start[job] = now
-    kept.planned_end[job] = now + length
-    insert(kept.ends[0], kept.ends[1], counts[RUNNING], now + length, job)
-    counts[RUNNING] = heap_push(kept.heap[0], kept.heap[1], counts[RUNNING], now + min(length, jobs.run[job]), job)
+    state.planned_end[job] = now + length
+    insert(state.ends[0], state.ends[1], counts[RUNNING], now + length, job)
+    counts[RUNNING] = heap_push(state.heap[0], state.heap[1], counts[RUNNING], now + min(length, jobs.run[job]), job)
     counts[TAKEN] += jobs.demand[job]

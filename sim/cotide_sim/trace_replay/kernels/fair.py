@@ -19,7 +19,7 @@ from cotide_core.kernels.compiled import inlined, with_steps
 from cotide_core.kernels.ordered_jobs import insert, remove_at
 from cotide_core.state.fair_usage import NEGLIGIBLE
 from cotide_sim.trace_replay.kernels.event_loop import replay, start_job
-from cotide_sim.trace_replay.kernels.kept import ENDED, NEW_FROM, TAKEN, WAITING, Jobs, Kept
+from cotide_sim.trace_replay.kernels.replay_state import ENDED, NEW_FROM, TAKEN, WAITING, Jobs, ReplayState
 
 
 class FairRule(NamedTuple):
@@ -51,7 +51,7 @@ def fair_rule(capacity: int, half_life_seconds: float, owner: Integers) -> FairR
 
 
 @inlined
-def _open_round(now: int, jobs: Jobs, kept: Kept, rule: FairRule) -> FairRule:
+def _open_round(now: int, jobs: Jobs, state: ReplayState, rule: FairRule) -> FairRule:
     """Let the averages fade up to now."""
     passed = now - rule.moment[0] if rule.moment[0] >= 0 else 0
     rule.moment[0] = now
@@ -65,22 +65,22 @@ def _open_round(now: int, jobs: Jobs, kept: Kept, rule: FairRule) -> FairRule:
 
 
 @inlined
-def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: FairRule) -> FairRule:
+def _ended(now: int, job: int, jobs: Jobs, state: ReplayState, rule: FairRule) -> FairRule:
     rule.held[rule.owner[job]] -= jobs.demand[job]
     return rule
 
 
 @inlined
-def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: FairRule) -> FairRule:
-    kept.counts[WAITING] = insert(kept.queues[0, 0], kept.queues[0, 1], kept.counts[WAITING], 0, job)
+def _submitted(now: int, job: int, jobs: Jobs, state: ReplayState, rule: FairRule) -> FairRule:
+    state.counts[WAITING] = insert(state.queues[0, 0], state.queues[0, 1], state.counts[WAITING], 0, job)
     return rule
 
 
 @inlined
-def _decide(now: int, jobs: Jobs, kept: Kept, rule: FairRule) -> FairRule:
+def _decide(now: int, jobs: Jobs, state: ReplayState, rule: FairRule) -> FairRule:
     """Start one after another, of those that fit the one whose owner has the smallest share."""
-    counts, demand = kept.counts, jobs.demand
-    queue_key, queue = kept.queues[0, 0], kept.queues[0, 1]
+    counts, demand = state.counts, jobs.demand
+    queue_key, queue = state.queues[0, 0], state.queues[0, 1]
     waiting = counts[WAITING]
     free = rule.capacity - counts[TAKEN]
     # What did not fit before fits only where processors came free.
@@ -102,7 +102,7 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: FairRule) -> FairRule:
         waiting = remove_at(queue_key, queue, waiting, chosen)
         free -= demand[job]
         rule.held[rule.owner[job]] += demand[job]
-        start_job(now, job, jobs.forecast[job], jobs, kept)
+        start_job(now, job, jobs.forecast[job], jobs, state)
     counts[WAITING] = waiting
     return rule
 

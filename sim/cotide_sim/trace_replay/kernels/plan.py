@@ -18,8 +18,8 @@ from cotide_core.kernels.compiled import inlined, with_steps
 from cotide_core.kernels.ordered_jobs import remove_at
 from cotide_sim.trace_replay.kernels.easy import enqueue
 from cotide_sim.trace_replay.kernels.event_loop import replay, start_job
-from cotide_sim.trace_replay.kernels.kept import RUNNING, TAKEN, WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.profile import change, earliest_start, profile_of
+from cotide_sim.trace_replay.kernels.replay_state import RUNNING, TAKEN, WAITING, Jobs, ReplayState
 
 
 class PlanRule(NamedTuple):
@@ -36,21 +36,21 @@ class PlanRule(NamedTuple):
 
 
 @inlined
-def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: PlanRule) -> PlanRule:
-    kept.counts[WAITING] = enqueue(0, rule.order, job, jobs, kept)
+def _submitted(now: int, job: int, jobs: Jobs, state: ReplayState, rule: PlanRule) -> PlanRule:
+    state.counts[WAITING] = enqueue(0, rule.order, job, jobs, state)
     return rule
 
 
 @inlined
-def _decide(now: int, jobs: Jobs, kept: Kept, rule: PlanRule) -> PlanRule:
-    counts, demand, forecast = kept.counts, jobs.demand, jobs.forecast
-    queue_key, queue = kept.queues[0, 0], kept.queues[0, 1]
-    times, levels = kept.profile[0], kept.profile[1]
+def _decide(now: int, jobs: Jobs, state: ReplayState, rule: PlanRule) -> PlanRule:
+    counts, demand, forecast = state.counts, jobs.demand, jobs.forecast
+    queue_key, queue = state.queues[0, 0], state.queues[0, 1]
+    times, levels = state.profile[0], state.profile[1]
     waiting = counts[WAITING]
     free = rule.capacity - counts[TAKEN]
     if waiting == 0 or free == 0:
         return rule
-    size = profile_of(times, levels, now, free, kept.ends[0], kept.ends[1], counts[RUNNING], demand)
+    size = profile_of(times, levels, now, free, state.ends[0], state.ends[1], counts[RUNNING], demand)
     index = 0
     while index < waiting and free > 0:
         job = queue[index]
@@ -61,7 +61,7 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: PlanRule) -> PlanRule:
             continue
         waiting = remove_at(queue_key, queue, waiting, index)
         free -= demand[job]
-        start_job(now, job, forecast[job], jobs, kept)
+        start_job(now, job, forecast[job], jobs, state)
     counts[WAITING] = waiting
     return rule
 

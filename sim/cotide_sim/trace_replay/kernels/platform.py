@@ -43,8 +43,8 @@ from cotide_core.kernels.machine_platform import (
 from cotide_core.kernels.ordered_jobs import index_of, insert, remove_at
 from cotide_predictors.run_time.kernels.run_forecasts import LEARNED, Past
 from cotide_sim.trace_replay.kernels.event_loop import replay, start_job
-from cotide_sim.trace_replay.kernels.kept import ROUNDS, RUNNING, SPARE, TAKEN, WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.profile import change, earliest_start, profile_of
+from cotide_sim.trace_replay.kernels.replay_state import ROUNDS, RUNNING, SPARE, TAKEN, WAITING, Jobs, ReplayState
 
 HELD: Final = SPARE + 3
 """Index of the processors that the predictable hold."""
@@ -160,24 +160,24 @@ def share_of(rule: PlatformRule) -> int:
 
 
 @inlined
-def prepare_platform(jobs: Jobs, kept: Kept, rule: PlatformRule) -> PlatformRule:
+def prepare_platform(jobs: Jobs, state: ReplayState, rule: PlatformRule) -> PlatformRule:
     """Have no order among the waiting but that of submission."""
-    if kept.counts[ROUNDS] == 0:
-        kept.queues[0, 0, :] = 0  # all in order of submission
+    if state.counts[ROUNDS] == 0:
+        state.queues[0, 0, :] = 0  # all in order of submission
     return rule
 
 
 @inlined
-def ended_on_platform(now: int, job: int, jobs: Jobs, kept: Kept, rule: PlatformRule) -> PlatformRule:
+def ended_on_platform(now: int, job: int, jobs: Jobs, state: ReplayState, rule: PlatformRule) -> PlatformRule:
     """Let go of what a predictable job held."""
-    kept.counts[HELD] -= jobs.demand[job] * rule.predictable[job]
+    state.counts[HELD] -= jobs.demand[job] * rule.predictable[job]
     return rule
 
 
 @inlined
-def submitted_to_platform(now: int, job: int, jobs: Jobs, kept: Kept, rule: PlatformRule) -> PlatformRule:
+def submitted_to_platform(now: int, job: int, jobs: Jobs, state: ReplayState, rule: PlatformRule) -> PlatformRule:
     """Tell whether a job is predictable, let the share follow, and have it wait among its kind."""
-    counts, shares, predictable, demand = kept.counts, rule.shares, rule.predictable, jobs.demand[job]
+    counts, shares, predictable, demand = state.counts, rule.shares, rule.predictable, jobs.demand[job]
     if rule.mode >= LEARNED:
         rule.upper[job] = rule.learned_upper[job]
         predictable[job] = 1 if rule.reliability[job] >= rule.threshold else 0
@@ -189,23 +189,23 @@ def submitted_to_platform(now: int, job: int, jobs: Jobs, kept: Kept, rule: Plat
     rule.volume[job] = (jobs.forecast[job] if kind == 1 else rule.upper[job]) * demand
     insert(rule.keys[kind], rule.lines[kind], counts[LENGTHS + kind], rule.volume[job], job)
     counts[LENGTHS + kind] += 1
-    kept.queues[0, 1, counts[WAITING]] = job
+    state.queues[0, 1, counts[WAITING]] = job
     counts[WAITING] += 1
     return rule
 
 
 @inlined
-def _decide(now: int, jobs: Jobs, kept: Kept, rule: PlatformRule) -> PlatformRule:
-    counts = kept.counts
+def _decide(now: int, jobs: Jobs, state: ReplayState, rule: PlatformRule) -> PlatformRule:
+    counts = state.counts
     free = rule.capacity - counts[TAKEN]
     if counts[WAITING] == 0 or free == 0:
         return rule
     share = share_of(rule)
-    times, levels = kept.profile[0], kept.profile[1]
-    size = profile_of(times, levels, now, free, kept.ends[0], kept.ends[1], counts[RUNNING], jobs.demand)
-    size, reserved = _overdue(now, size, jobs, kept, rule)
-    size = _by_volume(now, size, share, True, reserved, jobs, kept, rule)
-    _by_volume(now, size, rule.capacity, False, reserved, jobs, kept, rule)
+    times, levels = state.profile[0], state.profile[1]
+    size = profile_of(times, levels, now, free, state.ends[0], state.ends[1], counts[RUNNING], jobs.demand)
+    size, reserved = _overdue(now, size, jobs, state, rule)
+    size = _by_volume(now, size, share, True, reserved, jobs, state, rule)
+    _by_volume(now, size, rule.capacity, False, reserved, jobs, state, rule)
     return rule
 
 
@@ -232,27 +232,27 @@ def is_overdue(now: int, job: int, length: int, jobs: Jobs, rule: PlatformRule) 
 
 
 @inlined
-def start_on_platform(now: int, job: int, length: int, jobs: Jobs, kept: Kept, rule: PlatformRule) -> None:
+def start_on_platform(now: int, job: int, length: int, jobs: Jobs, state: ReplayState, rule: PlatformRule) -> None:
     """Start a waiting job, which is planned to take ``length`` seconds."""
-    counts, kind = kept.counts, rule.predictable[job]
-    no_keys, queue = kept.queues[0, 0], kept.queues[0, 1]
+    counts, kind = state.counts, rule.predictable[job]
+    no_keys, queue = state.queues[0, 0], state.queues[0, 1]
     index = index_of(no_keys, queue, counts[WAITING], no_keys[0], job)
     counts[WAITING] = remove_at(no_keys, queue, counts[WAITING], index)
     waiting = counts[LENGTHS + kind]
     index = index_of(rule.keys[kind], rule.lines[kind], waiting, rule.volume[job], job)
     counts[LENGTHS + kind] = remove_at(rule.keys[kind], rule.lines[kind], waiting, index)
     counts[HELD] += jobs.demand[job] * kind
-    start_job(now, job, length, jobs, kept)
+    start_job(now, job, length, jobs, state)
 
 
 @inlined
-def _overdue(now: int, size: int, jobs: Jobs, kept: Kept, rule: PlatformRule) -> tuple[int, int]:
+def _overdue(now: int, size: int, jobs: Jobs, state: ReplayState, rule: PlatformRule) -> tuple[int, int]:
     """Start or reserve the overdue in order of submission; return the profile's segments, and the reservations.
 
-    The reserved jobs are the first in ``kept.queues[1, 1]``, which this rule needs for nothing else.
+    The reserved jobs are the first in ``state.queues[1, 1]``, which this rule needs for nothing else.
     """
-    counts, queue, demand = kept.counts, kept.queues[0, 1], jobs.demand
-    times, levels = kept.profile[0], kept.profile[1]
+    counts, queue, demand = state.counts, state.queues[0, 1], jobs.demand
+    times, levels = state.profile[0], state.profile[1]
     most = rule.settings.reserved
     index = 0
     reserved_others = 0
@@ -270,17 +270,17 @@ def _overdue(now: int, size: int, jobs: Jobs, kept: Kept, rule: PlatformRule) ->
         begin = earliest_start(times, levels, size, now, length, demand[job])
         size = change(times, levels, size, begin, begin + length, -demand[job])
         if begin > now:
-            kept.queues[1, 1, reserved_predictable + reserved_others] = job
+            state.queues[1, 1, reserved_predictable + reserved_others] = job
             reserved_predictable += kind
             reserved_others += 1 - kind
             index += 1
             continue
-        start_on_platform(now, job, length, jobs, kept, rule)
+        start_on_platform(now, job, length, jobs, state, rule)
     return size, reserved_others + reserved_predictable
 
 
 @inlined
-def next_by_volume(first: int, second: int, with_others: bool, kept: Kept, rule: PlatformRule) -> int:
+def next_by_volume(first: int, second: int, with_others: bool, state: ReplayState, rule: PlatformRule) -> int:
     """Return the kind of the smallest of the jobs that are left in order of volume, or `NONE_LEFT`.
 
     Parameters
@@ -289,8 +289,8 @@ def next_by_volume(first: int, second: int, with_others: bool, kept: Kept, rule:
     with_others : whether those who are not predictable are tried, too.
     """
     keys, lines = rule.keys, rule.lines
-    more = first < kept.counts[LENGTHS + 1]
-    others = with_others and second < kept.counts[LENGTHS]
+    more = first < state.counts[LENGTHS + 1]
+    others = with_others and second < state.counts[LENGTHS]
     if not more:
         return 0 if others else NONE_LEFT
     if others and (keys[0, second], lines[0, second]) < (keys[1, first], lines[1, first]):
@@ -300,7 +300,14 @@ def next_by_volume(first: int, second: int, with_others: bool, kept: Kept, rule:
 
 @inlined
 def _by_volume(
-    now: int, size: int, share: int, with_others: bool, reserved: int, jobs: Jobs, kept: Kept, rule: PlatformRule
+    now: int,
+    size: int,
+    share: int,
+    with_others: bool,
+    reserved: int,
+    jobs: Jobs,
+    state: ReplayState,
+    rule: PlatformRule,
 ) -> int:
     """Start what fits in order of volume; return the profile's segments.
 
@@ -310,12 +317,12 @@ def _by_volume(
     with_others : whether jobs that are not predictable are tried, too.
     reserved : reservations of this round.
     """
-    counts, demand = kept.counts, jobs.demand
-    times, levels = kept.profile[0], kept.profile[1]
+    counts, demand = state.counts, jobs.demand
+    times, levels = state.profile[0], state.profile[1]
     first = 0
     second = 0
     while counts[TAKEN] < rule.capacity:
-        kind = next_by_volume(first, second, with_others, kept, rule)
+        kind = next_by_volume(first, second, with_others, state, rule)
         if kind == NONE_LEFT:
             break
         job = rule.lines[kind, first if kind == 1 else second]
@@ -323,14 +330,14 @@ def _by_volume(
         if (
             demand[job] > rule.capacity - counts[TAKEN]
             or (kind == 1 and counts[HELD] + demand[job] > share)
-            or is_among(job, kept.queues[1, 1], reserved)
+            or is_among(job, state.queues[1, 1], reserved)
             or not is_free(times, levels, size, length, demand[job])
         ):
             first += kind
             second += 1 - kind
             continue
         size = change(times, levels, size, now, now + length, -demand[job])
-        start_on_platform(now, job, length, jobs, kept, rule)
+        start_on_platform(now, job, length, jobs, state, rule)
     return size
 
 

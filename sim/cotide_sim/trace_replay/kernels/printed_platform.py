@@ -23,7 +23,6 @@ import numpy as np
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import inlined, with_steps
 from cotide_sim.trace_replay.kernels.event_loop import replay
-from cotide_sim.trace_replay.kernels.kept import RUNNING, TAKEN, WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.platform import (
     HELD,
     LENGTHS,
@@ -36,6 +35,7 @@ from cotide_sim.trace_replay.kernels.platform import (
     submitted_to_platform,
 )
 from cotide_sim.trace_replay.kernels.profile import change, earliest_start, profile_of
+from cotide_sim.trace_replay.kernels.replay_state import RUNNING, TAKEN, WAITING, Jobs, ReplayState
 
 
 class PrintedRule(NamedTuple):
@@ -60,46 +60,46 @@ def printed_rule(platform: PlatformRule) -> PrintedRule:
 
 
 @inlined
-def _prepare(jobs: Jobs, kept: Kept, rule: PrintedRule) -> PrintedRule:
-    prepare_platform(jobs, kept, rule.platform)
+def _prepare(jobs: Jobs, state: ReplayState, rule: PrintedRule) -> PrintedRule:
+    prepare_platform(jobs, state, rule.platform)
     return rule
 
 
 @inlined
-def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: PrintedRule) -> PrintedRule:
-    ended_on_platform(now, job, jobs, kept, rule.platform)
+def _ended(now: int, job: int, jobs: Jobs, state: ReplayState, rule: PrintedRule) -> PrintedRule:
+    ended_on_platform(now, job, jobs, state, rule.platform)
     return rule
 
 
 @inlined
-def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: PrintedRule) -> PrintedRule:
-    submitted_to_platform(now, job, jobs, kept, rule.platform)
+def _submitted(now: int, job: int, jobs: Jobs, state: ReplayState, rule: PrintedRule) -> PrintedRule:
+    submitted_to_platform(now, job, jobs, state, rule.platform)
     rule.planned[job] = jobs.demand[job] * rule.platform.predictable[job]
     return rule
 
 
 @inlined
-def _decide(now: int, jobs: Jobs, kept: Kept, rule: PrintedRule) -> PrintedRule:
-    counts, platform = kept.counts, rule.platform
+def _decide(now: int, jobs: Jobs, state: ReplayState, rule: PrintedRule) -> PrintedRule:
+    counts, platform = state.counts, rule.platform
     free = platform.capacity - counts[TAKEN]
     if counts[WAITING] == 0 or free == 0:
         return rule
-    times, levels = kept.profile[0], kept.profile[1]
-    size = profile_of(times, levels, now, free, kept.ends[0], kept.ends[1], counts[RUNNING], jobs.demand)
-    size = _plan(now, size, jobs, kept, rule)
-    _backfill(now, size, jobs, kept, rule)
+    times, levels = state.profile[0], state.profile[1]
+    size = profile_of(times, levels, now, free, state.ends[0], state.ends[1], counts[RUNNING], jobs.demand)
+    size = _plan(now, size, jobs, state, rule)
+    _backfill(now, size, jobs, state, rule)
     return rule
 
 
 @inlined
-def _plan(now: int, size: int, jobs: Jobs, kept: Kept, rule: PrintedRule) -> int:
+def _plan(now: int, size: int, jobs: Jobs, state: ReplayState, rule: PrintedRule) -> int:
     """Start or reserve the predictable in order of volume; return the segments of the machine's profile."""
-    counts, platform, demand = kept.counts, rule.platform, jobs.demand
-    times, levels = kept.profile[0], kept.profile[1]
+    counts, platform, demand = state.counts, rule.platform, jobs.demand
+    times, levels = state.profile[0], state.profile[1]
     own_times, own_levels = rule.profile[0], rule.profile[1]
     share = share_of(platform)
     left = share - counts[HELD]
-    own = profile_of(own_times, own_levels, now, left, kept.ends[0], kept.ends[1], counts[RUNNING], rule.planned)
+    own = profile_of(own_times, own_levels, now, left, state.ends[0], state.ends[1], counts[RUNNING], rule.planned)
     index = 0
     while index < counts[LENGTHS + 1] and counts[TAKEN] < platform.capacity:
         job = platform.lines[1, index]
@@ -117,15 +117,15 @@ def _plan(now: int, size: int, jobs: Jobs, kept: Kept, rule: PrintedRule) -> int
         if begin > now:
             index += 1
             continue
-        start_on_platform(now, job, length, jobs, kept, platform)
+        start_on_platform(now, job, length, jobs, state, platform)
     return size
 
 
 @inlined
-def _backfill(now: int, size: int, jobs: Jobs, kept: Kept, rule: PrintedRule) -> None:
+def _backfill(now: int, size: int, jobs: Jobs, state: ReplayState, rule: PrintedRule) -> None:
     """Start the others in order of submission, with one reservation: for the first that can't start."""
-    counts, platform, demand, queue = kept.counts, rule.platform, jobs.demand, kept.queues[0, 1]
-    times, levels = kept.profile[0], kept.profile[1]
+    counts, platform, demand, queue = state.counts, rule.platform, jobs.demand, state.queues[0, 1]
+    times, levels = state.profile[0], state.profile[1]
     share = share_of(platform)
     reserved = False
     index = 0
@@ -137,7 +137,7 @@ def _backfill(now: int, size: int, jobs: Jobs, kept: Kept, rule: PrintedRule) ->
             continue
         if is_free(times, levels, size, length, demand[job]):
             size = change(times, levels, size, now, now + length, -demand[job])
-            start_on_platform(now, job, length, jobs, kept, platform)
+            start_on_platform(now, job, length, jobs, state, platform)
             continue
         if not reserved:
             begin = earliest_start(times, levels, size, now, length, demand[job])

@@ -23,8 +23,8 @@ from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import compiled, inlined, uncounted, with_steps
 from cotide_core.kernels.ordered_jobs import index_of, insert, remove_at
 from cotide_sim.trace_replay.kernels.event_loop import replay, start_job
-from cotide_sim.trace_replay.kernels.kept import RUNNING, SPARE, TAKEN, WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.profile import change, earliest_start, profile_of
+from cotide_sim.trace_replay.kernels.replay_state import RUNNING, SPARE, TAKEN, WAITING, Jobs, ReplayState
 from cotide_sim.trace_replay.kernels.time_heap import heap_pop, heap_push
 
 BY_PARTS: Final = 10
@@ -82,27 +82,27 @@ def _pile_key(job: int, jobs: Jobs, rule: SetPlanRule) -> int:
 
 
 @inlined
-def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: SetPlanRule) -> SetPlanRule:
-    counts, waiting = kept.counts, kept.counts[WAITING]
+def _submitted(now: int, job: int, jobs: Jobs, state: ReplayState, rule: SetPlanRule) -> SetPlanRule:
+    counts, waiting = state.counts, state.counts[WAITING]
     if rule.order == BY_PARTS:
         insert(rule.volumes[0], rule.volumes[1], waiting, jobs.forecast[job] * jobs.demand[job], job)
-    counts[WAITING] = insert(kept.queues[1, 0], kept.queues[1, 1], waiting, _pile_key(job, jobs, rule), job)
+    counts[WAITING] = insert(state.queues[1, 0], state.queues[1, 1], waiting, _pile_key(job, jobs, rule), job)
     counts[STALE] = 1
     return rule
 
 
 @inlined
-def _decide(now: int, jobs: Jobs, kept: Kept, rule: SetPlanRule) -> SetPlanRule:
-    counts, demand, forecast = kept.counts, jobs.demand, jobs.forecast
-    line_key, line = kept.queues[0, 0], kept.queues[0, 1]
-    times, levels = kept.profile[0], kept.profile[1]
+def _decide(now: int, jobs: Jobs, state: ReplayState, rule: SetPlanRule) -> SetPlanRule:
+    counts, demand, forecast = state.counts, jobs.demand, jobs.forecast
+    line_key, line = state.queues[0, 0], state.queues[0, 1]
+    times, levels = state.profile[0], state.profile[1]
     free = rule.capacity - counts[TAKEN]
     if counts[WAITING] == 0 or free == 0:
         return rule
     if counts[STALE] == 1:
         counts[STALE] = 0
-        _arrange(jobs, kept, rule)
-    size = profile_of(times, levels, now, free, kept.ends[0], kept.ends[1], counts[RUNNING], demand)
+        _arrange(jobs, state, rule)
+    size = profile_of(times, levels, now, free, state.ends[0], state.ends[1], counts[RUNNING], demand)
     index = 0
     while index < counts[WAITING] and free > 0:
         job = line[index]
@@ -111,17 +111,17 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: SetPlanRule) -> SetPlanRule:
         if begin > now:
             index += 1
             continue
-        _forget(job, jobs, kept, rule)
+        _forget(job, jobs, state, rule)
         counts[WAITING] = remove_at(line_key, line, counts[WAITING], index)
         free -= demand[job]
-        start_job(now, job, forecast[job], jobs, kept)
+        start_job(now, job, forecast[job], jobs, state)
     return rule
 
 
 @inlined
-def _forget(job: int, jobs: Jobs, kept: Kept, rule: SetPlanRule) -> None:
+def _forget(job: int, jobs: Jobs, state: ReplayState, rule: SetPlanRule) -> None:
     """Take a job that starts out of the lists that are ordered by what it asks for."""
-    waiting, keys, pile = kept.counts[WAITING], kept.queues[1, 0], kept.queues[1, 1]
+    waiting, keys, pile = state.counts[WAITING], state.queues[1, 0], state.queues[1, 1]
     remove_at(keys, pile, waiting, index_of(keys, pile, waiting, _pile_key(job, jobs, rule), job))
     if rule.order == BY_PARTS:
         keys, by_volume = rule.volumes[0], rule.volumes[1]
@@ -130,26 +130,26 @@ def _forget(job: int, jobs: Jobs, kept: Kept, rule: SetPlanRule) -> None:
 
 
 @uncounted
-def _arrange(jobs: Jobs, kept: Kept, rule: SetPlanRule) -> None:
+def _arrange(jobs: Jobs, state: ReplayState, rule: SetPlanRule) -> None:
     """Order all that wait by the start that the algorithm would give them, then by submission."""
-    waiting, keys, items = kept.counts[WAITING], rule.heap[0], rule.heap[1]
+    waiting, keys, items = state.counts[WAITING], rule.heap[0], rule.heap[1]
     if rule.order == BY_BLOCK:
-        _start_blocks(_form_blocks(jobs, kept, rule), rule)
+        _start_blocks(_form_blocks(jobs, state, rule), rule)
         for index in range(waiting):
-            job = kept.queues[1, 1, index]
+            job = state.queues[1, 1, index]
             heap_push(keys, items, index, rule.blocks[2, rule.part[job]], job)
     else:
-        _pack_parts(jobs, kept, rule)
+        _pack_parts(jobs, state, rule)
     for index in range(waiting):
-        kept.queues[0, 0, index] = index
-        kept.queues[0, 1, index] = items[0]
+        state.queues[0, 0, index] = index
+        state.queues[0, 1, index] = items[0]
         heap_pop(keys, items, waiting - index)
 
 
 @uncounted
-def _pack_parts(jobs: Jobs, kept: Kept, rule: SetPlanRule) -> None:
+def _pack_parts(jobs: Jobs, state: ReplayState, rule: SetPlanRule) -> None:
     """Put all that wait on the heap by their starts in partial schedules of doubling length."""
-    waiting, pile, by_volume = kept.counts[WAITING], kept.queues[1, 1], rule.volumes[1]
+    waiting, pile, by_volume = state.counts[WAITING], state.queues[1, 1], rule.volumes[1]
     forecast, demand, part = jobs.forecast, jobs.demand, rule.part
     for index in range(waiting):
         part[pile[index]] = -1
@@ -171,19 +171,19 @@ def _pack_parts(jobs: Jobs, kept: Kept, rule: SetPlanRule) -> None:
                 part[job] = step
                 fresh += 1
         if fresh > 0:
-            begin = _pack_levels(begin, step, packed, jobs, kept, rule)
+            begin = _pack_levels(begin, step, packed, jobs, state, rule)
             packed += fresh
         step += 1
 
 
 @inlined
-def _pack_levels(begin: int, step: int, packed: int, jobs: Jobs, kept: Kept, rule: SetPlanRule) -> int:
+def _pack_levels(begin: int, step: int, packed: int, jobs: Jobs, state: ReplayState, rule: SetPlanRule) -> int:
     """Pack one part, longest jobs first, side by side on a level while they fit; return when its last level ends."""
-    pile, size = kept.queues[1, 1], packed
+    pile, size = state.queues[1, 1], packed
     start = begin
     end = begin
     held = 0
-    for index in range(kept.counts[WAITING]):
+    for index in range(state.counts[WAITING]):
         job = pile[index]
         if rule.part[job] != step:
             continue
@@ -198,13 +198,13 @@ def _pack_levels(begin: int, step: int, packed: int, jobs: Jobs, kept: Kept, rul
 
 
 @uncounted
-def _form_blocks(jobs: Jobs, kept: Kept, rule: SetPlanRule) -> int:
+def _form_blocks(jobs: Jobs, state: ReplayState, rule: SetPlanRule) -> int:
     """Fill blocks with jobs of one class, narrowest first; return how many there are."""
-    pile, blocks = kept.queues[1, 1], rule.blocks
+    pile, blocks = state.queues[1, 1], rule.blocks
     block = -1
     held = 0
     current = -1
-    for index in range(kept.counts[WAITING]):
+    for index in range(state.counts[WAITING]):
         job = pile[index]
         own = size_class(jobs.forecast[job])
         if own != current or held + jobs.demand[job] > rule.capacity:

@@ -36,8 +36,8 @@ from cotide_sim.trace_replay.kernels.conservative import (
     start_reserved,
 )
 from cotide_sim.trace_replay.kernels.event_loop import replay
-from cotide_sim.trace_replay.kernels.kept import SPARE, TAKEN, WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.profile import change, earlier_start, earliest_start, move
+from cotide_sim.trace_replay.kernels.replay_state import SPARE, TAKEN, WAITING, Jobs, ReplayState
 
 WAITED: Final = SPARE + 5
 """Index of the seconds that all started jobs waited together."""
@@ -81,16 +81,16 @@ def slack_of(priority: int, waited: int, started: int) -> int:
 
 
 @inlined
-def _before_submissions(now: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> SlackRule:
-    counts, queue = kept.counts, kept.queues[0, 1]
+def _before_submissions(now: int, jobs: Jobs, state: ReplayState, rule: SlackRule) -> SlackRule:
+    counts, queue = state.counts, state.queues[0, 1]
     start, demand, forecast, promise = jobs.start, jobs.demand, jobs.forecast, jobs.promise
     if counts[BROKEN] == 1:
-        begin_anew(now, rule.capacity, jobs, kept)
+        begin_anew(now, rule.capacity, jobs, state)
         for index in range(counts[WAITING]):
             job = queue[index]
-            promise[job] = max(promise[job], reserve(now, job, jobs, kept))
+            promise[job] = max(promise[job], reserve(now, job, jobs, state))
     elif counts[GAINED] == 1:
-        times, free = kept.profile[0], kept.profile[1]
+        times, free = state.profile[0], state.profile[1]
         size = counts[SIZE]
         for index in range(counts[WAITING]):
             job = queue[index]
@@ -104,33 +104,33 @@ def _before_submissions(now: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> Sl
 
 
 @inlined
-def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> SlackRule:
-    reserve(now, job, jobs, kept)
-    kept.queues[0, 1, kept.counts[WAITING]] = job
-    promise_with_slack(job, rule.priority[job], jobs, kept)
+def _submitted(now: int, job: int, jobs: Jobs, state: ReplayState, rule: SlackRule) -> SlackRule:
+    reserve(now, job, jobs, state)
+    state.queues[0, 1, state.counts[WAITING]] = job
+    promise_with_slack(job, rule.priority[job], jobs, state)
     return rule
 
 
 @inlined
-def _decide(now: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> SlackRule:
-    _spend(now, jobs, kept, rule)
-    note_waits(now, jobs, kept)
-    start_reserved(now, jobs, kept)
+def _decide(now: int, jobs: Jobs, state: ReplayState, rule: SlackRule) -> SlackRule:
+    _spend(now, jobs, state, rule)
+    note_waits(now, jobs, state)
+    start_reserved(now, jobs, state)
     return rule
 
 
 @inlined
-def promise_with_slack(job: int, priority: int, jobs: Jobs, kept: Kept) -> None:
+def promise_with_slack(job: int, priority: int, jobs: Jobs, state: ReplayState) -> None:
     """Promise a job, the last of the queue, its reserved start and some slack; have it stand among the shortest."""
-    counts = kept.counts
+    counts = state.counts
     jobs.promise[job] = jobs.start[job] + slack_of(priority, counts[WAITED], counts[STARTED])
-    counts[WAITING] = insert(kept.queues[1, 0], kept.queues[1, 1], counts[WAITING], jobs.forecast[job], job)
+    counts[WAITING] = insert(state.queues[1, 0], state.queues[1, 1], counts[WAITING], jobs.forecast[job], job)
 
 
 @inlined
-def note_waits(now: int, jobs: Jobs, kept: Kept) -> None:
+def note_waits(now: int, jobs: Jobs, state: ReplayState) -> None:
     """Note how long those that start at this moment waited, and take them out of the line of the shortest."""
-    counts, queue, line_key, line = kept.counts, kept.queues[0, 1], kept.queues[1, 0], kept.queues[1, 1]
+    counts, queue, line_key, line = state.counts, state.queues[0, 1], state.queues[1, 0], state.queues[1, 1]
     left = counts[WAITING]
     for index in range(counts[WAITING]):
         job = queue[index]
@@ -141,9 +141,9 @@ def note_waits(now: int, jobs: Jobs, kept: Kept) -> None:
 
 
 @inlined
-def _spend(now: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> None:
+def _spend(now: int, jobs: Jobs, state: ReplayState, rule: SlackRule) -> None:
     """Spend slack: the shortest that fit beside the running are tried at this moment."""
-    counts, queue, line = kept.counts, kept.queues[0, 1], kept.queues[1, 1]
+    counts, queue, line = state.counts, state.queues[0, 1], state.queues[1, 1]
     start, demand, trial = jobs.start, jobs.demand, rule.trial
     waiting = counts[WAITING]
     room = rule.capacity - counts[TAKEN]
@@ -158,13 +158,13 @@ def _spend(now: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> None:
         if start[job] == now or demand[job] > room:
             continue
         trials += 1
-        size = _brought_forward(job, now, jobs, kept, rule)
+        size = _brought_forward(job, now, jobs, state, rule)
         if size == 0:
             continue
         counts[SIZE] = size
         for at in range(size):
-            kept.profile[0, at] = rule.profile[0, at]
-            kept.profile[1, at] = rule.profile[1, at]
+            state.profile[0, at] = rule.profile[0, at]
+            state.profile[1, at] = rule.profile[1, at]
         for at in range(waiting):
             moved = queue[at]
             if trial[moved] == now and start[moved] > now:
@@ -173,19 +173,19 @@ def _spend(now: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> None:
 
 
 @inlined
-def _brought_forward(job: int, now: int, jobs: Jobs, kept: Kept, rule: SlackRule) -> int:
+def _brought_forward(job: int, now: int, jobs: Jobs, state: ReplayState, rule: SlackRule) -> int:
     """Plan ``job`` at ``now`` in place of its reservation; return the tried profile's size, or 0 when that won't do.
 
     The rule's ``trial`` receives the starts of all waiting jobs. Reservations that begin after now and before the job
     would end are taken out and laid anew, in the order in which they stood.
     """
-    queue, waiting, size = kept.queues[0, 1], kept.counts[WAITING], kept.counts[SIZE]
+    queue, waiting, size = state.queues[0, 1], state.counts[WAITING], state.counts[SIZE]
     demand, forecast, start, trial = jobs.demand, jobs.forecast, jobs.start, rule.trial
     times, free = rule.profile[0], rule.profile[1]
     keys, others = rule.moved[0], rule.moved[1]
     for at in range(size):
-        times[at] = kept.profile[0, at]
-        free[at] = kept.profile[1, at]
+        times[at] = state.profile[0, at]
+        free[at] = state.profile[1, at]
     for index in range(waiting):
         trial[queue[index]] = start[queue[index]]
     end = now + forecast[job]

@@ -21,7 +21,6 @@ from cotide_core.kernels.compiled import inlined, uncounted, with_steps
 from cotide_core.kernels.machines import NEVER
 from cotide_sim.trace_replay.kernels.conservative import start_reserved
 from cotide_sim.trace_replay.kernels.event_loop import replay
-from cotide_sim.trace_replay.kernels.kept import SPARE, WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
     Holding,
     book_gang,
@@ -32,6 +31,7 @@ from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
 from cotide_sim.trace_replay.kernels.on_machines.gang_steps import forecast_exceeded as book_exceeded
 from cotide_sim.trace_replay.kernels.on_machines.gang_steps import give_back_planned, prepare
 from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, earliest_gang, may_use
+from cotide_sim.trace_replay.kernels.replay_state import SPARE, WAITING, Jobs, ReplayState
 
 GAINED: Final = SPARE + 3
 """Index of 1 where a job of this round ended before its planned end."""
@@ -84,47 +84,49 @@ def open_machines(job: int, rule: GangConservativeRule) -> None:
 
 
 @inlined
-def earliest_open(now: int, length: int, job: int, kept: Kept, rule: GangConservativeRule, limit: int) -> int:
+def earliest_open(now: int, length: int, job: int, state: ReplayState, rule: GangConservativeRule, limit: int) -> int:
     """Return the earliest start of a job, or ``limit`` if none lies before it."""
     storage = rule.holding.storage
-    begin: int = earliest_gang(profiles_in(storage, kept), now, length, job, rule.gangs, limit, storage.search)
+    begin: int = earliest_gang(profiles_in(storage, state), now, length, job, rule.gangs, limit, storage.search)
     return begin
 
 
 @inlined
-def open_round(now: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
+def open_round(now: int, jobs: Jobs, state: ReplayState, rule: GangConservativeRule) -> GangConservativeRule:
     """Note that nothing was gained or broken in the round yet."""
-    kept.counts[GAINED] = 0
-    kept.counts[BROKEN] = 0
+    state.counts[GAINED] = 0
+    state.counts[BROKEN] = 0
     return rule
 
 
 @inlined
-def forecast_exceeded(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
+def forecast_exceeded(
+    now: int, job: int, jobs: Jobs, state: ReplayState, rule: GangConservativeRule
+) -> GangConservativeRule:
     """Note that the reservations hold no more; book what the job is planned to hold from now on."""
-    kept.counts[BROKEN] = 1
-    return book_exceeded(now, job, jobs, kept, rule)
+    state.counts[BROKEN] = 1
+    return book_exceeded(now, job, jobs, state, rule)
 
 
 @inlined
-def ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
+def ended(now: int, job: int, jobs: Jobs, state: ReplayState, rule: GangConservativeRule) -> GangConservativeRule:
     """Give back what the job was planned to hold."""
-    if give_back_planned(now, job, kept, rule):
-        kept.counts[GAINED] = 1
+    if give_back_planned(now, job, state, rule):
+        state.counts[GAINED] = 1
         open_machines(job, rule)
     return rule
 
 
 @inlined
-def before_submissions(now: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
+def before_submissions(now: int, jobs: Jobs, state: ReplayState, rule: GangConservativeRule) -> GangConservativeRule:
     """Take all reservations out and make them anew, or move them forward one after another."""
-    queue, waiting, start, forecast = kept.queues[0, 1], kept.counts[WAITING], jobs.start, jobs.forecast
-    broken = kept.counts[BROKEN] == 1
+    queue, waiting, start, forecast = state.queues[0, 1], state.counts[WAITING], jobs.start, jobs.forecast
+    broken = state.counts[BROKEN] == 1
     if broken:
         for index in range(waiting):
             job = queue[index]
-            book_gang(now, start[job], start[job] + forecast[job], job, rule.gangs, kept, rule.holding, -1)
-    elif kept.counts[GAINED] == 0:
+            book_gang(now, start[job], start[job] + forecast[job], job, rule.gangs, state, rule.holding, -1)
+    elif state.counts[GAINED] == 0:
         return rule
     checks = rule.checks
     for index in range(waiting):
@@ -134,43 +136,43 @@ def before_submissions(now: int, jobs: Jobs, kept: Kept, rule: GangConservativeR
             if not opened_for(checks.opened, checks.checked[job], job, rule.gangs):
                 continue
             limit = start[job]
-            book_gang(now, limit, limit + forecast[job], job, rule.gangs, kept, rule.holding, -1)
+            book_gang(now, limit, limit + forecast[job], job, rule.gangs, state, rule.holding, -1)
         checks.checked[job] = checks.moment[0]
-        begin = earliest_open(now, forecast[job], job, kept, rule, limit)
+        begin = earliest_open(now, forecast[job], job, state, rule, limit)
         if begin < limit:
             open_machines(job, rule)
             checks.checked[job] = checks.moment[0]
             start[job] = begin
-            lay_at(begin, forecast[job], job, rule.gangs, kept, rule.holding)
-        book_gang(now, start[job], start[job] + forecast[job], job, rule.gangs, kept, rule.holding, 1)
+            lay_at(begin, forecast[job], job, rule.gangs, state, rule.holding)
+        book_gang(now, start[job], start[job] + forecast[job], job, rule.gangs, state, rule.holding, 1)
     return rule
 
 
 @inlined
-def reserve_submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> None:
+def reserve_submitted(now: int, job: int, jobs: Jobs, state: ReplayState, rule: GangConservativeRule) -> None:
     """Reserve a job its earliest start, and put it behind those that are counted as waiting."""
     forecast = jobs.forecast[job]
     rule.holding.held.used[job] = 0
-    begin = earliest_open(now, forecast, job, kept, rule, NEVER)
+    begin = earliest_open(now, forecast, job, state, rule, NEVER)
     jobs.start[job] = begin
     rule.checks.checked[job] = rule.checks.moment[0]
-    lay_at(begin, forecast, job, rule.gangs, kept, rule.holding)
-    kept.queues[0, 1, kept.counts[WAITING]] = job
-    book_gang(now, begin, begin + forecast, job, rule.gangs, kept, rule.holding, 1)
+    lay_at(begin, forecast, job, rule.gangs, state, rule.holding)
+    state.queues[0, 1, state.counts[WAITING]] = job
+    book_gang(now, begin, begin + forecast, job, rule.gangs, state, rule.holding, 1)
 
 
 @inlined
-def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
+def _submitted(now: int, job: int, jobs: Jobs, state: ReplayState, rule: GangConservativeRule) -> GangConservativeRule:
     """Reserve a job its earliest start; that is its promise."""
-    reserve_submitted(now, job, jobs, kept, rule)
+    reserve_submitted(now, job, jobs, state, rule)
     jobs.promise[job] = jobs.start[job]
-    kept.counts[WAITING] += 1
+    state.counts[WAITING] += 1
     return rule
 
 
 @inlined
-def _decide(now: int, jobs: Jobs, kept: Kept, rule: GangConservativeRule) -> GangConservativeRule:
-    start_reserved(now, jobs, kept)
+def _decide(now: int, jobs: Jobs, state: ReplayState, rule: GangConservativeRule) -> GangConservativeRule:
+    start_reserved(now, jobs, state)
     return rule
 
 

@@ -14,7 +14,6 @@ import numpy as np
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import compiled, inlined, uncounted
 from cotide_core.kernels.machines import Profiles, has_room, occupy
-from cotide_sim.trace_replay.kernels.kept import ARRIVED, ROUNDS, SPARE, Kept
 from cotide_sim.trace_replay.kernels.on_machines.devices import (
     EACH,
     MANY,
@@ -31,6 +30,7 @@ from cotide_sim.trace_replay.kernels.on_machines.gangs import (
     may_use,
     tidy,
 )
+from cotide_sim.trace_replay.kernels.replay_state import ARRIVED, ROUNDS, SPARE, ReplayState
 
 SEGMENTS: Final = 8
 """Segments of a machine that there is room for at first; `book_gang` doubles them when that is not enough (chosen)."""
@@ -116,9 +116,9 @@ def holding_of(gangs: Gangs) -> Holding:
 
 
 @inlined
-def profiles_in(storage: Storage, kept: Kept) -> Profiles:
+def profiles_in(storage: Storage, state: ReplayState) -> Profiles:
     """Return the profiles as they are laid out now."""
-    width, machines = kept.counts[WIDTH], storage.sizes.shape[0]
+    width, machines = state.counts[WIDTH], storage.sizes.shape[0]
     resources = storage.free.shape[0] // storage.times.shape[0]
     times = storage.times[: machines * width].reshape((machines, width))
     free = storage.free[: machines * width * resources].reshape((machines, width, resources))
@@ -126,28 +126,30 @@ def profiles_in(storage: Storage, kept: Kept) -> Profiles:
 
 
 @inlined
-def begin_lists(gangs: Gangs, kept: Kept, held: Held) -> None:
+def begin_lists(gangs: Gangs, state: ReplayState, held: Held) -> None:
     """Make the lists and the profiles ready before the first round."""
-    if kept.counts[ROUNDS] == 0:
-        kept.counts[LIMIT] = min(4 * gangs.kind.shape[0], held.placed.shape[0])
-        kept.counts[WIDTH] = SEGMENTS
+    if state.counts[ROUNDS] == 0:
+        state.counts[LIMIT] = min(4 * gangs.kind.shape[0], held.placed.shape[0])
+        state.counts[WIDTH] = SEGMENTS
 
 
 @uncounted
-def book_gang(now: int, begin: int, end: int, job: int, gangs: Gangs, kept: Kept, holding: Holding, sign: int) -> None:
+def book_gang(
+    now: int, begin: int, end: int, job: int, gangs: Gangs, state: ReplayState, holding: Holding, sign: int
+) -> None:
     """Take a gang's amounts over [begin, end) (``sign`` 1), or give them back (-1)."""
     held, storage = holding.held, holding.storage
     first, last = held.first[job], held.first[job] + held.used[job]
-    profiles = profiles_in(storage, kept)
+    profiles = profiles_in(storage, state)
     widest = storage.times.shape[0] // storage.sizes.shape[0]
     for index in range(first, last):
         at = held.placed[index]
         if not has_room(profiles, at):
             profiles.sizes[at] = tidy(profiles.times[at], profiles.free[at], profiles.sizes[at], now)
-            is_crowded = 2 * (profiles.sizes[at] + 2) > kept.counts[WIDTH] < widest
+            is_crowded = 2 * (profiles.sizes[at] + 2) > state.counts[WIDTH] < widest
             if is_crowded or not has_room(profiles, at):
-                _widen(storage, kept)
-                profiles = profiles_in(storage, kept)
+                _widen(storage, state)
+                profiles = profiles_in(storage, state)
     take_gang(profiles, begin, end, job, gangs, held, sign)
 
 
@@ -164,9 +166,9 @@ def take_gang(profiles: Profiles, begin: int, end: int, job: int, gangs: Gangs, 
 
 
 @uncounted
-def _widen(storage: Storage, kept: Kept) -> None:
+def _widen(storage: Storage, state: ReplayState) -> None:
     """Lay the profiles out with room for twice as many segments, where they stand."""
-    machines, old = storage.sizes.shape[0], kept.counts[WIDTH]
+    machines, old = storage.sizes.shape[0], state.counts[WIDTH]
     width = min(2 * old, storage.times.shape[0] // machines)
     if width == old:
         raise MemoryError("a machine has more jobs planned at once than a replay has room for")
@@ -177,13 +179,13 @@ def _widen(storage: Storage, kept: Kept) -> None:
             for resource in range(resources - 1, -1, -1):
                 to = (at * width + index) * resources + resource
                 storage.free[to] = storage.free[(at * old + index) * resources + resource]
-    kept.counts[WIDTH] = width
+    state.counts[WIDTH] = width
 
 
 @uncounted
-def tidy_machines(now: int, kept: Kept, holding: Holding) -> None:
+def tidy_machines(now: int, state: ReplayState, holding: Holding) -> None:
     """Forget the past of all machines, and the seams that dropped reservations leave in their profiles."""
-    profiles = profiles_in(holding.storage, kept)
+    profiles = profiles_in(holding.storage, state)
     times, free, sizes = profiles.times, profiles.free, profiles.sizes
     for on in range(sizes.shape[0]):
         sizes[on] = tidy(times[on], free[on], sizes[on], now)
@@ -202,11 +204,11 @@ def take_now(job: int, sign: int, gangs: Gangs, held: Held, present: Fitting) ->
 
 
 @uncounted
-def lay_at(begin: int, length: int, job: int, gangs: Gangs, kept: Kept, holding: Holding) -> None:
+def lay_at(begin: int, length: int, job: int, gangs: Gangs, state: ReplayState, holding: Holding) -> None:
     """Choose the machines and devices of a job that fits at ``begin`` for ``length``."""
-    held, profiles = holding.held, profiles_in(holding.storage, kept)
-    open_entry(job, gangs, kept, held)
-    filled, left = kept.counts[FILLED], gangs.pieces[job]
+    held, profiles = holding.held, profiles_in(holding.storage, state)
+    open_entry(job, gangs, state, held)
+    filled, left = state.counts[FILLED], gangs.pieces[job]
     for at in range(profiles.sizes.shape[0]):
         if left == 0:
             break
@@ -218,25 +220,25 @@ def lay_at(begin: int, length: int, job: int, gangs: Gangs, kept: Kept, holding:
                 filled += 1
                 left -= here
     held.used[job] = filled - held.first[job]
-    kept.counts[FILLED] = filled
-    choose_devices(begin, length, job, gangs, kept, holding)
+    state.counts[FILLED] = filled
+    choose_devices(begin, length, job, gangs, state, holding)
 
 
 @uncounted
-def choose_devices(begin: int, length: int, job: int, gangs: Gangs, kept: Kept, holding: Holding) -> None:
+def choose_devices(begin: int, length: int, job: int, gangs: Gangs, state: ReplayState, holding: Holding) -> None:
     """Choose the devices of a job that fits on its machine at ``begin`` for ``length``."""
     held, many, each = holding.held, gangs.devices[job, MANY], gangs.devices[job, EACH]
     if many > 0:
-        profiles, at = profiles_in(holding.storage, kept), held.placed[held.first[job]]
+        profiles, at = profiles_in(holding.storage, state), held.placed[held.first[job]]
         through = devices_through(profiles, at, begin, begin + length, gangs.need.shape[1], each)
         held.devices[job] = first_devices(through, many)
 
 
 @uncounted
-def lay_now(present: Integers, job: int, gangs: Gangs, kept: Kept, held: Held) -> None:
+def lay_now(present: Integers, job: int, gangs: Gangs, state: ReplayState, held: Held) -> None:
     """Choose the machines and devices of a job that fits into what is free now, (N, R + D)."""
-    open_entry(job, gangs, kept, held)
-    filled, left = kept.counts[FILLED], gangs.pieces[job]
+    open_entry(job, gangs, state, held)
+    filled, left = state.counts[FILLED], gangs.pieces[job]
     need, devices = gangs.need[job], gangs.devices[job]
     for at in range(present.shape[0]):
         here = fitting_on(present, at, need, devices, left) if may_use(gangs, job, at) else 0
@@ -252,24 +254,24 @@ def lay_now(present: Integers, job: int, gangs: Gangs, kept: Kept, held: Held) -
             if left == 0:
                 break
     held.used[job] = filled - held.first[job]
-    kept.counts[FILLED] = filled
+    state.counts[FILLED] = filled
 
 
 @inlined
-def open_entry(job: int, gangs: Gangs, kept: Kept, held: Held) -> None:
+def open_entry(job: int, gangs: Gangs, state: ReplayState, held: Held) -> None:
     """Let a job hold nothing, and its entries begin behind the others, where there is room for one a machine."""
     held.used[job] = 0
-    if kept.counts[FILLED] + gangs.kind.shape[0] > kept.counts[LIMIT]:
-        _drop_unheld(gangs.kind.shape[0], kept, held)
-    held.first[job] = kept.counts[FILLED]
+    if state.counts[FILLED] + gangs.kind.shape[0] > state.counts[LIMIT]:
+        _drop_unheld(gangs.kind.shape[0], state, held)
+    held.first[job] = state.counts[FILLED]
 
 
 @uncounted
-def _drop_unheld(machines: int, kept: Kept, held: Held) -> None:
+def _drop_unheld(machines: int, state: ReplayState, held: Held) -> None:
     """Drop what no job holds any more; set the number of entries from which on that is done again."""
     first, used, placed, counts = held.first, held.used, held.placed, held.counts
     size = 0
-    for job in range(kept.counts[ARRIVED]):
+    for job in range(state.counts[ARRIVED]):
         for at in range(used[job]):
             held.moved[0, size + at] = placed[first[job] + at]
             held.moved[1, size + at] = counts[first[job] + at]
@@ -278,5 +280,5 @@ def _drop_unheld(machines: int, kept: Kept, held: Held) -> None:
     for at in range(size):
         placed[at] = held.moved[0, at]
         counts[at] = held.moved[1, at]
-    kept.counts[FILLED] = size
-    kept.counts[LIMIT] = min(2 * (size + machines), placed.shape[0])
+    state.counts[FILLED] = size
+    state.counts[LIMIT] = min(2 * (size + machines), placed.shape[0])

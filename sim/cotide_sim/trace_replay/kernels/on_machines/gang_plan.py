@@ -22,7 +22,6 @@ from cotide_core.kernels.compiled import inlined, uncounted, with_steps
 from cotide_core.kernels.machines import NEVER
 from cotide_core.kernels.ordered_jobs import remove_at
 from cotide_sim.trace_replay.kernels.event_loop import replay, start_job
-from cotide_sim.trace_replay.kernels.kept import ROUNDS, WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.on_machines.gang_counts import Fitting, all_fit, fitting_of, work_out_room
 from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
     Holding,
@@ -42,6 +41,7 @@ from cotide_sim.trace_replay.kernels.on_machines.gang_steps import (
     submitted,
 )
 from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, earliest_gang, fits_through
+from cotide_sim.trace_replay.kernels.replay_state import ROUNDS, WAITING, Jobs, ReplayState
 
 
 class GangPlanRule(NamedTuple):
@@ -73,9 +73,9 @@ def gang_plan_rule(gangs: Gangs, order: int) -> GangPlanRule:
 
 
 @inlined
-def _decide(now: int, jobs: Jobs, kept: Kept, rule: GangPlanRule) -> GangPlanRule:
+def _decide(now: int, jobs: Jobs, state: ReplayState, rule: GangPlanRule) -> GangPlanRule:
     """Plan, as far as somebody waits who fits into what is free now and beside the reservations so far."""
-    queue, counts = kept.queues[0, 1], kept.counts
+    queue, counts = state.queues[0, 1], state.counts
     work_out_room(rule.present)
     counts[RESERVED] = 0
     index = 0
@@ -83,49 +83,49 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: GangPlanRule) -> GangPlanRul
     tail = True
     while index < last:
         job = queue[last - 1] if tail else queue[index]
-        could = _could(now, job, jobs, kept, rule)
+        could = _could(now, job, jobs, state, rule)
         if tail:
             tail = not could
             last -= 0 if could else 1
             continue
         tail = True
         length = jobs.forecast[job]
-        begin = now if could else _earliest(now, job, length, kept, rule)
-        lay_at(begin, length, job, rule.gangs, kept, rule.holding)
-        book_gang(now, begin, begin + length, job, rule.gangs, kept, rule.holding, 1)
+        begin = now if could else _earliest(now, job, length, state, rule)
+        lay_at(begin, length, job, rule.gangs, state, rule.holding)
+        book_gang(now, begin, begin + length, job, rule.gangs, state, rule.holding, 1)
         if begin > now:
-            note_reservation(begin, length, job, kept, rule)
+            note_reservation(begin, length, job, state, rule)
             index += 1
             continue
         take_now(job, 1, rule.gangs, rule.holding.held, rule.present)
-        start_job(now, job, length, jobs, kept)
-        counts[WAITING] = remove_at(kept.queues[0, 0], queue, counts[WAITING], index)
+        start_job(now, job, length, jobs, state)
+        counts[WAITING] = remove_at(state.queues[0, 0], queue, counts[WAITING], index)
         last -= 1
-    drop_reservations(now, True, kept, rule)
+    drop_reservations(now, True, state, rule)
     return rule
 
 
 @uncounted
-def _could(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangPlanRule) -> bool:
+def _could(now: int, job: int, jobs: Jobs, state: ReplayState, rule: GangPlanRule) -> bool:
     """Return whether a job could start now."""
     if not all_fit(rule.present, job, rule.gangs):
         return False
-    if kept.counts[RESERVED] == 0:
+    if state.counts[RESERVED] == 0:
         return True
-    profiles = profiles_in(rule.holding.storage, kept)
+    profiles = profiles_in(rule.holding.storage, state)
     return fits_through(profiles, now, now + jobs.forecast[job], job, rule.gangs)
 
 
 @inlined
-def _earliest(now: int, job: int, length: int, kept: Kept, rule: GangPlanRule) -> int:
+def _earliest(now: int, job: int, length: int, state: ReplayState, rule: GangPlanRule) -> int:
     """Return the earliest start of a job that can't start now."""
     like, bounds, pieces = rule.gangs.shape[job], rule.bounds, rule.gangs.pieces[job]
     begin = now + 1
-    if bounds[0, like] == kept.counts[ROUNDS] and pieces >= bounds[1, like] and length >= bounds[2, like]:
+    if bounds[0, like] == state.counts[ROUNDS] and pieces >= bounds[1, like] and length >= bounds[2, like]:
         begin = bounds[3, like]
     storage = rule.holding.storage
-    begin = earliest_gang(profiles_in(storage, kept), begin, length, job, rule.gangs, NEVER, storage.search)
-    bounds[0, like] = kept.counts[ROUNDS]
+    begin = earliest_gang(profiles_in(storage, state), begin, length, job, rule.gangs, NEVER, storage.search)
+    bounds[0, like] = state.counts[ROUNDS]
     bounds[1, like] = pieces
     bounds[2, like] = length
     bounds[3, like] = begin

@@ -16,7 +16,6 @@ from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import inlined, uncounted, with_steps
 from cotide_core.kernels.machines import NEVER
 from cotide_sim.trace_replay.kernels.event_loop import replay
-from cotide_sim.trace_replay.kernels.kept import WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.on_machines.gang_counts import Fitting, all_fit, fitting_of, work_out_room
 from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
     Holding,
@@ -51,6 +50,7 @@ from cotide_sim.trace_replay.kernels.platform import (
     start_on_platform,
     submitted_to_platform,
 )
+from cotide_sim.trace_replay.kernels.replay_state import WAITING, Jobs, ReplayState
 
 
 class GangPlatformRule(NamedTuple):
@@ -78,42 +78,47 @@ def gang_platform_rule(platform: PlatformRule, gangs: Gangs) -> GangPlatformRule
 
 
 @inlined
-def _prepare(jobs: Jobs, kept: Kept, rule: GangPlatformRule) -> GangPlatformRule:
-    prepare_platform(jobs, kept, rule.platform)
-    return prepare(jobs, kept, rule)
+def _prepare(jobs: Jobs, state: ReplayState, rule: GangPlatformRule) -> GangPlatformRule:
+    prepare_platform(jobs, state, rule.platform)
+    return prepare(jobs, state, rule)
 
 
 @inlined
-def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangPlatformRule) -> GangPlatformRule:
-    ended_on_platform(now, job, jobs, kept, rule.platform)
-    return ended(now, job, jobs, kept, rule)
+def _ended(now: int, job: int, jobs: Jobs, state: ReplayState, rule: GangPlatformRule) -> GangPlatformRule:
+    ended_on_platform(now, job, jobs, state, rule.platform)
+    return ended(now, job, jobs, state, rule)
 
 
 @inlined
-def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangPlatformRule) -> GangPlatformRule:
+def _submitted(now: int, job: int, jobs: Jobs, state: ReplayState, rule: GangPlatformRule) -> GangPlatformRule:
     begin_waiting(job, jobs, rule.holding.held)
-    submitted_to_platform(now, job, jobs, kept, rule.platform)
+    submitted_to_platform(now, job, jobs, state, rule.platform)
     return rule
 
 
 @inlined
-def _decide(now: int, jobs: Jobs, kept: Kept, rule: GangPlatformRule) -> GangPlatformRule:
-    counts = kept.counts
+def _decide(now: int, jobs: Jobs, state: ReplayState, rule: GangPlatformRule) -> GangPlatformRule:
+    counts = state.counts
     if counts[WAITING] == 0:
         return rule
     work_out_room(rule.present)
     counts[RESERVED] = 0
-    _overdue(now, jobs, kept, rule)
-    _by_volume(now, share_of(rule.platform), True, jobs, kept, rule)
-    _by_volume(now, rule.platform.capacity, False, jobs, kept, rule)
-    drop_reservations(now, True, kept, rule)
+    _overdue(now, jobs, state, rule)
+    _by_volume(now, share_of(rule.platform), True, jobs, state, rule)
+    _by_volume(now, rule.platform.capacity, False, jobs, state, rule)
+    drop_reservations(now, True, state, rule)
     return rule
 
 
 @inlined
-def _overdue(now: int, jobs: Jobs, kept: Kept, rule: GangPlatformRule) -> None:
+def _overdue(now: int, jobs: Jobs, state: ReplayState, rule: GangPlatformRule) -> None:
     """Start or reserve the overdue in order of submission."""
-    counts, queue, storage, most = kept.counts, kept.queues[0, 1], rule.holding.storage, rule.platform.settings.reserved
+    counts, queue, storage, most = (
+        state.counts,
+        state.queues[0, 1],
+        rule.holding.storage,
+        rule.platform.settings.reserved,
+    )
     index = 0
     others = 0
     predictable = 0
@@ -125,28 +130,28 @@ def _overdue(now: int, jobs: Jobs, kept: Kept, rule: GangPlatformRule) -> None:
         if reserved == most or not is_overdue(now, job, length, jobs, rule.platform):
             index += 1
             continue
-        begin = earliest_gang(profiles_in(storage, kept), now, length, job, rule.gangs, NEVER, storage.search)
-        lay_at(begin, length, job, rule.gangs, kept, rule.holding)
+        begin = earliest_gang(profiles_in(storage, state), now, length, job, rule.gangs, NEVER, storage.search)
+        lay_at(begin, length, job, rule.gangs, state, rule.holding)
         if begin == now:
-            _start(now, job, length, jobs, kept, rule)
+            _start(now, job, length, jobs, state, rule)
             continue
-        book_gang(now, begin, begin + length, job, rule.gangs, kept, rule.holding, 1)
-        note_reservation(begin, length, job, kept, rule)
+        book_gang(now, begin, begin + length, job, rule.gangs, state, rule.holding, 1)
+        note_reservation(begin, length, job, state, rule)
         predictable += kind
         others += 1 - kind
         index += 1
 
 
 @inlined
-def _start(now: int, job: int, length: int, jobs: Jobs, kept: Kept, rule: GangPlatformRule) -> None:
+def _start(now: int, job: int, length: int, jobs: Jobs, state: ReplayState, rule: GangPlatformRule) -> None:
     """Start a job on the machines that were laid out for it."""
-    book_gang(now, now, now + length, job, rule.gangs, kept, rule.holding, 1)
+    book_gang(now, now, now + length, job, rule.gangs, state, rule.holding, 1)
     take_now(job, 1, rule.gangs, rule.holding.held, rule.present)
-    start_on_platform(now, job, length, jobs, kept, rule.platform)
+    start_on_platform(now, job, length, jobs, state, rule.platform)
 
 
 @uncounted
-def _by_volume(now: int, share: int, with_others: bool, jobs: Jobs, kept: Kept, rule: GangPlatformRule) -> None:
+def _by_volume(now: int, share: int, with_others: bool, jobs: Jobs, state: ReplayState, rule: GangPlatformRule) -> None:
     """Start what fits in order of volume.
 
     Parameters
@@ -154,32 +159,32 @@ def _by_volume(now: int, share: int, with_others: bool, jobs: Jobs, kept: Kept, 
     share : of the first resource, what the predictable may hold.
     with_others : whether those who are not predictable are tried, too.
     """
-    reserved = kept.counts[RESERVED]
+    reserved = state.counts[RESERVED]
     first = 0
     second = 0
     while True:
-        kind = next_by_volume(first, second, with_others, kept, rule.platform)
+        kind = next_by_volume(first, second, with_others, state, rule.platform)
         if kind == NONE_LEFT:
             break
         job = rule.platform.lines[kind, first if kind == 1 else second]
         length = backfilled_on_platform(job, reserved > 0, jobs, rule.platform)
-        beyond = kind == 1 and kept.counts[HELD] + jobs.demand[job] > share
-        if beyond or is_among(job, rule.reserved[0], reserved) or not _could(now, job, length, kept, rule):
+        beyond = kind == 1 and state.counts[HELD] + jobs.demand[job] > share
+        if beyond or is_among(job, rule.reserved[0], reserved) or not _could(now, job, length, state, rule):
             first += kind
             second += 1 - kind
             continue
-        lay_at(now, length, job, rule.gangs, kept, rule.holding)
-        _start(now, job, length, jobs, kept, rule)
+        lay_at(now, length, job, rule.gangs, state, rule.holding)
+        _start(now, job, length, jobs, state, rule)
 
 
 @inlined
-def _could(now: int, job: int, length: int, kept: Kept, rule: GangPlatformRule) -> bool:
+def _could(now: int, job: int, length: int, state: ReplayState, rule: GangPlatformRule) -> bool:
     """Return whether a job without a reservation could start now, beside what is reserved."""
     if not all_fit(rule.present, job, rule.gangs):
         return False
-    if kept.counts[RESERVED] == 0:
+    if state.counts[RESERVED] == 0:
         return True
-    return fits_through(profiles_in(rule.holding.storage, kept), now, now + length, job, rule.gangs)
+    return fits_through(profiles_in(rule.holding.storage, state), now, now + length, job, rule.gangs)
 
 
 replay_gang_platform = with_steps(

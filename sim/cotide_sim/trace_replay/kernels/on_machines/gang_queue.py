@@ -26,7 +26,6 @@ from cotide_core.kernels.compiled import inlined, uncounted, with_steps
 from cotide_core.kernels.ordered_jobs import index_of, remove_at
 from cotide_sim.trace_replay.kernels.easy import NO_BACKFILL, enqueue, order_key
 from cotide_sim.trace_replay.kernels.event_loop import replay, start_job
-from cotide_sim.trace_replay.kernels.kept import ENDED, NEW_FROM, ROUNDS, RUNNING, SPARE, WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.on_machines.devices import EACH, MANY, first_devices, open_devices
 from cotide_sim.trace_replay.kernels.on_machines.gang_counts import (
     Fitting,
@@ -39,6 +38,16 @@ from cotide_sim.trace_replay.kernels.on_machines.gang_counts import (
 from cotide_sim.trace_replay.kernels.on_machines.gang_lists import Held, begin_lists, held_of, lay_now
 from cotide_sim.trace_replay.kernels.on_machines.gang_steps import begin_waiting, give_back_now
 from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, amount_of, fitting_on, may_use, room_of
+from cotide_sim.trace_replay.kernels.replay_state import (
+    ENDED,
+    NEW_FROM,
+    ROUNDS,
+    RUNNING,
+    SPARE,
+    WAITING,
+    Jobs,
+    ReplayState,
+)
 
 FIRST: Final = SPARE + 3
 """Index of the first of the queue behind the last round, -1 without."""
@@ -75,33 +84,33 @@ def gang_queue_rule(gangs: Gangs, order: int, backfill: int) -> GangQueueRule:
 
 
 @inlined
-def _prepare(jobs: Jobs, kept: Kept, rule: GangQueueRule) -> GangQueueRule:
-    begin_lists(rule.gangs, kept, rule.held)
-    if kept.counts[ROUNDS] == 0:
-        kept.counts[FIRST] = -1
-        kept.counts[SHADOW] = -1
+def _prepare(jobs: Jobs, state: ReplayState, rule: GangQueueRule) -> GangQueueRule:
+    begin_lists(rule.gangs, state, rule.held)
+    if state.counts[ROUNDS] == 0:
+        state.counts[FIRST] = -1
+        state.counts[SHADOW] = -1
     return rule
 
 
 @inlined
-def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangQueueRule) -> GangQueueRule:
+def _ended(now: int, job: int, jobs: Jobs, state: ReplayState, rule: GangQueueRule) -> GangQueueRule:
     give_back_now(job, rule.gangs, rule.held, rule.present)
     return rule
 
 
 @inlined
-def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangQueueRule) -> GangQueueRule:
+def _submitted(now: int, job: int, jobs: Jobs, state: ReplayState, rule: GangQueueRule) -> GangQueueRule:
     begin_waiting(job, jobs, rule.held)
     if rule.backfill != NO_BACKFILL:
-        enqueue(1, rule.backfill, job, jobs, kept)
-    kept.counts[WAITING] = enqueue(0, rule.order, job, jobs, kept)
+        enqueue(1, rule.backfill, job, jobs, state)
+    state.counts[WAITING] = enqueue(0, rule.order, job, jobs, state)
     return rule
 
 
 @inlined
-def _decide(now: int, jobs: Jobs, kept: Kept, rule: GangQueueRule) -> GangQueueRule:
+def _decide(now: int, jobs: Jobs, state: ReplayState, rule: GangQueueRule) -> GangQueueRule:
     """Start the queue's first jobs as long as they fit, then those behind the reservation of its first."""
-    counts, queue, line, present = kept.counts, kept.queues[0, 1], kept.queues[1, 1], rule.present
+    counts, queue, line, present = state.counts, state.queues[0, 1], state.queues[1, 1], rule.present
     work_out_room(present)
     first_before = counts[FIRST]
     everything = first_before < 0 or counts[ENDED] > 0
@@ -115,7 +124,7 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: GangQueueRule) -> GangQueueR
             index += 1
             continue
         if all_fit(rule.beside, job, rule.gangs) if beyond else all_fit(present, job, rule.gangs):
-            _start(now, job, beyond, jobs, kept, rule)
+            _start(now, job, beyond, jobs, state, rule)
             everything = everything or not reserved
             continue
         if rule.backfill == NO_BACKFILL:
@@ -125,7 +134,7 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: GangQueueRule) -> GangQueueR
             continue
         everything = everything or job != first_before
         if everything:
-            _reserve(job, kept, rule)
+            _reserve(job, state, rule)
         if jobs.promise[job] < 0:
             jobs.promise[job] = counts[SHADOW]
         reserved = True
@@ -134,10 +143,10 @@ def _decide(now: int, jobs: Jobs, kept: Kept, rule: GangQueueRule) -> GangQueueR
 
 
 @inlined
-def _start(now: int, job: int, beyond: bool, jobs: Jobs, kept: Kept, rule: GangQueueRule) -> None:
+def _start(now: int, job: int, beyond: bool, jobs: Jobs, state: ReplayState, rule: GangQueueRule) -> None:
     """Start a job; ``beyond``: it is planned to run beyond the reserved start."""
     present, later, beside, held, gangs = rule.present, rule.later, rule.beside, rule.held, rule.gangs
-    lay_now(beside.free if beyond else present.free, job, gangs, kept, held)
+    lay_now(beside.free if beyond else present.free, job, gangs, state, held)
     present.clock[0] += 1
     for index in range(held.first[job], held.first[job] + held.used[job]):
         at = held.placed[index]
@@ -149,25 +158,25 @@ def _start(now: int, job: int, beyond: bool, jobs: Jobs, kept: Kept, rule: GangQ
             if beyond:
                 later[at, column] -= takes
             beside.free[at, column] = min(present.free[at, column], later[at, column])
-    forecast, volume, waiting = jobs.forecast[job], jobs.demand[job], kept.counts[WAITING]
-    start_job(now, job, forecast, jobs, kept)
+    forecast, volume, waiting = jobs.forecast[job], jobs.demand[job], state.counts[WAITING]
+    start_job(now, job, forecast, jobs, state)
     if rule.backfill != NO_BACKFILL:
-        line_key, line = kept.queues[1, 0], kept.queues[1, 1]
+        line_key, line = state.queues[1, 0], state.queues[1, 1]
         index = index_of(line_key, line, waiting, order_key(rule.backfill, forecast, volume), job)
         remove_at(line_key, line, waiting, index)
-    queue_key, queue = kept.queues[0, 0], kept.queues[0, 1]
+    queue_key, queue = state.queues[0, 0], state.queues[0, 1]
     index = index_of(queue_key, queue, waiting, order_key(rule.order, forecast, volume), job)
-    kept.counts[WAITING] = remove_at(queue_key, queue, waiting, index)
+    state.counts[WAITING] = remove_at(queue_key, queue, waiting, index)
 
 
 @inlined
-def _reserve(job: int, kept: Kept, rule: GangQueueRule) -> None:
+def _reserve(job: int, state: ReplayState, rule: GangQueueRule) -> None:
     """Reserve the queue's first its machines; what is left beside is worked out."""
     present, later, beside = rule.present, rule.later, rule.beside
     for at in range(later.shape[0]):
         for resource in range(later.shape[1]):
             later[at, resource] = present.free[at, resource]
-    kept.counts[SHADOW] = reserved_start(later, job, kept, rule.gangs, rule.held)
+    state.counts[SHADOW] = reserved_start(later, job, state, rule.gangs, rule.held)
     present.clock[0] += 1
     gained(beside)
     for at in range(later.shape[0]):
@@ -180,7 +189,7 @@ def _reserve(job: int, kept: Kept, rule: GangQueueRule) -> None:
 
 
 @uncounted
-def reserved_start(later: Integers, job: int, kept: Kept, gangs: Gangs, held: Held) -> int:
+def reserved_start(later: Integers, job: int, state: ReplayState, gangs: Gangs, held: Held) -> int:
     """Return the earliest planned end from which all pieces of a job fit; at the last all machines are empty.
 
     Parameters
@@ -188,14 +197,14 @@ def reserved_start(later: Integers, job: int, kept: Kept, gangs: Gangs, held: He
     later : (N, R + D) in: what is free now; out: what is planned to be free then, less what the job takes.
     """
     need, devices, pieces = gangs.need[job], gangs.devices[job], gangs.pieces[job]
-    end_time, end_job = kept.ends[0], kept.ends[1]
+    end_time, end_job = state.ends[0], state.ends[1]
     fits = 0
     for at in range(later.shape[0]):
         if may_use(gangs, job, at):
             fits += fitting_on(later, at, need, devices, pieces)
     index = 0
     shadow: int = end_time[0]
-    while index < kept.counts[RUNNING] and (fits < pieces or end_time[index] == shadow):
+    while index < state.counts[RUNNING] and (fits < pieces or end_time[index] == shadow):
         other = end_job[index]
         shadow = end_time[index]
         for entry in range(held.first[other], held.first[other] + held.used[other]):

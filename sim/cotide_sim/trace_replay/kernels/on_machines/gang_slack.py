@@ -23,7 +23,6 @@ from cotide_core.kernels.machine_slack import TRIALS
 from cotide_core.kernels.ordered_jobs import insert
 from cotide_sim.trace_replay.kernels.conservative import start_reserved
 from cotide_sim.trace_replay.kernels.event_loop import replay
-from cotide_sim.trace_replay.kernels.kept import WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.on_machines.gang_conservative import (
     BROKEN,
     GangConservativeRule,
@@ -49,6 +48,7 @@ from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
 from cotide_sim.trace_replay.kernels.on_machines.gang_steps import give_back_now
 from cotide_sim.trace_replay.kernels.on_machines.gang_steps import prepare as prepare_reserved
 from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs
+from cotide_sim.trace_replay.kernels.replay_state import WAITING, Jobs, ReplayState
 from cotide_sim.trace_replay.kernels.slack import note_waits, promise_with_slack
 
 
@@ -102,100 +102,100 @@ def gang_slack_rule(gangs: Gangs, priority: Integers) -> GangSlackRule:
 
 
 @inlined
-def _prepare(jobs: Jobs, kept: Kept, rule: GangSlackRule) -> GangSlackRule:
-    prepare_reserved(jobs, kept, rule.base)
+def _prepare(jobs: Jobs, state: ReplayState, rule: GangSlackRule) -> GangSlackRule:
+    prepare_reserved(jobs, state, rule.base)
     return rule
 
 
 @inlined
-def _open_round(now: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> GangSlackRule:
-    open_round_reserved(now, jobs, kept, rule.base)
+def _open_round(now: int, jobs: Jobs, state: ReplayState, rule: GangSlackRule) -> GangSlackRule:
+    open_round_reserved(now, jobs, state, rule.base)
     return rule
 
 
 @inlined
-def _forecast_exceeded(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> GangSlackRule:
-    outlived_reserved(now, job, jobs, kept, rule.base)
+def _forecast_exceeded(now: int, job: int, jobs: Jobs, state: ReplayState, rule: GangSlackRule) -> GangSlackRule:
+    outlived_reserved(now, job, jobs, state, rule.base)
     return rule
 
 
 @inlined
-def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> GangSlackRule:
+def _ended(now: int, job: int, jobs: Jobs, state: ReplayState, rule: GangSlackRule) -> GangSlackRule:
     give_back_now(job, rule.base.gangs, rule.base.holding.held, rule.present)
-    ended_reserved(now, job, jobs, kept, rule.base)
+    ended_reserved(now, job, jobs, state, rule.base)
     return rule
 
 
 @inlined
-def _before_submissions(now: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> GangSlackRule:
-    before_submissions_reserved(now, jobs, kept, rule.base)
-    if kept.counts[BROKEN] == 1:
-        for index in range(kept.counts[WAITING]):
-            job = kept.queues[0, 1, index]
+def _before_submissions(now: int, jobs: Jobs, state: ReplayState, rule: GangSlackRule) -> GangSlackRule:
+    before_submissions_reserved(now, jobs, state, rule.base)
+    if state.counts[BROKEN] == 1:
+        for index in range(state.counts[WAITING]):
+            job = state.queues[0, 1, index]
             jobs.promise[job] = max(jobs.promise[job], jobs.start[job])
     return rule
 
 
 @inlined
-def _submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> GangSlackRule:
-    reserve_submitted(now, job, jobs, kept, rule.base)
-    promise_with_slack(job, rule.priority[job], jobs, kept)
+def _submitted(now: int, job: int, jobs: Jobs, state: ReplayState, rule: GangSlackRule) -> GangSlackRule:
+    reserve_submitted(now, job, jobs, state, rule.base)
+    promise_with_slack(job, rule.priority[job], jobs, state)
     return rule
 
 
 @inlined
-def _decide(now: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> GangSlackRule:
-    for index in range(kept.counts[WAITING]):
-        job = kept.queues[0, 1, index]
+def _decide(now: int, jobs: Jobs, state: ReplayState, rule: GangSlackRule) -> GangSlackRule:
+    for index in range(state.counts[WAITING]):
+        job = state.queues[0, 1, index]
         if jobs.start[job] == now:
             take_now(job, 1, rule.base.gangs, rule.base.holding.held, rule.present)
-    _spend(now, jobs, kept, rule)
-    note_waits(now, jobs, kept)
-    start_reserved(now, jobs, kept)
+    _spend(now, jobs, state, rule)
+    note_waits(now, jobs, state)
+    start_reserved(now, jobs, state)
     return rule
 
 
 @inlined
-def _spend(now: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> None:
+def _spend(now: int, jobs: Jobs, state: ReplayState, rule: GangSlackRule) -> None:
     """Spend slack: the shortest that fit beside what runs are tried at this moment."""
     work_out_room(rule.present)
-    line, trials = kept.queues[1, 1], 0
-    for index in range(kept.counts[WAITING]):
+    line, trials = state.queues[1, 1], 0
+    for index in range(state.counts[WAITING]):
         job = line[index]
         if trials == TRIALS:
             break
         if jobs.start[job] > now and all_fit(rule.present, job, rule.base.gangs):
             trials += 1
-            _try_now(now, job, jobs, kept, rule)
+            _try_now(now, job, jobs, state, rule)
 
 
 @uncounted
-def _try_now(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> None:
+def _try_now(now: int, job: int, jobs: Jobs, state: ReplayState, rule: GangSlackRule) -> None:
     """Start a job instead of its reservation if that is worth it and breaks no promise, or leave all as it is."""
     gangs, held, trial, start = rule.base.gangs, rule.base.holding.held, rule.trial, jobs.start
     end = now + jobs.forecast[job]
-    size = _take_out(now, job, 0, jobs, kept, rule)
-    lay_now(rule.present.free, job, gangs, kept, held)
+    size = _take_out(now, job, 0, jobs, state, rule)
+    lay_now(rule.present.free, job, gangs, state, held)
     _mark(job, 1, rule)
     moved = 0
-    for index in range(kept.counts[WAITING]):
-        other = kept.queues[0, 1, index]
+    for index in range(state.counts[WAITING]):
+        other = state.queues[0, 1, index]
         if other != job and now < start[other] < end and _is_in_the_way(other, rule):
-            size = _take_out(now, other, size, jobs, kept, rule)
+            size = _take_out(now, other, size, jobs, state, rule)
             moved = insert(trial.moved[0], trial.moved[1], moved, start[other], other)
     _mark(job, 0, rule)
-    book_gang(now, now, end, job, gangs, kept, rule.base.holding, 1)
-    laid, gain = _laid_anew(now, moved, jobs, kept, rule)
+    book_gang(now, now, end, job, gangs, state, rule.base.holding, 1)
+    laid, gain = _laid_anew(now, moved, jobs, state, rule)
     gain += start[job] - now
     if laid < moved or gain <= 0:
-        book_gang(now, now, end, job, gangs, kept, rule.base.holding, -1)
+        book_gang(now, now, end, job, gangs, state, rule.base.holding, -1)
         for index in range(laid):
             other = trial.moved[1, index]
             begin = trial.begin[other]
-            book_gang(now, begin, begin + jobs.forecast[other], other, gangs, kept, rule.base.holding, -1)
+            book_gang(now, begin, begin + jobs.forecast[other], other, gangs, state, rule.base.holding, -1)
         for index in range(moved):
-            _put_back(now, trial.moved[1, index], jobs, kept, rule)
-        _put_back(now, job, jobs, kept, rule)
+            _put_back(now, trial.moved[1, index], jobs, state, rule)
+        _put_back(now, job, jobs, state, rule)
         return
     checks = rule.base.checks
     checks.moment[0] += 1
@@ -211,7 +211,7 @@ def _try_now(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) ->
 
 
 @uncounted
-def _laid_anew(now: int, moved: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> tuple[int, int]:
+def _laid_anew(now: int, moved: int, jobs: Jobs, state: ReplayState, rule: GangSlackRule) -> tuple[int, int]:
     """Reserve what was moved its earliest starts, in order, up to the first that would miss its promise.
 
     Returns how many are reserved and by how many seconds all of those together start earlier than they did.
@@ -221,25 +221,25 @@ def _laid_anew(now: int, moved: int, jobs: Jobs, kept: Kept, rule: GangSlackRule
     for index in range(moved):
         other = trial.moved[1, index]
         length, limit = jobs.forecast[other], jobs.promise[other] + 1
-        begin = earliest_open(now, length, other, kept, rule.base, limit)
+        begin = earliest_open(now, length, other, state, rule.base, limit)
         if begin >= limit:
             return index, gain
         gain += jobs.start[other] - begin
         trial.begin[other] = begin
-        lay_at(begin, length, other, rule.base.gangs, kept, rule.base.holding)
-        book_gang(now, begin, begin + length, other, rule.base.gangs, kept, rule.base.holding, 1)
+        lay_at(begin, length, other, rule.base.gangs, state, rule.base.holding)
+        book_gang(now, begin, begin + length, other, rule.base.gangs, state, rule.base.holding, 1)
     return moved, gain
 
 
 @inlined
-def _take_out(now: int, job: int, size: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> int:
+def _take_out(now: int, job: int, size: int, jobs: Jobs, state: ReplayState, rule: GangSlackRule) -> int:
     """Take a reservation out of the profiles; note its machines behind ``size`` others and return how many are noted.
 
     The profiles keep seams where it began and ended, which change no answer.
     """
     held, trial = rule.base.holding.held, rule.trial
     begin = jobs.start[job]
-    book_gang(now, begin, begin + jobs.forecast[job], job, rule.base.gangs, kept, rule.base.holding, -1)
+    book_gang(now, begin, begin + jobs.forecast[job], job, rule.base.gangs, state, rule.base.holding, -1)
     trial.saved[job] = size
     trial.many[job] = held.used[job]
     trial.devices[job] = held.devices[job]
@@ -251,18 +251,18 @@ def _take_out(now: int, job: int, size: int, jobs: Jobs, kept: Kept, rule: GangS
 
 
 @inlined
-def _put_back(now: int, job: int, jobs: Jobs, kept: Kept, rule: GangSlackRule) -> None:
+def _put_back(now: int, job: int, jobs: Jobs, state: ReplayState, rule: GangSlackRule) -> None:
     """Reserve a job what it had before it was taken out."""
     gangs, held, trial = rule.base.gangs, rule.base.holding.held, rule.trial
-    open_entry(job, gangs, kept, held)
+    open_entry(job, gangs, state, held)
     for index in range(trial.many[job]):
         held.placed[held.first[job] + index] = trial.placed[trial.saved[job] + index]
         held.counts[held.first[job] + index] = trial.counts[trial.saved[job] + index]
     held.used[job] = trial.many[job]
     held.devices[job] = trial.devices[job]
-    kept.counts[FILLED] += trial.many[job]
+    state.counts[FILLED] += trial.many[job]
     begin = jobs.start[job]
-    book_gang(now, begin, begin + jobs.forecast[job], job, gangs, kept, rule.base.holding, 1)
+    book_gang(now, begin, begin + jobs.forecast[job], job, gangs, state, rule.base.holding, 1)
 
 
 @inlined

@@ -13,7 +13,6 @@ from typing import Final, Protocol, TypeVar
 from cotide_core.kernels.array_types import Integers
 from cotide_core.kernels.compiled import inlined
 from cotide_sim.trace_replay.kernels.easy import enqueue
-from cotide_sim.trace_replay.kernels.kept import SPARE, WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.on_machines.gang_counts import Fitting, gained
 from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
     Held,
@@ -24,6 +23,7 @@ from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
     tidy_machines,
 )
 from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs
+from cotide_sim.trace_replay.kernels.replay_state import SPARE, WAITING, Jobs, ReplayState
 
 RESERVED: Final = SPARE + 6
 """Index of the number of reservations of this round."""
@@ -71,25 +71,25 @@ OrderedRule = TypeVar("OrderedRule", bound=InOrder)
 
 
 @inlined
-def prepare(jobs: Jobs, kept: Kept, rule: MachineRule) -> MachineRule:
+def prepare(jobs: Jobs, state: ReplayState, rule: MachineRule) -> MachineRule:
     """Begin with empty machines."""
-    begin_lists(rule.gangs, kept, rule.holding.held)
+    begin_lists(rule.gangs, state, rule.holding.held)
     return rule
 
 
 @inlined
-def forecast_exceeded(now: int, job: int, jobs: Jobs, kept: Kept, rule: MachineRule) -> MachineRule:
+def forecast_exceeded(now: int, job: int, jobs: Jobs, state: ReplayState, rule: MachineRule) -> MachineRule:
     """Book what a job that runs on is planned to hold from now on."""
-    book_gang(now, now, kept.planned_end[job], job, rule.gangs, kept, rule.holding, 1)
+    book_gang(now, now, state.planned_end[job], job, rule.gangs, state, rule.holding, 1)
     return rule
 
 
 @inlined
-def give_back_planned(now: int, job: int, kept: Kept, rule: OnMachines) -> bool:
+def give_back_planned(now: int, job: int, state: ReplayState, rule: OnMachines) -> bool:
     """Give back what a job that has ended was planned to hold from now on; return whether that was anything."""
-    early: bool = kept.planned_end[job] > now
+    early: bool = state.planned_end[job] > now
     if early:
-        book_gang(now, now, kept.planned_end[job], job, rule.gangs, kept, rule.holding, -1)
+        book_gang(now, now, state.planned_end[job], job, rule.gangs, state, rule.holding, -1)
     return early
 
 
@@ -101,10 +101,10 @@ def give_back_now(job: int, gangs: Gangs, held: Held, present: Fitting) -> None:
 
 
 @inlined
-def ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: PresentRule) -> PresentRule:
+def ended(now: int, job: int, jobs: Jobs, state: ReplayState, rule: PresentRule) -> PresentRule:
     """Give back what a job held, and what it was planned to hold."""
     give_back_now(job, rule.gangs, rule.holding.held, rule.present)
-    give_back_planned(now, job, kept, rule)
+    give_back_planned(now, job, state, rule)
     return rule
 
 
@@ -116,35 +116,35 @@ def begin_waiting(job: int, jobs: Jobs, held: Held) -> None:
 
 
 @inlined
-def submitted(now: int, job: int, jobs: Jobs, kept: Kept, rule: OrderedRule) -> OrderedRule:
+def submitted(now: int, job: int, jobs: Jobs, state: ReplayState, rule: OrderedRule) -> OrderedRule:
     """Put a job into the rule's order."""
     begin_waiting(job, jobs, rule.holding.held)
-    kept.counts[WAITING] = enqueue(0, rule.order, job, jobs, kept)
+    state.counts[WAITING] = enqueue(0, rule.order, job, jobs, state)
     return rule
 
 
 @inlined
-def note_reservation(begin: int, length: int, job: int, kept: Kept, rule: WithReservations) -> None:
+def note_reservation(begin: int, length: int, job: int, state: ReplayState, rule: WithReservations) -> None:
     """Note what was booked for a job that can't start now, so that the round drops it."""
-    made = kept.counts[RESERVED]
+    made = state.counts[RESERVED]
     rule.reserved[0, made] = job
     rule.reserved[1, made] = begin
     rule.reserved[2, made] = length
-    kept.counts[RESERVED] = made + 1
+    state.counts[RESERVED] = made + 1
 
 
 @inlined
-def drop_reservations(now: int, forgotten: bool, kept: Kept, rule: WithReservations) -> None:
+def drop_reservations(now: int, forgotten: bool, state: ReplayState, rule: WithReservations) -> None:
     """Drop the reservations of this round, and the seams that they leave in the profiles.
 
     Parameters
     ----------
     forgotten : whether the jobs' machines are chosen anew in the next round.
     """
-    for at in range(kept.counts[RESERVED]):
+    for at in range(state.counts[RESERVED]):
         job, begin = rule.reserved[0, at], rule.reserved[1, at]
-        book_gang(now, begin, begin + rule.reserved[2, at], job, rule.gangs, kept, rule.holding, -1)
+        book_gang(now, begin, begin + rule.reserved[2, at], job, rule.gangs, state, rule.holding, -1)
         if forgotten:
             rule.holding.held.used[job] = 0
-    if kept.counts[RESERVED] > 0:
-        tidy_machines(now, kept, rule.holding)
+    if state.counts[RESERVED] > 0:
+        tidy_machines(now, state, rule.holding)

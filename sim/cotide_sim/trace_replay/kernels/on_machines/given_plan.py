@@ -24,7 +24,6 @@ from cotide_core.kernels.compiled import inlined, uncounted, with_steps
 from cotide_core.kernels.machines import NEVER, segment_on
 from cotide_core.kernels.ordered_jobs import remove_at
 from cotide_sim.trace_replay.kernels.event_loop import replay, start_job
-from cotide_sim.trace_replay.kernels.kept import SPARE, WAITING, Jobs, Kept
 from cotide_sim.trace_replay.kernels.on_machines.devices import earliest_with_devices
 from cotide_sim.trace_replay.kernels.on_machines.gang_lists import (
     FILLED,
@@ -45,6 +44,7 @@ from cotide_sim.trace_replay.kernels.on_machines.gang_steps import (
     submitted,
 )
 from cotide_sim.trace_replay.kernels.on_machines.gangs import Gangs, fitting_on, may_use
+from cotide_sim.trace_replay.kernels.replay_state import SPARE, WAITING, Jobs, ReplayState
 
 LEAST_WORK: Final = 0
 DRAWN: Final = 1
@@ -130,65 +130,65 @@ def _weigh(job: int, seconds: int, amounts: Integers, sign: int, rule: GivenPlan
 
 
 @inlined
-def _forecast_exceeded(now: int, job: int, jobs: Jobs, kept: Kept, rule: GivenPlanRule) -> GivenPlanRule:
+def _forecast_exceeded(now: int, job: int, jobs: Jobs, state: ReplayState, rule: GivenPlanRule) -> GivenPlanRule:
     held = rule.holding.held
-    _weigh(job, kept.planned_end[job] - now, rule.work.running, 1, rule)
-    kept.counts[OUTLIVED] = 1
+    _weigh(job, state.planned_end[job] - now, rule.work.running, 1, rule)
+    state.counts[OUTLIVED] = 1
     for index in range(held.first[job], held.first[job] + held.used[job]):
         rule.work.forecast_exceeded[held.placed[index]] = 1
-    return forecast_exceeded(now, job, jobs, kept, rule)
+    return forecast_exceeded(now, job, jobs, state, rule)
 
 
 @inlined
-def _ended(now: int, job: int, jobs: Jobs, kept: Kept, rule: GivenPlanRule) -> GivenPlanRule:
-    _weigh(job, kept.planned_end[job], rule.work.running, -1, rule)
+def _ended(now: int, job: int, jobs: Jobs, state: ReplayState, rule: GivenPlanRule) -> GivenPlanRule:
+    _weigh(job, state.planned_end[job], rule.work.running, -1, rule)
     _weigh(job, 1, rule.work.held, -1, rule)
-    give_back_planned(now, job, kept, rule)
+    give_back_planned(now, job, state, rule)
     return rule
 
 
 @inlined
-def _decide(now: int, jobs: Jobs, kept: Kept, rule: GivenPlanRule) -> GivenPlanRule:
+def _decide(now: int, jobs: Jobs, state: ReplayState, rule: GivenPlanRule) -> GivenPlanRule:
     """Give machines to who has none, then plan as far as somebody fits into what is free now."""
-    queue, counts = kept.queues[0, 1], kept.counts
+    queue, counts = state.queues[0, 1], state.counts
     if counts[OUTLIVED] == 1:
-        _let_choose_again(jobs, kept, rule)
+        _let_choose_again(jobs, state, rule)
     last = 0
     for index in range(counts[WAITING]):
         job = queue[index]
         if rule.holding.held.used[job] == 0:
-            _choose(now, job, jobs.forecast[job], kept, rule)
+            _choose(now, job, jobs.forecast[job], state, rule)
             _weigh(job, jobs.forecast[job], rule.work.waiting, 1, rule)
-        if _fits_now(now, job, kept, rule):
+        if _fits_now(now, job, state, rule):
             last = index + 1
     counts[RESERVED] = 0
     index = 0
     while index < last:
         job = queue[index]
         length = jobs.forecast[job]
-        begin = _earliest(now, length, job, kept, rule)
-        choose_devices(begin, length, job, rule.gangs, kept, rule.holding)
-        book_gang(now, begin, begin + length, job, rule.gangs, kept, rule.holding, 1)
+        begin = _earliest(now, length, job, state, rule)
+        choose_devices(begin, length, job, rule.gangs, state, rule.holding)
+        book_gang(now, begin, begin + length, job, rule.gangs, state, rule.holding, 1)
         if begin > now:
-            note_reservation(begin, length, job, kept, rule)
+            note_reservation(begin, length, job, state, rule)
             index += 1
             continue
         _weigh(job, length, rule.work.waiting, -1, rule)
         _weigh(job, now + length, rule.work.running, 1, rule)
         _weigh(job, 1, rule.work.held, 1, rule)
-        start_job(now, job, length, jobs, kept)
-        counts[WAITING] = remove_at(kept.queues[0, 0], queue, counts[WAITING], index)
+        start_job(now, job, length, jobs, state)
+        counts[WAITING] = remove_at(state.queues[0, 0], queue, counts[WAITING], index)
         last -= 1
-    drop_reservations(now, False, kept, rule)
+    drop_reservations(now, False, state, rule)
     return rule
 
 
 @uncounted
-def _let_choose_again(jobs: Jobs, kept: Kept, rule: GivenPlanRule) -> None:
+def _let_choose_again(jobs: Jobs, state: ReplayState, rule: GivenPlanRule) -> None:
     """Take their machines from all jobs that wait for one on which a job has exceeded its forecast."""
     held, forecast_exceeded = rule.holding.held, rule.work.forecast_exceeded
-    for index in range(kept.counts[WAITING]):
-        job = kept.queues[0, 1, index]
+    for index in range(state.counts[WAITING]):
+        job = state.queues[0, 1, index]
         behind = False
         for entry in range(held.first[job], held.first[job] + held.used[job]):
             behind = behind or forecast_exceeded[held.placed[entry]] == 1
@@ -197,11 +197,11 @@ def _let_choose_again(jobs: Jobs, kept: Kept, rule: GivenPlanRule) -> None:
             held.used[job] = 0
     for at in range(forecast_exceeded.shape[0]):
         forecast_exceeded[at] = 0
-    kept.counts[OUTLIVED] = 0
+    state.counts[OUTLIVED] = 0
 
 
 @uncounted
-def _choose(now: int, job: int, length: int, kept: Kept, rule: GivenPlanRule) -> None:
+def _choose(now: int, job: int, length: int, state: ReplayState, rule: GivenPlanRule) -> None:
     """Give a job its machines, piece by piece, as many on each as the empty machine holds at most."""
     gangs, pieces, held = rule.gangs, rule.pieces, rule.holding.held
     machines = gangs.kind.shape[0]
@@ -209,25 +209,25 @@ def _choose(now: int, job: int, length: int, kept: Kept, rule: GivenPlanRule) ->
         pieces[at] = 0
         if rule.choice == LEAST_WORK:
             rule.shares[at] = _share(now, at, job, length, rule)
-    state = rule.draws[job]
+    draw = rule.draws[job]
     for _ in range(gangs.pieces[job]):
         if rule.choice == LEAST_WORK:
             found = _least_work(job, rule)
         else:
-            found = _drawn(state, job, rule)
-            state = state * DRAW_FACTOR % DRAW_MODULUS
+            found = _drawn(draw, job, rule)
+            draw = draw * DRAW_FACTOR % DRAW_MODULUS
         pieces[found] += 1
         if rule.choice == LEAST_WORK:
             rule.shares[found] = _share(now, found, job, length, rule)
-    open_entry(job, gangs, kept, held)
-    filled = kept.counts[FILLED]
+    open_entry(job, gangs, state, held)
+    filled = state.counts[FILLED]
     for at in range(machines):
         if pieces[at] > 0:
             held.placed[filled] = at
             held.counts[filled] = pieces[at]
             filled += 1
     held.used[job] = filled - held.first[job]
-    kept.counts[FILLED] = filled
+    state.counts[FILLED] = filled
 
 
 @inlined
@@ -265,12 +265,12 @@ def _least_work(job: int, rule: GivenPlanRule) -> int:
 
 
 @inlined
-def _drawn(state: int, job: int, rule: GivenPlanRule) -> int:
+def _drawn(draw: int, job: int, rule: GivenPlanRule) -> int:
     """Return one of the machines that take one more piece, each as likely as another."""
     some = 0
     for at in range(rule.shares.shape[0]):
         some += 1 if _takes_one_more(job, at, rule) else 0
-    left = state % some
+    left = draw % some
     found = -1
     while left >= 0:
         found += 1
@@ -279,9 +279,9 @@ def _drawn(state: int, job: int, rule: GivenPlanRule) -> int:
 
 
 @uncounted
-def _fits_now(now: int, job: int, kept: Kept, rule: GivenPlanRule) -> bool:
+def _fits_now(now: int, job: int, state: ReplayState, rule: GivenPlanRule) -> bool:
     """Return whether what is free at this moment is enough on a job's own machines."""
-    held, need, profiles = rule.holding.held, rule.gangs.need[job], profiles_in(rule.holding.storage, kept)
+    held, need, profiles = rule.holding.held, rule.gangs.need[job], profiles_in(rule.holding.storage, state)
     devices = rule.gangs.devices[job]
     for index in range(held.first[job], held.first[job] + held.used[job]):
         at = held.placed[index]
@@ -292,9 +292,9 @@ def _fits_now(now: int, job: int, kept: Kept, rule: GivenPlanRule) -> bool:
 
 
 @uncounted
-def _earliest(now: int, length: int, job: int, kept: Kept, rule: GivenPlanRule) -> int:
+def _earliest(now: int, length: int, job: int, state: ReplayState, rule: GivenPlanRule) -> int:
     """Return the earliest time from which all pieces fit on their own machines for so long."""
-    held, need, profiles = rule.holding.held, rule.gangs.need, profiles_in(rule.holding.storage, kept)
+    held, need, profiles = rule.holding.held, rule.gangs.need, profiles_in(rule.holding.storage, state)
     first, entries = held.first[job], held.used[job]
     begin = now
     agreed = 0

@@ -55,7 +55,7 @@ class Jobs(NamedTuple):
     promise: Integers
 
 
-class Kept(NamedTuple):
+class ReplayState(NamedTuple):
     """The lists of a replay of n jobs; rows are touched only as far as jobs wait or run.
 
     Attributes
@@ -77,12 +77,12 @@ class Kept(NamedTuple):
     until: Integers
 
 
-def kept_of(jobs: int) -> Kept:
+def new_replay_state(jobs: int) -> ReplayState:
     """Return the lists before the first moment of a replay; it does not pause unless ``until`` is set."""
     heap, ends = (np.empty((2, jobs), np.int64) for _ in range(2))
     counts = np.zeros(SPARE + 8, np.int64)
     counts[WAKE] = -1
-    return Kept(
+    return ReplayState(
         heap=heap,
         ends=ends,
         planned_end=np.empty(jobs, np.int64),
