@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from environment import Environment
-from invariant_checker import InvariantChecker, PhasedPod, SeenPod
+from invariant_checker import CheckedPod, InvariantChecker, PhasedPod
 from phased_nodes import PhasedNodes
 
-BOUND = SeenPod(
+BOUND = CheckedPod(
     key="ns/p", uid="p", version=1, node="n", phase="Pending", leaving=False, kept=False, cls="batch", job="ns/j",
     owner="", index="0", created="t", requests=(("cpu", 500),), ours=True, seconds=None, service="",
     phased=PhasedPod((("p0", 500),), True, 500, None, "", "", "", ""),

@@ -27,7 +27,7 @@ from cotide_operator.apis.names import KUEUE_FINALIZER, KUEUE_RETRIABLE_ANNOTATI
 from cotide_operator.apis.types import WORKLOAD_LABEL
 from cotide_operator.cache.fair_queue import FairSemaphore
 from cotide_operator.cache.object_cache import ObjectCache
-from cotide_operator.controllers.child_pods import Manifest, SeenPod
+from cotide_operator.controllers.child_pods import ChildPod, Manifest
 
 AT_ONCE: Final = 16
 """Requests in flight for one object, and for all objects of a namespace; of all namespaces fewer than twice as many.
@@ -145,10 +145,10 @@ class ChildPodWriter:
             return f"an earlier pod {name} is still being deleted"
         return f"a pod {name} that belongs to somebody else is in the way"
 
-    async def delete(self, namespace: str, pods: Iterable[SeenPod]) -> dict[str, str]:
+    async def delete(self, namespace: str, pods: Iterable[ChildPod]) -> dict[str, str]:
         """Delete pods, with their own grace period; return by uid what the API server has against it."""
 
-        async def one(pod: SeenPod) -> None:
+        async def one(pod: ChildPod) -> None:
             try:
                 async with self._slots.slot(namespace):
                     await self._client.delete(f"/api/v1/namespaces/{namespace}/pods/{pod.name}", uid=pod.uid)
@@ -159,7 +159,7 @@ class ChildPodWriter:
         return await _past_refusals(one, list(pods))
 
     async def release(
-        self, namespace: str, pods: Iterable[SeenPod], unfollowed: Container[str] = (), *, over: bool = False
+        self, namespace: str, pods: Iterable[ChildPod], unfollowed: Container[str] = (), *, over: bool = False
     ) -> dict[str, str]:
         """Take our finalizer off pods; return by uid what the API server has against it.
 
@@ -171,7 +171,7 @@ class ChildPodWriter:
         over : whether no pod of this Job is ever made again.
         """
 
-        async def one(pod: SeenPod) -> None:
+        async def one(pod: ChildPod) -> None:
             marks: Mapping[str, object] = _RELEASED
             if pod.kueue_group and (over or pod.uid in unfollowed):
                 marks = _OVER if over else _UNFOLLOWED
@@ -220,10 +220,10 @@ def summary(refused: Mapping[str, str], what: str) -> str | None:
     return f"{counted(len(refused), 'pod')} can't be {what}; the first: {next(iter(refused.values()))}"
 
 
-async def _past_refusals(work: Callable[[SeenPod], Awaitable[None]], pods: Sequence[SeenPod]) -> dict[str, str]:
+async def _past_refusals(work: Callable[[ChildPod], Awaitable[None]], pods: Sequence[ChildPod]) -> dict[str, str]:
     """Do something to each pod; return by uid what the API server has against it. A fault ends it and is raised."""
 
-    async def one(pod: SeenPod) -> str | None:
+    async def one(pod: ChildPod) -> str | None:
         try:
             await work(pod)
         except ApiError as error:

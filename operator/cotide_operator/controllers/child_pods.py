@@ -76,7 +76,7 @@ KUEUE_GROUP_COUNT_ANNOTATION: Final = "kueue.x-k8s.io/pod-group-total-count"
 
 
 @dataclass(frozen=True, slots=True)
-class SeenPod:
+class ChildPod:
     """A child pod as far as a controller must know it. Times are epoch seconds of the wall."""
 
     name: str
@@ -136,14 +136,14 @@ class SeenPod:
         return self.finished_seconds < self.doomed_seconds - CLOCKS_APART_SECONDS
 
 
-def see_child(pod: PodObject, owner_uid: str) -> SeenPod | None:
+def see_child(pod: PodObject, owner_uid: str) -> ChildPod | None:
     """Return what matters of a pod that an owner controls; None for one without an index, or of another owner, an
     earlier one of the same name included."""
     owner = controller_of(pod.metadata)
     return see(pod) if owner is not None and owner.uid == owner_uid and index_of(pod) >= 0 else None
 
 
-def by_index(found: Iterable[SeenPod | None]) -> list[SeenPod]:
+def by_index(found: Iterable[ChildPod | None]) -> list[ChildPod]:
     """Return the children among them in order."""
     return sorted([child for child in found if child is not None], key=attrgetter("index", "retry"))
 
@@ -153,7 +153,7 @@ def index_of(pod: PodObject) -> int:
     return _number(pod.metadata.labels.get(INDEX_LABEL), -1)
 
 
-def see(pod: PodObject) -> SeenPod:
+def see(pod: PodObject) -> ChildPod:
     """Return what matters of a pod; index -1 when it carries none."""
     metadata, status = pod.metadata, pod.status
     conditions = {condition.type: condition.status for condition in status.conditions}
@@ -164,7 +164,7 @@ def see(pod: PodObject) -> SeenPod:
     finished = [moment for state in terminated if (moment := _seconds(state.finished_at)) is not None]
     grace = metadata.deletion_grace_period_seconds or 0
     due = _seconds(metadata.deletion_timestamp)
-    return SeenPod(
+    return ChildPod(
         name=metadata.name,
         uid=metadata.uid,
         index=index_of(pod),

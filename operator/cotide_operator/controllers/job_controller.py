@@ -28,7 +28,7 @@ from cotide_operator.clock import Clock
 from cotide_operator.config.object_names import DEFAULT_SCHEDULER_NAME
 from cotide_operator.controllers import job_reconciler as jobs
 from cotide_operator.controllers.child_pod_writer import ChildPodWriter, summary
-from cotide_operator.controllers.child_pods import Manifest, SeenPod, by_index, job_pod, see_child
+from cotide_operator.controllers.child_pods import ChildPod, Manifest, by_index, job_pod, see_child
 from cotide_operator.controllers.job_finalizers import LAGGING_SECONDS, JobFinalizers, Released
 from cotide_operator.controllers.job_status_reader import JobStatusReader
 from cotide_operator.controllers.starts.start_conditions import avoiding
@@ -76,7 +76,7 @@ class _JobEntry:
     generation: int = -1
     spec: JobSpec | None = None
     fault: str = ""
-    seen: dict[str, tuple[PodObject, SeenPod | None]] = field(default_factory=dict)
+    seen: dict[str, tuple[PodObject, ChildPod | None]] = field(default_factory=dict)
     """What the last look saw, by uid."""
 
 
@@ -253,7 +253,7 @@ class JobController:
         return max(SOON_SECONDS, self._clock.to_wall(clock_seconds) - self._clock.to_wall(self._clock.now()))
 
     async def _make(
-        self, job: CustomObject, known: _JobEntry, spec: JobSpec, plan: jobs.JobPlan, pods: list[SeenPod]
+        self, job: CustomObject, known: _JobEntry, spec: JobSpec, plan: jobs.JobPlan, pods: list[ChildPod]
     ) -> bool:
         """Make what is missing; return whether pods are under way.
 
@@ -306,7 +306,7 @@ class JobController:
         return bool(plan.make) and known.trouble is None
 
     async def _plan(
-        self, job: CustomObject, known: _JobEntry, spec: JobSpec, pods: list[SeenPod]
+        self, job: CustomObject, known: _JobEntry, spec: JobSpec, pods: list[ChildPod]
     ) -> tuple[jobs.JobPlan, bool] | None:
         """Return the plan and whether the status tells its progress already; None when the Job is gone.
 
@@ -329,7 +329,7 @@ class JobController:
         return plan, plan.progress == progress
 
     async def _in_steps(
-        self, spec: JobSpec, progress: jobs.Progress, pods: list[SeenPod], memory: jobs.ReconcilerCache
+        self, spec: JobSpec, progress: jobs.Progress, pods: list[ChildPod], memory: jobs.ReconcilerCache
     ) -> jobs.JobPlan:
         """Plan a Job; between two steps others have their turn."""
         return await in_steps(jobs.plan_steps(spec, progress, pods, memory, self._clock.now(), self._options.limits))
@@ -348,11 +348,11 @@ class JobController:
             known.retry_monotonic, known.refusals = 0.0, 0  # another spec may be accepted at once
         return known
 
-    async def _see(self, known: _JobEntry, pods: dict[str, PodObject], uid: str) -> list[SeenPod]:
+    async def _see(self, known: _JobEntry, pods: dict[str, PodObject], uid: str) -> list[ChildPod]:
         """Return the children among the pods, by index; what has not changed since the last look is known."""
         before, known.seen = known.seen, {}
 
-        def see(pod: PodObject) -> SeenPod | None:
+        def see(pod: PodObject) -> ChildPod | None:
             seen = before.get(pod.metadata.uid)
             if seen is None or seen[0] is not pod:
                 seen = pod, see_child(pod, uid)
@@ -363,11 +363,11 @@ class JobController:
         await asyncio.sleep(0)
         return by_index(found)
 
-    async def _latest_decisions(self, job: CustomObject, pods: list[SeenPod]) -> dict[str, Decision]:
+    async def _latest_decisions(self, job: CustomObject, pods: list[ChildPod]) -> dict[str, Decision]:
         """Return the latest decision by pod name: the decision store's, or of a pod that is not done its own note from
         before a restart: what those said that are done is in the status that the leader before us wrote."""
 
-        def decided(pod: SeenPod) -> Decision | None:
+        def decided(pod: ChildPod) -> Decision | None:
             key = f"{job.metadata.namespace}/{pod.name}"
             decision = self._decisions.get(key) or (None if pod.done else noted_decision(self._cache, key))
             return self._view.decision(decision) if decision is not None and decision.uid == pod.uid else None

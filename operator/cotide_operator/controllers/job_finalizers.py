@@ -24,7 +24,7 @@ from cotide_kube.turns import Turn, in_turns
 from cotide_operator.apis.names import GROUP, VERSION
 from cotide_operator.cache.object_cache import CustomObject, ObjectCache, controller_of, owned_key
 from cotide_operator.controllers.child_pod_writer import ChildPodWriter
-from cotide_operator.controllers.child_pods import SeenPod, index_of, see
+from cotide_operator.controllers.child_pods import ChildPod, index_of, see
 
 LAGGING_SECONDS: Final = 1.0
 """Wall seconds before a Job that the API server has and the cache has not is looked for again; chosen."""
@@ -62,7 +62,7 @@ class JobFinalizers:
         """Uid to the monotonic second at which its finalizer was taken off, oldest first."""
 
     async def release(
-        self, namespace: str, pods: Sequence[SeenPod], unfollowed: frozenset[str] = frozenset(), *, over: bool = False
+        self, namespace: str, pods: Sequence[ChildPod], unfollowed: frozenset[str] = frozenset(), *, over: bool = False
     ) -> Released:
         """Take the finalizer off pods whose ends are in the status that the API server has; for the rest of the
         parameters see `ChildPodWriter.release`."""
@@ -71,7 +71,7 @@ class JobFinalizers:
         while self._released and now - next(iter(self._released.values())) >= RELEASED_SECONDS:
             del self._released[next(iter(self._released))]
             await turn.give_way()
-        due: list[SeenPod] = []
+        due: list[ChildPod] = []
         again: float | None = None
         for pod in pods:
             await turn.give_way()

@@ -43,7 +43,7 @@ from typing import Any, Final
 
 from cotide_core.limits import INDEXES_CHARACTERS, INT32_MOST, MAX_INDEXES
 from cotide_operator.apis.types import JobSpec
-from cotide_operator.controllers.child_pods import SeenPod
+from cotide_operator.controllers.child_pods import ChildPod
 from cotide_operator.controllers.starts.start_times import (
     DEFAULT_LIMITS,
     StartLimits,
@@ -124,14 +124,14 @@ class JobPlan:
     progress: Progress
     make: tuple[tuple[int, int], ...] = ()
     """(index, retry) of the pods to make."""
-    delete: tuple[SeenPod, ...] = ()
-    release: tuple[SeenPod, ...] = ()
+    delete: tuple[ChildPod, ...] = ()
+    release: tuple[ChildPod, ...] = ()
     """Pods whose finalizer is of no use once the progress is written."""
     unfollowed: frozenset[str] = frozenset()
     """Uids of those of ``release`` that no other pod follows for now: who keeps them for one need not."""
     slow: frozenset[str] = frozenset()
     """Uids of pods whose containers are being created for so long that it must be said."""
-    given_up: tuple[SeenPod, ...] = ()
+    given_up: tuple[ChildPod, ...] = ()
     """Pods that this look counts as failed, since they were not started in time."""
     held_back: int = 0
     """Pods that are made only once one runs."""
@@ -142,7 +142,7 @@ class JobPlan:
 def plan_steps(
     spec: JobSpec,
     progress: Progress,
-    pods: Sequence[SeenPod],
+    pods: Sequence[ChildPod],
     memory: ReconcilerCache,
     now_seconds: float,
     limits: StartLimits = DEFAULT_LIMITS,
@@ -165,7 +165,7 @@ def plan_steps(
         Of pods that hold a node and do not run.
     """
     starts: Starts[tuple[int, int]] = Starts()
-    given_up: tuple[SeenPod, ...] = ()
+    given_up: tuple[ChildPod, ...] = ()
     alive = [pod for pod in pods if pod.alive]
     if progress.outcome is None:
         waiting = {(pod.index, pod.retry): pod for pod in alive if not pod.deleting}
@@ -196,13 +196,13 @@ def plan_steps(
 
 def _remember_starts(
     memory: ReconcilerCache,
-    alive: Sequence[SeenPod],
-    waiting: Mapping[tuple[int, int], SeenPod],
+    alive: Sequence[ChildPod],
+    waiting: Mapping[tuple[int, int], ChildPod],
     before: Progress,
     after: Progress,
     late: frozenset[tuple[int, int]],
     now_seconds: float,
-) -> tuple[SeenPod, ...]:
+) -> tuple[ChildPod, ...]:
     """Remember whether pods of a Job can be started at all, and where not; return those given up in this look."""
     given_up = tuple(waiting[one] for one in sorted(late) if before.retry(one[0]) == one[1] < after.retry(one[0]))
     running = [pod for pod in alive if pod.phase == "Running"]
@@ -227,7 +227,7 @@ def _remember_starts(
 def _accounted(
     spec: JobSpec,
     progress: Progress,
-    pods: Sequence[SeenPod],
+    pods: Sequence[ChildPod],
     memory: ReconcilerCache,
     now_seconds: float,
     late: frozenset[tuple[int, int]],
@@ -277,8 +277,8 @@ def _accounted(
 
 
 def _counted(
-    spec: JobSpec, progress: Progress, pods: Sequence[SeenPod], memory: ReconcilerCache
-) -> tuple[SeenPod, ...]:
+    spec: JobSpec, progress: Progress, pods: Sequence[ChildPod], memory: ReconcilerCache
+) -> tuple[ChildPod, ...]:
     """Return the pods with our finalizer that ended and are of no account, or in the progress already."""
     return tuple(
         pod
@@ -303,16 +303,16 @@ def backoff_seconds(failures: int) -> float:
 def _filled(
     spec: JobSpec,
     progress: Progress,
-    pods: Sequence[SeenPod],
-    alive: Sequence[SeenPod],
+    pods: Sequence[ChildPod],
+    alive: Sequence[ChildPod],
     memory: ReconcilerCache,
     now_seconds: float,
     lasting: frozenset[tuple[int, int]],
 ) -> JobPlan:
     """Make what is missing up to the parallelism, or take away what is too much."""
-    stray: list[SeenPod] = []
-    current: list[SeenPod] = []
-    overdue: list[SeenPod] = []
+    stray: list[ChildPod] = []
+    current: list[ChildPod] = []
+    overdue: list[ChildPod] = []
     for pod in alive:
         if pod.index >= spec.completions or pod.index in progress.completed:
             stray.append(pod)
@@ -351,12 +351,12 @@ def _filled(
     return JobPlan(progress, tuple(make), _unwanted(stray), held_back=held, recheck_seconds=min(waits, default=None))
 
 
-def _first_to_go(pods: Iterable[SeenPod]) -> list[SeenPod]:
+def _first_to_go(pods: Iterable[ChildPod]) -> list[ChildPod]:
     """Return the pods in the order in which they are taken away: the least work is lost."""
     return sorted(pods, key=lambda pod: (pod.node is not None, -pod.index))
 
 
-def _unwanted(pods: Iterable[SeenPod]) -> tuple[SeenPod, ...]:
+def _unwanted(pods: Iterable[ChildPod]) -> tuple[ChildPod, ...]:
     return tuple(pod for pod in pods if not pod.deleting)
 
 

@@ -19,7 +19,7 @@ from cotide_kube.timestamps import format_timestamp, parse_timestamp
 from cotide_operator.apis.types import JobSpec
 from cotide_operator.cache.decision_store import Decision
 from cotide_operator.clock import Clock
-from cotide_operator.controllers.child_pods import SeenPod
+from cotide_operator.controllers.child_pods import ChildPod
 from cotide_operator.controllers.job_reconciler import Outcome, Progress, write_indexes, write_retries
 from cotide_operator.controllers.starts.start_conditions import started_condition
 from cotide_operator.usage.service_readings import REASONS as QUERY_REASONS
@@ -82,7 +82,7 @@ class Difference:
 def job_status_steps(
     spec: JobSpec,
     progress: Progress,
-    pods: Sequence[SeenPod],
+    pods: Sequence[ChildPod],
     decisions: Mapping[str, Decision],
     before: Mapping[str, Any],
     context: ReconcileContext,
@@ -100,8 +100,8 @@ def job_status_steps(
     trouble : what keeps pods from being made at all, in one sentence.
     starts : what is known of pods that hold a node and do not run.
     """
-    placed: list[SeenPod] = []
-    waiting: list[SeenPod] = []
+    placed: list[ChildPod] = []
+    waiting: list[ChildPod] = []
     live: list[Decision] = []
     for pod in pods:
         if pod.alive:
@@ -163,7 +163,7 @@ def misconfigured(
 
 def workload_status(
     wanted: int,
-    pods: Sequence[SeenPod],
+    pods: Sequence[ChildPod],
     decisions: Mapping[str, Decision],
     reading: ServiceReading | None,
     before: Mapping[str, Any],
@@ -247,7 +247,7 @@ def with_released(conditions: Sequence[Status], refused: str | None, context: Re
 
 
 def with_started(
-    conditions: Sequence[Status], pods: Sequence[SeenPod], starts: Starting, context: ReconcileContext
+    conditions: Sequence[Status], pods: Sequence[ChildPod], starts: Starting, context: ReconcileContext
 ) -> list[Status]:
     """Return the conditions with what keeps kubelets from starting pods, or kept them."""
     started = started_condition(pods, starts.slow, conditions, held_back=starts.held_back, kept=starts.kept)
@@ -263,7 +263,7 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Differenc
     return Difference(patch, any(_is_urgent(key, before.get(key), after.get(key)) for key in patch))
 
 
-def node_names(pods: Iterable[SeenPod]) -> list[str]:
+def node_names(pods: Iterable[ChildPod]) -> list[str]:
     """Return the nodes of pods, sorted, at most `NODES_SHOWN`."""
     return sorted({pod.node for pod in pods if pod.node})[:NODES_SHOWN]
 
@@ -284,8 +284,8 @@ def _is_urgent(key: str, before: Any, after: Any) -> bool:
 def _job_conditions(
     progress: Progress,
     spec: JobSpec,
-    placed: Sequence[SeenPod],
-    waiting: Sequence[SeenPod],
+    placed: Sequence[ChildPod],
+    waiting: Sequence[ChildPod],
     foremost: Decision | None,
     trouble: str | None,
     before: Sequence[Mapping[str, Any]],
@@ -310,7 +310,7 @@ def _job_conditions(
     return [_placement(len(placed), waiting, foremost, trouble)]
 
 
-def _placement(placed: int, waiting: Sequence[SeenPod], foremost: Decision | None, trouble: str | None) -> Status:
+def _placement(placed: int, waiting: Sequence[ChildPod], foremost: Decision | None, trouble: str | None) -> Status:
     """Return the condition ``Scheduled``, in the reason's words of the pod that is tried next."""
     if trouble:
         return _condition("Scheduled", False, WaitReason.MISCONFIGURED.value, trouble)
@@ -336,12 +336,12 @@ def _condition(kind: str, holds: bool, reason: str, message: str) -> Status:
     return {"type": kind, "status": "True" if holds else "False", "reason": reason, "message": message}
 
 
-def _is_placed(pod: SeenPod, decision: Decision | None) -> bool:
+def _is_placed(pod: ChildPod, decision: Decision | None) -> bool:
     """Whether a pod has a node, or is about to: its binding was decided and has not come back yet."""
     return pod.node is not None or (decision is not None and decision.node is not None)
 
 
-def _foremost(waiting: Sequence[SeenPod], decisions: Mapping[str, Decision]) -> Decision | None:
+def _foremost(waiting: Sequence[ChildPod], decisions: Mapping[str, Decision]) -> Decision | None:
     """Return the decision about the waiting pod that is tried next."""
     known = [decisions[pod.name] for pod in waiting if pod.name in decisions]
     return min(known, key=lambda decision: (decision.queue_position or math.inf, decision.key), default=None)
@@ -359,7 +359,7 @@ def _p50(predicted: Mapping[str, Any] | None) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _start(waiting: Sequence[SeenPod], decisions: Mapping[str, Decision], context: ReconcileContext) -> float | None:
+def _start(waiting: Sequence[ChildPod], decisions: Mapping[str, Decision], context: ReconcileContext) -> float | None:
     starts = _known(decisions[pod.name].predicted_start_seconds for pod in waiting if pod.name in decisions)
     return context.clock.to_wall(min(starts)) if starts else None
 
@@ -367,8 +367,8 @@ def _start(waiting: Sequence[SeenPod], decisions: Mapping[str, Decision], contex
 def _finish(
     spec: JobSpec,
     progress: Progress,
-    placed: Sequence[SeenPod],
-    waiting: Sequence[SeenPod],
+    placed: Sequence[ChildPod],
+    waiting: Sequence[ChildPod],
     decisions: Mapping[str, Decision],
     of_the_job: float | None,
     context: ReconcileContext,

@@ -23,7 +23,7 @@ from cotide_operator.clock import Clock
 from cotide_operator.controllers import workload_reconciler as workloads
 from cotide_operator.controllers.applicability_conditions import decided_by, with_applicability
 from cotide_operator.controllers.child_pod_writer import ChildPodWriter, summary
-from cotide_operator.controllers.child_pods import SeenPod, by_index, see, see_child, workload_pod
+from cotide_operator.controllers.child_pods import ChildPod, by_index, see, see_child, workload_pod
 from cotide_operator.controllers.job_controller import (
     MADE_SECONDS,
     TROUBLE_SECONDS,
@@ -167,7 +167,7 @@ class WorkloadController:
         return max(0.01, self._clock.to_wall(clock_seconds) - self._clock.to_wall(self._clock.now()))
 
     async def _carry_out(
-        self, workload: CustomObject, known: _WorkloadEntry, spec: WorkloadSpec, pods: list[SeenPod]
+        self, workload: CustomObject, known: _WorkloadEntry, spec: WorkloadSpec, pods: list[ChildPod]
     ) -> float | None:
         plan = workloads.plan_workload(spec, pods, known.memory, self._clock.now())
         undeleted = await self._children.delete(workload.metadata.namespace, plan.delete)
@@ -205,7 +205,7 @@ class WorkloadController:
             return None
         return self._wall_until(plan.recheck_seconds)
 
-    async def _adopt(self, workload: CustomObject, key: str) -> list[SeenPod]:
+    async def _adopt(self, workload: CustomObject, key: str) -> list[ChildPod]:
         """Label the selected pods and return them; children of a former template are not among them."""
         pods = []
         turn = Turn()
@@ -217,7 +217,7 @@ class WorkloadController:
         await self._children.adopt(workload.metadata.namespace, workload.metadata.name, pods)
         return await in_turns(see, pods)
 
-    async def _children_of(self, workload: CustomObject, key: str) -> list[SeenPod]:
+    async def _children_of(self, workload: CustomObject, key: str) -> list[ChildPod]:
         """Return the pods that a Workload controls, by index."""
         uid = workload.metadata.uid
         return by_index(await in_turns(lambda pod: see_child(pod, uid), self._cache.pods_of_workload(key)))
@@ -241,8 +241,8 @@ class WorkloadController:
                 known.spec, known.fault = None, str(error)
         return known
 
-    async def _latest_decisions(self, workload: CustomObject, pods: list[SeenPod]) -> dict[str, Decision]:
-        def decided(pod: SeenPod) -> Decision | None:
+    async def _latest_decisions(self, workload: CustomObject, pods: list[ChildPod]) -> dict[str, Decision]:
+        def decided(pod: ChildPod) -> Decision | None:
             key = f"{workload.metadata.namespace}/{pod.name}"
             decision = self._decisions.get(key) or noted_decision(self._cache, key)
             return self._view.decision(decision) if decision is not None and decision.uid == pod.uid else None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cotide_operator.apis.types import WorkloadSpec
-from cotide_operator.controllers.child_pods import SeenPod, template_hash
+from cotide_operator.controllers.child_pods import ChildPod, template_hash
 
 RETRY_BASE_SECONDS: Final = 1.0
 """Wait before the second successor of an index in a row; chosen: a refusal by one kubelet is often over at once."""
@@ -39,7 +39,7 @@ class WorkloadPlan:
     """Pods to make (by index) and to delete."""
 
     make: tuple[int, ...] = ()
-    delete: tuple[SeenPod, ...] = ()
+    delete: tuple[ChildPod, ...] = ()
     recheck_seconds: float | None = None
 
 
@@ -49,7 +49,7 @@ def replicas_of(spec: WorkloadSpec) -> int:
 
 
 def plan_workload(
-    spec: WorkloadSpec, pods: Sequence[SeenPod], memory: ReconcilerCache, now_seconds: float
+    spec: WorkloadSpec, pods: Sequence[ChildPod], memory: ReconcilerCache, now_seconds: float
 ) -> WorkloadPlan:
     """Return the next steps of a Workload that runs its own pods; nothing to do for one that adopts.
 
@@ -85,7 +85,7 @@ def plan_workload(
     return WorkloadPlan(tuple(make), tuple(delete), min(waits, default=None))
 
 
-def _count_losses(pods: Sequence[SeenPod], memory: ReconcilerCache, now_seconds: float) -> None:
+def _count_losses(pods: Sequence[ChildPod], memory: ReconcilerCache, now_seconds: float) -> None:
     """Count pods that ended, once each; one that became ready clears its index."""
     for pod in pods:
         if pod.ready:
@@ -99,7 +99,7 @@ def _count_losses(pods: Sequence[SeenPod], memory: ReconcilerCache, now_seconds:
     memory.counted = {pod.uid for pod in pods if pod.done}
 
 
-def _outdated(spec: WorkloadSpec, pods: Sequence[SeenPod]) -> list[SeenPod]:
+def _outdated(spec: WorkloadSpec, pods: Sequence[ChildPod]) -> list[ChildPod]:
     """Return at most one pod of an earlier template: one that is not ready anyway, or the last while all are ready."""
     if spec.template is None:
         return []

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from aiohttp import web
-from invariant_checker import ENDED, InvariantChecker, SeenPod
+from invariant_checker import ENDED, CheckedPod, InvariantChecker
 from prometheus_stand_in import query_of, stand_in, vector
 
 RATE: Final = 100_000.0
@@ -59,7 +59,7 @@ class PartialPrometheus:
             self.section = SECTION.format(url=url)
             yield
 
-    def _busy(self) -> list[SeenPod]:
+    def _busy(self) -> list[CheckedPod]:
         pods = self._checker.pods.values()
         return [pod for pod in pods if pod.service and pod.key.startswith(f"{self._namespace}/") and pod.holds]
 
@@ -110,7 +110,7 @@ class PartialPrometheus:
         return response
 
     def _changed(self, plural: str, old: Any, new: Any) -> None:
-        if plural != "pods" or not isinstance(new, SeenPod) or not self.known:
+        if plural != "pods" or not isinstance(new, CheckedPod) or not self.known:
             return
         if new.cls == "online" or not new.node or new.phase in ENDED or (old is not None and old.node):
             return

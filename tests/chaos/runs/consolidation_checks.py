@@ -11,7 +11,7 @@ import time
 from collections import defaultdict
 from typing import Any, Final
 
-from invariant_checker import InvariantChecker, SeenPod
+from invariant_checker import CheckedPod, InvariantChecker
 from write_record import CREATED, WriteRecord
 
 from cotide_operator.consolidation.carrier import FREED, MARK
@@ -33,7 +33,7 @@ class ConsolidationChecks:
         checker.listeners.append(self._changed)
 
     def _changed(self, plural: str, old: object, new: object) -> None:
-        if isinstance(new, SeenPod) and new.leaving:
+        if isinstance(new, CheckedPod) and new.leaving:
             self._leaving.setdefault(new.uid, time.monotonic())
 
     def unsettled(self) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from invariant_checker import ENDED, InvariantChecker, SeenPod
+from invariant_checker import ENDED, CheckedPod, InvariantChecker
 
 from cotide_core.errors import ClusterError
 from cotide_kube.answers import ApiError
@@ -56,9 +56,9 @@ class Environment:
         self._removing: set[str] = set()
         self.faults: list[BaseException] = []
         self.closed = False
-        self.phased: Callable[[SeenPod], Coroutine[Any, Any, None]] | None = None
+        self.phased: Callable[[CheckedPod], Coroutine[Any, Any, None]] | None = None
         """Who serves pods with phases once they run."""
-        self.admits: Callable[[SeenPod], bool] = lambda _: True
+        self.admits: Callable[[CheckedPod], bool] = lambda _: True
         """Whether a pod's kubelet has room for it."""
         checker.listeners.append(self._changed)
 
@@ -200,10 +200,10 @@ class Environment:
         """Delete a node; its pods go the way of all pods without one."""
         await self.insist(lambda: self._client.delete(f"/api/v1/nodes/{name}"))
 
-    def may_take(self, pod: SeenPod) -> bool:
+    def may_take(self, pod: CheckedPod) -> bool:
         return pod.phase not in ENDED and not pod.leaving and pod.uid not in self._worked | self._checker.taken
 
-    async def take(self, pod: SeenPod) -> None:
+    async def take(self, pod: CheckedPod) -> None:
         """Delete a pod at once."""
         self._checker.taken.add(pod.uid)
         self._served.add(pod.uid)
@@ -211,19 +211,19 @@ class Environment:
 
     # What kubelets do.
 
-    def _changed(self, plural: str, old: SeenPod | Object | None, new: SeenPod | Object | None) -> None:
+    def _changed(self, plural: str, old: CheckedPod | Object | None, new: CheckedPod | Object | None) -> None:
         if self.closed:
             return
         if plural == "nodes":
             for pod in list(self._checker.pods.values()):
                 self._serve(pod)
-        elif isinstance(new, SeenPod):
+        elif isinstance(new, CheckedPod):
             self._serve(new)
             self._collect(new)
             if self._tidy and new.job and new.phase in ENDED and not new.leaving:
                 self._do(self._sweep(new))
 
-    def _serve(self, pod: SeenPod) -> None:
+    def _serve(self, pod: CheckedPod) -> None:
         if pod.key.partition("/")[0] != self.namespace or not pod.node:
             if pod.leaving:
                 self._do(self._remove(pod))
@@ -241,7 +241,7 @@ class Environment:
             self._served.add(pod.uid)
             self._do(self._run(pod))
 
-    def _collect(self, pod: SeenPod) -> None:
+    def _collect(self, pod: CheckedPod) -> None:
         """Delete a pod whose Job is no more, as the garbage collector does; the emulator has its own."""
         if pod.key.partition("/")[0] == self.namespace and self._checker.orphaned(pod) and not pod.leaving:
             self._do(self._sweep(pod))
@@ -256,7 +256,7 @@ class Environment:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.faults.append(error)
 
-    async def _run(self, pod: SeenPod) -> None:
+    async def _run(self, pod: CheckedPod) -> None:
         if not self.admits(pod):
             message = "Pod was rejected: Node didn't have enough resource: cpu"
             status = {"phase": "Failed", "reason": "OutOfcpu", "message": message}
@@ -271,12 +271,12 @@ class Environment:
         if pod.seconds is not None and not self.closed:
             self._due_after(pod)
 
-    def _due_after(self, pod: SeenPod) -> None:
+    def _due_after(self, pod: CheckedPod) -> None:
         assert pod.seconds is not None
         loop = asyncio.get_running_loop()
         self._due[pod.uid] = loop.call_later(pod.seconds, lambda: self._do(self.finish(pod)))
 
-    async def finish(self, pod: SeenPod) -> None:
+    async def finish(self, pod: CheckedPod) -> None:
         """Let a pod succeed, unless it was taken, evicted or cut off before."""
         self._due.pop(pod.uid, None)
         while True:
@@ -292,7 +292,7 @@ class Environment:
                 return
             await asyncio.sleep(PAUSE_SECONDS)
 
-    async def _stop(self, pod: SeenPod) -> None:
+    async def _stop(self, pod: CheckedPod) -> None:
         """Stop a pod with its grace: some have finished their work by then; then let it go."""
         lucky = pod.job and pod.phase == "Running" and pod.seconds is not None and self._mine(pod)
         done = lucky and random.Random(pod.key).random() < 0.3
@@ -301,7 +301,7 @@ class Environment:
         await self._become(pod, "Succeeded" if done else "Failed", lambda now: True)
         await self._remove(pod)
 
-    async def _become(self, pod: SeenPod, phase: str, still: Callable[[SeenPod], bool]) -> None:
+    async def _become(self, pod: CheckedPod, phase: str, still: Callable[[CheckedPod], bool]) -> None:
         """Write a phase at the very version that was looked at, unless the pod ended or is another by now."""
         while True:
             now = self._checker.pods.get(pod.key)
@@ -311,15 +311,15 @@ class Environment:
                 return
             await asyncio.sleep(PAUSE_SECONDS)
 
-    async def _sweep(self, pod: SeenPod) -> None:
+    async def _sweep(self, pod: CheckedPod) -> None:
         """Delete a pod that ended, as a user or a collector of old pods does."""
         name = pod.key.partition("/")[2]
         await self.insist(lambda: self._client.delete(f"{self.pods}/{name}", uid=pod.uid))
 
-    def _mine(self, pod: SeenPod) -> bool:
+    def _mine(self, pod: CheckedPod) -> bool:
         return pod.uid not in self._checker.taken
 
-    async def _write(self, pod: SeenPod, phase: str, version: int | None = None) -> Object:
+    async def _write(self, pod: CheckedPod, phase: str, version: int | None = None) -> Object:
         metadata: Object = {"uid": pod.uid}
         if version is not None:
             metadata["resourceVersion"] = str(version)
@@ -330,7 +330,7 @@ class Environment:
             status["conditions"] = [{"type": kind, "status": "True"} for kind in kinds]
         return await self._client.patch(f"{self.pods}/{name}/status", {"metadata": metadata, "status": status})
 
-    async def _remove(self, pod: SeenPod) -> None:
+    async def _remove(self, pod: CheckedPod) -> None:
         if pod.uid in self._removing:
             return
         self._removing.add(pod.uid)

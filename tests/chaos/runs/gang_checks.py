@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from invariant_checker import ENDED, InvariantChecker, SeenPod
+from invariant_checker import ENDED, CheckedPod, InvariantChecker
 
 GRACE_SECONDS: Final = 8.0
 """Until the last pod of a released gang has stopped, on a busy machine. Chosen."""
@@ -43,8 +43,8 @@ class GangChecks:
         checker.listeners.append(self._changed)
 
     def _changed(self, plural: str, old: object, new: object) -> None:
-        pod = new if isinstance(new, SeenPod) else old
-        if isinstance(pod, SeenPod) and pod.job and pod.key.startswith(f"{self._namespace}/"):
+        pod = new if isinstance(new, CheckedPod) else old
+        if isinstance(pod, CheckedPod) and pod.job and pod.key.startswith(f"{self._namespace}/"):
             self._look(pod.job)
 
     def _look(self, job: str) -> None:

@@ -60,7 +60,7 @@ class PhasedPod:
 
 
 @dataclass(frozen=True)
-class SeenPod:
+class CheckedPod:
     """One version of a pod, as far as the invariants need it."""
 
     key: str
@@ -90,7 +90,7 @@ class SeenPod:
         return bool(self.node) and self.phase not in ENDED
 
 
-def read_pod(obj: Object, version: int) -> SeenPod:
+def read_pod(obj: Object, version: int) -> CheckedPod:
     metadata, spec, status = obj["metadata"], obj["spec"], obj.get("status", {})
     total: Counter[str] = Counter({"pods": 1})
     for container in spec["containers"]:
@@ -103,7 +103,7 @@ def read_pod(obj: Object, version: int) -> SeenPod:
     phased = read_phased(notes, total["cpu"], status, generation) if "chaos/phases" in notes else None
     if phased is not None:
         total["cpu"] = phased.counted
-    return SeenPod(
+    return CheckedPod(
         key=f"{metadata['namespace']}/{metadata['name']}",
         uid=metadata["uid"],
         version=version,
@@ -149,7 +149,7 @@ Listener = Callable[[str, "SeenPod | Object | None", "SeenPod | Object | None"],
 class InvariantChecker:
     """The cluster as it is, and every breach of what must hold."""
 
-    pods: dict[str, SeenPod] = field(default_factory=dict)
+    pods: dict[str, CheckedPod] = field(default_factory=dict)
     nodes: dict[str, Object] = field(default_factory=dict)
     jobs: dict[str, Object] = field(default_factory=dict)
     marks: set[str] = field(default_factory=set)
@@ -177,7 +177,7 @@ class InvariantChecker:
     listeners: list[Listener] = field(default_factory=list)
     _over: set[str] = field(default_factory=set)
     """Nodes with more than they offer since then."""
-    _on: dict[str, dict[str, SeenPod]] = field(default_factory=lambda: defaultdict(dict))
+    _on: dict[str, dict[str, CheckedPod]] = field(default_factory=lambda: defaultdict(dict))
 
     def see(self, plural: str, version: int, old: Object | None, new: Object | None) -> None:
         """Take in one change; old and new as in the store, None where there is nothing."""
@@ -209,12 +209,12 @@ class InvariantChecker:
         elif plural == "configmaps" and new is not None:
             self.marks.add(obj["metadata"]["name"])
 
-    def orphaned(self, pod: SeenPod) -> bool:
+    def orphaned(self, pod: CheckedPod) -> bool:
         """Whether the Job that it belongs to is no more, or is another one of the same name now."""
         job = self.jobs.get(f"{pod.key.partition('/')[0]}/{pod.job}")
         return bool(pod.owner) and (job is None or job["metadata"]["uid"] != pod.owner)
 
-    def _tell(self, plural: str, old: SeenPod | Object | None, new: SeenPod | Object | None) -> None:
+    def _tell(self, plural: str, old: CheckedPod | Object | None, new: CheckedPod | Object | None) -> None:
         for listener in self.listeners:
             listener(plural, old, new)
 
@@ -222,7 +222,7 @@ class InvariantChecker:
         (self.excused if self.excuses else self.violations).append(f"version {version}: {what}")
         self.history.append(f"{version} {'excused' if self.excuses else 'BREACH'} {what}")
 
-    def _pod(self, key: str, before: SeenPod | None, after: SeenPod | None, version: int) -> None:
+    def _pod(self, key: str, before: CheckedPod | None, after: CheckedPod | None, version: int) -> None:
         if before is not None and before.node:
             self._on[before.node].pop(key, None)
         if before is not None and before.kept and (after is None or not after.kept):
@@ -250,7 +250,7 @@ class InvariantChecker:
             if after.phase == "Succeeded" and after.job and not self.orphaned(after):
                 self._success(after, version)
 
-    def _node_written(self, before: SeenPod | None, after: SeenPod, version: int) -> None:
+    def _node_written(self, before: CheckedPod | None, after: CheckedPod, version: int) -> None:
         known = self.bound.get(after.uid)
         if known is not None:
             self._breach(version, f"pod {after.key} was bound to {known[0]} at {known[1]}, now to {after.node!r}")
@@ -260,7 +260,7 @@ class InvariantChecker:
         self.history.append(f"{version} pod {after.key} bound to {after.node}")
         self._weigh(after.node, version)
 
-    def _one_alive(self, made: SeenPod, version: int) -> None:
+    def _one_alive(self, made: CheckedPod, version: int) -> None:
         if not made.job:
             return
         alive = [
@@ -277,7 +277,7 @@ class InvariantChecker:
         if done and not self.orphaned(made):
             self._breach(version, f"index {made.index} of Job {made.job} had succeeded, and got {made.key}")
 
-    def _let_go(self, pod: SeenPod, version: int) -> None:
+    def _let_go(self, pod: CheckedPod, version: int) -> None:
         self.history.append(f"{version} pod {pod.key} let go, {pod.phase}")
         job = self.jobs.get(f"{pod.key.partition('/')[0]}/{pod.job}")
         if pod.phase != "Succeeded" or job is None or "deletionTimestamp" in job["metadata"] or self.orphaned(pod):
@@ -286,7 +286,7 @@ class InvariantChecker:
         if int(pod.index) not in read_indexes(counted):
             self._breach(version, f"pod {pod.key} had succeeded and was let go; its Job counts {counted!r}")
 
-    def _success(self, pod: SeenPod, version: int) -> None:
+    def _success(self, pod: CheckedPod, version: int) -> None:
         uids = self.succeeded[f"{pod.key.partition('/')[0]}/{pod.job}", pod.index]
         uids.append(pod.uid)
         if len(uids) > 1:

@@ -18,7 +18,7 @@ import time
 from typing import Any, Final
 
 from environment import PAUSE_SECONDS, Environment, Object
-from invariant_checker import ENDED, InvariantChecker, SeenPod
+from invariant_checker import ENDED, CheckedPod, InvariantChecker
 from report import Report
 
 from cotide_core.units import resource_amount
@@ -50,7 +50,7 @@ class PhasedNodes:
         checker.kubelets_refuse = True
         checker.listeners.append(self._changed)
 
-    async def live(self, pod: SeenPod) -> None:
+    async def live(self, pod: CheckedPod) -> None:
         """Be one pod: its kubelet and its work, until it ends or goes."""
         assert pod.phased is not None
         held, seen = pod.phased.asks, pod.phased.generation
@@ -91,20 +91,20 @@ class PhasedNodes:
         """Say how much there was."""
         report.resized, report.granted, report.refused = self.resized, self.granted, self.refused
 
-    def _admits(self, pod: SeenPod) -> bool:
+    def _admits(self, pod: CheckedPod) -> bool:
         """Whether there is room for a pod that was bound: a size may have been put aside a moment before."""
         fits = self._taken(pod.node, besides=pod.uid) + dict(pod.requests).get("cpu", 0) <= self._offered(pod.node)
         self._put_aside[pod.uid] = dict(pod.requests).get("cpu", 0) if fits else 0
         self.refused += not fits
         return fits
 
-    def _still(self, pod: SeenPod) -> SeenPod | None:
+    def _still(self, pod: CheckedPod) -> CheckedPod | None:
         """Return a pod that runs as it is now; the checker may see a moment later that it began."""
         now = self._checker.pods.get(pod.key)
         gone = now is None or now.uid != pod.uid or now.leaving or now.phase in ENDED
         return None if gone or self._environment.closed else now
 
-    def _obstacle(self, pod: SeenPod, asks: int, held: int, verdicts: dict[int, tuple[str, float]]) -> str:
+    def _obstacle(self, pod: CheckedPod, asks: int, held: int, verdicts: dict[int, tuple[str, float]]) -> str:
         """Say why a pod can't have what it asks for now; empty where it can."""
         if asks <= held:
             return ""
@@ -129,7 +129,7 @@ class PhasedNodes:
     def _offered(self, node: str) -> int:
         return resource_amount("cpu", self._checker.nodes[node]["status"]["allocatable"]["cpu"])
 
-    async def _tell(self, pod: SeenPod, held: int, pending: str, seen: int) -> None:
+    async def _tell(self, pod: CheckedPod, held: int, pending: str, seen: int) -> None:
         condition: Object = {"type": "PodResizePending", "status": "True", "reason": pending, "message": "chaos"}
         shown = condition if pending else {"type": "PodResizePending", "$patch": "delete"}
         container: Object = {
@@ -144,22 +144,22 @@ class PhasedNodes:
         status = {"conditions": [shown], "containerStatuses": [container], "observedGeneration": seen}
         await self._patch(pod, "/status", {"status": status}, "strategic")
 
-    async def _say(self, pod: SeenPod, phase: str) -> None:
+    async def _say(self, pod: CheckedPod, phase: str) -> None:
         await self._patch(pod, "", {"metadata": {"annotations": {"cotide.dev/phase": phase}}}, "merge")
 
-    async def _patch(self, pod: SeenPod, subresource: str, body: Object, kind: Any) -> None:
+    async def _patch(self, pod: CheckedPod, subresource: str, body: Object, kind: Any) -> None:
         body.setdefault("metadata", {})["uid"] = pod.uid
         path = f"{self._environment.pods}/{pod.key.partition('/')[2]}{subresource}"
         await self._environment.insist(lambda: self._client.patch(path, body, kind))
 
     def _changed(self, plural: str, old: object, new: object) -> None:
-        if not isinstance(new, SeenPod):
+        if not isinstance(new, CheckedPod):
             return
-        if new.phase == "Running" and not (isinstance(old, SeenPod) and old.phase == "Running"):
+        if new.phase == "Running" and not (isinstance(old, CheckedPod) and old.phase == "Running"):
             self._weigh(new.node, new.version)
         if new.phased is None:
             return
-        before = old.phased if isinstance(old, SeenPod) and old.uid == new.uid else None
+        before = old.phased if isinstance(old, CheckedPod) and old.uid == new.uid else None
         after = new.phased
         if after != before:
             self._checker.history.append(f"{new.version} pod {new.key} {after.words}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from chaos_steps import Plan
-from invariant_checker import ENDED, InvariantChecker, SeenPod
+from invariant_checker import ENDED, CheckedPod, InvariantChecker
 
 
 def unsettled(plan: Plan, checker: InvariantChecker, namespace: str) -> str:
@@ -28,7 +28,7 @@ def unsettled(plan: Plan, checker: InvariantChecker, namespace: str) -> str:
     return "; ".join([*waiting, *jobs, *missing, *services])
 
 
-def pods_of(checker: InvariantChecker, namespace: str) -> list[SeenPod]:
+def pods_of(checker: InvariantChecker, namespace: str) -> list[CheckedPod]:
     """Return the pods of a run's own namespace, as the server has them."""
     return [pod for pod in checker.pods.values() if pod.key.partition("/")[0] == namespace]
 
@@ -48,7 +48,7 @@ def disagreement(state: dict[str, Any], checker: InvariantChecker, namespace: st
     return ""
 
 
-def _settled(pod: SeenPod) -> bool:
+def _settled(pod: CheckedPod) -> bool:
     return not pod.kept and (pod.phase in ENDED or (pod.phase == "Running" and pod.seconds is None and not pod.leaving))
 
 

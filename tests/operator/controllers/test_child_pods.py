@@ -12,7 +12,7 @@ from cotide_core.classes import WorkloadClass
 from cotide_kube.objects import Metadata, PodObject
 from cotide_operator.apis.types import read_job
 from cotide_operator.controllers.child_pods import (
-    SeenPod,
+    ChildPod,
     by_index,
     job_pod,
     job_pod_name,
@@ -22,7 +22,7 @@ from cotide_operator.controllers.child_pods import (
 )
 
 
-def seen_children(pods: list[PodObject], owner: str) -> list[SeenPod]:
+def seen_children(pods: list[PodObject], owner: str) -> list[ChildPod]:
     return by_index(see_child(pod, owner) for pod in pods)
 
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from job_builders import plan, plan_job, pod, spec
 
 from cotide_kube.objects import PodObject
-from cotide_operator.controllers.child_pods import SeenPod, job_pod_name, see
+from cotide_operator.controllers.child_pods import ChildPod, job_pod_name, see
 from cotide_operator.controllers.job_reconciler import JobPlan, Outcome, Progress, ReconcilerCache
 
 
-def kept(index: int, phase: str = "Running", *, retry: int = 0, **more: object) -> SeenPod:
+def kept(index: int, phase: str = "Running", *, retry: int = 0, **more: object) -> ChildPod:
     return pod(index, phase, retry=retry, tracked=True, **more)
 
 
@@ -149,7 +149,7 @@ class Cluster:
 
     def __init__(self, completions: int, parallelism: int, seed: int) -> None:
         self.spec, self.rng = spec(completions, parallelism, backoff_limit=1000), random.Random(seed)
-        self.pods: dict[str, SeenPod] = {}
+        self.pods: dict[str, ChildPod] = {}
         self.stored, self.memory, self.now = Progress(), ReconcilerCache(), 0.0
         self.failed = self.lost = 0
         self.succeeded: dict[int, int] = {}
@@ -223,7 +223,7 @@ class Cluster:
             elif fate > 0.8:
                 self.delete(name)
 
-    def _end(self, one: SeenPod, phase: str) -> None:
+    def _end(self, one: ChildPod, phase: str) -> None:
         if phase == "Succeeded":
             self.succeeded[one.index] = self.succeeded.get(one.index, 0) + 1
         self.pods[one.name] = replace(one, phase=phase, finished_seconds=self.now, let_go=one.deleting)

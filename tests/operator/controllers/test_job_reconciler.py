@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from job_builders import plan, plan_job, pod, spec
 
 from cotide_operator.apis.types import JobSpec
-from cotide_operator.controllers.child_pods import SeenPod, job_pod_name
+from cotide_operator.controllers.child_pods import ChildPod, job_pod_name
 from cotide_operator.controllers.job_reconciler import (
     Outcome,
     Progress,
@@ -66,7 +66,7 @@ def test_a_failed_pod_is_replaced_after_the_back_off_under_a_new_name() -> None:
         pod(0, "Failed", deleting=True),
     ],
 )
-def test_a_pod_that_lost_its_node_is_replaced_at_once_and_is_no_failure(lost: SeenPod) -> None:
+def test_a_pod_that_lost_its_node_is_replaced_at_once_and_is_no_failure(lost: ChildPod) -> None:
     after = plan([lost], completions=1, backoff_limit=0)
     assert (after.progress.failures, after.progress.evictions) == (0, 1)
     assert after.make == ((0, 1),)
@@ -155,7 +155,7 @@ class Cluster:
 
     def __init__(self, wanted: JobSpec, seed: int) -> None:
         self.spec, self.rng = wanted, random.Random(seed)
-        self.pods: dict[str, SeenPod] = {}
+        self.pods: dict[str, ChildPod] = {}
         self.stored, self.memory, self.now = Progress(), ReconcilerCache(), 0.0
         self.true_failures = self.true_losses = 0
 

@@ -9,7 +9,7 @@ from controllers_world import JOBS, WORKLOADS, condition, job, workload, world
 from job_builders import plan, plan_job, pod, spec
 
 from cotide_operator.apis.names import TRACKING_FINALIZER
-from cotide_operator.controllers.child_pods import SeenPod
+from cotide_operator.controllers.child_pods import ChildPod
 from cotide_operator.controllers.job_controller import TROUBLE_SECONDS, trouble_seconds
 from cotide_operator.controllers.job_reconciler import Progress, ReconcilerCache
 from cotide_sim.apiserver.http.faults import Fault
@@ -117,11 +117,11 @@ def test_a_job_that_becomes_small_compares_no_pod_with_another(monkeypatch: pyte
     running = [pod(index, "Running", node="n") for index in range(3000)]
     compared: list[int] = []
 
-    def equal(one: SeenPod, other: object) -> bool:
+    def equal(one: ChildPod, other: object) -> bool:
         compared.append(1)
         return one is other
 
-    monkeypatch.setattr(SeenPod, "__eq__", equal)
+    monkeypatch.setattr(ChildPod, "__eq__", equal)
     after = plan_job(spec(1, 3000), Progress(), running, ReconcilerCache(), 1000.0)
     assert (len(after.delete), len(compared)) == (2999, 0)  # it was 3000 * 2999 / 2
     assert plan([running[0]], completions=1).delete == ()

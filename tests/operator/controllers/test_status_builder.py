@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from child_pod_builders import child_pod
 from hypothesis import given
 from hypothesis import strategies as st
-from seen_pods import seen_pod
 
 from cotide_core.instructions import Forecast
 from cotide_core.queueing.stepwise import finished
 from cotide_operator.apis.types import JobSpec
 from cotide_operator.cache.decision_store import Decision
 from cotide_operator.clock import ScaledClock
-from cotide_operator.controllers.child_pods import SeenPod
+from cotide_operator.controllers.child_pods import ChildPod
 from cotide_operator.controllers.job_reconciler import Outcome, Progress
 from cotide_operator.controllers.status_builder import (
     ReconcileContext,
@@ -44,9 +44,9 @@ def spec(completions: int = 1, parallelism: int = 1) -> JobSpec:
     return JobSpec.model_validate({**body, "template": {"spec": {"containers": [{"name": "work", "image": "none"}]}}})
 
 
-def pod(index: int, node: str | None = None, phase: str = "Running", **more: Any) -> SeenPod:
+def pod(index: int, node: str | None = None, phase: str = "Running", **more: Any) -> ChildPod:
     """A pod that waits, or that is in a phase on a node."""
-    return seen_pod(index, phase if node else "Pending", **{"uid": f"u{index}", "node": node, **more})
+    return child_pod(index, phase if node else "Pending", **{"uid": f"u{index}", "node": node, **more})
 
 
 def decision(index: int, **more: Any) -> Decision:
@@ -61,7 +61,9 @@ def decision(index: int, **more: Any) -> Decision:
     return Decision(**{**values, **more})
 
 
-def status_of(pods: list[SeenPod], decisions: list[Decision], before: dict[str, Any] | None = None, **more: Any) -> Any:
+def status_of(
+    pods: list[ChildPod], decisions: list[Decision], before: dict[str, Any] | None = None, **more: Any
+) -> Any:
     by_name = {one.key.partition("/")[2]: one for one in decisions}
     wanted = more.pop("spec", spec(2, 2))
     progress = more.pop("progress", Progress())

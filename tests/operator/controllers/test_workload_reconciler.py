@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from seen_pods import seen_pod
+from child_pod_builders import child_pod
 
 from cotide_operator.apis.types import WorkloadSpec
-from cotide_operator.controllers.child_pods import SeenPod, template_hash
+from cotide_operator.controllers.child_pods import ChildPod, template_hash
 from cotide_operator.controllers.workload_reconciler import ReconcilerCache, WorkloadPlan, plan_workload
 
 
@@ -18,15 +18,15 @@ def spec(replicas: int | None = 3, image: str = "web:1") -> WorkloadSpec:
     return WorkloadSpec.model_validate(body)
 
 
-def pod(index: int, wanted: WorkloadSpec | None = None, **more: Any) -> SeenPod:
+def pod(index: int, wanted: WorkloadSpec | None = None, **more: Any) -> ChildPod:
     """A pod that is ready, made from the template of the spec."""
     template = template_hash((wanted or spec()).template or {})
     known = {"phase": "Running", "ready": True, "uid": f"uid-{index}", "template": template}
-    return seen_pod(index, of="web", **{**known, **more})
+    return child_pod(index, of="web", **{**known, **more})
 
 
 def plan(
-    pods: list[SeenPod], wanted: WorkloadSpec | None = None, memory: ReconcilerCache | None = None
+    pods: list[ChildPod], wanted: WorkloadSpec | None = None, memory: ReconcilerCache | None = None
 ) -> WorkloadPlan:
     return plan_workload(wanted or spec(), pods, memory or ReconcilerCache(), now_seconds=1000.0)
 

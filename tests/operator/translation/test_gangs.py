@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from child_pod_builders import child_pod
 from job_builders import plan_job
 from manifests import pod_object
-from seen_pods import seen_pod
 
 from cotide_core.classes import WorkloadClass
 from cotide_core.events import Gang, Pod
@@ -115,7 +115,7 @@ def test_a_suspended_job_makes_no_pod_takes_its_pods_away_and_counts_no_failure(
     spec = read_job({"spec": {"template": TEMPLATE, "parallelism": 2, "completions": 2}})
     memory = ReconcilerCache()
     suspended = spec.model_copy(update={"suspend": True})
-    plan = plan_job(suspended, Progress(), [seen_pod(0, "Running", node="n")], memory, 0.0)
+    plan = plan_job(suspended, Progress(), [child_pod(0, "Running", node="n")], memory, 0.0)
     assert (plan.make, [pod.name for pod in plan.delete]) == ((), ["count-0"])
     after = plan_job(suspended, plan.progress, [], memory, 1.0)
     assert (after.make, after.progress.failures, after.progress.evictions) == ((), 0, 0)

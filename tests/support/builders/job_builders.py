@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from seen_pods import seen_pod
+from child_pod_builders import child_pod
 
 from cotide_core.queueing.stepwise import finished
 from cotide_operator.apis.types import JobSpec
-from cotide_operator.controllers.child_pods import SeenPod, job_pod_name
+from cotide_operator.controllers.child_pods import ChildPod, job_pod_name
 from cotide_operator.controllers.job_reconciler import JobPlan, Progress, ReconcilerCache, plan_steps
 from cotide_operator.controllers.starts.start_times import DEFAULT_LIMITS, StartLimits
 
@@ -27,16 +27,16 @@ def spec(completions: int = 3, parallelism: int = 2, backoff_limit: int = 6) -> 
     )
 
 
-def pod(index: int, phase: str = "Pending", *, retry: int = 0, **more: Any) -> SeenPod:
+def pod(index: int, phase: str = "Pending", *, retry: int = 0, **more: Any) -> ChildPod:
     """The pod of an index, or the one that was made after it failed."""
     name = job_pod_name("count", index, retry)
-    return seen_pod(index, phase, **{"name": name, "uid": f"uid-{name}", "retry": retry, **more})
+    return child_pod(index, phase, **{"name": name, "uid": f"uid-{name}", "retry": retry, **more})
 
 
 def plan_job(
     spec: JobSpec,
     progress: Progress,
-    pods: Sequence[SeenPod],
+    pods: Sequence[ChildPod],
     memory: ReconcilerCache,
     now_seconds: float,
     limits: StartLimits = DEFAULT_LIMITS,
@@ -46,7 +46,7 @@ def plan_job(
 
 
 def plan(
-    pods: list[SeenPod], *, progress: Progress | None = None, memory: ReconcilerCache | None = None, **wanted: int
+    pods: list[ChildPod], *, progress: Progress | None = None, memory: ReconcilerCache | None = None, **wanted: int
 ) -> JobPlan:
     return plan_job(spec(**wanted), progress or Progress(), pods, memory or ReconcilerCache(), now_seconds=1000.0)
 
@@ -58,7 +58,7 @@ class Reconciler:
         self.memory, self.progress = ReconcilerCache(), Progress()
         self._spec = spec(completions, completions, backoff_limit)
 
-    def at(self, seconds: float, *pods: SeenPod) -> JobPlan:
+    def at(self, seconds: float, *pods: ChildPod) -> JobPlan:
         found = plan_job(self._spec, self.progress, list(pods), self.memory, seconds, LIMITS)
         self.progress = found.progress
         return found

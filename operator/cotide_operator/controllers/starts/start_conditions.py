@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from cotide_core.units import counted
-from cotide_operator.controllers.child_pods import Manifest, SeenPod
+from cotide_operator.controllers.child_pods import ChildPod, Manifest
 
 STARTED: Final = "PodsStarted"
 """Condition of a Job or a Workload: False from when a kubelet can't start one of its pods, or is slow to, until a pod
@@ -26,7 +26,7 @@ Condition = dict[str, Any]
 
 
 def started_condition(
-    pods: Sequence[SeenPod],
+    pods: Sequence[ChildPod],
     slow: Container[str],
     before: Iterable[Mapping[str, Any]],
     *,
@@ -57,7 +57,7 @@ def started_condition(
     return None
 
 
-def _named(pods: Sequence[tuple[SeenPod, str]]) -> str:
+def _named(pods: Sequence[tuple[ChildPod, str]]) -> str:
     named = "; ".join(f"{pod.name} on {pod.node}: {why}" for pod, why in pods[:NAMED])
     return f"{named}; and {len(pods) - NAMED} more" if len(pods) > NAMED else named
 

@@ -19,7 +19,7 @@ from cotide_kube.objects import PodObject
 from cotide_operator.cache.object_cache import Kind, ObjectCache
 from cotide_operator.clock import Clock
 from cotide_operator.controllers.child_pods import CANNOT_START as REFUSALS
-from cotide_operator.controllers.child_pods import SeenPod, what_is_created, why_it_cannot_start
+from cotide_operator.controllers.child_pods import ChildPod, what_is_created, why_it_cannot_start
 from cotide_operator.controllers.starts.start_conditions import STARTED
 from cotide_operator.controllers.starts.start_times import SLOW_SECONDS
 from cotide_operator.observability.metrics import Metrics
@@ -37,7 +37,7 @@ class StartReports(Protocol):
         """Say that the conditions of a Job or Workload changed."""
         ...
 
-    def gave_up(self, key: str, uid: str, pod: SeenPod, workload_class: str) -> None:
+    def gave_up(self, key: str, uid: str, pod: ChildPod, workload_class: str) -> None:
         """Say that a pod of a Job was not started in time, counts as a failure and is deleted."""
         ...
 
@@ -48,7 +48,7 @@ class NoReports:
     def changed(self, kind: str, key: str, uid: str, before: Iterable[Any], after: Iterable[Any]) -> None:
         """Do nothing."""
 
-    def gave_up(self, key: str, uid: str, pod: SeenPod, workload_class: str) -> None:
+    def gave_up(self, key: str, uid: str, pod: ChildPod, workload_class: str) -> None:
         """Do nothing."""
 
 
@@ -128,7 +128,7 @@ class StartReporter:
         reason, level = str(now.get("reason")), "Warning" if trouble else "Normal"
         self._recorder.of_ours(kind, key, uid, level, f"Pods{reason}", str(now.get("message")))
 
-    def gave_up(self, key: str, uid: str, pod: SeenPod, workload_class: str) -> None:
+    def gave_up(self, key: str, uid: str, pod: ChildPod, workload_class: str) -> None:
         """Say that a pod of a Job was not started in time, counts as a failure and is deleted."""
         self._metrics.starts_given_up.labels(workload_class, _reason_in(pod.cannot_start)).inc()
         why = pod.cannot_start or pod.creating

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
-from cotide_operator.controllers.child_pods import SeenPod
+from cotide_operator.controllers.child_pods import ChildPod
 
 Attempt = TypeVar("Attempt", bound=Hashable)
 
@@ -75,7 +75,7 @@ class Starts(Generic[Attempt]):
 
 
 def follow_starts(
-    pods: Mapping[Attempt, SeenPod], times: StartTimes[Attempt], now_seconds: float, limits: StartLimits
+    pods: Mapping[Attempt, ChildPod], times: StartTimes[Attempt], now_seconds: float, limits: StartLimits
 ) -> Starts[Attempt]:
     """Return which pods were not started in time, from when they were first seen so on end.
 

@@ -7,7 +7,7 @@ from typing import Any
 from job_builders import LIMITS, plan_job, pod, spec
 
 from cotide_operator.apis.types import JobSpec
-from cotide_operator.controllers.child_pods import SeenPod
+from cotide_operator.controllers.child_pods import ChildPod
 from cotide_operator.controllers.job_reconciler import AVOIDED_NODES, JobPlan, Progress, ReconcilerCache
 from cotide_operator.controllers.starts.start_conditions import NAMED, avoiding, started_condition
 from cotide_operator.controllers.starts.start_times import SLOW_SECONDS
@@ -15,7 +15,7 @@ from cotide_operator.controllers.starts.start_times import SLOW_SECONDS
 WHY = "ErrImagePull: absent"
 
 
-def stuck(index: int, **more: Any) -> SeenPod:
+def stuck(index: int, **more: Any) -> ChildPod:
     """A pod on a node of its own, which can't start it."""
     return pod(index, **{"node": f"n{index}", "cannot_start": WHY, **more})
 
@@ -26,13 +26,13 @@ class Parallel:
     def __init__(self, wanted: JobSpec | None = None) -> None:
         self.memory, self.progress, self._spec = ReconcilerCache(), Progress(), wanted or spec(5, 5, 6)
 
-    def at(self, seconds: float, *pods: SeenPod) -> JobPlan:
+    def at(self, seconds: float, *pods: ChildPod) -> JobPlan:
         found = plan_job(self._spec, self.progress, list(pods), self.memory, seconds, LIMITS)
         self.progress = found.progress
         return found
 
 
-def names(pods: tuple[SeenPod, ...]) -> list[str]:
+def names(pods: tuple[ChildPod, ...]) -> list[str]:
     return [one.name for one in pods]
 
 

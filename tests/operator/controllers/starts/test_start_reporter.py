@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import msgspec
 from hand_clock import HandClock
-from job_builders import pod as seen_pod
+from job_builders import pod as child_pod
 from manifests import pod_manifest
 
 from cotide_kube.objects import PodObject
@@ -107,7 +107,7 @@ def test_a_condition_that_turns_is_an_event_and_one_that_only_has_other_words_is
 
 def test_a_pod_that_is_given_up_is_an_event_and_counts_by_its_reason() -> None:
     scene = Scene()
-    scene.reporter.gave_up("d/count", "u", seen_pod(0, node="n0", cannot_start="ErrImagePull: absent"), "gratis")
+    scene.reporter.gave_up("d/count", "u", child_pod(0, node="n0", cannot_start="ErrImagePull: absent"), "gratis")
     ((kind, key, _, level, reason, message, topic),) = scene.recorder.said
     assert (kind, key, level, reason, topic) == ("Job", "d/count", "Warning", "PodGivenUp", "count-0")
     assert message == "pod count-0 on n0 was not started in time and is deleted: ErrImagePull: absent"
