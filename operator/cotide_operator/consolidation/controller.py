@@ -53,7 +53,7 @@ from cotide_operator.cache.object_cache import ObjectCache
 from cotide_operator.clock import Clock
 from cotide_operator.config.consolidation_settings import ConsolidationSettings
 from cotide_operator.consolidation.carrier import ENDED, Carrier, is_unschedulable
-from cotide_operator.consolidation.live_hands import LiveHands
+from cotide_operator.consolidation.drain_client import DrainClient
 from cotide_operator.consolidation.live_plan import LivePlan, engine_view_of, plan_of
 from cotide_operator.consolidation.node_record import left_behind
 from cotide_operator.consolidation.predictions import Predictions
@@ -109,7 +109,7 @@ class Consolidator:
 
     def __init__(self, dependencies: ConsolidationDependencies, settings: ConsolidationSettings) -> None:
         self._dependencies, self._settings = dependencies, settings
-        self._hands = LiveHands(dependencies.client, dependencies.cache, dependencies.clock, self._undone)
+        self._drain_client = DrainClient(dependencies.client, dependencies.cache, dependencies.clock, self._undone)
         # How many nodes are spare, too, is for whoever plans capacity to say.
         pace = settings.pace() if dependencies.allowed is None else replace(settings.pace(), spare_nodes=0)
         self._watch = Watch(pace)
@@ -117,10 +117,10 @@ class Consolidator:
         """Held by whoever decides about nodes: a node must not be handed over while it is given back."""
         self._goes: set[str] = set()
         self._carrier = Carrier(
-            self._hands,
+            self._drain_client,
             timeout_seconds=settings.timeout_seconds,
             now=dependencies.clock.now,
-            sleep=self._hands.sleep,
+            sleep=self._drain_client.sleep,
             goes=self._goes,
             say=_LOG.info,
         )
@@ -149,7 +149,7 @@ class Consolidator:
                 await self._leave()
                 await asyncio.sleep(POLL_SECONDS)
             return
-        await self._hands.index()
+        await self._drain_client.index()
         while True:
             try:
                 await self.look()
@@ -169,7 +169,7 @@ class Consolidator:
 
     def standings(self) -> dict[str, Standing]:
         """Return the nodes with a record of ours."""
-        return self._hands.standings()
+        return self._drain_client.standings()
 
     async def hand_over(self, node: str) -> bool:
         """Mark a freed node as one that is switched off, for good; False when it is not free any more.
@@ -180,10 +180,10 @@ class Consolidator:
             When the mark can't be written: then nobody may switch it off.
         """
         async with self._turn:
-            standing = self._hands.standings().get(node)
+            standing = self._drain_client.standings().get(node)
             if not self._settings.enabled or standing is None or standing.mark is not Mark.FREED or standing.pods:
                 return False
-            await self._hands.write(node, Mark.STOPPING, cordoned=True)
+            await self._drain_client.write(node, Mark.STOPPING, cordoned=True)
             return True
 
     async def give_back(self, node: str, why: str) -> None:
@@ -194,10 +194,10 @@ class Consolidator:
                 drain.cancel()
                 await asyncio.wait([drain], timeout=UNDO_SECONDS)
                 return
-            standing = self._hands.standings().get(node)
+            standing = self._drain_client.standings().get(node)
             if standing is not None and standing.mark in (Mark.FREED, Mark.EMPTYING):
                 self.predictions.gave_up(node, self._dependencies.clock.now(), late=False)
-                await self._hands.write(node, Mark.NONE, cordoned=False)
+                await self._drain_client.write(node, Mark.NONE, cordoned=False)
                 self._tell(node, "Normal", "GivenBack", f"uncordoned: {why}")
 
     async def look(self) -> None:
@@ -207,19 +207,19 @@ class Consolidator:
 
     async def _look(self) -> None:
         dependencies, now = self._dependencies, self._dependencies.clock.now()
-        for name in self._hands.taken_out_of_our_hands():
+        for name in self._drain_client.taken_out_of_our_hands():
             await self._write(name, Mark.NONE, cordoned=False)
-        standings = self._hands.standings()
+        standings = self._drain_client.standings()
         idle = {name for name, one in standings.items() if one.mark not in (Mark.NONE, Mark.STOPPING)}
         ours = [name for name in standings if name in idle and name not in self._drains]
         waiting = self._waiting()
         wanted, hope, uncovered = self._wanted.of(dependencies.engine().state, waiting, ours)
         self._hope |= hope
         if uncovered and self._drains:
-            self._hands.demanded = True
+            self._drain_client.demanded = True
             await self.stop()
-            self._hands.demanded = False
-            standings = self._hands.standings()
+            self._drain_client.demanded = False
+            standings = self._drain_client.standings()
         planned = None
         if now >= self._next_plan and not self._unseen and not self._hope:
             self._next_plan = now + self._settings.interval_seconds
@@ -346,7 +346,7 @@ class Consolidator:
     async def _write(self, node: str, mark: Mark, *, cordoned: bool, **more: Any) -> bool:
         """Write to one node; where that is refused it is told, and no other node is held up: the next look goes on."""
         try:
-            await self._hands.write(node, mark, cordoned=cordoned, **more)
+            await self._drain_client.write(node, mark, cordoned=cordoned, **more)
         except ClusterError as error:
             self._complain(error)
             return False
@@ -387,7 +387,7 @@ class Consolidator:
 
     def _follow(self, now: float) -> None:
         """Score what was predicted."""
-        for name, one in self._hands.standings().items():
+        for name, one in self._drain_client.standings().items():
             if one.mark is Mark.EMPTYING:  # also of an operator before us
                 self.predictions.empties(name, one.p50_seconds, one.p90_seconds, one.since)
         self.predictions.follow_pods(*self._pods_of_predictions(), now)
@@ -416,7 +416,7 @@ class Consolidator:
         )  # fmt: skip
 
     def _show(self) -> None:
-        standings = self._hands.standings()
+        standings = self._drain_client.standings()
         for mark in (Mark.DRAINING, Mark.EMPTYING, Mark.FREED):
             count = sum(one.mark is mark for one in standings.values())
             self._dependencies.metrics.consolidation_nodes.labels(mark.value).set(count)
@@ -428,8 +428,8 @@ class Consolidator:
 
         Not what was handed over to be switched off: its machine may go at any moment.
         """
-        standings = self._hands.standings()
-        opened = set(self._hands.taken_out_of_our_hands())
+        standings = self._drain_client.standings()
+        opened = set(self._drain_client.taken_out_of_our_hands())
         for name in left_behind(self._dependencies.cache):
             mark = standings[name].mark if name in standings else Mark.NONE
             if (mark is Mark.STOPPING and name not in opened) or name in self._left:

@@ -1,6 +1,6 @@
 """What consolidation writes on a node: a mark that a person reads, and a record that the next operator reads.
 
-Used by `live_hands`, `controller` and `watch_hands`. Nodes that carry a mark without a record belong to a person who
+Used by `drain_client`, `controller` and `watch_hands`. Nodes that carry a mark without a record belong to a person who
 ran ``cotide consolidate --apply``: the operator leaves them alone. Times are epoch seconds of the wall, as the API's.
 """
 

@@ -1,7 +1,7 @@
 """`WatchHands`: the official client with a record on each node, for ``cotide consolidate --watch``.
 
 Used by `rounds`. Every cordon and every eviction is written into the node's record before, or together with, what it is
-about, as the operator does (`live_hands`), under a name of its own: an operator that does not consolidate gives back
+about, as the operator does (`drain_client`), under a name of its own: an operator that does not consolidate gives back
 what another held, and must not take these nodes for its own. Invariant: a node without this record is never uncordoned.
 """
 

@@ -84,7 +84,7 @@ class _Walked(Awaitable[Any]):
 
 def install(path: str, points: KillPoints) -> None:
     """Put the points into the operator's classes; called once in a process."""
-    from cotide_operator.consolidation.live_hands import LiveHands
+    from cotide_operator.consolidation.drain_client import DrainClient
     from cotide_operator.controllers.job_controller import JobController
     from cotide_operator.leaderelection.lease import LeaderElector
     from cotide_operator.provisioning.actuators import WebhookActuator
@@ -100,8 +100,8 @@ def install(path: str, points: KillPoints) -> None:
         "job": [(JobController, "reconcile")],
         "note": [(PodAnnotator, "_note"), (PodAnnotator, "_label")],
         "lease": [(LeaderElector, "_try")],
-        "provision": [(BookStore, "load"), (BookStore, "save"), (WebhookActuator, "do"), (LiveHands, "write")],
-        "drain": [(LiveHands, "write"), (LiveHands, "evict"), (LiveHands, "sleep")],
+        "provision": [(BookStore, "load"), (BookStore, "save"), (WebhookActuator, "do"), (DrainClient, "write")],
+        "drain": [(DrainClient, "write"), (DrainClient, "evict"), (DrainClient, "sleep")],
         "resize": [(PhaseResizer, "_resize"), (PhaseResizer, "_tell")],
     }
     for owner, name in coroutines[path]:

@@ -202,9 +202,9 @@ def _unmindful() -> None:
 
 def _unmarked() -> None:
     """A node is cordoned first, and marked as ours only then, when everything else is done."""
-    from cotide_operator.consolidation.live_hands import LiveHands
+    from cotide_operator.consolidation.drain_client import DrainClient
 
-    patch = LiveHands._patch
+    patch = DrainClient._patch
 
     async def patched(self: Any, node: Any, written: Any, body: Any) -> None:
         if body.get("spec", {}).get("unschedulable"):
@@ -212,21 +212,21 @@ def _unmarked() -> None:
             await asyncio.sleep(0.2)
         await patch(self, node, written, body)
 
-    LiveHands._patch = patched  # type: ignore[method-assign]  # on purpose
+    DrainClient._patch = patched  # type: ignore[method-assign]  # on purpose
 
 
 def _evicts_again() -> None:
     """A pod that was evicted is evicted once more, to be sure."""
-    from cotide_operator.consolidation.live_hands import LiveHands
+    from cotide_operator.consolidation.drain_client import DrainClient
 
-    evict = LiveHands.evict
+    evict = DrainClient.evict
 
     async def evicted(self: Any, key: str, uid: str) -> int:
         status = await evict(self, key, uid)
         await evict(self, key, uid)
         return status
 
-    LiveHands.evict = evicted  # type: ignore[method-assign]  # on purpose
+    DrainClient.evict = evicted  # type: ignore[method-assign]  # on purpose
 
 
 def _promising() -> None:

@@ -142,7 +142,7 @@ def read_phased(notes: dict[str, str], asks: int, status: Object, generation: in
     )
 
 
-Listener = Callable[[str, "SeenPod | Object | None", "SeenPod | Object | None"], None]
+Listener = Callable[[str, "CheckedPod | Object | None", "CheckedPod | Object | None"], None]
 
 
 @dataclass

@@ -13,9 +13,9 @@ from cotide_core.consolidation.removal.watching import Mark
 from cotide_kube.answers import Answer
 from cotide_kube.objects import NodeObject, PodDisruptionBudgetObject
 from cotide_operator.cache.object_cache import ObjectCache
-from cotide_operator.consolidation import live_hands
+from cotide_operator.consolidation import drain_client
 from cotide_operator.consolidation.carrier import DRAINING, FREED, NodeNow
-from cotide_operator.consolidation.live_hands import LiveHands
+from cotide_operator.consolidation.drain_client import DrainClient
 from cotide_operator.consolidation.node_record import RECORD, NodeRecord, record_of
 
 
@@ -49,7 +49,7 @@ class Server:
 async def test_a_node_is_as_it_was_written_until_the_cache_shows_that_and_then_as_others_make_it() -> None:
     server: Any = Server()
     server.cache.apply("pods", "ADDED", pod_object("p", namespace="d", spec={"nodeName": "a"}))
-    hands = LiveHands(server, server.cache, HandClock(1_000_000_000.0), lambda *_: None)
+    hands = DrainClient(server, server.cache, HandClock(1_000_000_000.0), lambda *_: None)
     await hands.mark("a", DRAINING, cordoned=True)
     assert await hands.node("a") == NodeNow(True, DRAINING)
     assert await hands.evict("d/p", "u-p") == 201
@@ -64,7 +64,7 @@ async def test_a_node_is_as_it_was_written_until_the_cache_shows_that_and_then_a
 
 async def test_what_somebody_made_of_a_node_while_the_watch_had_a_gap_counts_though_ours_was_never_shown() -> None:
     server: Any = Server()
-    hands = LiveHands(server, server.cache, HandClock(1_000_000_000.0), lambda *_: None)
+    hands = DrainClient(server, server.cache, HandClock(1_000_000_000.0), lambda *_: None)
     await hands.mark("a", DRAINING, cordoned=True)
     server.show()
     await hands.mark("a", FREED, cordoned=True)
@@ -78,7 +78,7 @@ async def test_what_somebody_made_of_a_node_while_the_watch_had_a_gap_counts_tho
 
 async def test_nothing_is_kept_of_a_node_that_went_before_it_showed_what_was_written() -> None:
     server: Any = Server()
-    hands = LiveHands(server, server.cache, HandClock(1_000_000_000.0), lambda *_: None)
+    hands = DrainClient(server, server.cache, HandClock(1_000_000_000.0), lambda *_: None)
     await hands.mark("a", FREED, cordoned=True)
     server.show()
     assert set(hands.standings()) == {"a"}
@@ -93,7 +93,7 @@ async def test_a_record_is_read_once_for_each_change_and_pods_are_counted_where_
     """Records stay on nodes: of 5,000 with 50,000 pods each of some looks a second took 0.4 s of the loop."""
     server: Any = Server()
     server.cache.apply("pods", "ADDED", pod_object("p", namespace="d", spec={"nodeName": "a"}))
-    hands = LiveHands(server, server.cache, HandClock(1_000_000_000.0), lambda *_: None)
+    hands = DrainClient(server, server.cache, HandClock(1_000_000_000.0), lambda *_: None)
     await hands.index()
     await hands.mark("a", FREED, cordoned=True)
     assert hands.standings()["a"].pods == 1
@@ -105,7 +105,7 @@ async def test_a_record_is_read_once_for_each_change_and_pods_are_counted_where_
         read.append(node.metadata.name)
         return record_of(node)
 
-    monkeypatch.setattr(live_hands, "record_of", noted)
+    monkeypatch.setattr(drain_client, "record_of", noted)
     counted: list[str] = []
     monkeypatch.setattr(hands, "load", counted.append)
     assert [hands.standings()["a"].mark for _ in range(3)] == [Mark.NONE] * 3
@@ -122,7 +122,7 @@ async def test_of_several_pods_the_first_that_a_budget_keeps_is_named() -> None:
     for name in ("p", "q"):
         pod = pod_object(name, namespace="d", labels={"app": "x"}, spec={"nodeName": "a"}, status=ready)
         server.cache.apply("pods", "ADDED", pod)
-    hands = LiveHands(server, server.cache, HandClock(0.0), lambda *_: None)
+    hands = DrainClient(server, server.cache, HandClock(0.0), lambda *_: None)
     keys = ("d/p", "d/q", "d/gone")
     assert await hands.kept(keys) == ""
     for allowed, said in ((1, "disruption budget d/b lets no further pod go now"), (2, "")):

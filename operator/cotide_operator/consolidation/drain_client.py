@@ -1,4 +1,4 @@
-"""`LiveHands`: what a `Carrier` does and sees, through the operator's own client and cache.
+"""`DrainClient`: what a `Carrier` does and sees, through the operator's own client and cache.
 
 Made by `controller` for one term of leadership. Every cordon and every eviction is written into the node's record
 before, or together with, what it is about: a process that is killed at any point leaves a record that says at least
@@ -51,7 +51,7 @@ class _Written:
     version: str = ""
 
 
-class LiveHands:
+class DrainClient:
     """The calls of `carrier.ClusterHands`.
 
     Parameters
