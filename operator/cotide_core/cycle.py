@@ -590,7 +590,7 @@ class Scheduler:
         while left > (self._attempts_worth(effort) if weighs else 0) and (entry := self._queue.pop()) is not None:
             shape = entry.shape
             self._handling = entry.pod
-            if entry.queue_state is QueueState.PARKED and self._hoped_in_vain(entry, snapshot, now):
+            if entry.queue_state is QueueState.PARKED and self._wakeup_is_stale(entry, snapshot, now):
                 left -= 1
                 continue
             if not self._is_ready(entry, now):
@@ -676,7 +676,7 @@ class Scheduler:
         self._queue.failed(entry, now)
         self._tell(refusal(entry, placement, snapshot.node_count, self._qos.model_id))
 
-    def _hoped_in_vain(self, entry: QueuedPod, snapshot: Snapshot, now: float) -> bool:
+    def _wakeup_is_stale(self, entry: QueuedPod, snapshot: Snapshot, now: float) -> bool:
         """Whether others took the rows for which a parked pod got its turn; else it is taken up."""
         shape = entry.shape
         alone = entry.last_reason is not None and not (shape.fit.depends or shape.gang)

@@ -456,7 +456,7 @@ class Operator:
         if self._consolidator is None:
             from cotide_operator.consolidation.controller import Consolidator  # heavy: loads kernels
 
-            self._consolidator = Consolidator(self._around_consolidation(), self.settings.consolidation)
+            self._consolidator = Consolidator(self._consolidation_dependencies(), self.settings.consolidation)
         return self._consolidator
 
     def _capacity(self, settings: ProvisioningSettings) -> Provisioner:
@@ -485,7 +485,7 @@ class Operator:
             self._provisioner = Provisioner(dependencies, settings)
         return self._provisioner
 
-    def _around_consolidation(self) -> ConsolidationDependencies:
+    def _consolidation_dependencies(self) -> ConsolidationDependencies:
         from cotide_operator.consolidation.controller import ConsolidationDependencies
 
         ledger, capacity = self.settings.ledger, self.settings.provisioning

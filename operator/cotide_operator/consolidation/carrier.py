@@ -108,7 +108,7 @@ def _refusal(pod: PodObject) -> Condition | None:
 
 
 class ClusterHands(Protocol):
-    """What is done on a cluster: by `official_client.OfficialClient`, or by `drain_client.DrainClient` in the operator."""
+    """Actions on nodes and pods. Implemented by `official_client.OfficialClient` and `drain_client.DrainClient`."""
 
     async def node(self, name: str) -> NodeNow | None:
         """Return a node; None when it is gone."""

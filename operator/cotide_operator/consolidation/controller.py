@@ -137,7 +137,7 @@ class Consolidator:
         self._next_plan = float("-inf")
         self._forecasters: tuple[QosForecaster, QosForecaster] | None = None
         """The one in use, and the copy of it that plans ask."""
-        self._complained = float("-inf")
+        self._warned = float("-inf")
         self.predictions = Predictions(
             self._scored, horizon_seconds=dependencies.slot_seconds, pays_after_seconds=settings.pays_after_seconds
         )
@@ -154,7 +154,7 @@ class Consolidator:
             try:
                 await self.look()
             except ClusterError as error:
-                self._complain(error)
+                self._warn_throttled(error)
             except Exception:  # noqa: BLE001 - one object that trips us must not stop scheduling
                 _LOG.exception("consolidation could not look")
             await asyncio.sleep(POLL_SECONDS)
@@ -226,7 +226,7 @@ class Consolidator:
             try:
                 planned = await self._plan(now)
             except CotideError as error:  # what is due of our nodes is done all the same
-                self._complain(error)
+                self._warn_throttled(error)
         draining = frozenset(self._drains)
         plan = None if planned is None else planned.plan
         if plan is not None and dependencies.allowed is not None:
@@ -348,7 +348,7 @@ class Consolidator:
         try:
             await self._drain_client.write(node, mark, cordoned=cordoned, **more)
         except ClusterError as error:
-            self._complain(error)
+            self._warn_throttled(error)
             return False
         return True
 
@@ -366,7 +366,7 @@ class Consolidator:
                 self._freed(step.node, f"{counted(len(step.moves), 'pod')} moved" if step.moves else "it was empty")
         except CotideError as error:
             moves.labels("surprise").inc()
-            self._complain(error)
+            self._warn_throttled(error)
         finally:
             self._drains.pop(step.node, None)
             self._beside.pop(step.node, None)
@@ -438,10 +438,10 @@ class Consolidator:
                 self._left.add(name)
                 self._tell(name, "Normal", "GivenBack", "uncordoned: consolidation is turned off")
 
-    def _complain(self, error: CotideError) -> None:
+    def _warn_throttled(self, error: CotideError) -> None:
         """Say what went wrong, at most once a minute: an outage must not fill the log."""
-        if time.monotonic() - self._complained >= 60.0:
-            self._complained = time.monotonic()
+        if time.monotonic() - self._warned >= 60.0:
+            self._warned = time.monotonic()
             hint = ""
             if isinstance(error, ApiError) and error.status == 403:
                 hint = " (deploy/consolidation grants the right to patch nodes)"

@@ -110,7 +110,7 @@ class QosLearning:
         self._unsaved = 0
         self._trusts_others = False
         """Whether other services are trusted than when it was kept last."""
-        self._complaint = ""
+        self._last_warning = ""
 
     def feed(self, fresh: Sequence[MeasuredMix], now: float) -> None:
         """Take what was measured in one cycle."""
@@ -152,9 +152,9 @@ class QosLearning:
             try:
                 await self._kept.delete(self._learner)
             except CotideError as error:
-                if str(error) != self._complaint:
+                if str(error) != self._last_warning:
                     _LOG.warning("what was learned in namespace %s can't be deleted yet: %s", self._learner, error)
-                self._complaint = str(error)
+                self._last_warning = str(error)
                 return False
             self._undeleted = False
         return True
@@ -188,10 +188,10 @@ class QosLearning:
         except CotideError as error:
             self._restored = not isinstance(error, StoreSilent)  # else it is asked again at the next look
             self._metrics.learned_store.labels("refused").inc()
-            if str(error) != self._complaint:
+            if str(error) != self._last_warning:
                 yet = "" if self._restored else " yet"
                 _LOG.warning("what was learned before is not taken up%s: %s", yet, error)
-            self._complaint = str(error)
+            self._last_warning = str(error)
             return
         gone = {one for one in {*windows, *(sample.service for sample in samples)} if not self._is_there(one)}
         gone |= self._gone
@@ -311,13 +311,13 @@ class QosLearning:
             await self._write(self._kept)
         except CotideError as error:
             self._metrics.learned_store.labels("failed").inc()
-            if str(error) != self._complaint:
+            if str(error) != self._last_warning:
                 _LOG.warning("what was learned is not kept, and lasts as long as this process: %s", error)
-            self._complaint = str(error)
+            self._last_warning = str(error)
             self._trusts_others |= trusts_others
             return
         self._unsaved -= news  # a Workload that was deleted meanwhile is news yet
-        self._complaint = ""
+        self._last_warning = ""
         self._metrics.learned_store.labels("kept").inc()
 
     async def _write(self, kept: LearnedStore) -> None:

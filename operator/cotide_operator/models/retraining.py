@@ -84,7 +84,7 @@ class Retraining:
         self._aside: set[str] = set()
         """Learners of which something may be kept though they are not among those that learn."""
         self._restored = False
-        self._complaint = ""
+        self._last_warning = ""
         self._restoring = asyncio.Lock()
         """The first decision waits for what was learned, and so does the first look."""
         store.trust_of = self._trust_of
@@ -148,9 +148,9 @@ class Retraining:
             except CotideError as error:
                 self._restored = not isinstance(error, StoreSilent)  # else the next look asks again
                 self._metrics.learned_store.labels("refused").inc()
-                if str(error) != self._complaint:
+                if str(error) != self._last_warning:
                     _LOG.warning("what was learned before is not taken up: %s", error)
-                self._complaint = str(error)
+                self._last_warning = str(error)
                 return
             own = [learner for learner in learners if learner != POOL and self._learner_of(learner) == learner]
             self._aside.update(learner for learner in learners if learner != POOL)

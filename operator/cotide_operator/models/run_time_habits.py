@@ -93,7 +93,7 @@ class RunTimeHabits:
         self._learned_kept = 0
         self._unread = False
         """Whether the store gave no answer yet, or is being asked: what it holds must not be overwritten."""
-        self._complaint = ""
+        self._last_warning = ""
         self._show()
 
     def ahead(self, events: Sequence[Event], forecaster: CompletionForecaster) -> list[Event]:
@@ -180,11 +180,11 @@ class RunTimeHabits:
             await self._write(self._kept)
         except CotideError as error:
             self._metrics.learned_store.labels("failed").inc()
-            if str(error) != self._complaint:
+            if str(error) != self._last_warning:
                 _LOG.warning("run times that were learned are not kept, and last as long as this process: %s", error)
-            self._complaint = str(error)
+            self._last_warning = str(error)
             return
-        self._learned_kept, self._complaint = learned, ""
+        self._learned_kept, self._last_warning = learned, ""
         self._metrics.learned_store.labels("kept").inc()
 
     async def _write(self, kept: LearnedStore) -> None:

@@ -53,7 +53,7 @@ class Shelf:
         self._seen: dict[Path, Signature] = {}
         self._unread: set[Path] = set()
         """What the disk did not give at the last look: asked for again at each, and said once."""
-        self._complaint = ""
+        self._last_warning = ""
 
     def in_use_or_before(self) -> list[Loaded]:
         """Return the models that decisions of this moment may name."""
@@ -103,16 +103,16 @@ class Shelf:
             found = _candidates(directory)
         except FileNotFoundError:
             # Usual on a first start: a training will make it, or somebody will mount it.
-            if self._complaint != "missing":
+            if self._last_warning != "missing":
                 _LOG.info("there is no directory %s yet: until models come, the heuristics are in force", directory)
-            self._complaint = "missing"
+            self._last_warning = "missing"
             return [], []
         except OSError as error:
             fault = f"{directory} can't be read: {error.strerror}"
-            fresh = fault != self._complaint
-            self._complaint = fault
+            fresh = fault != self._last_warning
+            self._last_warning = fault
             return [], [fault] if fresh else []
-        self._complaint = ""
+        self._last_warning = ""
         signatures = dict(found)
         if signatures == self._seen:
             return [], []

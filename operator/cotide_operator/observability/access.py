@@ -69,7 +69,7 @@ class AccessReviews:
         self._allowance, self._allowed_at = float(ASKED_TOGETHER), now()
         self._users: dict[bytes, None] = {}
         """Hashes of tokens that were a user's, the latest."""
-        self._complaint = ""
+        self._last_warning = ""
 
     async def of(self, authorization: str, path: str) -> Access:
         """Return what a caller may do at a path; ``authorization`` is the header of that name."""
@@ -89,11 +89,11 @@ class AccessReviews:
         try:
             access = await self._ask(token, path)
         except ClusterError as error:
-            self._complain(error)
+            self._warn_throttled(error)
             return Access.UNDECIDED
         finally:
             self._asking -= 1
-        self._complaint = ""
+        self._last_warning = ""
         self._users.pop(key[0], None)
         if access is not Access.UNKNOWN:
             self._users[key[0]] = None
@@ -140,9 +140,9 @@ class AccessReviews:
         allowed = verdict.get("allowed") is True and verdict.get("denied") is not True
         return Access.ALLOWED if allowed else Access.FORBIDDEN
 
-    def _complain(self, error: ClusterError) -> None:
-        if str(error) != self._complaint:  # one line when trouble starts
-            self._complaint = str(error)
+    def _warn_throttled(self, error: ClusterError) -> None:
+        if str(error) != self._last_warning:  # one line when trouble starts
+            self._last_warning = str(error)
             _LOG.warning("debug pages are closed to everybody: %s", error)
 
 

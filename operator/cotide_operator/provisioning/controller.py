@@ -125,11 +125,11 @@ class Provisioner:
         self._dependencies, self._settings = dependencies, settings
         self._acts = settings.mode == "act"
         self._machines = machine_types(settings)
-        self._complained: dict[str, float] = {}
+        self._warned: dict[str, float] = {}
         self._history = TaskHistory(dependencies.cache, dependencies.pods, dependencies.is_current)
         self._accounts = Accounts(settings, self._machines, dependencies.metrics)
         self._prices = EnergyPrices(
-            settings, dependencies.prometheus, dependencies.clock.now, dependencies.metrics, self._complain
+            settings, dependencies.prometheus, dependencies.clock.now, dependencies.metrics, self._warn_throttled
         )  # fmt: skip
         self._factor = LearnedFactor.start(1)
         self._stabilization: Stabilization | None = None
@@ -196,7 +196,7 @@ class Provisioner:
         try:
             await self.look()
         except (ClusterError, InputError) as error:
-            self._complain("provisioning goes on later", error)
+            self._warn_throttled("provisioning goes on later", error)
         except Exception:  # noqa: BLE001 - one object that trips us must not stop scheduling
             _LOG.exception("provisioning could not look")
 
@@ -251,7 +251,9 @@ class Provisioner:
         except InputError as error:
             metrics.provisioning_plans.labels("refused").inc()
             first = self._planned is None
-            self._complain("there is no plan of capacity yet" if first else "the last plan of capacity stays", error)
+            self._warn_throttled(
+                "there is no plan of capacity yet" if first else "the last plan of capacity stays", error
+            )
         except Exception:  # noqa: BLE001 - a plan that fails must not stop scheduling; the last one stays
             metrics.provisioning_plans.labels("failed").inc()
             _LOG.exception("capacity could not be planned: the last plan stays")
@@ -337,7 +339,7 @@ class Provisioner:
 
     async def _act(self, nodes: SortedNodes, wanted: Mapping[str, int], now: float) -> None:
         if not self._acts:
-            self._would(wanted, nodes, now)
+            self._log_dry_run(wanted, nodes, now)
             return
         drains = self._dependencies.drains()
         if drains is not None:
@@ -364,7 +366,7 @@ class Provisioner:
                 try:
                     await drains.give_back(name, f"{count} nodes of type {kind} are wanted")
                 except ClusterError as error:  # one node that can't be written must not keep others from coming
-                    self._complain("a node is given back later", error)
+                    self._warn_throttled("a node is given back later", error)
             if self._ordering is None and self._removal is None:  # nobody can be told which node is to go
                 continue
             ripe = [name for name in free[max(short, 0) :] if name in standings and standings[name].since <= settled]
@@ -372,7 +374,7 @@ class Provisioner:
                 try:
                     handed = await drains.hand_over(name)
                 except ClusterError as error:
-                    self._complain("a node is handed over later", error)
+                    self._warn_throttled("a node is handed over later", error)
                     continue
                 if handed:
                     self._dependencies.metrics.provisioning_stopped.labels(kind).inc()
@@ -390,7 +392,7 @@ class Provisioner:
                 try:
                     await self._dependencies.client.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": None}})
                 except ClusterError as error:
-                    self._complain("a node is given back later", error)
+                    self._warn_throttled("a node is given back later", error)
                     continue
                 self._tell(name, "Normal", "GivenBack", "uncordoned: cotide capacity --apply was emptying it")
             done.add(name)
@@ -410,7 +412,7 @@ class Provisioner:
             try:
                 empty += [node] if await self._is_free(node.name) is not None else []
             except ClusterError as error:  # of one node: others go all the same
-                self._complain("a node stays that was to go", error)
+                self._warn_throttled("a node stays that was to go", error)
         for name, answer in (await self._ordering.stop(empty)).items():
             if answer is Answer.FAILED:
                 text = "the actuator can't switch it off: it stays cordoned until somebody uncordons it"
@@ -436,17 +438,17 @@ class Provisioner:
                 done = await removal.remove(path, machines)
             except (ClusterError, InputError) as error:
                 self._seen_leaving.discard(kind)
-                self._complain(f"machines of type {kind} are taken away later", error)
+                self._warn_throttled(f"machines of type {kind} are taken away later", error)
                 continue
             self._seen_leaving.add(kind)
             if done.refused:
-                self._complain(f"machines of type {kind} are taken away later", f"{path}: {done.refused}")
+                self._warn_throttled(f"machines of type {kind} are taken away later", f"{path}: {done.refused}")
             if not machines and done.is_clean and done.lowered is None:
                 self._unmarked.add(kind)
             there = self._dependencies.cache.nodes.keys() - machines.keys()
             self._leaving = self._leaving & there | done.leaving
             for machine in done.strange:
-                self._complain(f"Machine {machine} stays", f"it is not of {path}")
+                self._warn_throttled(f"Machine {machine} stays", f"it is not of {path}")
             for name in done.marked:
                 self._tell(name, "Normal", "MachineMarked", f"Machine {machines[name]} is the next to go")
             if done.lowered is not None:
@@ -462,7 +464,7 @@ class Provisioner:
                 if found is not None:
                     machines[name] = machine_of(found, path)
             except (ClusterError, InputError) as error:  # of one node: others go all the same
-                self._complain("a node stays that was to go", error)
+                self._warn_throttled("a node stays that was to go", error)
         return machines
 
     async def _is_free(self, name: str) -> Mapping[str, Any] | None:
@@ -503,13 +505,13 @@ class Provisioner:
         try:
             raised = await scales.raise_to(kind, replicas)
         except ClusterError as error:
-            self._complain(f"replicas of type {kind} are raised later", error)
+            self._warn_throttled(f"replicas of type {kind} are raised later", error)
             return
         if raised:
             self._say_order(kind, "Normal", "ReplicasRaised", f"replicas of type {kind} are {replicas} now")
             self._dependencies.metrics.provisioning_orders.labels(kind, "NodeOrdered").inc()
 
-    def _would(self, wanted: Mapping[str, int], nodes: SortedNodes, now: float) -> None:
+    def _log_dry_run(self, wanted: Mapping[str, int], nodes: SortedNodes, now: float) -> None:
         """Say what acting would send."""
         todo = [f"raise {kind} to {replicas}" for kind, replicas in self._replicas(nodes, wanted).items()]
         if self._ordering is not None:
@@ -517,7 +519,7 @@ class Provisioner:
             sent = self._ordering.would(wanted, views, now, nodes.lost, nodes.closed)
             todo += [f"{one.action.value} {one.subject}" for one in sent]
         if todo:
-            self._complain("dry run", f"would send: {', '.join(todo)}")
+            self._warn_throttled("dry run", f"would send: {', '.join(todo)}")
 
     def _ordered(self, reason: str, order: NodeOrder, message: str) -> None:
         """Tell of an order's fate."""
@@ -580,7 +582,7 @@ class Provisioner:
             ):
                 self._dependencies.metrics.provisioning_nodes.labels(name, what).set(count)
 
-    def _complain(self, what: str, error: CotideError | str) -> None:
+    def _warn_throttled(self, what: str, error: CotideError | str) -> None:
         """Say what went wrong, each thing at most once a minute: an outage must not fill the log."""
         if self._is_new(what):
             hint = ""
@@ -591,8 +593,8 @@ class Provisioner:
     def _is_new(self, what: str) -> bool:
         """Whether this was not said within the last minute; what is older is forgotten."""
         now = time.monotonic()
-        self._complained = {one: at for one, at in self._complained.items() if now - at < COMPLAIN_SECONDS}
-        return self._complained.setdefault(what, now) == now
+        self._warned = {one: at for one, at in self._warned.items() if now - at < COMPLAIN_SECONDS}
+        return self._warned.setdefault(what, now) == now
 
 
 def _held_by(found: Any) -> str:

@@ -85,12 +85,12 @@ class EnergyPrices:
         source: PrometheusSourceSettings | None,
         now: Callable[[], float],
         metrics: Metrics,
-        complain: Callable[[str, CotideError | str], object],
+        warn_throttled: Callable[[str, CotideError | str], object],
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings, self._source, self._now = settings, source, now
-        self._metrics, self._complain, self._monotonic = metrics, complain, monotonic
+        self._metrics, self._warn_throttled, self._monotonic = metrics, warn_throttled, monotonic
         self._table: PriceTable | None = None
         self._good = monotonic()
         self.show()
@@ -114,7 +114,7 @@ class EnergyPrices:
             self._table = await read_prices(asked, self._source, self._now())
             self._good = self._monotonic()
         except CotideError as error:
-            self._complain("prices of energy stay as they were", error)
+            self._warn_throttled("prices of energy stay as they were", error)
         self.show()
 
     def at(self, seconds: Floats) -> tuple[Floats, Floats]:
@@ -145,7 +145,7 @@ class EnergyPrices:
         why = self.stale()
         self._metrics.provisioning_prices_stale.set(float(bool(why)))
         if why:
-            self._complain("prices of energy are old", why)
+            self._warn_throttled("prices of energy are old", why)
 
 
 def _values(settings: ProvisioningSettings, table: PriceTable | None, seconds: Floats) -> tuple[Floats, Floats]:

@@ -67,7 +67,7 @@ UNKNOWN_SECONDS: Final = 5.0
 """Wall seconds between two looks at a node that the engine does not know yet, or not in full; chosen."""
 BACKOFF: Final = Backoff(initial_seconds=2.0, cap_seconds=300.0)
 """Between two tries of a node that was refused, on top of the client's own tries; chosen."""
-COMPLAINT_SECONDS: Final = 60.0
+WARNING_SECONDS: Final = 60.0
 """Wall seconds between two lines about refused patches; chosen: an outage must not fill the log."""
 
 
@@ -157,7 +157,7 @@ class ReclaimedPublisher:
         self._turns = NodePatchQueue(how.settings.patches_per_second)
         self._offers: dict[str, tuple[int | None, int | None]] = {}
         """What each node says that it offers, for the metrics."""
-        self._complained = -math.inf
+        self._warned = -math.inf
         self._refused = 0
         cache.subscribe(self._mirrored)
         outlooks.subscribe(self._on_outlooks)
@@ -301,7 +301,7 @@ class ReclaimedPublisher:
             known.failures += 1
             known.retry = time.monotonic() + BACKOFF.wait_seconds(known.failures, self._rng)
             self._later[name] = known.retry
-            self._complain(name, error)
+            self._warn_throttled(name, error)
             return
         known.failures, known.retry, known.patched = 0, -math.inf, time.monotonic()
         known.seen, known.says = node, after(says, should, wall)
@@ -314,14 +314,14 @@ class ReclaimedPublisher:
         if before is not None and stands is not None and before is not stands:
             self._recorder.forecast_trust(name, node.metadata.uid, trusted=stands, message=should.message)
 
-    def _complain(self, name: str, error: ClusterError) -> None:
+    def _warn_throttled(self, name: str, error: ClusterError) -> None:
         gone = isinstance(error, ApiError) and error.status in (404, 409)  # replaced meanwhile: the watch will tell
         self._metrics.reclaimed_patches.labels("gone" if gone else "refused").inc()
         if gone:
             return
         self._refused += 1
         now = time.monotonic()
-        if now - self._complained >= COMPLAINT_SECONDS:
+        if now - self._warned >= WARNING_SECONDS:
             more = f" (and {self._refused - 1} more patches of nodes)" if self._refused > 1 else ""
             _LOG.warning("reclaimed capacity of node %s could not be written%s: %s", name, more, error)
-            self._complained, self._refused = now, 0
+            self._warned, self._refused = now, 0

@@ -139,7 +139,7 @@ class EventSource:
         self._dependencies: dict[tuple[Kind, str], Any] = {}
         self.volumes = VolumeReader(cache)
         self._groups = PodGroupIndex()
-        self._ahead: Pretranslator | None = Pretranslator(self._glance)
+        self._ahead: Pretranslator | None = Pretranslator(self._pretranslate)
         """Until all that was there at the start is told."""
         self._pods: dict[str, Pod] = {}
         self.pods: Mapping[str, Pod] = MappingProxyType(self._pods)
@@ -355,7 +355,7 @@ class EventSource:
         elif kind in OPTIONAL_KINDS:
             self._mark_group(kind, key)
         else:
-            self._mark_surrounded(kind, key)
+            self._mark_class_dependency(kind, key)
 
     def _mark_volumes(self, kind: Kind, key: str) -> None:
         """A claim, a volume or what they depend on changed: pods that name it may go elsewhere now."""
@@ -407,7 +407,7 @@ class EventSource:
         job = self._cache.jobs.get(self._cache.job_of(key) or "")
         return job.status if job is not None else {}
 
-    def _glance(self, key: str) -> Seen | None:
+    def _pretranslate(self, key: str) -> Seen | None:
         pod = self._cache.pods.get(key)
         if pod is None:
             return None
@@ -427,27 +427,27 @@ class EventSource:
     def _phases_for(self, pod: PodObject, job: str | None) -> Phases:
         return phases_for(pod, self._cache.jobs.get(job) if job is not None else None)
 
-    def _mark_surrounded(self, kind: Kind, key: str) -> None:
+    def _mark_class_dependency(self, kind: Kind, key: str) -> None:
         """A Job, priority class or namespace changed: its pods may have another class now."""
         if self._ahead is not None and kind == "jobs":  # its status counts, too
             for pod in self._cache.pods_of_job(key):
                 self._ahead.repeat(key_of(pod.metadata))
         if kind == "namespaces":
             self._mark_limits(key)
-        matter = self._matter(kind, key)
-        if self._dependencies.get((kind, key)) == matter:
+        digest = self._dependency_digest(kind, key)
+        if self._dependencies.get((kind, key)) == digest:
             return
-        if matter is None:
+        if digest is None:
             del self._dependencies[kind, key]
         else:
-            self._dependencies[kind, key] = matter
+            self._dependencies[kind, key] = digest
         if self._ahead is not None and kind != "jobs":
             self._ahead.repeat_all()
         if not self._changed.began:  # all pods are still to be told
             return
         self._mark_dependents(kind, key)
 
-    def _matter(self, kind: Kind, key: str) -> Any:
+    def _dependency_digest(self, kind: Kind, key: str) -> Any:
         """Return what of a Job, priority class or namespace its pods' classes depend on; None when it is gone."""
         if kind == "jobs":
             job = self._cache.jobs.get(key)

@@ -49,7 +49,7 @@ _LOG = logging.getLogger(__name__)
 
 _EVENTS: Final = (ServiceSampled, NodeUsageSampled, NodeForecasted, BindRefused)
 """What the engine is told of and the cache does not show."""
-COMPLAINT_SECONDS: Final = 60.0
+WARNING_SECONDS: Final = 60.0
 """Wall seconds between two lines about events that are left out; chosen."""
 PENDING_BEFORE: Final = 10_000
 """Events that wait before anybody can ask; of more, the last of each pod and node is kept (chosen: some MB)."""
@@ -82,7 +82,7 @@ class ClusterFollower:
         self._noted: deque[tuple[Kind, str]] = deque()
         self._pending: deque[Event | QosForecaster] = deque()
         self._most_pending = PENDING_BEFORE
-        self._complained = float("-inf")
+        self._warned = float("-inf")
         self._begun = False
         self._beginning = threading.Lock()
         """Held where what waits is thinned out, and where it begins to be taken."""
@@ -185,8 +185,8 @@ class ClusterFollower:
             try:
                 self.advisor.take((event,))
             except Exception:  # noqa: BLE001 - the engine trips over it, too, and sets the object aside for all
-                if time.monotonic() - self._complained >= COMPLAINT_SECONDS:
-                    self._complained = time.monotonic()
+                if time.monotonic() - self._warned >= WARNING_SECONDS:
+                    self._warned = time.monotonic()
                     _LOG.exception("the extender leaves an event out: %.200r", event)
 
     def pod(self, key: str, uid: str) -> Pod | None:

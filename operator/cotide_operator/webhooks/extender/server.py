@@ -32,7 +32,7 @@ READ_SECONDS: Final = 2.0
 timeout that deploy/extender gives, nobody waits for."""
 IDLE_SECONDS: Final = 0.1
 """Wall seconds between two looks at what happened while nobody asks; chosen: the next answer has little to catch up."""
-COMPLAINT_SECONDS: Final = 10.0
+WARNING_SECONDS: Final = 10.0
 """Wall seconds between two lines about requests that can't be read; chosen."""
 
 Verb = Callable[[bytes], Awaitable[Reply]]
@@ -51,7 +51,7 @@ class ExtenderServer(HttpsServer):
         super().__init__("extender", self._application, stop_seconds=STOP_SECONDS)
         self._opened = opened
         self._metrics = metrics
-        self._complained = float("-inf")
+        self._warned = float("-inf")
 
     def _application(self) -> web.Application:
         app = web.Application(client_max_size=EXTENDER_BYTES)
@@ -108,7 +108,7 @@ class ExtenderServer(HttpsServer):
 
     def _refused(self, name: str, status: int, why: str) -> web.Response:
         self._metrics.extender_requests.labels(name, "malformed").inc()
-        if time.monotonic() - self._complained >= COMPLAINT_SECONDS:
-            self._complained = time.monotonic()
+        if time.monotonic() - self._warned >= WARNING_SECONDS:
+            self._warned = time.monotonic()
             _LOG.warning("a request to the extender's %s was not answered: %s", name, why)
         return web.Response(status=status, text=f"{why}\n")

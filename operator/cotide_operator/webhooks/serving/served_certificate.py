@@ -73,7 +73,7 @@ class ServedCertificate:
         self._now = now
         self._trust = trust
         self._context = ServingContext(client_authority)
-        self._complaint = self._unstarted = ""
+        self._last_warning = self._unstarted = ""
 
     @property
     def listening(self) -> bool:
@@ -116,11 +116,11 @@ class ServedCertificate:
         try:
             await self._take_over()
         except (ClusterError, InputError) as error:
-            if str(error) != self._complaint:  # one line when trouble starts
-                self._complaint = str(error)
+            if str(error) != self._last_warning:  # one line when trouble starts
+                self._last_warning = str(error)
                 _LOG.warning("%s: %s", self._what, error)
         else:
-            self._complaint = ""
+            self._last_warning = ""
 
     async def _take_over(self) -> None:
         if self._mounted is not None:
