@@ -164,9 +164,9 @@ class RandomCluster:
                 pod = pod._replace(
                     type=kind, input_bytes=size, requested_seconds=estimate, gang=gang, node_selector=selector
                 )
-            self.tell(pod)
+            self.emit(pod)
 
-    def tell(self, pod: Pod) -> None:
+    def emit(self, pod: Pod) -> None:
         self.pods[pod.key] = pod
         self.events.append(PodUpserted(pod))
         if pod.node is not None and pod.workload is not None and self.chance(0.9):
@@ -252,7 +252,7 @@ class RandomCluster:
         for one in out:
             if isinstance(one, Bind) and self.chance(0.93):
                 pod = self.pods[one.key]
-                self.tell(pod._replace(node=one.node, phase=PodPhase.RUNNING, started_seconds=self.now))
+                self.emit(pod._replace(node=one.node, phase=PodPhase.RUNNING, started_seconds=self.now))
             elif isinstance(one, Bind) and self.chance(0.5):
                 self.events.append(BindRefused(one.key, one.uid, one.node, 500, "no", retry=True))
             elif isinstance(one, Evict) and one.key in self.pods:

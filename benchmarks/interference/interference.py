@@ -55,7 +55,7 @@ def measure(journal: Journal, options: argparse.Namespace, rows: Sequence[Row]) 
     begun = time.monotonic()
     FOLDER.mkdir(parents=True, exist_ok=True)
     with stages.nodes(options.cpus, FOLDER) as (running, cpus):
-        tell(f"{time.monotonic() - begun:.0f} s: a node is made, its pods have cpu {','.join(map(str, cpus))}")
+        emit(f"{time.monotonic() - begun:.0f} s: a node is made, its pods have cpu {','.join(map(str, cpus))}")
         return asyncio.run(all_rounds(running, cpus, journal, options, rows))
 
 
@@ -69,7 +69,7 @@ async def all_rounds(
     load = stages.Load(options.rate, options.seconds, options.limit_ms)
     async with stages.stage(running, cpus, load, options.models) as stage:
         if not stage.real_time:
-            tell("no real-time priority here: the client shares its cpus with the rest, and polls")
+            emit("no real-time priority here: the client shares its cpus with the rest, and polls")
         await stage.window(0)  # fills memcached, and the operators find a rate
         for number, blocks in rounds(options.repeats, rows, options.seed):
             for block in blocks:
@@ -92,14 +92,14 @@ async def one_window(stage: Any, journal: Journal, row: Row, number: int, option
         async with stage.agent(row.agent):
             found = await stage.window(seed)
     journal.add({"round": number, "row": row.name, "at": time.time(), "real_time": stage.real_time, **found})
-    tell(
+    emit(
         f"round {number + 1} of {options.repeats}, {row.name}: p50 {found['p50_ms'] * 1000:.0f}, "
         f"p99 {found['p99_ms'] * 1000:.0f}, p99.9 {found['p999_ms'] * 1000:.0f} µs; {found['batch_pods']} pods use "
         f"{found['batch_cores']:.2f} cores, node {found['busy_share']:.0%} busy; load {found['load_average']:.1f}"
     )
 
 
-def tell(text: str) -> None:
+def emit(text: str) -> None:
     sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
     sys.stderr.flush()
 
@@ -166,14 +166,14 @@ def main() -> int:
         try:
             whole = measure(journal, options, rows)
         except stages.NotToBeHad as reason:
-            tell(f"interference can't be measured here: {reason}")
+            emit(f"interference can't be measured here: {reason}")
             return SKIP_CODE
         except (pytest.fail.Exception, AssertionError) as reason:
-            tell(f"{reason}\nstopped; the same command goes on")
+            emit(f"{reason}\nstopped; the same command goes on")
             return 1
     show(journal, options)
     if not whole:
-        tell(f"{options.minutes:g} minutes are over before all rounds were measured; the same command goes on")
+        emit(f"{options.minutes:g} minutes are over before all rounds were measured; the same command goes on")
         return OVER
     return 0
 

@@ -396,12 +396,12 @@ def _busy_ticks(cpus: Sequence[int]) -> int:
 
 
 @contextlib.contextmanager
-def nodes(cpus: int, folder: Path, tell: Callable[[str], None] = tell_on_stderr) -> Any:
+def nodes(cpus: int, folder: Path, emit: Callable[[str], None] = tell_on_stderr) -> Any:
     """Run one node whose pods fit on so many of the machine's cpus; all that we start has the others."""
     there = sorted(os.sched_getaffinity(0))
     if len(there) <= cpus:
         raise NotToBeHad(f"it needs a cpu beside the {cpus} of the node")
-    binaries, programs = find_or_build(tell), find_or_download(tell)
+    binaries, programs = find_or_build(emit), find_or_download(emit)
     os.sched_setaffinity(0, there[cpus:])
     reserved = {"systemReserved": {"cpu": str(len(there) - cpus), "memory": "500Mi"}}
     with real_nodes(binaries, programs, folder, count=1, settings=reserved) as running:

@@ -56,7 +56,7 @@ class Loop:
         self._clock = clock
         self._inbox: list[Event] = []
 
-    def tell(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         self._inbox.append(event)
 
     async def caught_up(self) -> None:
@@ -74,9 +74,9 @@ async def measure(nodes: int, slots: int) -> dict[str, float]:
     }
     amounts = (("cpu", 4000), ("memory", 16 * GIB), ("pods", 110))
     for number in range(nodes):
-        loop.tell(NodeUpserted(Node(f"n{number}", amounts)))
+        loop.emit(NodeUpserted(Node(f"n{number}", amounts)))
     for pod in pods.values():
-        loop.tell(PodUpserted(pod))
+        loop.emit(PodUpserted(pod))
     await loop.caught_up()
     knobs = Knobs(SLOT, 0.9, 60.0, 60.0, 5.0, 0.95, 0.0, tells_scores=False)
     live = LiveHostLoad(

@@ -135,7 +135,7 @@ async def calls(nodes: int, count: int, *, beside_services: bool) -> Json:
         extender.use(trained(2000).qos("trained"))
         for i in range(0, nodes, SERVICE_SHARE):
             rate = RATES[i // SERVICE_SHARE % len(RATES)]
-            extender.follower.tell(ServiceSampled(f"standing/web-{i}", float(rate)))
+            extender.follower.emit(ServiceSampled(f"standing/web-{i}", float(rate)))
         running = asyncio.create_task(extender.run("127.0.0.1"))
         while not extender.listening:
             await asyncio.sleep(0.01)

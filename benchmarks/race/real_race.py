@@ -190,7 +190,7 @@ async def bound(course: Course, process: Process, count: int) -> None:
 async def scale(course: Course) -> Json:
     """Time a start of each racer in a full cluster, from its start to its first binding, and look at its memory."""
     options = course.options
-    tell(f"filling {options.nodes} nodes with {options.pods} pods")
+    emit(f"filling {options.nodes} nodes with {options.pods} pods")
     await stand(course.client, options.nodes, options.pods, course.variety)
     runs: list[Json] = []
     for number in range(options.rounds):
@@ -206,12 +206,12 @@ async def scale(course: Course) -> Json:
             memory = memory_bytes(process.pid)
             process.end(signal.SIGTERM)
             if options.log_level in ("debug", "info"):
-                tell(process.text())
+                emit(process.text())
             await clear(course.client)
             runs.append(
                 {"racer": racer, "first_bind_seconds": round(first, 2), "cpu_seconds": used, "memory_bytes": memory}
             )
-            tell(f"{racer}: first binding after {first:.2f} s, {memory['now'] / 2**20:.0f} MiB")
+            emit(f"{racer}: first binding after {first:.2f} s, {memory['now'] / 2**20:.0f} MiB")
     return {
         "rounds": runs,
         "median": {
@@ -231,7 +231,7 @@ async def race(course: Course) -> Json:
     begun = time.monotonic()
     for number in range(options.rounds):
         if time.monotonic() - begun > options.seconds:
-            tell(f"{number} of {options.rounds} rounds, since their time is over")
+            emit(f"{number} of {options.rounds} rounds, since their time is over")
             break
         # Each begins once in a while, so that nobody always runs on what another one left behind.
         turn = number % len(options.racers)
@@ -279,7 +279,7 @@ def report(one: Json) -> None:
     said = f", events {one['events_at_last_bind']}, notes {one['notes_at_last_bind']}"
     if "events" in one:
         said += f", all events after {one['events_seconds']:.0f} s, {one['events_missing']} missing"
-    tell(
+    emit(
         f"round {one['round'] + 1} {one['racer']:>15}: {one['pods_per_second']:6.0f} pods/s, first after "
         f"{one['first_bind_seconds']:.1f} s, cpu s: {cpu}"
         + (said if one["racer"] != "bare" else "")
@@ -287,7 +287,7 @@ def report(one: Json) -> None:
     )
 
 
-def tell(line: str) -> None:
+def emit(line: str) -> None:
     sys.stderr.write(f"race: {line}\n")
     sys.stderr.flush()
 
@@ -338,7 +338,7 @@ async def run(plane: ControlPlane, options: argparse.Namespace, models: Path | N
             async with KubeClient(plane.admin, max_connections=64, timeout_seconds=120.0) as client:
                 await install(client)
                 await await_resources(client)
-                tell(f"making {options.nodes} nodes")
+                emit(f"making {options.nodes} nodes")
                 variety = Variety(options.pod_kilobytes, options.images)
                 await prepare(client, options.nodes, variety)
                 watch = PodWatch(client, PODS)
@@ -417,7 +417,7 @@ def main() -> None:
             control_plane(binaries, folder, fsync=options.fsync) as plane,
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         ):
-            tell(f"kube-apiserver {options.kubernetes} and etcd after {plane.started_in_seconds:.1f} s")
+            emit(f"kube-apiserver {options.kubernetes} and etcd after {plane.started_in_seconds:.1f} s")
             try:
                 result = runner.run(run(plane, options, models))
             except asyncio.CancelledError:

@@ -193,7 +193,7 @@ def report(run: Json) -> None:
     wrong = {**run["violations"], **dict(refusals[:REPORTED_REFUSALS])}
     if len(refusals) > REPORTED_REFUSALS:
         wrong["further refusals"] = len(refusals) - REPORTED_REFUSALS
-    tell(
+    emit(
         f"{run['workload']} {run['scheduler']}: {run['bound']} of {run['pods']} pods, {run['pods_per_second']:.0f}/s, "
         f"{run['cpu_seconds_per_1000_pods']:.2f} cpu s per 1,000, at most {run['most_on_one_node']} on a node, zone "
         f"skew {run['zone_skew']}, load {run['load_average']}" + (f", wrong: {wrong} {run['faults']}" if wrong else "")
@@ -206,7 +206,7 @@ def started(binaries: Binaries) -> Iterator[PerfPlane]:
     with tempfile.TemporaryDirectory(prefix="upstream-perf-") as name, Pen(Path(name)) as pen:
         plane = PerfPlane(binaries, Path(name), pen)
         plane.start()
-        tell(f"kube-apiserver {KUBERNETES} and etcd after {plane.started_in_seconds:.1f} s")
+        emit(f"kube-apiserver {KUBERNETES} and etcd after {plane.started_in_seconds:.1f} s")
         yield plane
 
 
@@ -252,12 +252,12 @@ def main() -> int:
         binaries = find_or_build(tell_on_stderr)
         perf = scheduler_perf(find_go(tell_on_stderr), KUBERNETES)
     except NotToBeHad as reason:
-        tell(f"skipped: {reason}")
+        emit(f"skipped: {reason}")
         return 1 if os.environ.get(REQUIRED) == "required" else SKIP_CODE
     try:
         chosen = list(workloads(perf, asked))
     except ValueError as error:
-        tell(str(error))
+        emit(str(error))
         return 2
     journal = Journal(options.out / "journal.jsonl", {"kubernetes": KUBERNETES, "freeze": options.freeze})
     with started(binaries) as plane, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -293,7 +293,7 @@ def show(runs: Sequence[Json], policies: Sequence[str]) -> int:
     return 1 if wrong else 0
 
 
-def tell(line: str) -> None:
+def emit(line: str) -> None:
     sys.stderr.write(f"upstream_perf: {line}\n")
     sys.stderr.flush()
 

@@ -200,7 +200,7 @@ class Scheduler:
     def _decide_all(self, now: float) -> None:
         """Decide what can be decided, once everything that happened is taken in."""
         self._queue.advance(now)
-        self._tell_displaced()
+        self._emit_displaced()
         self._out.extend(self._capacity.begin(now, self._qos))
         if self.gangs.members:
             self.gangs.settle(now)
@@ -488,17 +488,17 @@ class Scheduler:
             self._handling = entry.pod
             queue_state = self._queue.add(entry, now)
             if queue_state is QueueState.HELD and not entry.pod.unsupported:
-                self._tell(wait(entry, WaitReason.NO_MATCHING_NODE, entry.pod.blocked))
+                self._emit(wait(entry, WaitReason.NO_MATCHING_NODE, entry.pod.blocked))
             elif queue_state is QueueState.HELD:
                 fields = ", ".join(entry.pod.unsupported)
                 message = f"{fields} is not supported and is never ignored: remove it"
-                self._tell(wait(entry, WaitReason.MISCONFIGURED, message))
+                self._emit(wait(entry, WaitReason.MISCONFIGURED, message))
             elif queue_state is QueueState.CAPPED and (capped := self._queue.over_queued(entry)) is not None:
-                self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, capped.message, cap=capped.limit))
+                self._emit(wait(entry, WaitReason.WAITING_FOR_TURN, capped.message, cap=capped.limit))
             elif queue_state is QueueState.ASIDE:
                 limit = self.config.max_queue
                 message = f"the queue is full ({limit} {noun_of(limit, 'pod')}); it is kept and admitted in turn"
-                self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, message))
+                self._emit(wait(entry, WaitReason.WAITING_FOR_TURN, message))
 
     def _forecast(self, entries: Collection[QueuedPod]) -> None:
         """Write down pods' lone run times."""
@@ -515,7 +515,7 @@ class Scheduler:
         seconds = 0.0 if known is None or not self._follows_run_time else known.seconds_p90
         return self._shapes.of(pod, self.state, seconds)
 
-    def _tell_displaced(self) -> None:
+    def _emit_displaced(self) -> None:
         """Say to pods that stand aside for a higher class why they do."""
         displaced, self._queue.displaced = self._queue.displaced, []
         limit = self.config.max_queue
@@ -523,7 +523,7 @@ class Scheduler:
             if entry.queue_state is not QueueState.ASIDE:
                 continue
             message = f"the queue is full ({limit} {noun_of(limit, 'pod')}) and pods of a higher class are in it"
-            self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, f"{message}; it is kept and admitted in turn"))
+            self._emit(wait(entry, WaitReason.WAITING_FOR_TURN, f"{message}; it is kept and admitted in turn"))
 
     def _reshape(self) -> None:
         """Give waiting pods another shape whose resources came or went with nodes."""
@@ -599,7 +599,7 @@ class Scheduler:
             shape = entry.shape
             if (capped := self._queue.over_held(entry)) is not None:
                 self._queue.cap(entry, now)
-                self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, capped.message, cap=capped.limit))
+                self._emit(wait(entry, WaitReason.WAITING_FOR_TURN, capped.message, cap=capped.limit))
                 continue
             if shape.gang and (tried := self._try_gang(entry, snapshot, now, binds)):
                 left -= tried
@@ -674,7 +674,7 @@ class Scheduler:
             shape.failed_peers = self._peers_version(shape)
             self._failures[shape] = placement
         self._queue.failed(entry, now)
-        self._tell(refusal(entry, placement, snapshot.node_count, self._qos.model_id))
+        self._emit(refusal(entry, placement, snapshot.node_count, self._qos.model_id))
 
     def _wakeup_is_stale(self, entry: QueuedPod, snapshot: Snapshot, now: float) -> bool:
         """Whether others took the rows for which a parked pod got its turn; else it is taken up."""
@@ -741,7 +741,7 @@ class Scheduler:
         self._queue.failed(entry, now)
         self._out.extend(room.evictions)
         message = f"{sentence(placement.refused, snapshot.node_count)}. preemption: {room.message}"
-        self._tell(wait(entry, WaitReason.INSUFFICIENT_SLACK, message, placement=placement, room=room))
+        self._emit(wait(entry, WaitReason.INSUFFICIENT_SLACK, message, placement=placement, room=room))
 
     def _upcoming(self) -> list[Shape]:
         return [entry.shape for entry in self._queue.ahead(LOOKAHEAD)]
@@ -761,7 +761,7 @@ class Scheduler:
             self._admit(entry.pod, entry)
             return
         retry_at = self._queue.back_off(entry, now)
-        self._tell(wait(entry, WaitReason.WAITING_FOR_TURN, why, retry_at=retry_at))
+        self._emit(wait(entry, WaitReason.WAITING_FOR_TURN, why, retry_at=retry_at))
 
     def _change_models(self, event: ModelsChanged, now: float) -> None:
         found = self._catalogue
@@ -785,7 +785,7 @@ class Scheduler:
         for shape in self._queue.parked_shapes():
             self._queue.wake(shape, now, urgent=True)
 
-    def _tell(self, instruction: Wait | None) -> None:
+    def _emit(self, instruction: Wait | None) -> None:
         if instruction is not None:
             self._out.append(instruction)
 

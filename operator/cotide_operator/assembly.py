@@ -361,7 +361,7 @@ class Operator:
             await self._habits.restore()
         if leadership is not None:
             for event in node_backoffs.read(leadership.backoffs, self.clock, self.clock.now()):
-                self.loop.tell(event)
+                self.loop.emit(event)
         await self._handover.inherit(leadership)
 
     def _backoffs(self) -> str | None:
@@ -610,7 +610,7 @@ class Operator:
         models = self.settings.models
         return ModelStore(
             models.directory,
-            tell=self._tell,
+            emit=self._emit,
             metrics=self.metrics,
             keep=self._ledger.keep_model if self._ledger is not None else None,
             kept_models=models.retraining.kept_models if models.retraining.enabled else None,
@@ -649,7 +649,7 @@ class Operator:
         if isinstance(outcome, Decision):
             self._assisted.answered(outcome)
         else:
-            self.loop.tell(outcome)
+            self.loop.emit(outcome)
 
     def _kept_in(self, store: str) -> LearnedStore | None:
         """Return where what is learned outlives this process; None in memory only."""
@@ -741,8 +741,8 @@ class Operator:
         failed.state.clear()
         return Scheduler(failed.config, self.models, failed.state)
 
-    def _tell(self, event: Event) -> None:
-        self.loop.tell(event)
+    def _emit(self, event: Event) -> None:
+        self.loop.emit(event)
         if self.extender is not None and isinstance(event, ModelsChanged):
             self.extender.use(self.models.qos(event.qos))
 

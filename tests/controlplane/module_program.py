@@ -54,31 +54,31 @@ class ModuleProgram:
     def complete(self) -> bool:
         return os.access(self.program, os.X_OK) and self.manifests.is_dir()
 
-    def find_or_build(self, tell: Callable[[str], None]) -> ModuleProgram:
+    def find_or_build(self, emit: Callable[[str], None]) -> ModuleProgram:
         """Return the program; raises `NotToBeHad` where it is neither there nor can be built."""
         if not self.complete():
-            self._build(find_go(tell), tell)
+            self._build(find_go(emit), emit)
         if not self.complete():
             raise NotToBeHad(f"no program in {self.folder} after a build")
         return self
 
-    def _build(self, go: str, tell: Callable[[str], None]) -> None:
+    def _build(self, go: str, emit: Callable[[str], None]) -> None:
         folder = self.folder.parent
         folder.mkdir(parents=True, exist_ok=True)
         source = self._downloaded(go)
         log, begun = folder / f"{self.version}.log", time.monotonic()
         begin = f"building {self.title} {self.version} from source, once: about {self.minutes} CPU minutes"
-        tell(f"{begin}, log in {log}")
+        emit(f"{begin}, log in {log}")
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             made = Path(scratch) / "made"
             command = [go, "build", "-v", "-trimpath", "-mod=readonly", "-ldflags=-s -w", "-o", str(made / self.name)]
-            compiled([*command, self.package], source, log, tell)
+            compiled([*command, self.package], source, log, emit)
             # Not copytree's modes: what is in the module cache is read-only, and so would be the copy's folders.
             shutil.copytree(source / "config", made / "config", copy_function=shutil.copyfile)
             for one in (made, *made.rglob("*")):
                 one.chmod(0o755 if one.is_dir() or one == made / self.name else 0o644)
             made.rename(self.folder)
-        tell(f"built in {time.monotonic() - begun:.0f} s")
+        emit(f"built in {time.monotonic() - begun:.0f} s")
 
     def _downloaded(self, go: str) -> Path:
         """Return the module's folder in Go's own cache."""

@@ -50,20 +50,20 @@ def is_there(release: str) -> bool:
     return sources_of(release).complete()
 
 
-def of_release(release: str, tell: Callable[[str], None]) -> Binaries:
+def of_release(release: str, emit: Callable[[str], None]) -> Binaries:
     """Return the programs of a release, such as ``1.34``, built where they are missing.
 
     Raises `NotToBeHad` for a release that is none of `RELEASES`, and where it can't be built.
     """
     if release not in RELEASES:
         raise NotToBeHad(f"Kubernetes {release} is none of {', '.join(RELEASES)}")
-    found = find_or_build(tell)
-    return found if release == TODAY else replace(found, **_built(release, tell))
+    found = find_or_build(emit)
+    return found if release == TODAY else replace(found, **_built(release, emit))
 
 
-def _built(release: str, tell: Callable[[str], None]) -> dict[str, Path]:
+def _built(release: str, emit: Callable[[str], None]) -> dict[str, Path]:
     sources = sources_of(release)
-    build_once(sources, tell)
+    build_once(sources, emit)
     return {name.replace("-", "_"): sources.cached() / name for name in sources.packages}
 
 

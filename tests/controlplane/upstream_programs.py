@@ -54,11 +54,11 @@ def sources_of(release: str) -> Sources:
     return Sources(MODULES / f"v{release}", VERSIONS[release], PACKAGES, own=(MODULES / "e2e.go",))
 
 
-def find_or_build(release: str, tell: Callable[[str], None]) -> UpstreamPrograms:
+def find_or_build(release: str, emit: Callable[[str], None]) -> UpstreamPrograms:
     """Return the programs of a release; raises `NotToBeHad` where they are neither there nor can be built."""
     sources = sources_of(release)
     if not sources.complete():
-        build_once(sources, tell)
+        build_once(sources, emit)
     return UpstreamPrograms(sources.cached())
 
 

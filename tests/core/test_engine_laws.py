@@ -55,9 +55,9 @@ class HostileCluster:
         cls = WorkloadClass.ONLINE if online else (WorkloadClass.BATCH, WorkloadClass.GRATIS)[self.count % 2]
         workload = "d/web" if online else None
         pod = Pod(f"d/{self.count}", f"u{self.count}", cls, (("cpu", cpu),), self.now, ours=True, workload=workload)
-        self.tell(pod)
+        self.emit(pod)
 
-    def tell(self, pod: Pod) -> None:
+    def emit(self, pod: Pod) -> None:
         self.pods[pod.key] = pod
         self.events.append(PodUpserted(pod))
 
@@ -81,7 +81,7 @@ class HostileCluster:
     def finish_one(self, number: int) -> None:
         running = [pod for pod in self.pods.values() if pod.node is not None and pod.phase is PodPhase.RUNNING]
         if running:
-            self.tell(running[number % len(running)]._replace(phase=PodPhase.SUCCEEDED))
+            self.emit(running[number % len(running)]._replace(phase=PodPhase.SUCCEEDED))
 
     def resize_one(self, number: int, cpu: int) -> None:
         """A running pod asks for another size: until its kubelet has set it, it counts with the larger of both."""
@@ -90,7 +90,7 @@ class HostileCluster:
         if running:
             pod = running[number % len(running)]
             self.preferences[pod.key] = cpu
-            self.tell(pod._replace(requests=(("cpu", max(cpu, dict(pod.requests)["cpu"])),)))
+            self.emit(pod._replace(requests=(("cpu", max(cpu, dict(pod.requests)["cpu"])),)))
 
     def set_one(self, number: int) -> None:
         """A kubelet sets a resize where its node has room, or puts it off."""
@@ -99,7 +99,7 @@ class HostileCluster:
         ]
         if wished:
             pod = wished[number % len(wished)]
-            self.tell(pod._replace(requests=(("cpu", self.preferences.pop(pod.key)),)))
+            self.emit(pod._replace(requests=(("cpu", self.preferences.pop(pod.key)),)))
 
     def cycle(self, answer: str, seconds: float) -> None:
         self.now += seconds

@@ -332,7 +332,7 @@ async def test_the_monitor_relieves_a_node_of_gratis_never_of_online_and_says_so
         await world.until_on("filler-0", "n0")
 
         def measure(millicores: float) -> None:
-            operator.loop.tell(NodeUsageSampled("n0", operator.clock.now(), millicores, 0.0))
+            operator.loop.emit(NodeUsageSampled("n0", operator.clock.now(), millicores, 0.0))
 
         measure(3500.0)
         # 3.5 used + 1 held > 4.

@@ -73,15 +73,15 @@ class Relay:
 
     async def answer(self, _: web.Request) -> web.Response:
         self.asked += 1
-        tell = self.MODES[self.mode]
-        if tell is None:
+        emit = self.MODES[self.mode]
+        if emit is None:
             return web.Response(status=500)
         async with aiohttp.ClientSession() as session, session.get(self._url) as found:
             lines = (await found.text()).splitlines()
         is_said = []
         for line in lines:
             name, _, value = line.rpartition(" ")
-            said = tell(value) if name.startswith("cotide_sim_pod_") else value
+            said = emit(value) if name.startswith("cotide_sim_pod_") else value
             is_said += [f"{name} {said}"] if said is not None else []
         return web.Response(text="\n".join(is_said) + "\n")
 

@@ -58,7 +58,7 @@ class Cluster:
     def __init__(self, directory: Path, *, seed: int = 0, kept: LearnedStore | None = None, **settings: object) -> None:
         self.published: list[Event] = []
         self.metrics = Metrics()
-        self.store = ModelStore(directory, tell=self.published.append, metrics=self.metrics)
+        self.store = ModelStore(directory, emit=self.published.append, metrics=self.metrics)
         self.learning = QosLearning(
             RetrainingSettings(enabled=True, pooled_namespaces=("*",), **settings),
             self.store,

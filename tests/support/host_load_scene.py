@@ -49,7 +49,7 @@ class HandLoop:
     inbox: list[Event] = field(default_factory=list)
     evictions: list[Evict] = field(default_factory=list)
 
-    def tell(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         self.published.append(event)
         self.inbox.append(event)
 

@@ -118,7 +118,7 @@ class Scene:
     def unregister(self, name: str) -> None:
         self.cache.apply("nodes", "DELETED", msgspec.convert(self.nodes.pop(name), NodeObject))
 
-    def tell(self, *outlooks: NodeOutlook) -> None:
+    def emit(self, *outlooks: NodeOutlook) -> None:
         self.outlooks.put(outlooks)
 
     async def after(self, seconds: float = 0.0) -> list[tuple[int, int]]:

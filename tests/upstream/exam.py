@@ -107,14 +107,14 @@ def sit(exam: Exam) -> Results:
                 node.import_image(archive)
         open_nodes(cluster)
         scheduler = start(exam, cluster)
-        tell(f"{NODES} nodes are ready, {exam.scheduler} is started")
+        emit(f"{NODES} nodes are ready, {exam.scheduler} is started")
         try:
             with watched(binaries, exam.out):
                 code = run(exam, specs, scheduler)
         finally:
             for log in FOLDER.glob("*.log"):
                 shutil.copy(log, exam.out)
-    tell(f"the specs ended with exit code {code}, the scheduler's is {scheduler.exit_code}")
+    emit(f"the specs ended with exit code {code}, the scheduler's is {scheduler.exit_code}")
     report = exam.out / "report.json"
     found: dict[str, Spec] = of_report(json.loads(report.read_text(encoding="utf-8"))) if report.exists() else {}
     return Results(VERSIONS[exam.release], exam.scheduler, found)
@@ -227,13 +227,13 @@ def run(exam: Exam, specs: UpstreamPrograms, scheduler: Process) -> int:
             log.write(line)
             if re.match(r"^• ", line):
                 ended += 1
-                tell(f"{time.monotonic() - begun:.0f} s, {ended} specs ended: {line.strip()}")
+                emit(f"{time.monotonic() - begun:.0f} s, {ended} specs ended: {line.strip()}")
     if scheduler.exit_code is not None:
-        tell(f"the scheduler ended with exit code {scheduler.exit_code}:\n{scheduler.text()[-2000:]}")
+        emit(f"the scheduler ended with exit code {scheduler.exit_code}:\n{scheduler.text()[-2000:]}")
     return running.returncode
 
 
-def tell(line: str) -> None:
+def emit(line: str) -> None:
     sys.stderr.write(f"upstream: {line}\n")
     sys.stderr.flush()
 
@@ -261,7 +261,7 @@ def main() -> int:
             raise NotToBeHad("they run in a machine of their own: make test-upstream")
         results = sit(exam)
     except NotToBeHad as reason:
-        tell(f"the specs are skipped: {reason}")
+        emit(f"the specs are skipped: {reason}")
         return 1 if os.environ.get(REQUIRED) == "required" else SKIP_CODE
     results.write(exam.out / "results.json")
     if record:

@@ -219,7 +219,7 @@ async def _run(credentials: Credentials, settings: FleetSettings) -> None:
         loop.add_signal_handler(number, stop.set)
     async with KubeClient(credentials) as client:
         fleet = Fleet(client, settings)
-        telling = asyncio.create_task(_tell(fleet))
+        telling = asyncio.create_task(_emit(fleet))
         try:
             await fleet.run(stop)
         finally:
@@ -246,7 +246,7 @@ async def _greet(client: KubeClient) -> None:
         raise ClusterError(f"{client.credentials.described} tells no version that one has; is it one?")
 
 
-async def _tell(fleet: Fleet) -> None:
+async def _emit(fleet: Fleet) -> None:
     await fleet.ready.wait()
     if fleet.metrics_port is not None:
         click.echo(f"http://{fleet.settings.metrics_host}:{fleet.metrics_port}/metrics")

@@ -318,10 +318,10 @@ def _replay(
 
     schedules, pause, runtime = [], rules.rebuild_days * DAY_SECONDS, rules.runtime
     slow = runtime in SLOW or rules.reliability == "trees"
-    with progress_bar(len(jobs) * len(policies), slow=slow) as tell:
-        when_compiling(partial(_say_compiling, tell))
+    with progress_bar(len(jobs) * len(policies), slow=slow) as emit:
+        when_compiling(partial(_say_compiling, emit))
         for number, policy in enumerate(policies):
-            watch = None if tell is None else partial(_report_progress, tell, number * len(jobs), policy.name)
+            watch = None if emit is None else partial(_report_progress, emit, number * len(jobs), policy.name)
             if isinstance(policy, UserPolicy):
                 schedule = run_user_policy(jobs, policy, runtime, seed=seed, rebuild_seconds=pause, watch=watch)
             else:
@@ -335,16 +335,16 @@ def _replay(
     return schedules
 
 
-def _say_compiling(tell: Callable[[int, str], None] | None) -> None:
+def _say_compiling(emit: Callable[[int, str], None] | None) -> None:
     words = "compiling kernels, once for this installation"
-    if tell is not None:
-        tell(0, words)
+    if emit is not None:
+        emit(0, words)
     elif sys.stderr.isatty():
         click.echo(f"{words} ...", err=True)
 
 
-def _report_progress(tell: Callable[[int, str], None], before: int, name: str, done: int) -> None:
-    tell(before + done, name)
+def _report_progress(emit: Callable[[int, str], None], before: int, name: str, done: int) -> None:
+    emit(before + done, name)
 
 
 def _write_jobs(file: Path, given: Input) -> None:

@@ -20,7 +20,7 @@ import click
 
 from cotide_cli.inputs.execution_options import ExecutionOptions, execution_options
 from cotide_cli.inputs.row_options import RowOptions, row_options
-from cotide_cli.inputs.trace_input import FORMATS, GENERATORS, tell
+from cotide_cli.inputs.trace_input import FORMATS, GENERATORS, emit
 from cotide_cli.option_groups import GroupedCommand, grouped, option_group
 from cotide_core.errors import InputError
 from cotide_core.units import counted
@@ -157,7 +157,7 @@ def command(
         try:
             report = run_sweep(
                 tasks, results, replace(cluster or Workers(execution.workers or _cores()), policies=texts),
-                retry_failed=execution.retry_failed, tell=_say, watch=watch,
+                retry_failed=execution.retry_failed, emit=_say, watch=watch,
             )  # fmt: skip
         except Stopped as stopped:
             _say(f"stopped by {signal.Signals(stopped.number).name}; the same command goes on with what is left")
@@ -182,7 +182,7 @@ def _sources(source: JobOptions, machine: MachineOptions, rows: RowOptions) -> l
             path, cleaning, rows.on_bad, source.weeks, form=source.form, demand=machine.resources
         )
         found.append(log)
-        tell(trace, cleaned)
+        emit(trace, cleaned)
     return found + [synthetic_source(kind, source.jobs, source.load) for kind in dict.fromkeys(source.synthetic)]
 
 

@@ -51,7 +51,7 @@ def command(logs: tuple[Path, ...], rebuild_days: int, journal: Path | None, out
         for path in logs:
             steps: dict[str, TaskID] = {}
             report_step = partial(_report_step, bar, steps, path.name)
-            reports.append(run(path, rebuild_days=rebuild_days, kept=kept, progress=report_step, tell=_say))
+            reports.append(run(path, rebuild_days=rebuild_days, kept=kept, progress=report_step, emit=_say))
     if output != "table":
         click.echo(as_text([asdict(report) for report in reports], output))
         return 0

@@ -124,11 +124,11 @@ def replay_on_machines(
     from cotide_sim.trace_replay.user_policy import UserPolicy
 
     schedules = []
-    with progress_bar(len(found) * len(policies), slow=True) as tell:
+    with progress_bar(len(found) * len(policies), slow=True) as emit:
         for index, policy in enumerate(policies):
             if isinstance(policy, UserPolicy):
                 raise InputError(f"{policy.name} is from a file, which knows one pool only", field="policy")
-            watch = None if tell is None else partial(_report_progress, tell, index * len(found), policy.name)
+            watch = None if emit is None else partial(_report_progress, emit, index * len(found), policy.name)
             placement = run_on_machines(found, policy, runtime, seed=seed, watch=watch)
             faults = machine_faults_of(found, placement)
             if faults:
@@ -137,5 +137,5 @@ def replay_on_machines(
     return schedules
 
 
-def _report_progress(tell: Callable[[int, str], None], before: int, name: str, done: int) -> None:
-    tell(before + done, name)
+def _report_progress(emit: Callable[[int, str], None], before: int, name: str, done: int) -> None:
+    emit(before + done, name)

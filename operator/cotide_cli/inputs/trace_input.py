@@ -75,7 +75,7 @@ def from_file(path: Path, form: Any, resources: Any, on_bad: OnBad, cleaning: Cl
     if not trace.in_order:
         cleaning = cleaning.of_a_table()
     jobs, cleaned = clean(trace.log, cleaning)
-    tell(trace, cleaned)
+    emit(trace, cleaned)
     return Input(
         jobs,
         cleaning.describe(),
@@ -105,7 +105,7 @@ def _recorded(jobs: BatchJobs, cleaned: CleaningReport) -> dict[str, float] | No
     }
 
 
-def tell(trace: JobTrace, cleaned: CleaningReport) -> None:
+def emit(trace: JobTrace, cleaned: CleaningReport) -> None:
     """Say on stderr how a trace was read and what became of its rows."""
     log = trace.log
     if trace.conversion:

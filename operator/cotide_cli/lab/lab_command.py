@@ -159,7 +159,7 @@ def run(task: Any, journal: Path, data: DataOptions, tried: PredictorOptions, ex
         pool = Pool(workers or int(joblib.cpu_count())) if cluster is None else Pool(cluster.count, cluster.client)
         try:
             report = run_lab(
-                tasks, journal, pool, retry_failed=execution.retry_failed, tell=_say,
+                tasks, journal, pool, retry_failed=execution.retry_failed, emit=_say,
                 watch=lambda done, total: bar(f"{done} of {total} cells", done / total),
             )  # fmt: skip
         except Stopped as stopped:

@@ -36,9 +36,9 @@ _listeners: list[Callable[[], object]] = []
 """Who wants to know of the first compilation; see `when_compiling`."""
 
 
-def when_compiling(tell: Callable[[], object]) -> None:
-    """Have ``tell`` called before a kernel is compiled that is not on disk, once, in the thread that needs it."""
-    _listeners.append(tell)
+def when_compiling(emit: Callable[[], object]) -> None:
+    """Have ``emit`` called before a kernel is compiled that is not on disk, once, in the thread that needs it."""
+    _listeners.append(emit)
 
 
 def _listen(numba: Any) -> None:

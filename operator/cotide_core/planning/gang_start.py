@@ -81,7 +81,7 @@ class GangAttempt:
     tried: int = 1
     """Placements that were worked out."""
 
-    def tell(self, instruction: Wait | None) -> None:
+    def emit(self, instruction: Wait | None) -> None:
         """Add what is to be told, where there is something."""
         if instruction is not None:
             self.waits.append(instruction)
@@ -144,7 +144,7 @@ class GangStarts:
             self._queue.leave_to_gang(entry, now)
             attempt = GangAttempt()
             words = f"gang {entry.shape.gang}: waits until those of it that were asked to leave are gone"
-            attempt.tell(wait(entry, WaitReason.WAITING_FOR_GANG, words))
+            attempt.emit(wait(entry, WaitReason.WAITING_FOR_GANG, words))
             return attempt
         if standing.lacks == 0:
             return None
@@ -171,7 +171,7 @@ class GangStarts:
         words = f"gang {gang.key}: {there} of {gang.minimum} are there and can start, waits for the others"
         for one in standing.waiting:
             self._aside(one, now)
-            attempt.tell(wait(one, WaitReason.WAITING_FOR_GANG, words))
+            attempt.emit(wait(one, WaitReason.WAITING_FOR_GANG, words))
         return attempt
 
     def _hand_over(
@@ -246,7 +246,7 @@ class GangStarts:
         for one in members:
             self._queue.take(one, now)
             self._park(one, now)
-            attempt.tell(wait(one, WaitReason.MISCONFIGURED, words))
+            attempt.emit(wait(one, WaitReason.MISCONFIGURED, words))
         return attempt
 
     def _try(self, members: Sequence[QueuedPod], snapshot: Snapshot, now: float, qos: QosForecaster) -> _Trial:
@@ -331,7 +331,7 @@ class GangStarts:
             message = f"{words}. preemption: {room.message}"
             self._queue.take(one, now)
             self._park(one, now)
-            attempt.tell(wait(one, WaitReason.INSUFFICIENT_SLACK, message, room=room))
+            attempt.emit(wait(one, WaitReason.INSUFFICIENT_SLACK, message, room=room))
         attempt.tried += leaving
         return attempt
 
@@ -357,25 +357,25 @@ class GangStarts:
             self._queue.take(one, now)
             if one is not speakers[one.shape]:
                 self._queue.leave_to_gang(one, now)
-                self._tell_quiet(attempt, one, standing, speaks)
+                self._emit_quiet(attempt, one, standing, speaks)
             elif capped is not None and one is speaks:
                 self._queue.cap(one, now, members)
-                attempt.tell(wait(one, reason, words, cap=capped.limit))
+                attempt.emit(wait(one, reason, words, cap=capped.limit))
             elif capped is not None:
                 self._queue.leave_to_gang(one, now)
-                self._tell_quiet(attempt, one, standing, speaks)
+                self._emit_quiet(attempt, one, standing, speaks)
             else:
                 self._park(one, now)
-                attempt.tell(wait(one, reason, words, placement=trial.refused))
+                attempt.emit(wait(one, reason, words, placement=trial.refused))
         return attempt
 
     @staticmethod
-    def _tell_quiet(attempt: GangAttempt, entry: QueuedPod, standing: GangStanding, speaks: QueuedPod) -> None:
+    def _emit_quiet(attempt: GangAttempt, entry: QueuedPod, standing: GangStanding, speaks: QueuedPod) -> None:
         """Tell a member that another says more: a number that changes is not told a thousand times."""
         gang = standing.gang
         words = f"gang {gang.key}: waits until {gang.minimum} can start at once; {speaks.pod.key} says more"
         if entry.last_reason is None or entry.last_reason is not entry.quiet_reason:
-            attempt.tell(wait(entry, WaitReason.WAITING_FOR_GANG, words))
+            attempt.emit(wait(entry, WaitReason.WAITING_FOR_GANG, words))
             entry.quiet_reason = entry.last_reason
 
     def _again(self, members: Sequence[QueuedPod], now: float) -> GangAttempt:

@@ -295,7 +295,7 @@ class ObjectCache:
                 pass
         if kind not in OPTIONAL_KINDS:
             self._synced.add(kind)
-        self._tell(kind, "")
+        self._notify(kind, "")
 
     def objects(self, kind: Kind) -> Mapping[str, Any]:
         """Return the latest objects of a kind by key."""
@@ -368,7 +368,7 @@ class ObjectCache:
                 self._reselect(key, item.metadata.namespace)
         except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
             self.quarantine_object(kind, key, "indexes of the cache", error)
-        self._tell(kind, key)
+        self._notify(kind, key)
         if kind == "workloads":
             self.settle()
 
@@ -386,14 +386,14 @@ class ObjectCache:
             except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
                 self.quarantine_object("pods", key, "indexes of the cache", error)
             if self._workload_of.get(key) != before:
-                self._tell("pods", key)
+                self._notify("pods", key)
             if time.perf_counter() >= until:
                 break
         return bool(self._unsettled)
 
     def look_again(self, kind: Kind, key: str) -> None:
         """Tell the listeners of an object that did not change: what is made of it did."""
-        self._tell(kind, key)
+        self._notify(kind, key)
 
     def quarantine_object(self, kind: Kind, key: str, part: str, error: BaseException | str) -> None:
         """Set an object aside at the version that is here."""
@@ -401,7 +401,7 @@ class ObjectCache:
         metadata = item.metadata if item is not None else Metadata()
         self.quarantine.put(kind, key, part, error, uid=metadata.uid, version=metadata.resource_version)
 
-    def _tell(self, kind: Kind, key: str) -> None:
+    def _notify(self, kind: Kind, key: str) -> None:
         for listener in self._listeners:
             try:
                 listener(kind, key)

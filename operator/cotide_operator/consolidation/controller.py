@@ -198,7 +198,7 @@ class Consolidator:
             if standing is not None and standing.mark in (Mark.FREED, Mark.EMPTYING):
                 self.predictions.gave_up(node, self._dependencies.clock.now(), late=False)
                 await self._drain_client.write(node, Mark.NONE, cordoned=False)
-                self._tell(node, "Normal", "GivenBack", f"uncordoned: {why}")
+                self._emit(node, "Normal", "GivenBack", f"uncordoned: {why}")
 
     async def look(self) -> None:
         """Look once: give back, and plan where it is time."""
@@ -321,7 +321,7 @@ class Consolidator:
             if not await self._write(back.node, Mark.NONE, cordoned=False, demanded=back.demanded):
                 continue
             self.predictions.gave_up(back.node, now, late=back.late)
-            self._tell(back.node, "Warning" if back.demanded else "Normal", "GivenBack", f"uncordoned: {back.why}")
+            self._emit(back.node, "Warning" if back.demanded else "Normal", "GivenBack", f"uncordoned: {back.why}")
         for name in acts.freed:
             if await self._write(name, Mark.FREED, cordoned=True):
                 self.predictions.emptied(name, now)
@@ -331,7 +331,7 @@ class Consolidator:
             if not await self._write(one.node, Mark.EMPTYING, cordoned=True, forecast=forecast):
                 continue
             self.predictions.empties(one.node, *forecast, now)
-            self._tell(
+            self._emit(
                 one.node,
                 "Normal",
                 "LeftToEmpty",
@@ -356,12 +356,12 @@ class Consolidator:
         moves = self._dependencies.metrics.consolidation_moves
         try:
             if step.moves:
-                self._tell(step.node, "Normal", "Draining", f"cordoned: {counted(len(step.moves), 'pod')} to move")
+                self._emit(step.node, "Normal", "Draining", f"cordoned: {counted(len(step.moves), 'pod')} to move")
             carried = await self._carrier.carry_out((step,), uids)
             moves.labels("moved").inc(len(carried.moved))
             if carried.surprise:
                 moves.labels("surprise").inc()
-                self._tell(step.node, "Warning", "DrainStopped", carried.surprise)
+                self._emit(step.node, "Warning", "DrainStopped", carried.surprise)
             else:
                 self._freed(step.node, f"{counted(len(step.moves), 'pod')} moved" if step.moves else "it was empty")
         except CotideError as error:
@@ -373,13 +373,13 @@ class Consolidator:
 
     def _freed(self, node: str, why: str) -> None:
         self._dependencies.metrics.consolidation_freed.inc()
-        self._tell(node, "Normal", "Freed", f"free and cordoned: {why}")
+        self._emit(node, "Normal", "Freed", f"free and cordoned: {why}")
 
     def _undone(self, _node: str, demanded: bool) -> None:
         """Count a node that is open again."""
         self._dependencies.metrics.consolidation_given_back.labels("demand" if demanded else "other").inc()
 
-    def _tell(self, node: str, kind: str, reason: str, message: str) -> None:
+    def _emit(self, node: str, kind: str, reason: str, message: str) -> None:
         found = self._dependencies.cache.nodes.get(node)
         if found is not None:
             self._dependencies.recorder.node(node, found.metadata.uid, kind, reason, message)
@@ -436,7 +436,7 @@ class Consolidator:
                 continue
             if await self._write(name, Mark.NONE, cordoned=False):
                 self._left.add(name)
-                self._tell(name, "Normal", "GivenBack", "uncordoned: consolidation is turned off")
+                self._emit(name, "Normal", "GivenBack", "uncordoned: consolidation is turned off")
 
     def _warn_throttled(self, error: CotideError) -> None:
         """Say what went wrong, at most once a minute: an outage must not fill the log."""

@@ -205,10 +205,10 @@ def explain_job(job: Object, pods: Sequence[Object], events: Sequence[Object], n
     )
 
 
-def _read(unread: Facts, what: str, tell: Callable[[], _Fact], otherwise: _Fact) -> _Fact:
+def _read(unread: Facts, what: str, read: Callable[[], _Fact], otherwise: _Fact) -> _Fact:
     """Return what there is to tell; where that raises, note so and return what is told otherwise."""
     try:
-        return tell()
+        return read()
     except Exception as error:  # noqa: BLE001 - a field that somebody else wrote must not hide all the others
         unread.append(
             ("Not read", f"{what}: a field is not what it should be ({type(error).__name__}: {error!s:.200})")

@@ -33,7 +33,7 @@ metrics-server, which has one every 15 s and tells it some seconds late)."""
 class Loop(Protocol):
     """The live loop."""
 
-    def tell(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         """Put an event into the next cycle."""
         ...
 
@@ -42,7 +42,7 @@ class Loop(Protocol):
         ...
 
 
-class Teller:
+class EventPublisher:
     """Tells.
 
     Parameters
@@ -64,7 +64,7 @@ class Teller:
         table = samples.table
         for name in [name for name in self._published if name not in table.index]:
             del self._published[name]
-        await self._tell(self._sampled(samples, at_seconds))
+        await self._emit(self._sampled(samples, at_seconds))
 
     async def forecasts(
         self, names: dict[str, int], made: Made, level: str, usable: Flags, physical: Floats, until: float,
@@ -90,7 +90,7 @@ class Teller:
                     cpu, memory, batch_cpu, batch_memory = amounts[:, row].tolist()
                     yield NodeForecasted(name, until, cpu, memory, batch_cpu, batch_memory, ahead)
 
-        await self._tell(events())
+        await self._emit(events())
 
     async def scored(
         self, names: dict[str, int], score: SlotScore, scores: tuple[LoadScores, ...], trusts: Flags, physical: Floats,
@@ -120,7 +120,7 @@ class Teller:
                         trusted=bool(trusts[index, row]),
                     )
 
-        await self._tell(events())
+        await self._emit(events())
 
     def _sampled(self, samples: NodeSamples, at_seconds: Floats) -> Iterator[Event]:
         table = samples.table
@@ -138,9 +138,9 @@ class Teller:
                 self._published[name] = (at, cpu, memory)
                 yield NodeUsageSampled(name, at, cpu, memory)
 
-    async def _tell(self, events: Iterable[Event]) -> None:
+    async def _emit(self, events: Iterable[Event]) -> None:
         rest = iter(events)
         while part := list(islice(rest, EVENTS_AT_A_TIME)):
             for event in part:
-                self._loop.tell(event)
+                self._loop.emit(event)
             await self._loop.caught_up()

@@ -4,7 +4,7 @@ Two tasks share it. The usage feed calls `take` after each reading of its source
 
     readings -> PodUsages -> NodeSampler -> Teller: NodeUsageSampled        every reading
                                    `-----> SlotBook -> Forecasters           every slot, in a thread
-                                                           |-> Teller: NodeForecasted, ForecastScored
+                                                           |-> EventPublisher: NodeForecasted, ForecastScored
                                                            `-> OutlookMaker -> Outlooks
 
 Invariants: what is told comes from the one engine's nodes and pods and goes back as events only; a source that is down
@@ -30,7 +30,7 @@ from cotide_core.phases.progress import Usage
 from cotide_core.state.cluster_state import ClusterState
 from cotide_operator.clock import Clock
 from cotide_operator.host_load.contenders import DEFAULT, LEVELS, Predictor, sentence_of
-from cotide_operator.host_load.event_publisher import Loop, Teller
+from cotide_operator.host_load.event_publisher import EventPublisher, Loop
 from cotide_operator.host_load.forecasters import Flags, Forecasters, Made, SlotScore
 from cotide_operator.host_load.history_replay import HistoryReplay
 from cotide_operator.host_load.node_rows import NodeRows
@@ -124,7 +124,7 @@ class LiveHostLoad:
         self._sampler = NodeSampler(state, pods, self._usages, metrics)
         self._roster = NodeRows(knobs.slot_seconds)
         self._book = SlotAccumulator(self._roster, knobs.slot_seconds)
-        self._teller = Teller(loop, knobs.stale_seconds)
+        self._publisher = EventPublisher(loop, knobs.stale_seconds)
         self.forecasters = Forecasters(
             self._roster.capacity,
             predictor=knobs.predictor,
@@ -138,7 +138,7 @@ class LiveHostLoad:
         self._standing = Standing.of(self.forecasters.fallen_back(), self.forecasters.scores())
         self._maker = OutlookMaker(
             state, self._roster, outlooks, slot_seconds=knobs.slot_seconds, stale_seconds=knobs.stale_seconds,
-            capacity_share=knobs.capacity_share, ever_sampled=self._teller.ever_sampled,
+            capacity_share=knobs.capacity_share, ever_sampled=self._publisher.ever_sampled,
         )  # fmt: skip
         self._lag = min(knobs.interval_wall_seconds * clock.speed, LAG_SHARE * knobs.slot_seconds)
 
@@ -153,7 +153,7 @@ class LiveHostLoad:
             at_seconds = now - samples.age_seconds * self._clock.speed
             self._book.usage(rows, at_seconds, _shares(samples.online, table.physical))
             self._book.held(rows, now, _shares(table.batch, table.physical))
-            await self._teller.samples(samples, at_seconds)
+            await self._publisher.samples(samples, at_seconds)
         else:
             table, now = NodeTable.of(self._state), self._clock.now()
             rows = self._follow(table, now)
@@ -234,12 +234,12 @@ class LiveHostLoad:
             learnt = await asyncio.to_thread(self._learn, closed, vacated, rows, held, physical)
         self._standing = learnt.standing
         names = dict(self._roster.row_of)
-        await self._tell_forecasts(names, learnt.made, learnt.usable)
+        await self._emit_forecasts(names, learnt.made, learnt.usable)
         if self._knobs.tells_scores:
             for number, score in learnt.scored:
                 until = (number + 1) * self._knobs.slot_seconds
                 scores = tuple(learnt.standing.scores)
-                await self._teller.scored(names, score, scores, learnt.trusts, physical, until)
+                await self._publisher.scored(names, score, scores, learnt.trusts, physical, until)
         await self._publish(everything=True)
 
     def _learn(
@@ -280,20 +280,20 @@ class LiveHostLoad:
         async with self.lock:
             made, usable = await asyncio.to_thread(self._revised, moved, held)
         chosen = set(moved.tolist())
-        await self._tell_forecasts({n: row for n, row in self._roster.row_of.items() if row in chosen}, made, usable)
+        await self._emit_forecasts({n: row for n, row in self._roster.row_of.items() if row in chosen}, made, usable)
 
     def _revised(self, rows: NDArray[np.intp], held: Floats) -> tuple[Made, Flags]:
         self.forecasters.revise(rows, held)
         made, known = self.forecasters.made()
         return made, known & ~self.forecasters.fallen_back()
 
-    async def _tell_forecasts(self, names: dict[str, int], made: Made, usable: Flags) -> None:
+    async def _emit_forecasts(self, names: dict[str, int], made: Made, usable: Flags) -> None:
         knobs = self._knobs
         grace = self._lag + max(GRACE_SHARE * knobs.slot_seconds, GRACE_WALL_SECONDS * self._clock.speed)
         until = (self._open_slot() + 1) * knobs.slot_seconds + grace
         level, physical = LEVELS[knobs.quantile], self._roster.physical
         here = physical[:, : len(usable)]
-        await self._teller.forecasts(names, made, level, usable, here, until, knobs.slot_seconds)
+        await self._publisher.forecasts(names, made, level, usable, here, until, knobs.slot_seconds)
 
     async def _publish(self, *, everything: bool) -> None:
         reasons = await self._maker.put(self._standing, self._clock.now(), everything=everything)

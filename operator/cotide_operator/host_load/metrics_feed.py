@@ -64,7 +64,7 @@ async def metrics_feed(dependencies: Dependencies, supervisor: TaskSupervisor) -
             settings,
             clock=dependencies.clock,
             pod_of=dependencies.event_source.pods.get,
-            tell=dependencies.loop.tell,
+            emit=dependencies.loop.emit,
             forecast_scores=dependencies.forecast_scores,
             metrics=dependencies.metrics,
             usage=sink,

@@ -56,13 +56,13 @@ class ModelStore:
         self,
         directory: Path | None,
         *,
-        tell: Callable[[Event], None],
+        emit: Callable[[Event], None],
         metrics: Metrics,
         keep: Callable[[str, Mapping[str, bytes]], None] | None = None,
         kept_models: int | None = None,
     ) -> None:
         self.directory = directory
-        self._tell = tell
+        self._emit = emit
         self._metrics = metrics
         self._keep = keep
         self._kept_models = kept_models
@@ -126,7 +126,7 @@ class ModelStore:
         """Let the QoS model decide for these services of a learner from the next cycle on, and for no other of its."""
         if self._decides is not None and self._decides.get(learner, ()) != services:
             self._decides[learner] = services
-            self._tell_engine()
+            self._emit_engine()
 
     def previous_qos(self, namespace: str = POOL) -> QosForecaster | None:
         """Return the QoS model that was in use before; None where there was none."""
@@ -145,7 +145,7 @@ class ModelStore:
             if kind in shelf.current:
                 self._metrics.model_info.labels(*_info(shelf.current[kind])).set(1)
             await asyncio.to_thread(shutil.rmtree, shelf.directory / gone.model_id, ignore_errors=True)
-            self._tell_engine()
+            self._emit_engine()
         await self.look()
 
     def completion(self, model_id: str) -> CompletionForecaster:
@@ -178,7 +178,7 @@ class ModelStore:
             if loaded and self._kept_models is not None:
                 await asyncio.to_thread(shelf.prune, self._kept_models)
         if changed:
-            self._tell_engine()
+            self._emit_engine()
 
     async def forget_own(self, namespace: str) -> None:
         """Delete the models of a namespace that is gone."""
@@ -193,7 +193,7 @@ class ModelStore:
         for one in shelf.current.values():
             self._metrics.model_info.remove(*_info(one))
         _LOG.info("deleted the models of namespace %s, which is gone", namespace)
-        self._tell_engine()
+        self._emit_engine()
 
     def save(self, files: Files, namespace: str = POOL) -> None:
         """Write a freshly trained model, of all or of a namespace, into the directory; the next `look` takes it up.
@@ -238,7 +238,7 @@ class ModelStore:
             changed = True
         return changed
 
-    def _tell_engine(self) -> None:
+    def _emit_engine(self) -> None:
         ids = {
             name: {kind: one.model_id for kind, one in shelf.current.items()} for name, shelf in self._shelves.items()
         }
@@ -250,7 +250,7 @@ class ModelStore:
         pool = ids.get(POOL, {})
         learned = any(QOS in found for found in ids.values())
         decides_for = self.decides_for if learned else None
-        self._tell(ModelsChanged(pool.get(QOS, ""), pool.get(COMPLETION, ""), own, decides_for))
+        self._emit(ModelsChanged(pool.get(QOS, ""), pool.get(COMPLETION, ""), own, decides_for))
         self._forget_old()
         self.changed()
 

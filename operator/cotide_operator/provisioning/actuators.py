@@ -43,7 +43,7 @@ class _Silence:
     def __init__(self) -> None:
         self._said: dict[str, float] = {}
 
-    def tell(self, instruction: NodeInstruction, why: str) -> Answer:
+    def emit(self, instruction: NodeInstruction, why: str) -> Answer:
         """Tell it, each reason once a minute."""
         now = time.monotonic()
         if now - self._said.get(why, float("-inf")) >= COMPLAIN_SECONDS:
@@ -88,19 +88,19 @@ class CommandActuator:
             )
         except (OSError, ValueError) as error:  # what no program may be called is a ValueError
             why = getattr(error, "strerror", None) or str(error)
-            return self._silence.tell(instruction, f"{self._command[0]}: {why}")
+            return self._silence.emit(instruction, f"{self._command[0]}: {why}")
         try:
             code = await asyncio.wait_for(process.wait(), self._timeout)
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):  # it ended just now
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
-            return self._silence.tell(instruction, f"{self._command[0]} did not end in {self._timeout:g} s")
+            return self._silence.emit(instruction, f"{self._command[0]} did not end in {self._timeout:g} s")
         if code == 0:
             return Answer.GONE if action is Action.CANCEL else Answer.ACCEPTED
         if code in _OF_EXIT:
             return _OF_EXIT[code]
-        return self._silence.tell(instruction, f"{self._command[0]} ended with exit code {code}")
+        return self._silence.emit(instruction, f"{self._command[0]} ended with exit code {code}")
 
 
 _OF_EXIT: Final = {FAILED_EXIT: Answer.FAILED, GONE_EXIT: Answer.GONE}
@@ -138,12 +138,12 @@ class WebhookActuator:
             ) as answer:
                 code = answer.status
         except TimeoutError:
-            return self._silence.tell(instruction, f"no answer in {self._timeout.total:g} s")
+            return self._silence.emit(instruction, f"no answer in {self._timeout.total:g} s")
         except (aiohttp.ClientError, ValueError) as error:  # what no host may be called is a ValueError
-            return self._silence.tell(instruction, str(error) or type(error).__name__)
+            return self._silence.emit(instruction, str(error) or type(error).__name__)
         if 200 <= code < 300:
             return Answer.GONE if action is Action.CANCEL else Answer.ACCEPTED
-        return _OF_STATUS[code] if code in _OF_STATUS else self._silence.tell(instruction, f"HTTP status {code}")
+        return _OF_STATUS[code] if code in _OF_STATUS else self._silence.emit(instruction, f"HTTP status {code}")
 
 
 class DryRun:

@@ -378,7 +378,7 @@ class Provisioner:
                     continue
                 if handed:
                     self._dependencies.metrics.provisioning_stopped.labels(kind).inc()
-                    self._tell(name, "Normal", "Stopping", f"free, and {count} nodes of type {kind} are wanted")
+                    self._emit(name, "Normal", "Stopping", f"free, and {count} nodes of type {kind} are wanted")
 
     async def _open_left(self, ordering: Ordering) -> None:
         """Uncordon what `cotide capacity --apply` was emptying: here nodes go through consolidation alone."""
@@ -394,7 +394,7 @@ class Provisioner:
                 except ClusterError as error:
                     self._warn_throttled("a node is given back later", error)
                     continue
-                self._tell(name, "Normal", "GivenBack", "uncordoned: cotide capacity --apply was emptying it")
+                self._emit(name, "Normal", "GivenBack", "uncordoned: cotide capacity --apply was emptying it")
             done.add(name)
         if done:
             await ordering.opened(done)
@@ -416,12 +416,12 @@ class Provisioner:
         for name, answer in (await self._ordering.stop(empty)).items():
             if answer is Answer.FAILED:
                 text = "the actuator can't switch it off: it stays cordoned until somebody uncordons it"
-                self._tell(name, "Warning", "StopFailed", text)
+                self._emit(name, "Warning", "StopFailed", text)
 
     def _hold_up(self, node: str, pod: str) -> None:
         """Say what keeps a machine on, once a minute: it is looked at every second."""
         if self._is_new(f"stop {node}"):
-            self._tell(node, "Warning", "StopHeldUp", f"pod {pod} is on it although it is cordoned")
+            self._emit(node, "Warning", "StopHeldUp", f"pod {pod} is on it although it is cordoned")
 
     async def _take_away(self, removal: MachineRemoval, paths: Mapping[str, str], nodes: SortedNodes) -> None:
         """Have Machines deleted whose nodes were handed over, unless a pod got there all the same."""
@@ -450,7 +450,7 @@ class Provisioner:
             for machine in done.strange:
                 self._warn_throttled(f"Machine {machine} stays", f"it is not of {path}")
             for name in done.marked:
-                self._tell(name, "Normal", "MachineMarked", f"Machine {machines[name]} is the next to go")
+                self._emit(name, "Normal", "MachineMarked", f"Machine {machines[name]} is the next to go")
             if done.lowered is not None:
                 self._say_order(kind, "Normal", "ReplicasLowered", f"replicas of type {kind} are {done.lowered} now")
                 await removal.announced(path)
@@ -550,7 +550,7 @@ class Provisioner:
             {"now": self._dependencies.clock.now(), "order": subject, "did": reason, "why": message}
         )
 
-    def _tell(self, node: str, kind: str, reason: str, message: str) -> None:
+    def _emit(self, node: str, kind: str, reason: str, message: str) -> None:
         found = self._dependencies.cache.nodes.get(node)
         if found is not None:
             self._dependencies.recorder.node(node, found.metadata.uid, kind, reason, message)

@@ -158,7 +158,7 @@ class Ordering:
         )  # fmt: skip
         await self._write(book)
         came = {**lost, **closed, **{node.order: node.name for node in nodes if node.order is not None}}
-        self._tell(self._reported or before, book, came, now)
+        self._emit(self._reported or before, book, came, now)
         self._reported = book
         await self._ask(todo, now)
         self._reported = self._known()
@@ -207,7 +207,7 @@ class Ordering:
             raise
         self._book = book
 
-    def _tell(self, before: OrderBook, book: OrderBook, came: Mapping[str, str], now: float) -> None:
+    def _emit(self, before: OrderBook, book: OrderBook, came: Mapping[str, str], now: float) -> None:
         old, new = ({one.id: one for one in which.orders} for which in (before, book))
         for one in before.orders:
             after = new.get(one.id)

@@ -82,24 +82,24 @@ class KueueReporter:
             oldest = next(iter(self._members))
             del self._members[oldest]
             self._workloads.pop(oldest, None)
-        self._tell_soon(name, group, 0)
+        self._report_soon(name, group, 0)
 
-    def _tell_soon(self, name: tuple[str, str], group: str, failures: int) -> None:
-        if not self._dispatcher.submit(("kueue", *name), self._tell, name[0], name, group, failures):
-            self._tell_later(name, group, failures)
+    def _report_soon(self, name: tuple[str, str], group: str, failures: int) -> None:
+        if not self._dispatcher.submit(("kueue", *name), self._report, name[0], name, group, failures):
+            self._report_later(name, group, failures)
 
-    def _tell_later(self, name: tuple[str, str], group: str, failures: int) -> None:
+    def _report_later(self, name: tuple[str, str], group: str, failures: int) -> None:
         if failures < MAX_RETRIES and name not in self._again:
             self._again.add(name)
             seconds = AGAIN_SECONDS * 2.0**failures
-            asyncio.get_running_loop().call_later(seconds, self._tell_again, name, group, failures + 1)
+            asyncio.get_running_loop().call_later(seconds, self._report_again, name, group, failures + 1)
 
-    def _tell_again(self, name: tuple[str, str], group: str, failures: int) -> None:
+    def _report_again(self, name: tuple[str, str], group: str, failures: int) -> None:
         self._again.discard(name)
         if name in self._members:
-            self._tell_soon(name, group, failures)
+            self._report_soon(name, group, failures)
 
-    async def _tell(self, name: tuple[str, str], group: str, failures: int) -> None:
+    async def _report(self, name: tuple[str, str], group: str, failures: int) -> None:
         """Say what is expected of a Workload by now; ``failures``: how often that came to nothing."""
         said = self._sentence(name)
         if said is None:
@@ -111,7 +111,7 @@ class KueueReporter:
                 self._refused = True
                 _LOG.warning("Kueue's Workloads get no events: %s (deploy/kueue holds the right to read them)", error)
             else:
-                self._tell_later(name, group, failures)
+                self._report_later(name, group, failures)
             return
         if found is None:
             return  # Kueue has not made it yet, or it is gone: the next decision tells

@@ -82,7 +82,7 @@ class OverloadReporter:
                 self._begins(name, until, now)
         for name in self._cordoned.keys() - cordoned.keys():
             if name in self._nodes:
-                self._tell(name, "Normal", OPENED, f"Node {name} is open for batch and gratis pods again")
+                self._report(name, "Normal", OPENED, f"Node {name} is open for batch and gratis pods again")
                 self._note(name, None)
         self._cordoned = cordoned
 
@@ -90,10 +90,10 @@ class OverloadReporter:
         written = format_timestamp(self._clock.to_wall(until))
         if self._nodes[name].metadata.annotations.get(CORDON_ANNOTATION) == written:
             return  # an earlier run began it, and told of it
-        self._tell(name, "Warning", CORDONED, self._sentence(until - now))
+        self._report(name, "Warning", CORDONED, self._sentence(until - now))
         self._note(name, written)
 
-    def _tell(self, name: str, kind: str, reason: str, message: str) -> None:
+    def _report(self, name: str, kind: str, reason: str, message: str) -> None:
         self._recorder.node(name, self._nodes[name].metadata.uid, kind, reason, message)
 
     def _note(self, name: str, until: str | None) -> None:

@@ -71,14 +71,14 @@ class QuarantineReporter:
         """Say on the objects what was quarantined so far, and from now on."""
         self.leading = True
         for entry in list(self._cache.quarantine):
-            self._tell(entry)
+            self._report(entry)
 
     def _hear(self, entry: SetAside) -> None:
         self._metrics.objects_set_aside.labels(entry.kind).inc()
         if self.leading:
-            self._tell(entry)
+            self._report(entry)
 
-    def _tell(self, entry: SetAside) -> None:
+    def _report(self, entry: SetAside) -> None:
         if not entry.key or not entry.uid:
             return
         message = f"is quarantined until it changes: {entry.fault}"

@@ -6,7 +6,7 @@ Fed by the loop, with what is to be written on each pod; reports go to its liste
        |        ^ |---- 404            the pod is gone
        |        | |---- 409, 429, 5xx, look at the pod: bound here -> bound; bound elsewhere or gone ->
        |        | |     silence        refused for good; still waiting -> refused, to be tried again
-       |        `-'                    nobody can tell: the same binding once more
+       |        `-'                    nobody can emit: the same binding once more
        `-> pod or node gone meanwhile  never posted
 
 A binding whose answer was lost may have been carried out, or may be yet. Until that is known its room is nobody

@@ -290,7 +290,7 @@ class PhaseResizer:
         try:
             async with self._slots.slot(one.pod.metadata.namespace):
                 for patch in patches:
-                    await (self._resize if patch.why else self._tell)(one, patch)
+                    await (self._resize if patch.why else self._emit)(one, patch)
         except ApiError:
             self._metrics.phase_resizes.labels("unanswered").inc()  # gone, another one, or for now
         except ClusterError as error:
@@ -308,7 +308,7 @@ class PhaseResizer:
         one.known.refused, one.known.refusals = "", 0
         self._metrics.phase_resizes.labels(patch.why).inc()
 
-    async def _tell(self, one: _Phased, patch: _Patch) -> None:
+    async def _emit(self, one: _Phased, patch: _Patch) -> None:
         known = one.known
         try:
             await self._client.patch(_path(one.key), patch.body)

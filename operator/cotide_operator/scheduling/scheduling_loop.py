@@ -227,7 +227,7 @@ class SchedulingLoop:
         self.started_monotonic: float | None = None
         cache.subscribe(lambda _kind, _key: self._wake.set())
 
-    def tell(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         """Put an event into the next cycle (a sample, other models)."""
         if isinstance(event, ModelsChanged):
             self._models = event
@@ -249,10 +249,10 @@ class SchedulingLoop:
         """Take what was not carried out into the next cycle; every report of the binder comes here."""
         if isinstance(report, BindReport) and not report.bound:
             bind, answer = report.bind, report.answer
-            self.tell(BindRefused(bind.key, bind.uid, bind.node, answer.code, answer.reason, report.retry))
+            self.emit(BindRefused(bind.key, bind.uid, bind.node, answer.code, answer.reason, report.retry))
         elif isinstance(report, EvictReport) and not report.answer.ok and report.answer.code != 404:
             evict, answer = report.evict, report.answer
-            self.tell(EvictRefused(evict.key, evict.uid, evict.node, answer.code, answer.reason, report.retry))
+            self.emit(EvictRefused(evict.key, evict.uid, evict.node, answer.code, answer.reason, report.retry))
 
     def stop(self) -> None:
         """Decide nothing from now on; what was handed to the binder is the binder's to finish."""

@@ -215,12 +215,12 @@ class EventSource:
             # A list comes by name; who came first is before who came later, as when they came one by one.
             self._changed.begin(self._created)
         turn = Turn(COLLECT_SECONDS, time.thread_time)
-        self._collect("nodes", self._tell_node, events, turn)
-        self._collect("workloads", self._tell_workload, events, turn)
-        self._collect("namespaces", self._tell_namespace, events, turn)
-        self._collect("poddisruptionbudgets", self._tell_budget, events, turn)
+        self._collect("nodes", self._emit_node, events, turn)
+        self._collect("workloads", self._emit_workload, events, turn)
+        self._collect("namespaces", self._emit_namespace, events, turn)
+        self._collect("poddisruptionbudgets", self._emit_budget, events, turn)
         for kind in SELECTOR_KINDS:
-            self._collect(kind, partial(self._tell_selector, kind), events, turn)
+            self._collect(kind, partial(self._emit_selector, kind), events, turn)
         if any(self._changed.first_left(kind) for kind in _EVENT_KINDS if kind != "pods"):
             return events
         knew = self._selects_namespaces
@@ -232,11 +232,11 @@ class EventSource:
     def _collect_pods(self, events: list[Event]) -> None:
         self._put_up_dependents(Turn(COLLECT_SECONDS, time.thread_time))
         self._pairs.begin()
-        self._collect("pods", self._tell_pod, events, Turn(COLLECT_SECONDS, time.thread_time))
+        self._collect("pods", self._emit_pod, events, Turn(COLLECT_SECONDS, time.thread_time))
         if self._rules_seen and self._relabelled:  # those that don't fit into a turn are told in the next cycles
             self._changed.update("pods", self._relabelled)
             self._relabelled.clear()
-            self._collect("pods", self._tell_pod, events, Turn(COLLECT_SECONDS, time.thread_time))
+            self._collect("pods", self._emit_pod, events, Turn(COLLECT_SECONDS, time.thread_time))
 
     def _put_up_dependents(self, turn: Turn) -> None:
         """Go through the pods of objects that changed, while their turn and the share of their namespace last."""
@@ -252,13 +252,13 @@ class EventSource:
         """Tell of all namespaces, to an engine that shall know their labels before it hears of the first selector."""
         events: list[Event] = []
         for name in list(self._cache.namespaces):
-            self._guarded("namespaces", name, self._tell_namespace, events)
+            self._guarded("namespaces", name, self._emit_namespace, events)
         return events
 
-    def _collect(self, kind: Kind, tell: Callable[[str, list[Event]], None], events: list[Event], turn: Turn) -> None:
+    def _collect(self, kind: Kind, emit: Callable[[str, list[Event]], None], events: list[Event], turn: Turn) -> None:
         """Take changes of one kind while their turn lasts."""
         for key in self._changed.take(kind, CHANGES_AT_ONCE, self._pairs.is_spent if kind == "pods" else None):
-            self._guarded(kind, key, tell, events)
+            self._guarded(kind, key, emit, events)
             if turn.is_over:
                 return
 
@@ -322,10 +322,10 @@ class EventSource:
         entry = self._cache.quarantine.get(kind, key)
         return entry is not None and entry.part == ENGINE
 
-    def _guarded(self, kind: Kind, key: str, tell: Callable[[str, list[Event]], None], events: list[Event]) -> None:
+    def _guarded(self, kind: Kind, key: str, emit: Callable[[str, list[Event]], None], events: list[Event]) -> None:
         """Translate one object; of one that makes us raise the engine goes on knowing what it was told last."""
         try:
-            tell(key, events)
+            emit(key, events)
         except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
             self._quarantine(kind, key, "translation", error)
 
@@ -468,7 +468,7 @@ class EventSource:
     def _namespace(self, namespace: NamespaceObject) -> Namespace | None:
         return translate_namespace(namespace, labels=self._selects_namespaces)
 
-    def _tell_namespace(self, name: str, events: list[Event]) -> None:
+    def _emit_namespace(self, name: str, events: list[Event]) -> None:
         namespace = self._cache.namespaces.get(name)
         translated = self._namespace(namespace) if namespace is not None else None
         if namespace is not None:
@@ -481,7 +481,7 @@ class EventSource:
             self._namespaces[name] = translated
             events.append(NamespaceUpserted(translated))
 
-    def _tell_node(self, name: str, events: list[Event]) -> None:
+    def _emit_node(self, name: str, events: list[Event]) -> None:
         node = self._cache.nodes.get(name)
         if node is None or self._left_out("nodes", name):
             if self._nodes.pop(name, None) is not None:
@@ -496,7 +496,7 @@ class EventSource:
             self._nodes[name] = translated
             events.append(NodeUpserted(translated))
 
-    def _tell_workload(self, key: str, events: list[Event]) -> None:
+    def _emit_workload(self, key: str, events: list[Event]) -> None:
         workload = self._cache.workloads.get(key)
         if workload is None or self._left_out("workloads", key):
             if self._workloads.pop(key, None) is not None:
@@ -511,7 +511,7 @@ class EventSource:
         item = self._cache.objects(kind).get(key)
         return None if item is None else pod_selector(SELECTOR_KINDS[kind], key, item)
 
-    def _tell_selector(self, kind: Kind, key: str, events: list[Event]) -> None:
+    def _emit_selector(self, kind: Kind, key: str, events: list[Event]) -> None:
         translated = None if self._left_out(kind, key) else self._selector(kind, key)
         if translated is None:
             if self._selectors.pop((kind, key), None) is not None:
@@ -521,7 +521,7 @@ class EventSource:
             self._selectors[kind, key] = translated
             events.append(SelectorUpserted(translated))
 
-    def _tell_budget(self, key: str, events: list[Event]) -> None:
+    def _emit_budget(self, key: str, events: list[Event]) -> None:
         budget = self._cache.poddisruptionbudgets.get(key)
         if budget is None:
             if self._budgets.pop(key, None) is not None:
@@ -533,7 +533,7 @@ class EventSource:
             self._rules_seen = True  # it selects pods by label
             events.append(BudgetUpserted(translated))
 
-    def _tell_pod(self, key: str, events: list[Event]) -> None:
+    def _emit_pod(self, key: str, events: list[Event]) -> None:
         pod, before = self._cache.pods.get(key), self._pods.get(key)
         if pod is not None and self._left_out("pods", key):
             pod = None

@@ -96,7 +96,7 @@ class UsageFeed:
         *,
         clock: Clock,
         pod_of: Callable[[str], Pod | None],
-        tell: Callable[[Event], None],
+        emit: Callable[[Event], None],
         forecast_scores: ForecastScores,
         metrics: Metrics,
         usage: UsageSink | None = None,
@@ -105,7 +105,7 @@ class UsageFeed:
         self._settings = settings
         self._clock = clock
         self._pod_of = pod_of
-        self._tell = tell
+        self._emit = emit
         self._forecast_scores = forecast_scores
         self._metrics = metrics
         self._left_out = MeasurementFaults(metrics)
@@ -137,11 +137,11 @@ class UsageFeed:
             await self._nothing(f"its answer can't be taken apart: {described(error)}")
             return
         self._state(up=True)
-        self._tell_refusals(self._source.refused)
+        self._emit_refusals(self._source.refused)
         self.faults = measured.faults
         # In turns: fifty thousand of them would hold up decisions for a third of a second.
         await in_turns(self._take_guarded, measured.services)
-        self._tell_contention(measured.nodes)
+        self._emit_contention(measured.nodes)
         self._assume_peaks()
         await self._hand_over(measured.usage)
         horizon = time.monotonic() - 10 * self._settings.stale_after_seconds
@@ -230,14 +230,14 @@ class UsageFeed:
         # The engine needs a rate; a latency alone is told with the last rate that was known.
         is_news = before[0] is not pod or (latest.rate, latest.latency_p95_milliseconds) != before[1:]
         if latest.rate is not None and is_news:
-            self._tell(ServiceSampled(pod.key, latest.rate, latest.latency_p95_milliseconds))
+            self._emit(ServiceSampled(pod.key, latest.rate, latest.latency_p95_milliseconds))
 
     def _left(self, wall_seconds: float) -> float | None:
         """Return for how many seconds a value of such a time is still fresh; None when it is stale."""
         left = self._settings.stale_after_seconds - max(0.0, time.time() - wall_seconds)
         return None if left < 0.0 else left
 
-    def _tell_contention(self, readings: Sequence[NodeReading]) -> None:
+    def _emit_contention(self, readings: Sequence[NodeReading]) -> None:
         """Tell of nodes whose cpu is fought for, and once of each where that is over: most are quiet, always."""
         oldest = time.time() - self._settings.stale_after_seconds
         for reading in readings:
@@ -245,7 +245,7 @@ class UsageFeed:
             if reading.wall_seconds < oldest or (is_quiet and reading.node not in self._fought_for):
                 continue
             at = self._clock.from_wall(reading.wall_seconds)
-            self._tell(NodeContended(reading.node, at, reading.waiting_share, reading.throttled))
+            self._emit(NodeContended(reading.node, at, reading.waiting_share, reading.throttled))
             (self._fought_for.discard if is_quiet else self._fought_for.add)(reading.node)
 
     def _assume_peaks(self) -> None:
@@ -269,7 +269,7 @@ class UsageFeed:
         pod = self._pod_of(key)
         if pod is not None and pod.workload == workload and peak > rate:
             self._metrics.samples.labels("assumed").inc()
-            self._tell(ServiceSampled(key, peak))
+            self._emit(ServiceSampled(key, peak))
 
     def _state(self, *, up: bool, why: str = "") -> None:
         self._metrics.source_up.set(1 if up else 0)
@@ -282,7 +282,7 @@ class UsageFeed:
                 )
         self._up = up
 
-    def _tell_refusals(self, refused: dict[str, str]) -> None:
+    def _emit_refusals(self, refused: dict[str, str]) -> None:
         news = [(what, why) for what, why in refused.items() if self._refused.get(what) != why]
         for what, why in news[:REFUSALS_LOGGED]:
             _LOG.warning("the metrics source gives nothing for %s: %s", what, why)

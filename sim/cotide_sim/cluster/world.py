@@ -195,9 +195,9 @@ class World:
     def _appear(self, plan: PlannedPod) -> None:
         self._plans[plan.pod.key] = plan
         self._score.observe_arrival(plan.pod.key, plan.pod.workload_class, self._now)
-        self._tell(plan.pod)
+        self._emit(plan.pod)
 
-    def _tell(self, pod: Pod) -> None:
+    def _emit(self, pod: Pod) -> None:
         self._pods[pod.key] = pod
         self._events.append(PodUpserted(pod))
 
@@ -238,7 +238,7 @@ class World:
         self._score.observe_started(pod.key, self._now)
         if pod.workload is not None:
             self._score.observe_ready(pod.key, pod.workload, self._now)
-        self._tell(pod._replace(node=bind.node, phase=PodPhase.RUNNING, started_seconds=self._now))
+        self._emit(pod._replace(node=bind.node, phase=PodPhase.RUNNING, started_seconds=self._now))
 
     def _check_capacity(self, node: str, arriving: Pod) -> None:
         """Refuse what a kubelet would refuse: here it is a fault, since nobody else binds."""
@@ -251,7 +251,7 @@ class World:
     def _evict(self, evict: Evict) -> None:
         pod = self._pods[evict.key]
         self._score.observe_evicted(pod.key, self._now)
-        self._tell(pod._replace(terminating=True))
+        self._emit(pod._replace(terminating=True))
         self._timeline.add(self._now + GRACE_SECONDS, lambda: self._end_evicted(evict.key))
 
     def _end_evicted(self, key: str) -> None:
@@ -277,7 +277,7 @@ class World:
             assert pod.job is not None  # noqa: S101 - only pods of jobs are finite
             self._score.observe_succeeded(pod.key, pod.job)
             self._leave(pod)
-            self._tell(pod._replace(phase=PodPhase.SUCCEEDED, finished_seconds=finished.at_seconds))
+            self._emit(pod._replace(phase=PodPhase.SUCCEEDED, finished_seconds=finished.at_seconds))
         for action in self._timeline.move_to(now):
             action()
 

@@ -34,7 +34,7 @@ def run_lab(
     pool: Pool,
     *,
     retry_failed: bool = False,
-    tell: Callable[[str], None] = lambda _: None,
+    emit: Callable[[str], None] = lambda _: None,
     watch: Callable[[int, int], object] = lambda _done, _total: None,
 ) -> LabReport:
     """Run what is not yet finished.
@@ -52,7 +52,7 @@ def run_lab(
     """
     with StopSignals() as signals, LabJournal(path) as journal:
         for remark in journal.remarks:
-            tell(remark)
+            emit(remark)
         journal.check([cell for cell, _, _ in tasks])
         left = [task for task in tasks if _is_left(journal.outcomes.get(task[0].key), retry_failed)]
         kept = len(tasks) - len(left)

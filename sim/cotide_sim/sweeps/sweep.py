@@ -46,7 +46,7 @@ def run_sweep(
     workers: Workers,
     *,
     retry_failed: bool = False,
-    tell: Callable[[str], None] = lambda _: None,
+    emit: Callable[[str], None] = lambda _: None,
     watch: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> SweepReport:
     """Run what is not yet finished and write the table.
@@ -72,7 +72,7 @@ def run_sweep(
         )
     with StopSignals() as signals, SweepJournal(path) as journal:
         for remark in journal.remarks:
-            tell(remark)
+            emit(remark)
         journal.check(cell for cell, _ in tasks)
         left = [task for task in tasks if _is_left(journal.outcomes.get(task[0].key), retry_failed)]
         kept = len(tasks) - len(left)

@@ -77,7 +77,7 @@ class SequentialFeed:
             return NEVER
         now = int(submit[arrived])
         last = int(np.searchsorted(submit, now, side="right"))
-        self._tell(now)
+        self._emit(now)
         rows = slice(arrived, last)
         answers = self._forecaster.submitted(rows)
         request = self._jobs.request[rows]
@@ -89,7 +89,7 @@ class SequentialFeed:
         self._under_way = np.append(self._under_way, np.arange(arrived, last))
         return int(submit[last]) if last < len(submit) else NEVER
 
-    def _tell(self, now: int) -> None:
+    def _emit(self, now: int) -> None:
         """Tell of the jobs that ended before now, in order of their ends."""
         start = self._columns.start[self._under_way]
         end = start + self._jobs.run[self._under_way]

@@ -144,7 +144,7 @@ class UserPolicy:
             raise self.refused(f"chose an index twice at {machine.now} s: {indices}")
         return indices
 
-    def tell(self, hook: str, *arguments: object) -> None:
+    def emit(self, hook: str, *arguments: object) -> None:
         """Call ``submitted`` or ``finished`` where the policy has it."""
         method = getattr(self._object, hook, None)
         if method is not None:

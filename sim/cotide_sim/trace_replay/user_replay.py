@@ -139,7 +139,7 @@ class _Loop:
             self.free += self.demand[job]
             user, said = int(self.users[job]), int(self.forecast[job])
             learn(self.mode, job, self.run_seconds[job], self.request[job], user, said, self.past)
-            self.policy.tell("finished", self._job(job), self.run_seconds[job])
+            self.policy.emit("finished", self._job(job), self.run_seconds[job])
 
     def _submit(self, job: int) -> None:
         user = int(self.users[job])
@@ -152,7 +152,7 @@ class _Loop:
             self.mode, job, int(self.forecast[job]), self.request[job], user, self.past
         )
         self.queue.append(job)
-        self.policy.tell("submitted", self._job(job))
+        self.policy.emit("submitted", self._job(job))
 
     def _decide(self, now: int) -> None:
         if not self.queue:

@@ -39,7 +39,7 @@ class Behind:
                 await _turn()
         return web.Response(status=201, body=b"taken", headers={"X-Own": "kept"})
 
-    async def tell(self, what: str, path: str, proxy: FaultProxy) -> None:
+    async def emit(self, what: str, path: str, proxy: FaultProxy) -> None:
         self.answers.append(f"{what} {len(self.reached)}")
 
 
@@ -54,7 +54,7 @@ async def scene(*rules: Rule, storm: Storm | None = None) -> AsyncIterator[tuple
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     upstream = Credentials(f"http://127.0.0.1:{runner.addresses[0][1]}")
-    trouble = Trouble(list(rules), random.Random(1), behind.tell, storm)
+    trouble = Trouble(list(rules), random.Random(1), behind.emit, storm)
     try:
         async with open_proxy(lambda: upstream, trouble) as proxy, aiohttp.ClientSession() as session:
             yield behind, proxy, session

@@ -75,7 +75,7 @@ def _gaps_are_zero() -> None:
         for pods in self._latest.values():
             for key, latest in pods.items():
                 if not latest.is_published:
-                    self._tell(ServiceSampled(key, 0.0))
+                    self._emit(ServiceSampled(key, 0.0))
 
     take = UsageFeed._take
 

@@ -189,7 +189,7 @@ class InvariantChecker:
             before = self.pods.get(key)
             after = read_pod(new, version) if new is not None else None
             self._pod(key, before, after, version)
-            self._tell("pods", before, after)
+            self._emit("pods", before, after)
         elif plural == "nodes":
             name = obj["metadata"]["name"]
             known = self.nodes.get(name)
@@ -199,7 +199,7 @@ class InvariantChecker:
                 self.nodes[name] = new
             self.history.append(f"{version} node {name} {'gone' if new is None else _node_words(new)}")
             self._weigh(name, version)
-            self._tell("nodes", known, new)
+            self._emit("nodes", known, new)
         elif plural == "jobs":
             key = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
             if new is None:
@@ -214,7 +214,7 @@ class InvariantChecker:
         job = self.jobs.get(f"{pod.key.partition('/')[0]}/{pod.job}")
         return bool(pod.owner) and (job is None or job["metadata"]["uid"] != pod.owner)
 
-    def _tell(self, plural: str, old: CheckedPod | Object | None, new: CheckedPod | Object | None) -> None:
+    def _emit(self, plural: str, old: CheckedPod | Object | None, new: CheckedPod | Object | None) -> None:
         for listener in self.listeners:
             listener(plural, old, new)
 

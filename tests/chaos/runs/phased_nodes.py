@@ -55,7 +55,7 @@ class PhasedNodes:
         assert pod.phased is not None
         held, seen = pod.phased.asks, pod.phased.generation
         self._put_aside[pod.uid] = held
-        await self._tell(pod, held, "", seen)
+        await self._emit(pod, held, "", seen)
         verdicts: dict[int, tuple[str, float]] = {}
         begun: dict[str, float] = {}
         names = [name for name, _ in pod.phased.needs]
@@ -68,12 +68,12 @@ class PhasedNodes:
                     self._put_aside[pod.uid] = max(asks, held)
                     await asyncio.sleep(self._rng.uniform(*SET_SECONDS))
                     held, self.resized = asks, self.resized + 1
-                    await self._tell(pod, held, "", seen)
+                    await self._emit(pod, held, "", seen)
                     self._put_aside[pod.uid] = held
                 elif why != now.phased.pending or is_news:
-                    await self._tell(pod, held, why, seen)
+                    await self._emit(pod, held, why, seen)
             elif now.phased.pending or is_news:
-                await self._tell(pod, held, "", seen)
+                await self._emit(pod, held, "", seen)
             phase = now.phased.granted
             if phase in names and phase == (now.phased.said or phase):
                 begun.setdefault(phase, time.monotonic())
@@ -129,7 +129,7 @@ class PhasedNodes:
     def _offered(self, node: str) -> int:
         return resource_amount("cpu", self._checker.nodes[node]["status"]["allocatable"]["cpu"])
 
-    async def _tell(self, pod: CheckedPod, held: int, pending: str, seen: int) -> None:
+    async def _emit(self, pod: CheckedPod, held: int, pending: str, seen: int) -> None:
         condition: Object = {"type": "PodResizePending", "status": "True", "reason": pending, "message": "chaos"}
         shown = condition if pending else {"type": "PodResizePending", "$patch": "delete"}
         container: Object = {

@@ -137,22 +137,22 @@ def test_a_node_takes_as_many_different_volumes_of_a_driver_as_it_says() -> None
 def test_what_hangs_on_a_node_without_a_pod_counts_and_what_its_pods_use_counts_once() -> None:
     state = ClusterState()
 
-    def tell(*volumes: str) -> None:
+    def emit(*volumes: str) -> None:
         hanging = tuple((DRIVER, volume) for volume in volumes)
         state.apply(node_upserted("a", 4000, attach_limits=((DRIVER, 2),), attached=hanging))
 
-    tell("used", "left")
+    emit("used", "left")
     assert codes(state, (DRIVER, "new")) == [False]
     state.apply(PodUpserted(running_pod("p", "a", 10, attachments=((DRIVER, "used"),))))
     assert codes(state, (DRIVER, "used")) == [True]
     assert codes(state, (DRIVER, "new")) == [False]
-    tell("used")
+    emit("used")
     assert codes(state, (DRIVER, "new")) == [True]
     # As kube-scheduler: a volume that hangs there without a pod counts twice for the pod that comes with it.
-    tell("used", "left")
+    emit("used", "left")
     assert codes(state, (DRIVER, "left")) == [False]
     state.apply(PodDeleted("d/p", "u-p"))
-    tell()
+    emit()
     assert codes(state, (DRIVER, "new"), (DRIVER, "newer")) == [True]
 
 

@@ -172,9 +172,9 @@ class Cluster:
         requests = tuple(sorted({f"{prefix}cpu": cpu, f"{prefix}memory": 100}.items()))
         pod = Pod(key, f"u{number}-{len(self.lines)}", cls, requests, self.now, ours=True)
         self.rates[key] = rate if cls is ONLINE else 0.0
-        self.tell(pod._replace(workload="d/web") if cls is ONLINE else pod._replace(type="sort"))
+        self.emit(pod._replace(workload="d/web") if cls is ONLINE else pod._replace(type="sort"))
 
-    def tell(self, pod: Pod) -> None:
+    def emit(self, pod: Pod) -> None:
         self.pods[pod.key] = pod
         self.events.append(PodUpserted(pod))
         if pod.node is not None and pod.workload_class is ONLINE:
@@ -208,7 +208,7 @@ class Cluster:
         for one in binds:
             pod = self.pods[one.key]
             assert pod.node is None, "never bound twice"
-            self.tell(pod._replace(node=one.node, phase=PodPhase.RUNNING, started_seconds=self.now))
+            self.emit(pod._replace(node=one.node, phase=PodPhase.RUNNING, started_seconds=self.now))
             self.check_capacity(one.node)
             if pod.workload_class is not ONLINE:
                 self.check_guard(one, measured)
@@ -346,7 +346,7 @@ def instructions(cluster: Cluster) -> list[Instruction]:
 
 def on(cluster: Cluster, number: int, cls: WorkloadClass, cpu: int, node: str, rate: float = 0.0) -> None:
     cluster.submit(number, cls, cpu, rate)
-    cluster.tell(cluster.pods[f"d/{number}"]._replace(node=node, phase=PodPhase.RUNNING, started_seconds=0.0))
+    cluster.emit(cluster.pods[f"d/{number}"]._replace(node=node, phase=PodPhase.RUNNING, started_seconds=0.0))
 
 
 def test_a_node_with_enough_slack_that_would_break_a_limit_is_refused_and_said_to_be_at_risk() -> None:

@@ -68,9 +68,9 @@ class GangWorld:
         cls = WorkloadClass.GRATIS if gratis else WorkloadClass.BATCH
         pod = Pod(f"d/p{self.count}", f"u{self.count}", cls, (("cpu", 1000),), self.now, ours=True)
         rule = self.rules[gang]._replace(succeeded=self.done[gang])
-        self.tell(pod._replace(gang=rule, requested_seconds=20.0))
+        self.emit(pod._replace(gang=rule, requested_seconds=20.0))
 
-    def tell(self, pod: Pod) -> None:
+    def emit(self, pod: Pod) -> None:
         self.pods[pod.key] = pod
         self.events.append(PodUpserted(pod))
 
@@ -92,7 +92,7 @@ class GangWorld:
             pod = self.pods.get(getattr(one, "key", ""))
             if isinstance(one, Bind) and pod is not None and pod.node is None:
                 if answer == "confirm":
-                    self.tell(pod._replace(node=one.node, phase=PodPhase.RUNNING, started_seconds=self.now))
+                    self.emit(pod._replace(node=one.node, phase=PodPhase.RUNNING, started_seconds=self.now))
                 elif answer == "refuse":
                     self.events.append(BindRefused(one.key, one.uid, one.node, 500, "no", retry=True))
             elif isinstance(one, Evict) and pod is not None:
@@ -148,11 +148,11 @@ class GangWorld:
         pod = running[number % len(running)]
         if success and pod.gang is not None:
             self.done[pod.gang.key] += 1
-            self.tell(pod._replace(phase=PodPhase.SUCCEEDED))
+            self.emit(pod._replace(phase=PodPhase.SUCCEEDED))
             self.remove(pod, again=False)
             for one in list(self.pods.values()):
                 if one.gang is not None and one.gang.key == pod.gang.key:  # the Job's status says how many succeeded
-                    self.tell(one._replace(gang=one.gang._replace(succeeded=self.done[pod.gang.key])))
+                    self.emit(one._replace(gang=one.gang._replace(succeeded=self.done[pod.gang.key])))
         else:
             self.remove(pod, again=True)
 

@@ -183,7 +183,7 @@ class Api:
         self.events: list[Event] = [node_upserted("a"), node_upserted("b"), *map(PodUpserted, self.pods.values())]
         self.late = []
 
-    def tell(self, one: Pod) -> None:
+    def emit(self, one: Pod) -> None:
         self.put(one)
         self.events.append(PodUpserted(one))
 
@@ -199,10 +199,10 @@ class Api:
         for one in self.scheduler.handle(events, now):
             match one:
                 case Bind():
-                    self.tell(self.pods[one.key]._replace(node=one.node, phase=PodPhase.RUNNING, started_seconds=now))
+                    self.emit(self.pods[one.key]._replace(node=one.node, phase=PodPhase.RUNNING, started_seconds=now))
                     assert self.holds(one.node) <= 1000
                 case Wait():
-                    self.tell(self.pods[one.key]._replace(nominated_node=one.nominated_node or None))
+                    self.emit(self.pods[one.key]._replace(nominated_node=one.nominated_node or None))
                 case Evict():
                     self.check_needed(one)
                     self.late.append(one.key)
@@ -218,7 +218,7 @@ class Api:
         for _ in range(min(count, len(self.late))):
             key = self.late.pop(0)
             if key in self.pods:
-                self.tell(self.pods[key]._replace(terminating=True))
+                self.emit(self.pods[key]._replace(terminating=True))
 
 
 @settings(max_examples=300, deadline=None)
@@ -241,7 +241,7 @@ def test_through_any_restarts_one_node_is_emptied_for_one_pod_and_no_further_tha
 ) -> None:
     # The nodes are full with gratis work up to what is drawn, so that x must make room or finds it free.
     api = Api({"a": [*on_a, 1000 - sum(on_a)], "b": [*on_b, 1000 - sum(on_b)]})
-    api.tell(pod("x", wanted, BATCH))
+    api.emit(pod("x", wanted, BATCH))
     api.cycle(0.0)
     now = 0.0
     for number, (step, amount) in enumerate(steps):
@@ -251,7 +251,7 @@ def test_through_any_restarts_one_node_is_emptied_for_one_pod_and_no_further_tha
         elif step == "carry out":
             api.carry_out(amount)
         elif step == "gratis":
-            api.tell(pod(f"late{number}", amount, GRATIS))
+            api.emit(pod(f"late{number}", amount, GRATIS))
         else:
             for key in [one.key for one in api.pods.values() if one.terminating][:1]:
                 api.remove(key)

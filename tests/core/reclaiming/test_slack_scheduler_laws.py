@@ -71,9 +71,9 @@ class Cluster:
         requests = tuple(sorted({f"{prefix}cpu": cpu, f"{prefix}memory": 100}.items()))
         uid = f"u{number}-{len(self.lines)}"
         wished = {"do_not_disrupt": preferences == 1, "prefer_no_eviction": preferences == 2}
-        self.tell(Pod(key, uid, cls, requests, self.now, ours=True, **wished))
+        self.emit(Pod(key, uid, cls, requests, self.now, ours=True, **wished))
 
-    def tell(self, pod: Pod) -> None:
+    def emit(self, pod: Pod) -> None:
         self.pods[pod.key] = pod
         self.events.append(PodUpserted(pod))
 
@@ -98,7 +98,7 @@ class Cluster:
             if isinstance(one, Bind):
                 pod = self.pods[one.key]
                 assert pod.node is None, "never bound twice"
-                self.tell(pod._replace(node=one.node, phase=PodPhase.RUNNING, started_seconds=self.now))
+                self.emit(pod._replace(node=one.node, phase=PodPhase.RUNNING, started_seconds=self.now))
             elif isinstance(one, Evict):
                 self.evict(one, answer)
         self.check()

@@ -72,7 +72,7 @@ class NodePrograms:
         return all(os.access(one, os.X_OK) for one in (*programs, self.root / "usr/sbin/runc"))
 
 
-def find_or_download(tell: Callable[[str], None]) -> NodePrograms:
+def find_or_download(emit: Callable[[str], None]) -> NodePrograms:
     """Return the programs; raises `NotToBeHad` where they are neither there nor can be downloaded."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cotide" / "node"
     found = NodePrograms(home / f"debian-{LAYOUT}")
@@ -81,7 +81,7 @@ def find_or_download(tell: Callable[[str], None]) -> NodePrograms:
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
         raise NotToBeHad("there is no container runtime in the cache, and no apt to download Debian's")
     home.mkdir(parents=True, exist_ok=True)
-    tell(f"downloading {', '.join(PACKAGES)} into {home}, once")
+    emit(f"downloading {', '.join(PACKAGES)} into {home}, once")
     with tempfile.TemporaryDirectory(dir=home) as scratch:
         _run(["apt-get", "download", "--quiet", *PACKAGES], Path(scratch))
         unpacked = Path(scratch) / "root"

@@ -58,7 +58,7 @@ class Cluster:
 def tells(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Note which pods are translated."""
     translated: list[str] = []
-    original = EventSource._tell_pod
+    original = EventSource._emit_pod
 
     def noted(self: EventSource, key: str, events: list[Event]) -> None:
         translated.append(key)

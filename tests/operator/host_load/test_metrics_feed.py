@@ -35,9 +35,9 @@ class Loop:
 
     def __init__(self) -> None:
         self.scheduler = Scheduler(SchedulerConfig(policy="hierarchical"), HeuristicCatalogue())
-        self.tell(NodeUpserted(Node("a", (("cpu", 4000), ("memory", 2**30), ("pods", 9)))))
+        self.emit(NodeUpserted(Node("a", (("cpu", 4000), ("memory", 2**30), ("pods", 9)))))
 
-    def tell(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         self.scheduler.handle([event], time.time())
 
     async def caught_up(self) -> None:
@@ -102,7 +102,7 @@ async def test_without_forecasts_the_metrics_api_still_shows_usage_by_class() ->
 
 async def test_with_forecasts_what_the_metrics_api_says_reaches_the_engine() -> None:
     dependencies = dependencies_of("policy: hierarchical\nmetricsSource: {kubernetes: {}, intervalSeconds: 0.01}")
-    dependencies.loop.tell(PodUpserted(WEB))
+    dependencies.loop.emit(PodUpserted(WEB))
     load = dependencies.loop.scheduler.state.host_load
     async with TaskSupervisor() as supervisor, metrics_feed(dependencies, supervisor):
         await until(lambda: load.used(time.time(), 60.0)[0].sum() > 0)

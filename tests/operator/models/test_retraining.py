@@ -54,7 +54,7 @@ class Scene:
         self.kept = kept
         self.published: list[Event] = []
         self.metrics = Metrics()
-        self.store = ModelStore(directory, tell=self.published.append, metrics=self.metrics)
+        self.store = ModelStore(directory, emit=self.published.append, metrics=self.metrics)
         self.trained: list[CompletionSamples | QosSamples] = []
         self.fault: Exception | None = None
         self.hold: threading.Event | None = None

@@ -48,7 +48,7 @@ class Scene:
         self.published: list[Event] = []
         self.kept: list[str] = []
         self.metrics = Metrics()
-        self.store = ModelStore(directory, tell=self.published.append, metrics=self.metrics, keep=self.keep)
+        self.store = ModelStore(directory, emit=self.published.append, metrics=self.metrics, keep=self.keep)
 
     def keep(self, model_id: str, files: Mapping[str, bytes]) -> None:
         self.kept.append(model_id)
@@ -195,7 +195,7 @@ async def test_old_models_that_we_saved_are_deleted_and_nothing_else(tmp_path: P
     foreign = put(tmp_path, "by-hand", trained(99), age_seconds=10**6)
     linked = tmp_path / ("f" * 64)
     linked.symlink_to(foreign, target_is_directory=True)
-    store = ModelStore(tmp_path, tell=lambda event: None, metrics=Metrics(), kept_models=kept)
+    store = ModelStore(tmp_path, emit=lambda event: None, metrics=Metrics(), kept_models=kept)
     ids = []
     for seed in range(5):
         files = trained(seed)
@@ -208,7 +208,7 @@ async def test_old_models_that_we_saved_are_deleted_and_nothing_else(tmp_path: P
 
 
 async def test_the_model_in_use_and_the_one_before_stay_however_old(tmp_path: Path) -> None:
-    store = ModelStore(tmp_path, tell=lambda event: None, metrics=Metrics(), kept_models=2)
+    store = ModelStore(tmp_path, emit=lambda event: None, metrics=Metrics(), kept_models=2)
     ids = [serialisation.model_id(trained(seed)) for seed in range(4)]
     for seed in (0, 1):
         put(tmp_path, ids[seed], trained(seed), age_seconds=1000 - seed)
@@ -223,7 +223,7 @@ async def test_the_model_in_use_and_the_one_before_stay_however_old(tmp_path: Pa
 
 
 async def test_without_a_limit_no_model_is_deleted(tmp_path: Path) -> None:
-    store = ModelStore(tmp_path, tell=lambda event: None, metrics=Metrics())
+    store = ModelStore(tmp_path, emit=lambda event: None, metrics=Metrics())
     for seed in range(4):
         files = trained(seed)
         put(tmp_path, serialisation.model_id(files), files, age_seconds=100 - seed)

@@ -31,7 +31,7 @@ async def test_a_refused_patch_is_tried_again_ever_more_seldom_and_then_with_the
     scene.refusal = refusal
     with caplog.at_level(logging.WARNING):
         for second in range(1200):
-            scene.tell(outlook(1000 + second, until_seconds=1e9))
+            scene.emit(outlook(1000 + second, until_seconds=1e9))
             await scene.after(1.0)
     # Pauses of 2, 4, 8, ... 300 s, each drawn from its upper half: 8 tries in 5-9 minutes, then one in 150-300 s.
     assert 10 <= scene.tries <= 18
@@ -43,10 +43,10 @@ async def test_a_refused_patch_is_tried_again_ever_more_seldom_and_then_with_the
 
 
 async def test_its_own_write_is_believed_until_the_watch_shows_something_newer(scene: Scene) -> None:
-    scene.tell(outlook())
+    scene.emit(outlook())
     scene.watching = False
     await scene.after()
-    scene.tell(outlook(2000, trusted=False, reason="StaleFeed"))
+    scene.emit(outlook(2000, trusted=False, reason="StaleFeed"))
     assert await scene.after(60.0) == [(2000, 4096 * MI)]
     for _ in range(10):
         assert await scene.after(10.0) == [], "the cache still shows a node without amounts"
@@ -54,17 +54,17 @@ async def test_its_own_write_is_believed_until_the_watch_shows_something_newer(s
 
 
 async def test_figures_are_refreshed_now_and_then_though_nothing_changed(scene: Scene) -> None:
-    scene.tell(outlook(until_seconds=1e9))
+    scene.emit(outlook(until_seconds=1e9))
     await scene.after()
-    scene.tell(outlook(until_seconds=1e9, coverage_p99=0.97))
+    scene.emit(outlook(until_seconds=1e9, coverage_p99=0.97))
     assert await scene.after(REFRESH_SECONDS - 1.0) == []
-    scene.tell(outlook(until_seconds=1e9, coverage_p99=0.97))
+    scene.emit(outlook(until_seconds=1e9, coverage_p99=0.97))
     assert await scene.after(1.0) == [(4000, 4096 * MI)]
     assert "p99 covers 97.0%" in scene.nodes["n1"]["metadata"]["annotations"][ANNOTATION]
 
 
 async def test_a_heartbeat_from_the_future_does_not_stop_the_refresh(scene: Scene) -> None:
-    scene.tell(outlook())
+    scene.emit(outlook())
     await scene.after()
     scene.nodes["n1"]["status"]["conditions"][0]["lastHeartbeatTime"] = "2099-01-01T00:00:00Z"
     scene.show("n1")
@@ -73,7 +73,7 @@ async def test_a_heartbeat_from_the_future_does_not_stop_the_refresh(scene: Scen
 
 async def test_turned_off_it_takes_everything_away_once_and_touches_no_other_node(scene: Scene) -> None:
     scene.register("n2")
-    scene.tell(outlook())
+    scene.emit(outlook())
     await scene.after()
     scene.start(publish=False)
     assert await scene.after() == [(0, 0)]

@@ -152,7 +152,7 @@ def test_a_new_engine_leaves_a_node_alone_that_refused_pods() -> None:
 
 def test_what_the_last_leader_told_of_nodes_outlasts_a_failure_of_the_first_cycle() -> None:
     found = operator()
-    found.loop.tell(NodeBackoffRestored("n1", "NodeShutdown", time.time() + 200.0))
+    found.loop.emit(NodeBackoffRestored("n1", "NodeShutdown", time.time() + 200.0))
     for one in (pod("bad"), pod("c")):
         found.cache.apply("pods", "ADDED", one)
     found.cycle()  # fails before it hears of the node
@@ -281,7 +281,7 @@ def test_who_waits_for_what_was_told_in_the_middle_of_a_cycle_waits_for_the_next
         cycle = asyncio.create_task(found.loop._cycle(found.heard))
         while found.loop.cycles < 2:  # the engine has decided, and nothing is carried out yet
             await asyncio.sleep(0)
-        found.loop.tell(Tick())
+        found.loop.emit(Tick())
         waiting = asyncio.create_task(found.loop.caught_up())
         await cycle
         assert not waiting.done()

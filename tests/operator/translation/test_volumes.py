@@ -269,26 +269,26 @@ def test_a_driver_that_tells_of_its_room_makes_volumes_where_it_has_enough() -> 
     def rooms() -> tuple[NodeTerm, ...]:
         return objects.facts().open_claims[0].rooms
 
-    def tell(name: str, topology: dict[str, Any] | None, **room: str) -> None:
+    def emit(name: str, topology: dict[str, Any] | None, **room: str) -> None:
         more = {} if topology is None else {"nodeTopology": topology}
         objects.put("csistoragecapacities", name, storageClassName="s", **more, **room)
 
-    tell("a", {"matchLabels": {ZONE: "a"}}, capacity="3Gi")
+    emit("a", {"matchLabels": {ZONE: "a"}}, capacity="3Gi")
     assert rooms() == ()  # nobody said that it tells of its room
     objects.put("csidrivers", "disk.example.com", spec={"storageCapacity": True})
     assert objects.concerned == ["ns/p"]
     assert rooms() == zones("a")
-    tell("b", {"matchLabels": {ZONE: "b"}}, capacity="1Gi")
-    tell("c", {"matchLabels": {ZONE: "c"}}, capacity="9Gi", maximumVolumeSize="1Gi")
-    tell("d", None, capacity="9Gi")
-    tell("e", {"matchLabels": {ZONE: "e"}})
+    emit("b", {"matchLabels": {ZONE: "b"}}, capacity="1Gi")
+    emit("c", {"matchLabels": {ZONE: "c"}}, capacity="9Gi", maximumVolumeSize="1Gi")
+    emit("d", None, capacity="9Gi")
+    emit("e", {"matchLabels": {ZONE: "e"}})
     assert rooms() == zones("a")
-    tell("b", {"matchLabels": {ZONE: "b"}}, capacity="2Gi")
+    emit("b", {"matchLabels": {ZONE: "b"}}, capacity="2Gi")
     assert objects.concerned == ["ns/p"]
     assert rooms() == zones("a", "b")  # one term for all that name one label
-    tell("f", {"matchExpressions": [{"key": "rack", "operator": "DoesNotExist"}]}, capacity="2Gi")
+    emit("f", {"matchExpressions": [{"key": "rack", "operator": "DoesNotExist"}]}, capacity="2Gi")
     assert rooms() == (*zones("a", "b"), NodeTerm((Requirement("rack", "DoesNotExist"),)))
-    tell("g", {}, capacity="2Gi")
+    emit("g", {}, capacity="2Gi")
     assert rooms() == ()  # it is everywhere
     for name in "abfg":
         objects.put("csistoragecapacities", name, "DELETED", storageClassName="s")

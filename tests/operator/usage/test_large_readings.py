@@ -42,7 +42,7 @@ async def test_thousands_of_readings_hold_nobody_up() -> None:
         MetricsSourceSettings(scrape=UrlSource(url="http://x"), stale_after_seconds=60.0),
         clock=ScaledClock(),
         pod_of=pods.get,
-        tell=events.append,
+        emit=events.append,
         forecast_scores=ForecastScores(metrics, lambda _: 10.0, 300.0),
         metrics=metrics,
     )

@@ -83,7 +83,7 @@ async def test_the_engine_is_told_of_nodes_that_are_fought_for_and_once_when_tha
         MetricsSourceSettings(scrape=UrlSource(url="http://x"), stale_after_seconds=60.0),
         clock=ScaledClock(),
         pod_of=lambda _: None,
-        tell=events.append,
+        emit=events.append,
         forecast_scores=ForecastScores(metrics, lambda _: 10.0, 300.0),
         metrics=metrics,
     )

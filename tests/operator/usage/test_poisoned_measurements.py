@@ -64,7 +64,7 @@ class Scene:
             MetricsSourceSettings(scrape=UrlSource(url="http://x"), stale_after_seconds=60.0),
             clock=ScaledClock(),
             pod_of=self.pods.get,
-            tell=self.events.append,
+            emit=self.events.append,
             forecast_scores=ForecastScores(self.metrics, lambda key: 10.0, 300.0),
             metrics=self.metrics,
             usage=self.sink,

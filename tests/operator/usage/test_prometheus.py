@@ -220,7 +220,7 @@ async def test_a_feed_whose_prometheus_goes_and_comes_tells_no_zero_and_two_line
             ),
             clock=ScaledClock(),
             pod_of={"ns/a": pod}.get,
-            tell=events.append,
+            emit=events.append,
             forecast_scores=ForecastScores(metrics, lambda key: 10.0, 300.0),
             metrics=metrics,
         )

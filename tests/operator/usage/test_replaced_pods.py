@@ -33,7 +33,7 @@ class Scene:
             MetricsSourceSettings(scrape=UrlSource(url="http://x"), stale_after_seconds=60.0),
             clock=ScaledClock(),
             pod_of=lambda _: self.pod,
-            tell=self.events.append,
+            emit=self.events.append,
             forecast_scores=ForecastScores(metrics, lambda _: None, 300.0),
             metrics=metrics,
         )

@@ -74,7 +74,7 @@ class Scene:
             MetricsSourceSettings(scrape=UrlSource(url="http://x"), stale_after_seconds=60.0),
             clock=self.clock,
             pod_of=self.pods.get,
-            tell=self.events.append,
+            emit=self.events.append,
             forecast_scores=self.forecast_scores,
             metrics=self.metrics,
         )

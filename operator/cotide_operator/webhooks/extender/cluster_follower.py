@@ -1,6 +1,6 @@
 """The cluster as the extender knows it: a state of its own, fed from the cache and from the engine beside it.
 
-Owned by the extender's thread: other threads only append to its two queues (`note` and `tell`), and everything else
+Owned by the extender's thread: other threads only append to its two queues (`note` and `emit`), and everything else
 happens in `catch_up`::
 
     cache's changes --note--> EventSource --events--.
@@ -94,7 +94,7 @@ class ClusterFollower:
 
     # ---- called from the operator's own thread
 
-    def tell(self, news: Event | QosForecaster) -> None:
+    def emit(self, news: Event | QosForecaster) -> None:
         """Hand over an event of the engine, or another forecaster of latency risks, which is then only ours."""
         self._pending.append(news)
         self._thin_out()

@@ -2,7 +2,7 @@
 
 Run by `assembly` on every replica: a standby answers, too, from its own cache. What only the leader measures or decides
 (rates of services, host load, bindings of its own that the watch has not shown) a standby lacks, so that its answers
-are the more careful ones. Everything that crosses between the threads goes through `ClusterFollower.tell` one way and
+are the more careful ones. Everything that crosses between the threads goes through `ClusterFollower.emit` one way and
 through `_hand_over` the other. Invariant: an extender that fails ends nothing else, but for a port that is taken.
 """
 
@@ -126,7 +126,7 @@ class Extender:
 
     def use(self, forecaster: QosForecaster) -> None:
         """Ask another forecaster from now on: a copy, since forecasters remember what they worked out last."""
-        self.follower.tell(copy.deepcopy(forecaster))
+        self.follower.emit(copy.deepcopy(forecaster))
 
     async def run(self, host: str) -> None:
         """Serve until cancelled, once everything was listed.
@@ -153,7 +153,7 @@ class Extender:
                 bind = partial(self._bind, await stack.enter_async_context(client), FairSemaphore(most))
             view = TenantView(self._cache)
             names, knows_clients = self._settings.scheduler_names, self._settings.client_authority is not None
-            yield Verbs(self.follower, names, view, self._tell, bind, knows_clients=knows_clients)
+            yield Verbs(self.follower, names, view, self._emit, bind, knows_clients=knows_clients)
 
     async def _bind(self, client: KubeClient, slots: FairSemaphore, bind: Bind) -> Answer:
         namespace, _, name = bind.key.partition("/")
@@ -162,7 +162,7 @@ class Extender:
         async with slots.slot(namespace):
             return await client.bind(namespace, name, bind.uid, bind.node, note)
 
-    def _tell(self, outcome: Decided) -> None:
+    def _emit(self, outcome: Decided) -> None:
         """In the extender's thread: wake the operator's loop, once for all that was decided since it last looked."""
         self._metrics.extender_assumed.set(self.follower.advisor.assumed)
         self._decided.append(outcome)

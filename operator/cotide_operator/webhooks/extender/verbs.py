@@ -70,7 +70,7 @@ class Verbs:
         follower: ClusterFollower,
         scheduler_names: Collection[str],
         view: TenantView,
-        tell: Callable[[Decided], None],
+        emit: Callable[[Decided], None],
         bind: PostBinding | None,
         *,
         knows_clients: bool = False,
@@ -78,7 +78,7 @@ class Verbs:
         self._follower = follower
         self._names = frozenset(scheduler_names)
         self._view = view
-        self._tell = tell
+        self._emit = emit
         self._bind = bind
         self._knows_clients = knows_clients
         self._reasons: dict[str, tuple[str, Decision]] = {}
@@ -159,7 +159,7 @@ class Verbs:
         """Take in what happened, give up what nobody confirmed, and return the time."""
         now = self._follower.catch_up()
         for given_up in self._follower.advisor.expire(now):
-            self._tell(given_up)
+            self._emit(given_up)
             self._reasons.pop(given_up.key, None)
         return now
 
@@ -194,7 +194,7 @@ class Verbs:
             f"{one.nodes} {one.message}" for one in answer.verdicts
         )
         decision = Decision(pod.key, pod.uid, now, node, reason, words, answer.verdicts, answer.forecast, attempts=1)
-        self._tell(decision)
+        self._emit(decision)
         if node is not None and self._bind is not None:
             self._reasons[pod.key] = (pod.uid, decision)
             if len(self._reasons) > REASONS_KEPT:
@@ -207,12 +207,12 @@ class Verbs:
     def _assume(self, pod: Pod, node: str, now: float) -> None:
         assumed = self._follower.advisor.assume(pod, node, now)
         if assumed is not None:
-            self._tell(assumed)
+            self._emit(assumed)
 
     def _release(self, key: str, why: str) -> None:
         released = self._follower.advisor.release(key, why)
         if released is not None:
-            self._tell(released)
+            self._emit(released)
 
 
 def _failed(why: str) -> Reply:

@@ -97,7 +97,7 @@ def run(
     rebuild_days: int = 1,
     kept: MutableMapping[tuple[str, str], dict[str, Any]] | None = None,
     progress: Callable[[str, float], object] | None = None,
-    tell: Callable[[str], object] | None = None,
+    emit: Callable[[str], object] | None = None,
 ) -> RunTimeReport:
     """Forecast every job of a log and return how it went.
 
@@ -116,7 +116,7 @@ def run(
     kept = {} if kept is None else kept
     log = run_log(read_swf(path))
     _check(path, rebuild_days, kept)
-    report_step, say = progress or (lambda _part, _share: None), tell or (lambda _text: None)
+    report_step, say = progress or (lambda _part, _share: None), emit or (lambda _text: None)
     of = LogUnderTest(log, rebuild_days * DAY_SECONDS)
     found = PartFigures()
     seconds: dict[str, float] = {}

@@ -195,9 +195,9 @@ class Drive:
         for index, machine in enumerate(MACHINES):
             cpu, memory = (used * CAPACITY)[:, index].tolist()
             self._events.append(NodeUsageSampled(machine.name, now, cpu, memory))
-        self._tell_forecast(used, now)
+        self._emit_forecast(used, now)
 
-    def _tell_forecast(self, used: Floats, now: float) -> None:
+    def _emit_forecast(self, used: Floats, now: float) -> None:
         self._forecaster.revise(self._held / CAPACITY)
         online, batch = self._forecaster.forecast(used, self._held / CAPACITY)
         until = now + self._slot_seconds
@@ -229,7 +229,7 @@ class Drive:
         while True:
             if self._moved:
                 self._moved = False
-                self._tell_forecast(self._used(int(now // SAMPLE_SECONDS)), now)
+                self._emit_forecast(self._used(int(now // SAMPLE_SECONDS)), now)
             events, self._events = self._events, []
             self._carry_out(self._scheduler.handle(events, now), now)
             if not self._events:

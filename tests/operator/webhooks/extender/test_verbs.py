@@ -209,8 +209,8 @@ def test_while_nobody_can_ask_no_more_waits_than_the_cluster_has(monkeypatch: py
     for number in range(500):
         scene.cache.apply("nodes", "MODIFIED", node_object("a", "4"))
         for node in ("a", "b", "gone"):
-            follower.tell(NodeUsageSampled(node, float(number), 1000.0 + number, 2.0**30))
-        follower.tell(ServiceSampled(f"d/gone-{number}", 1.0, None))
+            follower.emit(NodeUsageSampled(node, float(number), 1000.0 + number, 2.0**30))
+        follower.emit(ServiceSampled(f"d/gone-{number}", 1.0, None))
     assert len(follower._noted) == 0
     assert len(follower._pending) <= 40
     follower.begin()
