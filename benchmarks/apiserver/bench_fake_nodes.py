@@ -29,7 +29,7 @@ PODS_PATH = "/api/v1/namespaces/default/pods"
 SPEED = 20
 
 
-def pod(name: str, lone_seconds: int) -> dict[str, object]:
+def pod(name: str, isolated_seconds: int) -> dict[str, object]:
     requests = {"cpu": "100m", "memory": "64Mi"}
     return {
         "apiVersion": "v1",
@@ -37,7 +37,7 @@ def pod(name: str, lone_seconds: int) -> dict[str, object]:
         "metadata": {
             "name": name,
             "labels": {"cotide.dev/class": "batch"},
-            "annotations": {"sim.cotide.dev/lone-seconds": str(lone_seconds)},
+            "annotations": {"sim.cotide.dev/lone-seconds": str(isolated_seconds)},
         },
         "spec": {
             "restartPolicy": "Never",
@@ -73,14 +73,16 @@ class Phases:
                 await self.changed.wait()
 
 
-async def burst(client: KubeClient, phases: Phases, prefix: str, count: int, nodes: int, lone_seconds: int) -> float:
+async def burst(
+    client: KubeClient, phases: Phases, prefix: str, count: int, nodes: int, isolated_seconds: int
+) -> float:
     """Create pods, then bind them all and return the seconds until the last one is where it should be."""
     gate = asyncio.Semaphore(16)
     uids: dict[str, str] = {}
 
     async def create(name: str) -> None:
         async with gate:
-            uids[name] = (await client.create(PODS_PATH, pod(name, lone_seconds)))["metadata"]["uid"]
+            uids[name] = (await client.create(PODS_PATH, pod(name, isolated_seconds)))["metadata"]["uid"]
 
     async def bind(number: int, name: str) -> None:
         async with gate:
@@ -92,7 +94,7 @@ async def burst(client: KubeClient, phases: Phases, prefix: str, count: int, nod
     began = time.perf_counter()
     await asyncio.gather(*(bind(number, name) for number, name in enumerate(names)))
     bound = time.perf_counter() - began
-    await phases.reach(set(names), phases.succeeded if lone_seconds == 1 else phases.running)
+    await phases.reach(set(names), phases.succeeded if isolated_seconds == 1 else phases.running)
     took = time.perf_counter() - began
     print(f"  bindings alone {count / bound:7.0f}/s; to the last status {count / took:7.0f} pods/s ({took:.2f} s)")
     return took
@@ -112,13 +114,13 @@ async def measure(server: ServerProcess, fleet: subprocess.Popen[bytes], nodes: 
         phases = Phases()
         following = asyncio.create_task(phases.follow(client))
         await phases.synced.wait()
-        for prefix, lone_seconds, what in (
+        for prefix, isolated_seconds, what in (
             ("stay", 1_000_000, "until Running"),
             ("pass", 1, "until Succeeded (bind, Running, Succeeded)"),
         ):
             print(f"{count} pods {what}:")
             before = cpu_seconds(server.process.pid), cpu_seconds(fleet.pid), time.process_time()
-            took = await burst(client, phases, prefix, count, nodes, lone_seconds)
+            took = await burst(client, phases, prefix, count, nodes, isolated_seconds)
             after = cpu_seconds(server.process.pid), cpu_seconds(fleet.pid), time.process_time()
             used = " ".join(
                 f"{name} {(b - a):.2f} s"

@@ -105,7 +105,7 @@ def main() -> None:
         types = tuple(generator.choice(TYPES, rows).tolist())
         sizes, nothing = generator.uniform(2e7, 6e8, rows), np.full(rows, np.nan)
         rates, pressure = np.full(rows, 5e4), np.full(rows, 0.25)
-        lone = seconds_of(lambda t=types, s=sizes, n=nothing: completion.lone_seconds(t, s, n))  # type: ignore[misc]  # bound now
+        lone = seconds_of(lambda t=types, s=sizes, n=nothing: completion.isolated_seconds(t, s, n))  # type: ignore[misc]  # bound now
         factor = seconds_of(lambda t=types, r=rates, p=pressure: completion.slowdown(t, r, p))  # type: ignore[misc]  # bound now
         figures[f"completion_{rows}_rows_microseconds"] = lone * 1e6
         figures[f"completion_{rows}_rows_per_second"] = rows / lone

@@ -120,7 +120,9 @@ class CompletionForecaster(Protocol):
         """Whether the type was seen in training; an unknown one is treated as the worst known."""
         ...
 
-    def lone_seconds(self, types: Sequence[str], input_bytes: Floats, requested_seconds: Floats) -> CompletionForecast:
+    def isolated_seconds(
+        self, types: Sequence[str], input_bytes: Floats, requested_seconds: Floats
+    ) -> CompletionForecast:
         """Forecast n jobs on an idle node; ``requested_seconds`` is nan where the user gave none."""
         ...
 

@@ -269,9 +269,9 @@ def test_asking_for_predicted_starts_changes_no_decision() -> None:
     asked: list[int] = []
 
     class Counting(HeuristicCompletion):
-        def lone_seconds(self, types, input_bytes, requested_seconds):  # type: ignore[no-untyped-def]  # as inherited
+        def isolated_seconds(self, types, input_bytes, requested_seconds):  # type: ignore[no-untyped-def]  # as inherited
             asked.append(len(types))
-            return super().lone_seconds(types, input_bytes, requested_seconds)
+            return super().isolated_seconds(types, input_bytes, requested_seconds)
 
     class Only(HeuristicCatalogue):
         def completion(self, model_id: str) -> CompletionForecaster:
@@ -297,7 +297,7 @@ class TwoModels:
     """Knows the model ids ``old`` and ``new``; the new one thinks that job names are run times."""
 
     class ByType(HeuristicCompletion):
-        def lone_seconds(self, types, input_bytes, requested_seconds):  # type: ignore[no-untyped-def]  # as inherited
+        def isolated_seconds(self, types, input_bytes, requested_seconds):  # type: ignore[no-untyped-def]  # as inherited
             import numpy as np
 
             from cotide_core.forecasts import CompletionForecast

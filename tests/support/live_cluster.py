@@ -25,7 +25,7 @@ from cotide_core.kernels.array_types import Floats
 class Estimates(HeuristicCompletion):
     """Believes the user's estimate: it is p50 and p90 alike."""
 
-    def lone_seconds(self, types, input_bytes: Floats, requested_seconds: Floats) -> CompletionForecast:
+    def isolated_seconds(self, types, input_bytes: Floats, requested_seconds: Floats) -> CompletionForecast:
         return CompletionForecast(requested_seconds, requested_seconds)
 
 

@@ -54,7 +54,7 @@ def job_manifest(job: PlannedJob) -> Manifest:
         "completions": job.completions,
         "parallelism": job.completions,
         "template": {
-            "metadata": {"annotations": {"sim.cotide.dev/lone-seconds": f"{job.lone_seconds:.3f}"}},
+            "metadata": {"annotations": {"sim.cotide.dev/lone-seconds": f"{job.isolated_seconds:.3f}"}},
             "spec": _pod_spec("work", job.millicores, job.memory_bytes, "Never"),
         },
     }

@@ -92,7 +92,9 @@ class HeuristicCompletion:
         del job_type
         return True
 
-    def lone_seconds(self, types: Sequence[str], input_bytes: Floats, requested_seconds: Floats) -> CompletionForecast:
+    def isolated_seconds(
+        self, types: Sequence[str], input_bytes: Floats, requested_seconds: Floats
+    ) -> CompletionForecast:
         """Return the estimate where there is one, else ``10 s + bytes / 50 MB/s``; p90 is twice p50."""
         del types
         by_size = START_SECONDS + input_bytes / BYTES_PER_SECOND

@@ -90,12 +90,14 @@ class CompletionByNamespace:
         """Whether the type was seen in the training of the forecaster that answers for it."""
         return self._of(job_type).knows(_bare(job_type))
 
-    def lone_seconds(self, types: Sequence[str], input_bytes: Floats, requested_seconds: Floats) -> CompletionForecast:
+    def isolated_seconds(
+        self, types: Sequence[str], input_bytes: Floats, requested_seconds: Floats
+    ) -> CompletionForecast:
         """Forecast n jobs on an idle node, each by its own forecaster."""
         forecast = CompletionForecast(np.zeros(len(types)), np.zeros(len(types)))
         for forecaster, rows in self._shares(types):
             bare = [_bare(types[row]) for row in rows.tolist()]
-            part = forecaster.lone_seconds(bare, input_bytes[rows], requested_seconds[rows])
+            part = forecaster.isolated_seconds(bare, input_bytes[rows], requested_seconds[rows])
             forecast.p50[rows], forecast.p90[rows] = part.p50, part.p90
         return forecast
 

@@ -91,7 +91,7 @@ class RunTimes:
     def _ask(self, jobs: list[_Job]) -> list[tuple[float, float]]:
         sizes = np.array([size for _, size, _ in jobs], np.float64)
         asked = np.array([np.nan if estimate is None else estimate for _, _, estimate in jobs], np.float64)
-        forecast = self.forecaster.lone_seconds([name for name, _, _ in jobs], sizes, asked)
+        forecast = self.forecaster.isolated_seconds([name for name, _, _ in jobs], sizes, asked)
         answers = list(zip(forecast.p50.tolist(), forecast.p90.tolist(), strict=True))
         for job, answer in zip(jobs, answers, strict=True):
             self._known.keep(job, answer)

@@ -144,7 +144,9 @@ class CompletionModel(Estimator, model_files.FiledModel):
         """Whether the type was seen in training."""
         return job_type in self.types_
 
-    def lone_seconds(self, types: Sequence[str], input_bytes: Floats, requested_seconds: Floats) -> CompletionForecast:
+    def isolated_seconds(
+        self, types: Sequence[str], input_bytes: Floats, requested_seconds: Floats
+    ) -> CompletionForecast:
         """Forecast n jobs on an idle node.
 
         A job of an unknown type takes the user's estimate (``requested_seconds``, nan for none) as its median; where
@@ -167,7 +169,7 @@ class CompletionModel(Estimator, model_files.FiledModel):
 
     def predict(self, jobs: JobBatch) -> Floats:
         """Return (n,) median run times in seconds of jobs on their nodes."""
-        lone = self.lone_seconds(jobs.types, jobs.input_bytes, np.full(len(jobs), np.nan))
+        lone = self.isolated_seconds(jobs.types, jobs.input_bytes, np.full(len(jobs), np.nan))
         seconds: Floats = lone.p50 * self.slowdown(jobs.types, jobs.requests_per_second, jobs.cpu_pressure)
         return seconds
 

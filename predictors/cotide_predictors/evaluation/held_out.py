@@ -228,7 +228,7 @@ def evaluate_completion(
             row = {**score_completion(predicted, seconds[test]), "scored": float(len(test)), "rows": float(len(train))}
             if isinstance(contender, CompletionModel):
                 nothing_asked = np.full(len(asked), np.nan)
-                lone = contender.lone_seconds(asked.types, asked.input_bytes, nothing_asked)
+                lone = contender.isolated_seconds(asked.types, asked.input_bytes, nothing_asked)
                 factor = contender.slowdown(asked.types, asked.requests_per_second, asked.cpu_pressure)
                 row["p90_coverage"] = float((seconds[test] <= lone.p90 * factor).mean())
             found.setdefault(name, []).append(row)

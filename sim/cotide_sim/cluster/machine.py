@@ -107,7 +107,7 @@ class MachinePark:
             origin = self._origin if load.rates_origin_seconds is None else load.rates_origin_seconds
             machine.add_service(Serving(load, Course(load.rates, step), cpu, origin))
         else:
-            machine.add_job(Running(load, node, self._lone_seconds(load)))
+            machine.add_job(Running(load, node, self._isolated_seconds(load)))
         self._changed[node] = machine
 
     def stop_pod(self, key: str, now: float) -> bool:
@@ -213,10 +213,10 @@ class MachinePark:
                 usages.append(PodUsage(key, name, load.container, used, load.memory_bytes, total))
         return usages
 
-    def _lone_seconds(self, load: PodLoad) -> float:
-        if load.lone_seconds is not None:
-            return max(0.0, load.lone_seconds)
-        predicted = float(self.interference.lone_seconds((load.type,), np.asarray([load.input_bytes]))[0])
+    def _isolated_seconds(self, load: PodLoad) -> float:
+        if load.isolated_seconds is not None:
+            return max(0.0, load.isolated_seconds)
+        predicted = float(self.interference.isolated_seconds((load.type,), np.asarray([load.input_bytes]))[0])
         return predicted if math.isfinite(predicted) else DEFAULT_LONE_SECONDS
 
     def _advance_to(self, now: float) -> None:

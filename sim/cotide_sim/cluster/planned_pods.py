@@ -79,7 +79,7 @@ def pods_of_job(job: PlannedJob, now: float, *, reclaimed: bool) -> list[Planned
             job.memory_bytes,
             type=job.type,
             input_bytes=job.input_bytes,
-            lone_seconds=job.lone_seconds,
+            isolated_seconds=job.isolated_seconds,
         )
         pods.append(PlannedPod(pod, load))
     return pods

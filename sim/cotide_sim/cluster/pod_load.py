@@ -39,7 +39,7 @@ class PodLoad:
     memory_bytes: int
     type: str = ""
     input_bytes: int = 0
-    lone_seconds: float | None = None
+    isolated_seconds: float | None = None
     rates: tuple[float, ...] = ()
     rates_step_seconds: float = 60.0
     exit_code: int = 0

@@ -139,7 +139,9 @@ def _run_times(interference: Interference, generator: np.random.Generator, trial
                 break
             other = str(generator.choice(sizing.JOB_TYPES))
             park.start_pod(
-                "node", PodLoad(f"other-{used}", WorkloadClass.BATCH, neighbour, 0, type=other, lone_seconds=1e9), 0.0
+                "node",
+                PodLoad(f"other-{used}", WorkloadClass.BATCH, neighbour, 0, type=other, isolated_seconds=1e9),
+                0.0,
             )
             used += neighbour
         sizes[trial] = _input_bytes(generator)

@@ -72,7 +72,7 @@ class GeneratedInterference:
         used = np.minimum(1.0, np.asarray(requests_per_second) / SATURATION)
         return np.asarray((1.0 + 5.2 * used) * (1.0 + (0.1 + weights) * np.minimum(1.0, cpu_pressure)))
 
-    def lone_seconds(self, types: Sequence[str], input_bytes: Floats) -> Floats:
+    def isolated_seconds(self, types: Sequence[str], input_bytes: Floats) -> Floats:
         """Return (n,) start-up plus seconds a gigabyte; nan for an unknown type."""
         unknown = (np.nan, np.nan)
         parts = np.asarray([LONE_SECONDS.get(name, unknown) for name in types], dtype=np.float64).reshape(-1, 2)

@@ -102,7 +102,7 @@ class MeasuredInterference:
             result[rows] = np.interp(used[rows], self.utilisations, self.slowdowns.get(name, worst))
         return np.asarray(result * (1.0 + self.neighbour * np.clip(cpu_pressure, 0.0, 1.0)))
 
-    def lone_seconds(self, types: Sequence[str], input_bytes: Floats) -> Floats:
+    def isolated_seconds(self, types: Sequence[str], input_bytes: Floats) -> Floats:
         """Return (n,) start-up plus seconds a byte, extrapolated beyond the measured 640 MB; nan if not measured."""
         parts = np.asarray([self.lone.get(name, (np.nan, np.nan)) for name in types], dtype=np.float64).reshape(-1, 2)
         return np.asarray(parts[:, 0] + parts[:, 1] * np.asarray(input_bytes, dtype=np.float64))

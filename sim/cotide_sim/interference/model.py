@@ -52,7 +52,7 @@ class Interference(Protocol):
         """
         ...
 
-    def lone_seconds(self, types: Sequence[str], input_bytes: Floats) -> Floats:
+    def isolated_seconds(self, types: Sequence[str], input_bytes: Floats) -> Floats:
         """Return (n,) seconds that each job takes on an idle machine; nan for a type that is not known."""
         ...
 

@@ -49,7 +49,7 @@ def pod_load(pod: PodObject, requests: Amounts, interference: Interference) -> P
         raise InputError(str(error), field=_field(INPUT_SIZE)) from error
     cls = _class(pod, has_end=lone is not None)
     if cls is not WorkloadClass.ONLINE and lone is None:
-        known = float(interference.lone_seconds((job_type,), np.asarray([float(input_bytes)]))[0])
+        known = float(interference.isolated_seconds((job_type,), np.asarray([float(input_bytes)]))[0])
         lone = known if math.isfinite(known) else DEFAULT_LONE_SECONDS
     step = _number(notes, RATES_STEP, minimum=1e-3)
     exit_code = _number(notes, EXIT_CODE, minimum=0.0)
@@ -61,7 +61,7 @@ def pod_load(pod: PodObject, requests: Amounts, interference: Interference) -> P
         memory_bytes=requests.get(MEMORY, 0) + requests.get(RECLAIMED_MEMORY, 0),
         type=job_type,
         input_bytes=input_bytes,
-        lone_seconds=lone,
+        isolated_seconds=lone,
         rates=_course(notes, RATES, "request rates such as 5000,7000"),
         used_millicores=_course(notes, USED_MILLICORES, "millicores such as 800,1200"),
         container=pod.spec.containers[0].name if pod.spec.containers else "main",

@@ -236,9 +236,9 @@ class Residents:
             since = min(now, self._clock.from_wall(before.since_seconds))
             restarts = before.restarts
         left = load
-        if load.lone_seconds is not None:
+        if load.isolated_seconds is not None:
             # Adopted: how far it got under contention is not known; the time it ran counts as if it had run alone.
-            left = replace(load, lone_seconds=max(0.0, load.lone_seconds - (now - since)))
+            left = replace(load, isolated_seconds=max(0.0, load.isolated_seconds - (now - since)))
         containers = tuple((one.name, one.image, as_json(one.resources)) for one in spec.containers)
         site = PodSite(self._host_ips[spec.node_name], pod.status.pod_ip or self._next_address(), containers)
         resident = _Resident(uid, spec.node_name, requests, load, site, spec.restart_policy, started, since, restarts)

@@ -78,8 +78,8 @@ def _services(generator: np.random.Generator, nodes: int, duration: float) -> tu
 def _jobs(
     generator: np.random.Generator, nodes: int, duration: float, interference: Interference
 ) -> tuple[PlannedJob, ...]:
-    def lone_seconds(job_type: str, input_bytes: int) -> float:
-        return float(interference.lone_seconds((job_type,), np.asarray([float(input_bytes)]))[0])
+    def isolated_seconds(job_type: str, input_bytes: int) -> float:
+        return float(interference.isolated_seconds((job_type,), np.asarray([float(input_bytes)]))[0])
 
     target = sizing.LOAD * nodes * sizing.NODE_CORES * duration
     drawn: list[PlannedJob] = []
@@ -91,8 +91,8 @@ def _jobs(
         for _ in range(jobs_in_burst):
             job_type = str(generator.choice(sizing.JOB_TYPES))
             wanted = min(RUN_SECONDS[1], RUN_SECONDS[0] * (1.0 + generator.pareto(RUN_SHAPE)))
-            input_bytes = sizing.input_for_seconds(job_type, wanted, lone_seconds)
-            seconds = lone_seconds(job_type, input_bytes)
+            input_bytes = sizing.input_for_seconds(job_type, wanted, isolated_seconds)
+            seconds = isolated_seconds(job_type, input_bytes)
             completions = int(generator.choice((1, 2, 3, 4), p=(0.4, 0.3, 0.2, 0.1)))
             cores = int(generator.choice((1, 2, 3), p=(0.3, 0.4, 0.3)))
             drawn.append(
@@ -106,7 +106,7 @@ def _jobs(
                     completions=completions,
                     millicores=1000 * cores,
                     memory_bytes=cores * sizing.GIBIBYTE,
-                    lone_seconds=seconds,
+                    isolated_seconds=seconds,
                     requested_seconds=sizing.users_estimate(seconds, generator),
                 )
             )

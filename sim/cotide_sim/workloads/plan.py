@@ -63,7 +63,7 @@ class PlannedJob:
     completions: int
     millicores: int
     memory_bytes: int
-    lone_seconds: float
+    isolated_seconds: float
     requested_seconds: float | None
 
 
@@ -78,4 +78,4 @@ class Plan:
     @property
     def offered_core_seconds(self) -> float:
         """Work of all jobs if each ran alone: cores times seconds."""
-        return sum(job.completions * job.millicores * job.lone_seconds / 1000.0 for job in self.jobs)
+        return sum(job.completions * job.millicores * job.isolated_seconds / 1000.0 for job in self.jobs)

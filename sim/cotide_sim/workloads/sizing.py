@@ -86,12 +86,12 @@ def service(
     )
 
 
-def input_for_seconds(job_type: str, seconds: float, lone_seconds: LoneSeconds) -> int:
+def input_for_seconds(job_type: str, seconds: float, isolated_seconds: LoneSeconds) -> int:
     """Return the input size, a multiple of `INPUT_STEP`, whose lone run time is nearest to ``seconds``.
 
     The run time is linear in the size, so two sizes tell the line.
     """
-    low, high = lone_seconds(job_type, INPUT_STEP), lone_seconds(job_type, INPUT_MAX)
+    low, high = isolated_seconds(job_type, INPUT_STEP), isolated_seconds(job_type, INPUT_MAX)
     slope = (high - low) / (INPUT_MAX - INPUT_STEP)
     wanted = INPUT_STEP + (seconds - low) / slope if slope > 0 else INPUT_STEP
     return int(np.clip(round(wanted / INPUT_STEP) * INPUT_STEP, INPUT_STEP, INPUT_MAX))
@@ -102,13 +102,13 @@ def memory_for(share: float) -> int:
     return int(np.clip(math.ceil(share * NODE_GIBIBYTES), 1, 4)) * GIBIBYTE
 
 
-def users_estimate(lone_seconds: float, generator: np.random.Generator) -> float | None:
+def users_estimate(isolated_seconds: float, generator: np.random.Generator) -> float | None:
     """Return what a user would request: none in a fifth of the cases, else 1 to 5 times the truth, rounded up to 10 s.
 
     Chosen after the common finding that users over-estimate several times over.
     """
     draw, factor = generator.random(), 1.0 + 4.0 * generator.beta(1.2, 2.5)
-    return None if draw < 0.2 else float(np.ceil(lone_seconds * factor / 10.0) * 10.0)
+    return None if draw < 0.2 else float(np.ceil(isolated_seconds * factor / 10.0) * 10.0)
 
 
 def named(jobs: Sequence[PlannedJob]) -> tuple[PlannedJob, ...]:

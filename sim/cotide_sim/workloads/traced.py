@@ -85,7 +85,7 @@ def from_traces(directory: Path, seed: int, nodes: int, duration_seconds: float)
     web = read_worldcup98(directory)
     target = sizing.LOAD * nodes * sizing.NODE_CORES * duration_seconds
 
-    def lone_seconds(job_type: str, input_bytes: int) -> float:
+    def isolated_seconds(job_type: str, input_bytes: int) -> float:
         start, slope = lone[job_type]
         return start + slope * input_bytes
 
@@ -93,8 +93,8 @@ def from_traces(directory: Path, seed: int, nodes: int, duration_seconds: float)
     alibaba = _alibaba_window(directory, np.random.default_rng(batch_seed), COMPRESSION * duration_seconds)
     google = _google_window(directory, np.random.default_rng(google_seed), COMPRESSION * duration_seconds)
     jobs = [
-        *_thinned(alibaba, seed, ALIBABA_SHARE * target, duration_seconds, lone_seconds, users),
-        *_thinned(google, seed, (1.0 - ALIBABA_SHARE) * target, duration_seconds, lone_seconds, users),
+        *_thinned(alibaba, seed, ALIBABA_SHARE * target, duration_seconds, isolated_seconds, users),
+        *_thinned(google, seed, (1.0 - ALIBABA_SHARE) * target, duration_seconds, isolated_seconds, users),
     ]
     return Plan(
         services=_services(web, np.random.default_rng(services_seed), nodes, duration_seconds),
@@ -177,7 +177,7 @@ def _thinned(
     seed: int,
     target: float,
     duration: float,
-    lone_seconds: sizing.LoneSeconds,
+    isolated_seconds: sizing.LoneSeconds,
     users: np.random.Generator,
 ) -> list[PlannedJob]:
     """Return jobs of rows in the order of a hash until their work is ``target`` core-seconds, or all of them."""
@@ -188,8 +188,8 @@ def _thinned(
             break
         job_type = sizing.JOB_TYPES[_digest(arrival.kind) % len(sizing.JOB_TYPES)]
         wanted = float(np.clip(arrival.seconds, *RUN_SECONDS))
-        input_bytes = sizing.input_for_seconds(job_type, wanted, lone_seconds)
-        seconds = lone_seconds(job_type, input_bytes)
+        input_bytes = sizing.input_for_seconds(job_type, wanted, isolated_seconds)
+        seconds = isolated_seconds(job_type, input_bytes)
         millicores = 1000 * round(float(np.clip(arrival.cores, *CORES)))
         jobs.append(
             PlannedJob(
@@ -202,7 +202,7 @@ def _thinned(
                 completions=arrival.pods,
                 millicores=millicores,
                 memory_bytes=sizing.memory_for(arrival.memory_share),
-                lone_seconds=seconds,
+                isolated_seconds=seconds,
                 requested_seconds=sizing.users_estimate(seconds, users),
             )
         )

@@ -103,7 +103,7 @@ def test_the_true_run_time_of_a_job_is_for_the_fake_nodes_only() -> None:
         completions=2,
         millicores=1500,
         memory_bytes=2 * 2**30,
-        lone_seconds=42.0,
+        isolated_seconds=42.0,
         requested_seconds=None,
     )
     manifest = job_manifest(job)

@@ -57,7 +57,7 @@ def test_the_risk_never_falls_when_the_mix_grows(
 
 def test_the_users_estimate_comes_before_the_size() -> None:
     sizes, asked = np.array([1e9, 1e9]), np.array([np.nan, 42.0])
-    forecast = HeuristicCompletion().lone_seconds(["a", "b"], sizes, asked)
+    forecast = HeuristicCompletion().isolated_seconds(["a", "b"], sizes, asked)
     assert forecast.p50.tolist() == [10.0 + 1e9 / 50e6, 42.0]
     assert (forecast.p90 >= forecast.p50).all()
 

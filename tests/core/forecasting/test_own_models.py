@@ -42,7 +42,9 @@ class Says:
     def knows(self, job_type: str) -> bool:
         return job_type == "sort"
 
-    def lone_seconds(self, types: Sequence[str], input_bytes: Floats, requested_seconds: Floats) -> CompletionForecast:
+    def isolated_seconds(
+        self, types: Sequence[str], input_bytes: Floats, requested_seconds: Floats
+    ) -> CompletionForecast:
         self.asked.extend(types)
         return CompletionForecast(np.full(len(types), self.number), np.full(len(types), 2 * self.number))
 
@@ -71,7 +73,7 @@ def test_a_job_is_answered_for_by_its_own_namespace_under_its_plain_type() -> No
     pooled, ours = Says(1.0, []), Says(3.0, [])
     both = completion_by_namespace(pooled, {"team": ours})
     types = [type_for(both, pod("team/a", type="sort")), type_for(both, pod("shop/a", type="sort"))]
-    forecast = both.lone_seconds(types, np.zeros(2), np.zeros(2))
+    forecast = both.isolated_seconds(types, np.zeros(2), np.zeros(2))
     assert (forecast.p50.tolist(), forecast.p90.tolist()) == ([3.0, 1.0], [6.0, 2.0])
     assert both.slowdown(types, np.zeros(2), np.zeros(2)).tolist() == [4.0, 2.0]
     assert ours.asked == pooled.asked == ["sort"]

@@ -23,7 +23,7 @@ from cotide_sim.trace_replay.kernels.replay_state import new_replay_state
 class Spelled(Estimates):
     """A type spells its forecast: "4-9" has a p50 of 4 s and a p90 of 9 s."""
 
-    def lone_seconds(self, types, input_bytes, requested_seconds) -> CompletionForecast:
+    def isolated_seconds(self, types, input_bytes, requested_seconds) -> CompletionForecast:
         p50, p90 = np.array([[float(part) for part in name.split("-")] for name in types]).T
         return CompletionForecast(p50, p90)
 

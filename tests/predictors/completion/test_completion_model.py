@@ -23,7 +23,7 @@ NONE_GIVEN = np.array([np.nan])
 
 
 def lone(model: CompletionModel, name: str, size: float, requested: float = np.nan) -> tuple[float, float]:
-    forecast = model.lone_seconds((name,), np.array([float(size)]), np.array([requested]))
+    forecast = model.isolated_seconds((name,), np.array([float(size)]), np.array([requested]))
     return float(forecast.p50[0]), float(forecast.p90[0])
 
 
@@ -103,7 +103,7 @@ def test_beside_many_known_types_an_unknown_one_is_the_slowest_of_those_with_the
 
     monkeypatch.setattr(NumericForest, "predict", counted)
     sizes = np.repeat(np.linspace(1e7, 1e9, 100), 2)
-    model.lone_seconds([f"new{number}" for number in range(200)], sizes, np.full(200, np.nan))
+    model.isolated_seconds([f"new{number}" for number in range(200)], sizes, np.full(200, np.nan))
     assert asked <= 100 * SLOWEST_ASKED
 
 
@@ -128,7 +128,7 @@ def test_p90_holds_for_about_nine_of_ten(
     completion_model: CompletionModel, completion_samples: CompletionSamples
 ) -> None:
     jobs = jobs_of(completion_samples)
-    lone_p90 = completion_model.lone_seconds(jobs.types, jobs.input_bytes, np.full(len(jobs), np.nan)).p90
+    lone_p90 = completion_model.isolated_seconds(jobs.types, jobs.input_bytes, np.full(len(jobs), np.nan)).p90
     factor = completion_model.slowdown(jobs.types, jobs.requests_per_second, jobs.cpu_pressure)
     covered = float((completion_samples.seconds <= lone_p90 * factor).mean())
     assert 0.85 <= covered <= 0.99
@@ -136,10 +136,10 @@ def test_p90_holds_for_about_nine_of_ten(
 
 def test_types_in_a_batch_do_not_disturb_each_other(completion_model: CompletionModel) -> None:
     names, sizes = ("quick", "never seen", "slow"), np.array([1e8, 2e7, 4e8])
-    together = completion_model.lone_seconds(names, sizes, np.full(3, np.nan))
+    together = completion_model.isolated_seconds(names, sizes, np.full(3, np.nan))
     apart = [lone(completion_model, name, size) for name, size in zip(names, sizes.tolist(), strict=True)]
     assert list(zip(together.p50.tolist(), together.p90.tolist(), strict=True)) == apart
-    assert len(completion_model.lone_seconds((), np.zeros(0), np.zeros(0)).p50) == 0
+    assert len(completion_model.isolated_seconds((), np.zeros(0), np.zeros(0)).p50) == 0
 
 
 def test_pressure_slows_jobs_where_samples_say_so() -> None:

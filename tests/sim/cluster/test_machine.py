@@ -26,7 +26,7 @@ class PlainInterference:
         del types, cpu_pressure
         return np.where(np.asarray(requests_per_second) > 0, 2.0, 1.0)
 
-    def lone_seconds(self, types, input_bytes):
+    def isolated_seconds(self, types, input_bytes):
         return np.array(
             [size / 1e9 if name == "work" else np.nan for name, size in zip(types, input_bytes, strict=True)]
         )
@@ -36,7 +36,7 @@ class PlainInterference:
 
 
 def job_load(key="job", seconds: float | None = 10.0, millicores=1000, **more) -> PodLoad:
-    return PodLoad(key, WorkloadClass.BATCH, millicores, 1 << 30, lone_seconds=seconds, **more)
+    return PodLoad(key, WorkloadClass.BATCH, millicores, 1 << 30, isolated_seconds=seconds, **more)
 
 
 def service(key="web", rates=(500.0,), **more) -> PodLoad:
@@ -113,7 +113,7 @@ def test_run_time_comes_from_the_type_or_the_default():
 
 def test_online_pods_never_finish_and_exit_codes_are_kept():
     machines = park()
-    machines.start_pod("node", service(lone_seconds=1.0), 0.0)
+    machines.start_pod("node", service(isolated_seconds=1.0), 0.0)
     machines.start_pod("node", job_load(exit_code=3), 0.0)
     assert [(f.key, f.exit_code) for f in machines.advance(1e5)] == [("job", 3)]
     assert machines.service_samples(1e5)[0].key == "web"

@@ -39,8 +39,8 @@ class Knowing:
     def knows(self, job_type):
         return True
 
-    def lone_seconds(self, types, input_bytes, requested_seconds):
-        seconds = PHYSICS.lone_seconds(types, input_bytes)
+    def isolated_seconds(self, types, input_bytes, requested_seconds):
+        seconds = PHYSICS.isolated_seconds(types, input_bytes)
         return CompletionForecast(seconds, seconds)
 
     def slowdown(self, types, requests_per_second, cpu_pressure):

@@ -104,7 +104,7 @@ def test_an_unknown_type_counts_as_the_worst_known(model):
     counts[worst] = 1
     known, unknown = model.p95_milliseconds(joined(mix(60e3, 0, 0.5, tuple(counts)), mix(60e3, 0, 0.5, (0, 0, 0, 1))))
     assert unknown == known
-    assert np.isnan(model.lone_seconds(("never-seen",), np.array([1e9]))[0])
+    assert np.isnan(model.isolated_seconds(("never-seen",), np.array([1e9]))[0])
 
 
 def test_the_mixture_is_the_weighted_sum_of_both_distributions():

@@ -87,7 +87,7 @@ def test_the_rate_of_the_cpu_counter_is_the_number_of_cores_in_use():
     machines = MachinePark(GeneratedInterference())
     machines.add_node("fake-0", 2000, 2**33)
     machines.start_pod("fake-0", PodLoad("shop/web", WorkloadClass.ONLINE, 1000, 2**30, rates=(91_500.0,)), 0.0)
-    machines.start_pod("fake-0", PodLoad("shop/job", WorkloadClass.BATCH, 1500, 2**30, lone_seconds=1e6), 0.0)
+    machines.start_pod("fake-0", PodLoad("shop/job", WorkloadClass.BATCH, 1500, 2**30, isolated_seconds=1e6), 0.0)
     clock = iter((40.0, 100.0))
     counted = []
     for now in clock:

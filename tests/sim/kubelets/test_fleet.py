@@ -42,9 +42,9 @@ async def cluster(**more):
         yield server, client, fleet
 
 
-def pod(name, cpu="1", lone_seconds=4, annotations=None, labels=None, **spec):
+def pod(name, cpu="1", isolated_seconds=4, annotations=None, labels=None, **spec):
     """A batch pod that ends by itself after so long alone on a node."""
-    notes = {"sim.cotide.dev/lone-seconds": str(lone_seconds)} if lone_seconds is not None else {}
+    notes = {"sim.cotide.dev/lone-seconds": str(isolated_seconds)} if isolated_seconds is not None else {}
     spec = {"restartPolicy": "Never", **spec}
     return pod_manifest(name, cpu, cls="batch", labels=labels, annotations=notes | (annotations or {}), spec=spec)
 
@@ -137,7 +137,7 @@ def readiness(found):
 async def test_a_pod_that_the_node_controller_called_unready_is_ready_again():
     """Ten seconds of a clock that is twenty times as fast are half a second."""
     async with cluster() as (_, client, _):
-        await bound(client, pod("web", lone_seconds=1000))
+        await bound(client, pod("web", isolated_seconds=1000))
         await in_phase(client, "web", "Running")
         taken = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
         await client.request("PATCH", f"{PODS}/web/status", taken, content_type=PATCH_TYPES["strategic"])
@@ -147,7 +147,7 @@ async def test_a_pod_that_the_node_controller_called_unready_is_ready_again():
 
 async def test_a_pod_that_does_not_fit_is_out_of_cpu():
     async with cluster() as (_, client, _):
-        await bound(client, pod("large", cpu="7", lone_seconds=1000))
+        await bound(client, pod("large", cpu="7", isolated_seconds=1000))
         await in_phase(client, "large", "Running")
         await bound(client, pod("more", cpu="2"))
         refused = await in_phase(client, "more", "Failed")
@@ -165,7 +165,7 @@ async def test_a_failing_pod_fails():
 async def test_deleted_and_evicted_pods_stop_and_go():
     async with cluster() as (_, client, fleet):
         for name in ("deleted", "evicted"):
-            await bound(client, pod(name, lone_seconds=1000))
+            await bound(client, pod(name, isolated_seconds=1000))
         for name in ("deleted", "evicted"):
             await in_phase(client, name, "Running")
         await client.delete(f"{PODS}/deleted")
@@ -214,7 +214,7 @@ def left(fleet, key, now):
 async def test_a_restarted_fleet_adopts_what_runs_and_finishes_it():
     async with ApiServer() as server, KubeClient(Credentials(server.url), backoff=QUICK) as client:
         async with running_fleet(client, settings()):
-            await bound(client, pod("long", lone_seconds=30))
+            await bound(client, pod("long", isolated_seconds=30))
             before = await in_phase(client, "long", "Running")
         assert (await client.get(f"{PODS}/long"))["status"]["phase"] == "Running"
         async with running_fleet(client, settings()) as fleet:
@@ -249,7 +249,7 @@ async def test_a_real_node_of_that_name_is_left_alone():
 
 async def test_a_deleted_node_takes_its_pods_with_it():
     async with cluster() as (_, client, _):
-        await bound(client, pod("orphan", lone_seconds=1000))
+        await bound(client, pod("orphan", isolated_seconds=1000))
         await in_phase(client, "orphan", "Running")
         await client.delete("/api/v1/nodes/fake-0")
         await gone(client, "orphan")
@@ -259,9 +259,9 @@ async def test_faults_of_the_server_lose_no_status():
     async with cluster() as (server, client, _):
         server.faults.add(Fault(status=500, method="PATCH", path="/status$", count=8))
         server.faults.add(Fault(status=429, method="PATCH", path="/status$", count=2, retry_after_seconds=1))
-        await bound(client, pod("job", lone_seconds=1))
+        await bound(client, pod("job", isolated_seconds=1))
         server.drop_watches(abruptly=True)
-        await bound(client, pod("next", lone_seconds=1))
+        await bound(client, pod("next", isolated_seconds=1))
         await in_phase(client, "job", "Succeeded")
         await in_phase(client, "next", "Succeeded")
 
@@ -303,7 +303,7 @@ async def test_a_server_that_restarts_finds_its_nodes_alive(tmp_path):
         await first.start()
         client = await stack.enter_async_context(KubeClient(Credentials(first.url), backoff=QUICK))
         fleet = await stack.enter_async_context(running_fleet(client, settings()))
-        await bound(client, pod("across", lone_seconds=8))
+        await bound(client, pod("across", isolated_seconds=8))
         await in_phase(client, "across", "Running")
         await first.stop()
 
@@ -315,15 +315,15 @@ async def test_a_server_that_restarts_finds_its_nodes_alive(tmp_path):
         second = await stack.enter_async_context(ApiServer(data=data, port=first.port))
         assert second.url == first.url
         await in_phase(client, "across", "Succeeded")
-        await bound(client, pod("after", lone_seconds=1), "fake-1")
+        await bound(client, pod("after", isolated_seconds=1), "fake-1")
         await in_phase(client, "after", "Succeeded")
 
 
 RECLAIMED = "cotide.dev/reclaimed-cpu"
 
 
-def reclaiming(name, amount, lone_seconds=4):
-    body = pod(name, lone_seconds=lone_seconds)
+def reclaiming(name, amount, isolated_seconds=4):
+    body = pod(name, isolated_seconds=isolated_seconds)
     body["spec"]["containers"][0]["resources"] = {key: {RECLAIMED: amount} for key in ("limits", "requests")}
     return body
 
@@ -363,7 +363,7 @@ async def test_a_kubelet_takes_pods_up_to_what_is_published_and_shrinking_stops_
     async with cluster() as (_, client, fleet):
         await publish(client, "500", "merge")
         await offered(fleet, 500)
-        await bound(client, reclaiming("first", "400", lone_seconds=8))
+        await bound(client, reclaiming("first", "400", isolated_seconds=8))
         await in_phase(client, "first", "Running")
         await bound(client, reclaiming("second", "200"))
         status = (await in_phase(client, "second", "Failed"))["status"]
@@ -379,7 +379,7 @@ async def test_a_pod_works_with_the_reclaimed_cpu_that_it_asks_for():
         await publish(client, "8000")
         await offered(fleet, 8000)
         for name in ("a", "b", "c"):
-            await bound(client, reclaiming(name, "2000", lone_seconds=1000))
+            await bound(client, reclaiming(name, "2000", isolated_seconds=1000))
         for name in ("a", "b", "c"):
             await in_phase(client, name, "Running")
         await until(

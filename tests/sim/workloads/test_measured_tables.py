@@ -63,7 +63,7 @@ def test_antagonists_contend_as_their_table_says(model):
 
 def test_lone_run_times_fit_the_measured_ones(model):
     # wordcount took 8.04 s for 640 MB alone, select 0.53 s for 145 MB.
-    assert model.lone_seconds(("wordcount", "select"), np.array([640e6, 145e6])) == pytest.approx(
+    assert model.isolated_seconds(("wordcount", "select"), np.array([640e6, 145e6])) == pytest.approx(
         [8.04, 0.527], rel=0.15
     )
 

@@ -23,7 +23,7 @@ MODEL = GeneratedInterference()
 
 
 def lone(job_type: str, input_bytes: int) -> float:
-    return float(MODEL.lone_seconds((job_type,), np.array([float(input_bytes)]))[0])
+    return float(MODEL.isolated_seconds((job_type,), np.array([float(input_bytes)]))[0])
 
 
 def test_the_same_seed_gives_the_same_plan_and_another_seed_another():
@@ -41,8 +41,8 @@ def test_a_generated_plan_keeps_what_its_docstring_says():
     assert all(0 <= job.at_seconds <= sizing.ARRIVALS_SHARE * 600.0 for job in plan.jobs)
     assert len({job.name for job in plan.jobs}) == len(plan.jobs)
     assert {job.workload_class for job in plan.jobs} == {WorkloadClass.BATCH, WorkloadClass.GRATIS}
-    assert all(job.lone_seconds == lone(job.type, job.input_bytes) for job in plan.jobs)
-    assert all(job.requested_seconds is None or job.requested_seconds >= job.lone_seconds for job in plan.jobs)
+    assert all(job.isolated_seconds == lone(job.type, job.input_bytes) for job in plan.jobs)
+    assert all(job.requested_seconds is None or job.requested_seconds >= job.isolated_seconds for job in plan.jobs)
     # One burst may pass the target: at most 12 jobs of 4 pods with 3 cores for 400 s.
     target = sizing.LOAD * 20 * 8 * 600.0
     assert target <= plan.offered_core_seconds <= target + 12 * 4 * 3 * 400
@@ -77,7 +77,7 @@ def test_profiling_is_reproducible_and_speaks_of_what_a_metrics_system_shows():
 
 def test_profiled_run_times_are_never_below_the_lone_ones():
     _, runs = profiling.profile(MODEL, 6, qos_trials=1, completion_trials=80)
-    stretch = runs.seconds / MODEL.lone_seconds(runs.types, runs.input_bytes)
+    stretch = runs.seconds / MODEL.isolated_seconds(runs.types, runs.input_bytes)
     assert (stretch >= 1 - 1e-9).all()
     crowded = (runs.requests_per_second > 50e3) & (runs.cpu_pressure > 0.5)
     assert stretch[crowded].mean() > stretch[runs.requests_per_second == 0].mean()
@@ -132,7 +132,7 @@ def test_traces_become_a_plan_that_depends_on_nothing_but_its_arguments(tmp_path
     assert plan != from_traces(directory, 2, 4, 300.0)
     assert {job.workload_class for job in plan.jobs} == {WorkloadClass.BATCH, WorkloadClass.GRATIS}
     # The lone run times above are 10 s a gigabyte, whatever the type.
-    assert all(job.lone_seconds == pytest.approx(job.input_bytes / 1e8) for job in plan.jobs)
+    assert all(job.isolated_seconds == pytest.approx(job.input_bytes / 1e8) for job in plan.jobs)
     assert all(0 <= job.at_seconds < sizing.ARRIVALS_SHARE * 300.0 for job in plan.jobs)
     assert all(1 <= job.completions <= 4 and 1000 <= job.millicores <= 4000 for job in plan.jobs)
     assert all(max(service.rates) <= sizing.PEAK_RATES[1] for service in plan.services)

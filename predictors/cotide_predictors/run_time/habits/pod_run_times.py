@@ -225,7 +225,7 @@ class PodRunTimes:
         distinct = list(dict.fromkeys(kinds))
         sizes = np.array([size for _, size, _ in distinct], np.float64)
         asked = np.array([np.nan if seconds is None else seconds for _, _, seconds in distinct], np.float64)
-        said = forecaster.lone_seconds([kind for kind, _, _ in distinct], sizes, asked)
+        said = forecaster.isolated_seconds([kind for kind, _, _ in distinct], sizes, asked)
         model = dict(zip(distinct, zip(said.p50.tolist(), said.p90.tolist(), strict=True), strict=True))
         answers: dict[_Question, dict[str, LiveForecast]] = {}
         for pod, kind in zip(pods, kinds, strict=True):

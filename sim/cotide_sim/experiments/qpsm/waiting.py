@@ -149,7 +149,7 @@ def plan_of(rate: int, seed: int, interference: Interference) -> Plan:
     """Return the service at a constant rate and the 64 jobs in an order drawn by the seed."""
     generator = np.random.default_rng(seed)
     kinds = [(name, gigabytes * GIGABYTE) for name in sizing.JOB_TYPES for gigabytes in GIGABYTES]
-    lone = interference.lone_seconds([name for name, _ in kinds], np.array([size for _, size in kinds], np.float64))
+    lone = interference.isolated_seconds([name for name, _ in kinds], np.array([size for _, size in kinds], np.float64))
     at = generator.uniform(0.0, ARRIVALS_SECONDS, len(kinds)).round(3)
     jobs = [
         PlannedJob(
@@ -162,7 +162,7 @@ def plan_of(rate: int, seed: int, interference: Interference) -> Plan:
             completions=1,
             millicores=JOB_MILLICORES,
             memory_bytes=JOB_MEMORY_BYTES,
-            lone_seconds=float(seconds),
+            isolated_seconds=float(seconds),
             requested_seconds=None,
         )
         for (name, size), seconds, moment in zip(kinds, lone, at, strict=True)
