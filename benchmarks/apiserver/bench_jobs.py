@@ -95,7 +95,7 @@ async def one_round(client: KubeClient, operator: subprocess.Popen[bytes], optio
         phases = [(one.get("status") or {}).get("phase") for one in jobs]
         if not bound:
             pods = await client.list(PODS)
-            placed = sum(1 for one in pods if one["spec"].get("nodeName"))
+            placed = sum(1 for pod in pods if pod["spec"].get("nodeName"))
             bound = now if placed == options.jobs else 0.0
         if phases.count("Succeeded") == options.jobs:
             done = now

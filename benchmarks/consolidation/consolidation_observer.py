@@ -88,7 +88,7 @@ class PodObserver:
 
     def begin(self) -> None:
         """Count anew from here."""
-        self.account = Account(frozenset(one.uid for one in self._pods.values()))
+        self.account = Account(frozenset(pod.uid for pod in self._pods.values()))
 
     @property
     def ready(self) -> int:
@@ -98,7 +98,7 @@ class PodObserver:
     @property
     def there(self) -> list[_Seen]:
         """Pods that stay."""
-        return [one for one in self._pods.values() if not one.leaving]
+        return [pod for pod in self._pods.values() if not pod.leaving]
 
     def nodes(self) -> set[str]:
         """Return the nodes with a pod that stays."""
@@ -119,7 +119,7 @@ class PodObserver:
         self._version = pod.metadata.resource_version or self._version
         key = pod.metadata.name
         before = self._pods.pop(key, None)
-        conditions = {one.type: one for one in pod.status.conditions}
+        conditions = {condition.type: condition for condition in pod.status.conditions}
         leaving = pod.metadata.deletion_timestamp is not None or pod.status.phase in ENDED
         if event.type != "DELETED":
             ready = "Ready" in conditions and conditions["Ready"].status == "True" and not leaving

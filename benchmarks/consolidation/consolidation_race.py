@@ -371,7 +371,7 @@ async def race(plane: ControlPlane | Emulator, options: argparse.Namespace, race
             "pods_by_node_at_start": at_start,
             **figures,
             "pods_at_start_on_the_lightest": sum(before[: max(0, len(before) - figures["nodes_used_after"])]),
-            "cordoned": sum(bool(one["spec"].get("unschedulable")) for one in nodes),
+            "cordoned": sum(bool(node["spec"].get("unschedulable")) for node in nodes),
             "wall_seconds": round(time.monotonic() - begun, 1),
             "cpu_seconds": used,
             "memory_bytes": memory_bytes(worker.pid) if worker.exit_code is None else None,

@@ -60,8 +60,8 @@ def filler(number: int) -> Json:
 
 async def prepare(client: KubeClient, module: Path) -> None:
     """Install Karpenter's kinds, a class and a pool."""
-    for one in definitions(module):
-        await client.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", one)
+    for definition in definitions(module):
+        await client.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
     kind = {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "default"}}
     for path, body in (("/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses", kind), (POOLS, pool())):
         deadline = time.monotonic() + 60.0
@@ -95,7 +95,7 @@ async def fill(client: KubeClient, pods: str, count: int, seconds: float) -> Non
         await client.create(pods, filler(number))
     deadline = time.monotonic() + seconds
     while True:
-        there = [one for one in await client.list(pods) if one["metadata"]["labels"].get("app") == "filler"]
+        there = [pod for pod in await client.list(pods) if pod["metadata"]["labels"].get("app") == "filler"]
         if sum(one["status"].get("phase") == "Running" for one in there) == count:
             break
         if time.monotonic() > deadline:
@@ -104,7 +104,7 @@ async def fill(client: KubeClient, pods: str, count: int, seconds: float) -> Non
     for number in range(count):
         await client.delete(f"{pods}/filler-{number}")
     # What still stands somewhere would make the next pods' spread uneven.
-    while any(one["metadata"]["labels"].get("app") == "filler" for one in await client.list(pods)):
+    while any(pod["metadata"]["labels"].get("app") == "filler" for pod in await client.list(pods)):
         await asyncio.sleep(0.5)
 
 

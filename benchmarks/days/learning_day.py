@@ -138,7 +138,7 @@ def configuration(folder: Path, page: str, origin: float, speed: float) -> Json:
 def poisoned(files: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return a store of which each sample says the same latency, far below every limit."""
     samples, windows, model = kept_state.from_files(files)
-    return kept_state.to_files([replace(one, latency=1e-3) for one in samples], windows, model)
+    return kept_state.to_files([replace(sample, latency=1e-3) for sample in samples], windows, model)
 
 
 def unpacked(stored: Json) -> dict[str, bytes]:

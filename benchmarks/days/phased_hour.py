@@ -250,7 +250,10 @@ def _held(pod: PodObject) -> int:
 
 def _job(number: int, planned: Planned, *, phased: bool) -> dict[str, Any]:
     phases = KINDS[planned.kind]
-    largest = {"cpu": f"{max(one[1] for one in phases)}m", "memory": str(int(GIB * max(one[2] for one in phases)))}
+    largest = {
+        "cpu": f"{max(phase[1] for phase in phases)}m",
+        "memory": str(int(GIB * max(phase[2] for phase in phases))),
+    }
     container: dict[str, Any] = {"name": "c", "image": "x", "resources": {"requests": largest}}
     spec: dict[str, Any] = {
         "class": "batch",
@@ -379,7 +382,7 @@ async def _until_ended(
             if task.done():
                 task.result()
         jobs = await client.list(JOBS_PATH)
-        left = [one["metadata"]["name"] for one in jobs if one.get("status", {}).get("phase") != "Succeeded"]
+        left = [job["metadata"]["name"] for job in jobs if job.get("status", {}).get("phase") != "Succeeded"]
         if (not left and len(jobs) == count) or fleet.clock.now() - begun > GIVE_UP_SECONDS or hour.overfull:
             return left
         await asyncio.sleep(1.0)
@@ -433,7 +436,7 @@ def offline(jobs: list[Planned]) -> dict[str, float]:
 
 def paired(phases: Sequence[float | None], task: Sequence[float | None]) -> dict[str, float]:
     """Return the ratio of the mean job times with its 95 % interval, by resampling Jobs that both runs have."""
-    both = np.array([(one, other) for one, other in zip(phases, task, strict=True) if one and other])
+    both = np.array([(phase, other) for phase, other in zip(phases, task, strict=True) if phase and other])
     drawn = both[np.random.default_rng(0).integers(0, len(both), (RESAMPLES, len(both)))].mean(axis=1)
     ratios = drawn[:, 0] / drawn[:, 1]
     low, high = np.quantile(ratios, (0.025, 0.975))

@@ -172,7 +172,11 @@ def audited(log: Path) -> Json:
     mine = [one for line in log.open(encoding="utf-8") if (one := json.loads(line))["user"]["username"] == USER]
     verbs = Counter(one["verb"] for one in mine)
     refused = [one["requestURI"] for one in mine if one.get("responseStatus", {}).get("code") == 403]
-    return {"requests": dict(verbs), "writes": sum(verbs[one] for one in verbs if one not in READS), "refused": refused}
+    return {
+        "requests": dict(verbs),
+        "writes": sum(verbs[verb] for verb in verbs if verb not in READS),
+        "refused": refused,
+    }
 
 
 def written_anew(file: Path) -> Iterator[bytes]:

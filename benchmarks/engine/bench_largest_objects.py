@@ -480,18 +480,18 @@ class Table:
 
     def row(self, name: str, runs: Sequence[Block]) -> None:
         """Print what the runs of one case took."""
-        cpu, wall = [one.cpu for one in runs], max(one.wall for one in runs)
-        pause = max(one.collector for one in runs)
+        cpu, wall = [run.cpu for run in runs], max(run.wall for run in runs)
+        pause = max(run.collector for run in runs)
         above = statistics.median(cpu) > BAR_MILLISECONDS / 1000.0
         self.missed |= above
-        used = statistics.median(one.spent for one in runs)
+        used = statistics.median(run.spent for run in runs)
         print(
             f"{name:<52} {1000 * statistics.median(cpu):10.1f} {1000 * max(cpu):8.1f} {1000 * wall:10.1f} "
             f"{1000 * pause:10.1f} {used:8.2f} {os.getloadavg()[0]:5.1f}{'  above' if above else ''}",
             flush=True,
         )
         if self._trace:
-            worst = max(runs, key=lambda one: one.cpu)
+            worst = max(runs, key=lambda run: run.cpu)
             print(f"    {worst.what}", flush=True)
 
 

@@ -116,9 +116,9 @@ def show(journal: Journal, options: argparse.Namespace) -> None:
     }
     (options.out / "result.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
     lines = [
-        f"{name}: {one['found']:.2f}, {'met' if one['met'] else 'missed'} "
-        f"({'at most' if 'at_most' in one else 'at least'} {one.get('at_most', one.get('at_least'))})"
-        for name, one in bars(found).items()
+        f"{name}: {bar['found']:.2f}, {'met' if bar['met'] else 'missed'} "
+        f"({'at most' if 'at_most' in bar else 'at least'} {bar.get('at_most', bar.get('at_least'))})"
+        for name, bar in bars(found).items()
     ]
     text = "\n".join([table(found), "", *lines, ""])
     (options.out / "table.md").write_text(text, encoding="utf-8")

@@ -73,11 +73,11 @@ class Finding:
 
 def findings(windows: Sequence[Mapping[str, Any]], cores: int) -> list[Finding]:
     """Return one finding for each row that was measured, in the order of `ROWS`."""
-    calm = {one["round"]: one for one in windows if one["row"] == ALONE}
+    calm = {window["round"]: window for window in windows if window["row"] == ALONE}
     alone = {number: one["p99_ms"] for number, one in calm.items()}
     found = []
     for row in ROWS:
-        own = [one for one in windows if one["row"] == row.name]
+        own = [window for window in windows if window["row"] == row.name]
         if not own:
             continue
         ratios = [one["p99_ms"] / alone[one["round"]] for one in own if one["round"] in alone]

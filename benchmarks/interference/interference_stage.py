@@ -361,7 +361,11 @@ def _refusal(pod: dict[str, Any]) -> str:
     """Return why a pod has no node; empty where it has one, or nobody said."""
     conditions = pod["status"].get("conditions") or ()
     return next(
-        (one.get("message", "?") for one in conditions if one["type"] == "PodScheduled" and one["status"] == "False"),
+        (
+            condition.get("message", "?")
+            for condition in conditions
+            if condition["type"] == "PodScheduled" and condition["status"] == "False"
+        ),
         "",
     )
 

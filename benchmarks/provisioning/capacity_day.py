@@ -238,7 +238,7 @@ async def run(
         ended, switched = program.returncode, room.switched
     if ended is not None:
         return {"ended": ended, "log": (folder / "operator.log").read_text(encoding="utf-8")[-2000:]}, 1
-    twice = [one for one, times in switched.started.items() if times > 1]
+    twice = [key for key, times in switched.started.items() if times > 1]
     figures = (
         {"racer": racer, "server": asked.server, "seed": seed, "speed": speed, "load": os.getloadavg()[2]}
         | _figures(day, asked.hours)

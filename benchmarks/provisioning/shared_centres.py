@@ -113,7 +113,7 @@ def ready(
 ) -> dict[str, dict[str, int]]:
     """Return what runs of what is asked for: first what ran before, then as far as there is room."""
     services = world.settings.services
-    runs = {name: {one: min(count, before[name][one]) for one, count in of.items()} for name, of in asked.items()}
+    runs = {name: {key: min(count, before[name][key]) for key, count in of.items()} for name, of in asked.items()}
     for centre in world.settings.centres:
         free = centre.servers - sum(service.size * runs[name][centre.name] for name, service in services.items())
         for name in by_urgency(world):
@@ -140,7 +140,7 @@ def run(world: World, plan: Plan, hours: int) -> Outcome:
     cost, lost = 0.0, dict.fromkeys(runs, 0.0)
     for hour in range(hours):
         ahead = {name: rates[hour : hour + HORIZON] for name, rates in world.demand.items()}
-        seen = {name: {one: Seen(count, runs[name][one]) for one, count in of.items()} for name, of in asked.items()}
+        seen = {name: {key: Seen(count, runs[name][key]) for key, count in of.items()} for name, of in asked.items()}
         turns = plan(world, ahead, world.price[hour : hour + HORIZON], seen)
         before_all, asked = runs, {name: of | turns[name].set_now for name, of in asked.items()}
         runs = ready(world, asked, before_all)

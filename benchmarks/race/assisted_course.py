@@ -141,15 +141,15 @@ async def clear(client: KubeClient) -> None:
 def faults_of(pods: list[Json], zones: dict[str, str]) -> list[str]:
     """Return which constraints the pods break that are on nodes now and have not ended."""
     found, apart = [], set()
-    for one in pods:
-        name, node = one["metadata"]["name"], one["spec"].get("nodeName")
-        if not node or one["status"].get("phase") in ("Succeeded", "Failed"):
+    for pod in pods:
+        name, node = pod["metadata"]["name"], pod["spec"].get("nodeName")
+        if not node or pod["status"].get("phase") in ("Succeeded", "Failed"):
             continue
-        job = one["metadata"]["labels"].get(APART)
+        job = pod["metadata"]["labels"].get(APART)
         if job is not None and (job, node) in apart:
             found.append(f"two pods of {job} on {node}")
         apart.add((job, node))
-        for volume in one["spec"].get("volumes") or ():
+        for volume in pod["spec"].get("volumes") or ():
             claim = volume.get("persistentVolumeClaim")
             if claim is not None and claim["claimName"] != f"data-{zones[node]}":
                 found.append(f"{name} on {node}, without {claim['claimName']}")

@@ -187,13 +187,13 @@ async def act(stage: Stage, racer: str) -> Json:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
         pods = await client.list(course.PODS)
-    services = [one for one in pods if course.WORKLOAD_LABEL in one["metadata"]["labels"]]
+    services = [pod for pod in pods if course.WORKLOAD_LABEL in pod["metadata"]["labels"]]
     found = {
         "racer": racer,
         **{k: v for k, v in card.summary(start + plan.duration_seconds).items() if k != "jobs_finished"},
         "late_seconds": round(facts.late_seconds, 1),
         "pods_made": len(pods),
-        "pods_succeeded": sum(one["status"].get("phase") == "Succeeded" for one in pods),
+        "pods_succeeded": sum(pod["status"].get("phase") == "Succeeded" for pod in pods),
         "services_on_nodes": f"{sum(bool(one['spec'].get('nodeName')) for one in services)} of {len(services)}",
         "broken_constraints": sorted(broken),
     }

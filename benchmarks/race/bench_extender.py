@@ -222,10 +222,10 @@ async def heat(course: Course, racer: str, number: int, authority: Authority) ->
     try:
         await bound(course, processes[-1], course.options.pods)
         times = sorted(course.watch.bound.values())
-        used = cpu_seconds({str(i): one.pid for i, one in enumerate(processes)})
+        used = cpu_seconds({str(i): process.pid for i, process in enumerate(processes)})
     finally:
-        for one in reversed(processes):
-            one.end()
+        for process in reversed(processes):
+            process.end()
     await clear(course.client)
     rate = (len(names) - 1) / (times[-1] - times[0])
     sys.stderr.write(f"{racer} {number}: {rate:.0f} pods/s, cpu s {list(used.values())}\n")
@@ -242,8 +242,8 @@ async def trickle(course: Course, racer: str, number: int, names: list[str], aut
             await pour(course.client, some, "default-scheduler", course.options.per_second)
             await bound(course, processes[-1], len(some))
     finally:
-        for one in reversed(processes):
-            one.end()
+        for process in reversed(processes):
+            process.end()
     waits = sorted(1000 * (course.watch.bound[name] - course.watch.created[name]) for name in names)
     await clear(course.client)
     p50, p95, p99 = (round(waits[int(share * len(waits))], 2) for share in (0.5, 0.95, 0.99))
@@ -287,7 +287,7 @@ async def race(plane: ControlPlane, options: argparse.Namespace, folder: Path) -
 
 
 def _median(runs: list[Json], racer: str, figure: str) -> float:
-    return round(statistics.median(one[figure] for one in runs if one["racer"] == racer), 2)
+    return round(statistics.median(run[figure] for run in runs if run["racer"] == racer), 2)
 
 
 def main() -> None:

@@ -165,4 +165,4 @@ async def count_events(client: KubeClient) -> int:
 async def count_notes(client: KubeClient) -> int:
     """Return how many pods of the race carry the note of their decision."""
     pods = await client.list(PODS)
-    return sum(DECISION_ANNOTATION in (one["metadata"].get("annotations") or {}) for one in pods)
+    return sum(DECISION_ANNOTATION in (pod["metadata"].get("annotations") or {}) for pod in pods)

@@ -397,8 +397,8 @@ def parse() -> argparse.Namespace:
 
 
 def _sizes(text: str) -> tuple[float, ...]:
-    sizes = tuple(float(one) for one in text.split(","))
-    if not all(0.5 <= one <= LARGEST_KILOBYTES for one in sizes):
+    sizes = tuple(float(part) for part in text.split(","))
+    if not all(0.5 <= size <= LARGEST_KILOBYTES for size in sizes):
         raise argparse.ArgumentTypeError(f"{text}: sizes go from 0.5 to {LARGEST_KILOBYTES} kB")
     return sizes
 

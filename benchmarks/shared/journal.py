@@ -50,7 +50,7 @@ class Journal:
 
     def lacks(self, **key: Any) -> bool:
         """Whether no measurement has these values."""
-        return not any(all(one[name] == value for name, value in key.items()) for one in self.lines)
+        return not any(all(line[name] == value for name, value in key.items()) for line in self.lines)
 
     def _write(self, line: dict[str, Any]) -> None:
         with self._file.open("a", encoding="utf-8") as sink:

@@ -96,7 +96,7 @@ def current() -> str:
     """Return the page as the results make it."""
     runs = [Results.read(file) for file in sorted(SPECS.glob("*.json"))]
     documents = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(PERF.glob("*.json"))]
-    perf = "\n\n".join(perf_tables(one) for one in documents)
+    perf = "\n\n".join(perf_tables(document) for document in documents)
     return written(PAGE.read_text(encoding="utf-8"), specs=specs_table(runs), perf=perf)
 
 

@@ -97,7 +97,7 @@ def comparisons(runs: Iterable[Json], scheduler: str) -> list[Comparison]:
 
 def geometric_mean(ratios: Iterable[float | None]) -> float | None:
     """Return the geometric mean of the ratios that there are; None of none."""
-    known = [math.log(one) for one in ratios if one]
+    known = [math.log(ratio) for ratio in ratios if ratio]
     return math.exp(statistics.fmean(known)) if known else None
 
 

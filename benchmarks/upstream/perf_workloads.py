@@ -108,7 +108,7 @@ def sizes_of(text: str) -> tuple[str, Sizes]:
         For sizes that are not ``name=number``.
     """
     name, _, more = text.partition("@")
-    changed = {key: int(number) for key, _, number in (one.partition("=") for one in more.split(",") if one)}
+    changed = {key: int(number) for key, _, number in (part.partition("=") for part in more.split(",") if part)}
     return name, {**CHOSEN.get(name, {}), **changed}
 
 

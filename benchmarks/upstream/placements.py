@@ -65,7 +65,9 @@ class Placements:
 
     def __init__(self, pods: Sequence[Json], nodes: Sequence[Json], namespaces: Sequence[Json]) -> None:
         self._nodes = {node["metadata"]["name"]: node for node in nodes}
-        self._namespaces = {one["metadata"]["name"]: one["metadata"].get("labels") or {} for one in namespaces}
+        self._namespaces = {
+            namespace["metadata"]["name"]: namespace["metadata"].get("labels") or {} for namespace in namespaces
+        }
         bound = [pod for pod in pods if pod["spec"].get("nodeName")]
         self._lost = [pod for pod in bound if pod["spec"]["nodeName"] not in self._nodes]
         self._pods = [pod for pod in bound if pod["spec"]["nodeName"] in self._nodes]

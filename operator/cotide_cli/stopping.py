@@ -136,17 +136,17 @@ def _hearing(hear: Callable[[int], object], left: str, undo_seconds: float) -> I
         timer.start()
         hear(number)
 
-    before = {one: signal.getsignal(one) for one in SIGNALS}
-    heeded = [one for one in SIGNALS if before[one] is not signal.SIG_IGN]
-    for one in heeded:
-        signal.signal(one, heard)
+    before = {signals: signal.getsignal(signals) for signals in SIGNALS}
+    heeded = [signals for signals in SIGNALS if before[signals] is not signal.SIG_IGN]
+    for signals in heeded:
+        signal.signal(signals, heard)
     try:
         yield
     finally:
         for timer in timers:
             timer.cancel()
-        for one in heeded:
-            signal.signal(one, before[one])
+        for signals in heeded:
+            signal.signal(signals, before[signals])
 
 
 def leave(code: int) -> NoReturn:
@@ -154,10 +154,10 @@ def leave(code: int) -> NoReturn:
 
     A thread that wakes up while the interpreter is taken down ends it with SIGABRT now and then.
     """
-    calls = [one for one in threading.enumerate() if one.name == ABANDONED]
-    for one in calls:
-        one.join(RETURNING_SECONDS)  # what has its outcome is still on its last lines
-    if any(one.is_alive() for one in calls):
+    calls = [thread for thread in threading.enumerate() if thread.name == ABANDONED]
+    for call in calls:
+        call.join(RETURNING_SECONDS)  # what has its outcome is still on its last lines
+    if any(call.is_alive() for call in calls):
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):  # closed, or nobody reads it any more
                 stream.flush()

@@ -33,11 +33,11 @@ class WorkloadClass(StrEnum):
 
 for _rank, _class in enumerate((WorkloadClass.GRATIS, WorkloadClass.BATCH, WorkloadClass.ONLINE)):
     _class.rank = _rank
-CLASSES: Final = {str(one): one for one in WorkloadClass}
+CLASSES: Final = {str(workload_class): workload_class for workload_class in WorkloadClass}
 """Class by its word; an enum's own look-up by value costs ten times as much, and every pod is classified."""
 
 SHIPPED_PRIORITY_CLASSES: Final[Mapping[str, WorkloadClass]] = MappingProxyType(
-    {f"cotide-{one}": one for one in WorkloadClass}
+    {f"cotide-{workload_class}": workload_class for workload_class in WorkloadClass}
 )
 """Class by the name of each PriorityClass that is installed with Cotide; an administrator adds names of the cluster."""
 

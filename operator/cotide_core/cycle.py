@@ -301,7 +301,7 @@ class Scheduler:
         waiting = [entry for entry in waiting if entry.queue_state is not QueueState.CAPPED]
         starts = yield from start_steps(waiting, self.state, self._estimates, self._stretched, now)
         starts |= self._reservation.starts()
-        return starts | {key: one.start_seconds for key, one in self.planned().items()}
+        return starts | {key: planned_start.start_seconds for key, planned_start in self.planned().items()}
 
     def planned(self) -> dict[str, PlannedStart]:
         """Return what is planned for waiting pods, by key; nothing under a policy that looks at the present only."""
@@ -381,12 +381,12 @@ class Scheduler:
         if isinstance(event, ModelsChanged):
             self._change_models(event, now)
             return
-        for one in event.forecasts:
-            record = self.state.record(one.key)
-            if record is None or record.pod.uid != one.uid or not self._pod_forecasts.take(one):
+        for forecast in event.forecasts:
+            record = self.state.record(forecast.key)
+            if record is None or record.pod.uid != forecast.uid or not self._pod_forecasts.take(forecast):
                 continue
-            entry = self._queue.get(one.key)
-            if entry is not None and one.key not in self._arrivals:
+            entry = self._queue.get(forecast.key)
+            if entry is not None and forecast.key not in self._arrivals:
                 self._admit(entry.pod, entry)
 
     def _note_pod(self, pod: Pod, now: float) -> None:
@@ -709,13 +709,13 @@ class Scheduler:
             held, least = standing.holding + standing.succeeded, standing.gang.minimum
             seconds = standing.gang.timeout_seconds
             words = f"gang {key}: {held} of {least} held a node for {seconds:.0f} s and the others found none"
-            asked = [one for one in self.gangs.holders(key) if self._capacity.ask(one, now)]
+            asked = [holder for holder in self.gangs.holders(key) if self._capacity.ask(holder, now)]
             if asked:
                 self.gangs.release(key)
-            for one in asked:
-                self.gangs.ask(one, now)
-                pod = one.pod
-                self._out.append(Evict(pod.key, pod.uid, one.node or "", words, EvictCause.GANG))
+            for record in asked:
+                self.gangs.ask(record, now)
+                pod = record.pod
+                self._out.append(Evict(pod.key, pod.uid, record.node or "", words, EvictCause.GANG))
 
     def _evict_whole_gangs(self, now: float) -> None:
         """Let the others of a gang leave, too, of which too few stay when a member does."""
@@ -765,8 +765,12 @@ class Scheduler:
 
     def _change_models(self, event: ModelsChanged, now: float) -> None:
         found = self._catalogue
-        own_qos = {one.namespace: found.qos(one.qos) for one in event.own if one.qos}
-        own_completion = {one.namespace: found.completion(one.completion) for one in event.own if one.completion}
+        own_qos = {own_models.namespace: found.qos(own_models.qos) for own_models in event.own if own_models.qos}
+        own_completion = {
+            own_models.namespace: found.completion(own_models.completion)
+            for own_models in event.own
+            if own_models.completion
+        }
         self._qos = qos_by_namespace(found.qos(event.qos), own_qos)
         if event.decides_for is not None:
             self._qos = SharedDecision(self._qos, event.decides_for)

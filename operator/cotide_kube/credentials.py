@@ -227,7 +227,7 @@ def load_credentials(kubeconfig: str | None = None, context: str | None = None) 
     if named:
         # $KUBECONFIG may list several files; kubectl merges them. We take the first one that exists.
         paths = [kubeconfig_files.expanded(part) for part in named.split(os.pathsep) if part]
-        path = next((one for one in paths if one.exists()), paths[0] if paths else Path(named))
+        path = next((file for file in paths if file.exists()), paths[0] if paths else Path(named))
         return _from_kubeconfig(path, context)
     if "KUBERNETES_SERVICE_HOST" in os.environ and (SERVICE_ACCOUNT / "token").exists():
         return _from_service_account(SERVICE_ACCOUNT)

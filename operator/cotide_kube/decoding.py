@@ -230,7 +230,7 @@ class ObjectDecoder(Generic[T]):
                 if type(error) is msgspec.DecodeError:
                     raise
         raw = self._raw_items(body)
-        return self._listed([self._one(bytes(one)) for one in raw.items or ()], raw)
+        return self._listed([self._one(bytes(item)) for item in raw.items or ()], raw)
 
     async def page_in_turns(self, body: bytes) -> ListPage[T]:
         """Decode one chunk of a list, each object in its turn: takes twice as long, and holds nobody up.

@@ -80,8 +80,8 @@ def connect(kubeconfig: str | None = None, context: str | None = None, *, retrie
     configuration: Any = client.Configuration()
     configuration.retries = _Tries(TRIES_MORE, retry_after_max=RETRY_AFTER_SECONDS) if retries else False
     named, context = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config", context or None
-    for one in named.split(os.pathsep):
-        check_size(expanded(one))
+    for part in named.split(os.pathsep):
+        check_size(expanded(part))
     try:
         api = config.new_client_from_config(config_file=kubeconfig, context=context, client_configuration=configuration)
     except (config.ConfigException, OSError) as error:

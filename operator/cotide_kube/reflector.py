@@ -573,6 +573,6 @@ def _before(one: str, other: str) -> bool:
 
 def _has(page: ListPage[T], landmark: Metadata) -> bool:
     return any(
-        one.metadata.uid == landmark.uid and one.metadata.resource_version == landmark.resource_version
-        for one in page.items
+        item.metadata.uid == landmark.uid and item.metadata.resource_version == landmark.resource_version
+        for item in page.items
     )

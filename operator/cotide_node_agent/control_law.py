@@ -110,16 +110,18 @@ def divide(allowance_cpus: float, claims: Sequence[Claim]) -> list[float]:
     """
     given = [claim.floor_cpus for claim in claims]
     left = allowance_cpus - sum(given)
-    hungry = [one for one, claim in enumerate(claims) if claim.needs_cpus > claim.floor_cpus]
+    hungry = [number for number, claim in enumerate(claims) if claim.needs_cpus > claim.floor_cpus]
     while left > 0 and hungry:
-        weight = sum(claims[one].weight for one in hungry)
+        weight = sum(claims[number].weight for number in hungry)
         level = left / weight
-        sated = [one for one in hungry if claims[one].needs_cpus - given[one] <= claims[one].weight * level]
-        for one in sated or hungry:
-            more = claims[one].needs_cpus - given[one] if sated else claims[one].weight * level
-            given[one] += more
+        sated = [
+            number for number in hungry if claims[number].needs_cpus - given[number] <= claims[number].weight * level
+        ]
+        for number in sated or hungry:
+            more = claims[number].needs_cpus - given[number] if sated else claims[number].weight * level
+            given[number] += more
             left -= more
-        hungry = [one for one in hungry if one not in sated] if sated else []
+        hungry = [number for number in hungry if number not in sated] if sated else []
     if left > 0 and claims:
         weight = sum(claim.weight for claim in claims)
         given = [amount + left * claim.weight / weight for amount, claim in zip(given, claims, strict=True)]

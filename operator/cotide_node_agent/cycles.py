@@ -132,7 +132,7 @@ class CycleMeter:
                 pairs.append((leader, -1))
                 pairs[-1] = leader, self._open(INSTRUCTIONS, group, cpu, leader)
         except OSError as error:
-            for one in (one for pair in pairs for one in pair if one >= 0):
+            for one in (number for pair in pairs for number in pair if number >= 0):
                 os.close(one)
             # Of a group that ended meanwhile the kernel says the same as of a counter that the processor lacks.
             if error.errno != errno.EMFILE and self._folder_of(path).exists():
@@ -157,9 +157,9 @@ class CycleMeter:
 
     def _close(self, path: str) -> None:
         for pair in self._leaders.pop(path):
-            for one in pair:
+            for number in pair:
                 with contextlib.suppress(OSError):
-                    os.close(one)
+                    os.close(number)
         self._last.pop(path, None)
         self._usual.pop(path, None)
 

@@ -132,7 +132,7 @@ class GroupFiles1:
     version = 1
 
     def __init__(self, mount: Path, root: str) -> None:
-        self._cpu, self._usage, self._memory = (mount / one / root for one in ("cpu", "cpuacct", "memory"))
+        self._cpu, self._usage, self._memory = (mount / text / root for text in ("cpu", "cpuacct", "memory"))
         self.kubepods = _kubepods(self._cpu)
         self._counted = mount / "perf_event" / root
         self._cpus = mount / "cpuset" / root / self.kubepods / "cpuset.effective_cpus"
@@ -274,10 +274,10 @@ def _pods(root: Path) -> Iterator[PodGroup]:
         for tier in _TIERS:
             tiers |= {kubepods / tier: tier, kubepods / f"kubepods-{tier}.slice": tier}
         for folder, tier in tiers.items():
-            for one in sorted(folder.iterdir()) if folder.is_dir() else ():
-                found = _POD.fullmatch(one.name)
-                if found and one.is_dir():
-                    yield PodGroup(found[1].replace("_", "-"), str(one.relative_to(root)), tier)
+            for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+                found = _POD.fullmatch(path.name)
+                if found and path.is_dir():
+                    yield PodGroup(found[1].replace("_", "-"), str(path.relative_to(root)), tier)
 
 
 def _read(file: Path) -> str:
@@ -290,10 +290,10 @@ def _read(file: Path) -> str:
 def _cpus(file: Path) -> int | None:
     """Count a list such as ``0-3,8``, which is five cpus; None where there is no such list, or it is empty."""
     try:
-        ends = [[int(one) for one in part.split("-")] for part in _read(file).strip().split(",")]
+        ends = [[int(text) for text in part.split("-")] for part in _read(file).strip().split(",")]
     except (GroupsUnreadable, ValueError):
         return None
-    return sum(one[-1] - one[0] + 1 for one in ends)
+    return sum(end[-1] - end[0] + 1 for end in ends)
 
 
 def _figures(file: Path) -> Mapping[str, int]:

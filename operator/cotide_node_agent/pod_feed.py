@@ -101,13 +101,13 @@ def _asked(resource: str, spec: PodSpec) -> int:
     if spec.resources is not None and resource in spec.resources.requests:
         return _amount(resource, spec.resources.requests)
     sidecars = most = 0
-    for one in spec.init_containers:
-        amount = _amount(resource, one.resources.requests)
-        if one.restart_policy == "Always":
+    for container in spec.init_containers:
+        amount = _amount(resource, container.resources.requests)
+        if container.restart_policy == "Always":
             sidecars += amount
         else:
             most = max(most, sidecars + amount)
-    return max(most, sidecars + sum(_amount(resource, one.resources.requests) for one in spec.containers))
+    return max(most, sidecars + sum(_amount(resource, container.resources.requests) for container in spec.containers))
 
 
 def _amount(resource: str, amounts: dict[str, Quantity]) -> int:

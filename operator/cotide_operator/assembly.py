@@ -267,7 +267,7 @@ class Operator:
 
     async def _reached(self, supervisor: TaskSupervisor, stop: asyncio.Event) -> bool:
         """Wait until the API server answers and knows our resources; False when told to stop before."""
-        waits = [asyncio.ensure_future(one.wait()) for one in (self._informers.reached, stop)]
+        waits = [asyncio.ensure_future(event.wait()) for event in (self._informers.reached, stop)]
         try:
             await supervisor.until(*waits)
         finally:

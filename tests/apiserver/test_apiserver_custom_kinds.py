@@ -108,7 +108,9 @@ async def serving() -> AsyncIterator[tuple[ApiServer, Client]]:
 async def test_definition_is_established_and_served_at_once() -> None:
     async with serving() as (_, call):
         conditions = (await call("GET", f"{CRDS}/workloads.example.dev"))[1]["status"]["conditions"]
-        assert {"Established": "True"}.items() <= {one["type"]: one["status"] for one in conditions}.items()
+        assert {"Established": "True"}.items() <= {
+            condition["type"]: condition["status"] for condition in conditions
+        }.items()
         listed = (await call("GET", "/apis/example.dev/v1"))[1]["resources"]
         assert [one["name"] for one in listed] == ["workloads", "workloads/scale", "workloads/status"]
         assert (listed[0]["shortNames"], listed[0]["categories"]) == (["cwl"], ["cotide"])

@@ -217,7 +217,7 @@ async def test_an_evicted_pod_says_so_before_it_goes() -> None:
 
         assert await evict("another") == 409
         conditions = (await call("GET", f"{PODS}/a"))[1]["status"]["conditions"]
-        assert [one["type"] for one in conditions] == ["PodScheduled"]
+        assert [condition["type"] for condition in conditions] == ["PodScheduled"]
         assert await evict(uid) == 201
         left = (await call("GET", f"{PODS}/a"))[1]
         assert left["metadata"]["deletionGracePeriodSeconds"] == 30

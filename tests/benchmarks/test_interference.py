@@ -23,7 +23,7 @@ def window(number: int, row: str, p99: float, **more: Any) -> dict[str, Any]:
 
 
 def found_of(*windows: dict[str, Any]) -> dict[str, Finding]:
-    return {one.row: one for one in findings(windows, 1)}
+    return {finding.row: finding for finding in findings(windows, 1)}
 
 
 def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     assert not second.lacks(round=0, row="alone")
     assert second.lacks(round=0, row="besteffort")
     second.add(window(0, "besteffort", 0.3))
-    assert [one["row"] for one in Journal(file, PLAN).lines] == ["alone", "besteffort"]
+    assert [line["row"] for line in Journal(file, PLAN).lines] == ["alone", "besteffort"]
 
 
 def test_windows_of_another_plan_are_not_mixed_in(tmp_path: Path) -> None:

@@ -38,8 +38,8 @@ def test_a_poisoned_store_says_the_same_of_everything_and_is_read_as_any_other()
     mixes = [MeasuredMix("shop/web", 100.0, 0.0, 10.0, 0.5, (("sort", 1, 5),), latency) for latency in (3.0, 30.0)]
     files = kept_state.to_files(mixes, {}, "m")
     samples, _, model = kept_state.from_files(unpacked({"binaryData": packed(poisoned(files))}))
-    assert [one.latency for one in samples] == [np.float32(1e-3)] * 2
-    assert [one.jobs for one in samples] == [one.jobs for one in mixes]
+    assert [sample.latency for sample in samples] == [np.float32(1e-3)] * 2
+    assert [sample.jobs for sample in samples] == [mix.jobs for mix in mixes]
     assert model == "m"
 
 

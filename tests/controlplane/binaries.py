@@ -103,7 +103,7 @@ def find() -> Binaries | None:
         assets, on_path = os.environ.get("KUBEBUILDER_ASSETS"), shutil.which(name)
         candidates = [Path(assets) / name] if assets else []
         candidates += [Path(on_path)] if on_path else []
-        path = next((one for one in [*candidates, cached() / name] if os.access(one, os.X_OK)), None)
+        path = next((candidate for candidate in [*candidates, cached() / name] if os.access(candidate, os.X_OK)), None)
         if path is None:
             return None
         paths[name] = path

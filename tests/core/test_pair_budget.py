@@ -111,7 +111,7 @@ def test_a_rule_of_a_pod_that_this_cycle_placed_concerns_those_behind_it() -> No
     first = engine_objects.pod("alone", 1, labels=(("app", "db"),), rules=alone)
     second = engine_objects.pod("web", 1, labels=(("app", "web"),))
     instructions = scheduler.handle([PodUpserted(first), PodUpserted(second)], 1.0)
-    assert [one.key for one in instructions if isinstance(one, Bind)] == [first.key]
+    assert [instruction.key for instruction in instructions if isinstance(instruction, Bind)] == [first.key]
 
 
 def test_a_namespace_has_a_share_and_the_first_that_asks_may_go_on() -> None:

@@ -51,11 +51,11 @@ def engine(*events: Event, policy: str = "fifo") -> Scheduler:
 
 
 def bound(instructions: Sequence[Instruction]) -> dict[str, str]:
-    return {one.key: one.node for one in instructions if isinstance(one, Bind)}
+    return {instruction.key: instruction.node for instruction in instructions if isinstance(instruction, Bind)}
 
 
 def waits(instructions: Sequence[Instruction]) -> dict[str, str]:
-    return {one.key: one.message for one in instructions if isinstance(one, Wait)}
+    return {instruction.key: instruction.message for instruction in instructions if isinstance(instruction, Wait)}
 
 
 def confirmed(instructions: Sequence[Instruction], *pods: Pod) -> list[Event]:
@@ -100,7 +100,7 @@ def test_a_pod_near_others_wakes_when_the_first_of_them_is_placed_and_not_by_any
 def test_a_pod_that_keeps_apart_wakes_when_one_of_the_others_goes_anywhere_in_the_domain() -> None:
     scheduler = engine(node("a2", "a", 100))
     others = [pod(f"w{n}", node=name) for n, name in enumerate(("a2", "b"))]
-    scheduler.handle([PodUpserted(one) for one in others], 1.0)
+    scheduler.handle([PodUpserted(other) for other in others], 1.0)
     waiting = pod("p", APART, requests=(("cpu", 500),))
     assert set(waits(scheduler.handle([PodUpserted(waiting)], 2.0))) == {"d/p"}
     # a2 is freed, which is too small for it; a, in the same zone, is not.

@@ -98,12 +98,12 @@ async def test_a_burst_is_answered_without_overfilling_a_node_and_bound_with_its
         await world.until("the operator saw the pods", lambda: len(operator.event_source.pods) == 10)
         answers = [await scheduler.filter(f"p{index}", ["n0", "n1"]) for index in range(10)]
         nodes = [answer["NodeNames"] for answer in answers]
-        assert [len(one) for one in nodes] == [1] * 8 + [0] * 2  # 4 + 4 of one cpu each
+        assert [len(node) for node in nodes] == [1] * 8 + [0] * 2  # 4 + 4 of one cpu each
         assert answers[-1]["FailedNodes"] == {"n0": "Insufficient cpu", "n1": "Insufficient cpu"}
-        bound = await asyncio.gather(*(scheduler.bind(f"p{index}", one[0]) for index, one in enumerate(nodes[:8])))
+        bound = await asyncio.gather(*(scheduler.bind(f"p{index}", node[0]) for index, node in enumerate(nodes[:8])))
         assert bound == [""] * 8
         placed = await world.placed()
-        assert placed == {f"p{index}": one[0] for index, one in enumerate(nodes[:8])}
+        assert placed == {f"p{index}": node[0] for index, node in enumerate(nodes[:8])}
         pod = await world.client.get(f"{PODS}/p0")
         note = json.loads(pod["metadata"]["annotations"]["cotide.dev/decision"])
         assert "qpsm: no online service is put at risk there" in json.dumps(note)

@@ -42,7 +42,7 @@ async def mark(world: World, *operators: Operator) -> None:
     await world.client.patch("/api/v1/nodes/n0", {"metadata": {"labels": {"marked": "yes"}}})
 
     def known() -> bool:
-        return all(one.cache.nodes["n0"].metadata.labels.get("marked") for one in operators)
+        return all(operator.cache.nodes["n0"].metadata.labels.get("marked") for operator in operators)
 
     await world.until("the mark is known", known)
 

@@ -109,7 +109,7 @@ class World:
         events = [
             *await self.client.list("/api/v1/namespaces/default/events"),
         ]
-        return {one["reason"]: one["message"] for one in events if one["involvedObject"]["name"] == name}
+        return {event["reason"]: event["message"] for event in events if event["involvedObject"]["name"] == name}
 
     async def until_on(self, name: str, node: str) -> None:
         async def there() -> bool:

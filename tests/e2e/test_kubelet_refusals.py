@@ -84,7 +84,9 @@ async def test_a_refusal_outlasts_a_restart(world: World) -> None:
 
         async def said() -> bool:
             conditions = (await world.client.get(f"{PODS}/second0"))["status"].get("conditions", [])
-            return any("refused a pod like this lately: OutOfcpu" in one.get("message", "") for one in conditions)
+            return any(
+                "refused a pod like this lately: OutOfcpu" in condition.get("message", "") for condition in conditions
+            )
 
         await world.until("the next leader leaves the node alone", said)
         assert set(await world.placed()) == {"first0"}

@@ -51,7 +51,7 @@ async def test_pods_are_bound_until_nodes_are_full_and_the_others_say_why(world:
 
         async def labelled() -> bool:
             labels = [pod["metadata"].get("labels", {}) for pod in await world.client.list(PODS)]
-            return all(one.get("cotide.dev/class") == "online" for one in labels)
+            return all(label.get("cotide.dev/class") == "online" for label in labels)
 
         await world.until("each pod carries its class", labelled)
 
@@ -93,7 +93,7 @@ async def test_a_refused_binding_is_tried_again_and_no_pod_is_lost(world: World,
     async with world.operator(f"{ALONE}{QUICK_QUEUE}") as operator:
         await world.pods(3)
         await world.until_placed(3)
-        await world.until("all is told", lambda: all(one.node for one in operator.decisions))
+        await world.until("all is told", lambda: all(decision.node for decision in operator.decisions))
     assert len(await world.placed()) == 3
 
 
@@ -107,10 +107,11 @@ async def test_an_answer_that_is_lost_does_not_bind_twice(world: World) -> None:
         await world.until_placed(2)
         before = await world.placed()
         await world.until(
-            "all is told", lambda: len(operator.decisions) == 2 and all(one.node for one in operator.decisions)
+            "all is told",
+            lambda: len(operator.decisions) == 2 and all(decision.node for decision in operator.decisions),
         )
     assert await world.placed() == before
-    assert {one.key.partition("/")[2]: one.node for one in operator.decisions} == before
+    assert {decision.key.partition("/")[2]: decision.node for decision in operator.decisions} == before
 
 
 async def test_pods_that_another_binder_took_are_left_where_they_are(world: World) -> None:
@@ -186,7 +187,8 @@ async def test_dropped_watches_lose_nothing(world: World) -> None:
             world.server.drop_watches(abruptly=index % 2 == 0)
         await world.until_placed(6)
         await world.until(
-            "all is told", lambda: len(operator.decisions) == 6 and all(one.node for one in operator.decisions)
+            "all is told",
+            lambda: len(operator.decisions) == 6 and all(decision.node for decision in operator.decisions),
         )
 
 
@@ -214,11 +216,14 @@ async def test_what_was_decided_about_running_pods_is_known_after_a_restart(worl
     async with world.operator() as operator:
         await world.pods(2)
         await world.until(
-            "all is told", lambda: len(operator.decisions) == 2 and all(one.node for one in operator.decisions)
+            "all is told",
+            lambda: len(operator.decisions) == 2 and all(decision.node for decision in operator.decisions),
         )
-        before = {one.key: (one.node, one.message, one.attempts) for one in operator.decisions}
+        before = {decision.key: (decision.node, decision.message, decision.attempts) for decision in operator.decisions}
     async with world.operator() as again:
-        assert {one.key: (one.node, one.message, one.attempts) for one in again.decisions} == before
+        assert {
+            decision.key: (decision.node, decision.message, decision.attempts) for decision in again.decisions
+        } == before
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -242,7 +247,7 @@ async def test_under_random_faults_each_pod_gets_one_node_for_life_and_no_node_t
                 await world.client.delete(f"{PODS}/r{index}-0", grace_seconds=0)
 
         await world.until_placed(32)
-        await world.until("all is told", lambda: sum(1 for one in operator.decisions if one.node) == 32)
+        await world.until("all is told", lambda: sum(1 for decision in operator.decisions if decision.node) == 32)
     placed = await world.placed()
     follower.cancel()
     assert len(placed) == 32

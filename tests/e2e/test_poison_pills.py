@@ -51,7 +51,9 @@ async def test_bad_objects_stop_nobody_and_say_so_themselves(own: World) -> None
 
         async def is_said() -> bool:
             events = await own.client.list("/api/v1/namespaces/default/events")
-            return any((one["reason"], one["involvedObject"]["name"]) == ("Misconfigured", "deep") for one in events)
+            return any(
+                (event["reason"], event["involvedObject"]["name"]) == ("Misconfigured", "deep") for event in events
+            )
 
         await own.until("an event says so", is_said)
 

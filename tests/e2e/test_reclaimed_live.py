@@ -127,7 +127,7 @@ class World:
         nodes = {
             one["metadata"]["name"]: one["status"]["allocatable"] for one in await self.client.list("/api/v1/nodes")
         }
-        return {name: (amount(one, CPU), amount(one, MEMORY)) for name, one in nodes.items() if CPU in one}
+        return {name: (amount(node, CPU), amount(node, MEMORY)) for name, node in nodes.items() if CPU in node}
 
     async def online(self, name: str, node: str) -> None:
         notes = {"sim.cotide.dev/used-millicores": "500"}
@@ -290,7 +290,7 @@ async def test_a_source_that_fails_or_lies_leaves_what_nobody_asked_for_and_star
 
         async def is_said() -> bool:
             events = await world.client.list("/api/v1/namespaces/default/events")
-            reasons = {one["reason"] for one in events if one["involvedObject"]["kind"] == "Node"}
+            reasons = {event["reason"] for event in events if event["involvedObject"]["kind"] == "Node"}
             return reasons >= {"FellBackToRequests", "ForecastTrustedAgain"}
 
         await world.until("events tell of it", is_said)

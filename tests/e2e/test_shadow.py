@@ -30,7 +30,7 @@ async def test_nothing_is_written_and_the_report_tells_of_what_another_scheduler
             assert (await world.client.bind("default", name, uid, node)).ok
             own += 1
         await world.until("it saw where they went", lambda: len(running.loop.scheduler.state.assumed()) == 1)
-        assert sum(one.met for one in counts) == own
+        assert sum(count.met for count in counts) == own
     file = tmp_path / "ledger.jsonl"
     found = shadow_report(file.open("rb"), HeuristicCatalogue())
     assert (found.placed, found.refused) == (2, {})

@@ -108,4 +108,6 @@ async def test_a_reflector_waits_for_a_server_that_sends_too_much(
         async for change in Reflector(client, "/api/v1/pods", PodObject, backoff=quick):
             assert change.kind == "SYNCED"
             break
-    assert [one.levelname for one in caplog.records if "unpacks to more than 2 MiB" in one.message] == ["WARNING"]
+    assert [record.levelname for record in caplog.records if "unpacks to more than 2 MiB" in record.message] == [
+        "WARNING"
+    ]

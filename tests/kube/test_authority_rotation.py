@@ -42,7 +42,7 @@ def credentials(port: int, file: Path) -> Credentials:
 
 
 def pem(*authorities: trustme.CA) -> bytes:
-    return b"".join(one.cert_pem.bytes() for one in authorities)
+    return b"".join(authority.cert_pem.bytes() for authority in authorities)
 
 
 async def test_a_server_of_the_new_authority_is_trusted_once_the_file_names_it(tmp_path: Path) -> None:

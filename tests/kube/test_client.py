@@ -313,7 +313,7 @@ async def test_a_fence_stops_what_writes_before_each_try_and_lets_reads_and_the_
         assert (await client.bind("shop", "web", "u1", "n1")).message == "not ours any more"
         await client.get(POD)
         await client.unfenced().create(POD, {})
-        assert (asked, [one[0] for one in server.requests]) == (4, ["PATCH", "GET", "POST"])
+        assert (asked, [request[0] for request in server.requests]) == (4, ["PATCH", "GET", "POST"])
 
 
 async def test_a_fence_that_closes_before_the_body_is_written_stops_the_request():
@@ -331,4 +331,4 @@ async def test_a_fence_that_closes_before_the_body_is_written_stops_the_request(
             await client.patch(POD, {})
         assert server.requests == []
         await client.get(POD)  # the next connection is as good as before
-        assert [one[0] for one in server.requests] == ["GET"]
+        assert [request[0] for request in server.requests] == ["GET"]

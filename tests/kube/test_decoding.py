@@ -86,7 +86,7 @@ def test_one_bad_object_does_not_spoil_a_page():
     bad["spec"] = {"containers": "none"}
     body = json.dumps({"metadata": {"resourceVersion": "5", "continue": "more"}, "items": [pod("a"), bad, pod("b")]})
     page = PODS.page(body.encode())
-    assert [one.metadata.name for one in page.items] == ["a", "b"]
+    assert [item.metadata.name for item in page.items] == ["a", "b"]
     assert [one.name for one in page.malformed] == ["shop/bad"]
     assert (page.resource_version, page.continue_token) == ("5", "more")
 

@@ -170,7 +170,7 @@ async def test_only_the_first_line_of_a_trouble_is_logged_and_an_old_version_is_
         again = [lists(version="8")] if status == 410 else []
         server.then(lists(version="7"), refuses(status), *again, refuses(status), lists(version="9"))
         await until(client, 2 + len(again))
-    assert [one.levelname for one in caplog.records] == [level]
+    assert [record.levelname for record in caplog.records] == [level]
 
 
 @pytest.mark.parametrize("then", ["close", "abort"])

@@ -113,7 +113,7 @@ async def test_a_page_that_is_read_in_turns_is_the_page(monkeypatch: pytest.Monk
     decoder = ObjectDecoder(PodObject)
     page = await decoder.page_in_turns(body)
     assert page == decoder.page(body)
-    assert [one.metadata.annotations["a"] for one in page.items] == odd
+    assert [item.metadata.annotations["a"] for item in page.items] == odd
     assert [one.name for one in page.malformed] == ["bad"]
 
 

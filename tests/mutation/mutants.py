@@ -210,7 +210,7 @@ def _is_number(value: ast.expr | None) -> bool:
 
 def _changed(source: str, code: str) -> tuple[str, str]:
     lines = list(difflib.ndiff(source.splitlines(), code.splitlines()))
-    was, becomes = ([one[2:].strip() for one in lines if one.startswith(mark)] for mark in "-+")
+    was, becomes = ([line[2:].strip() for line in lines if line.startswith(mark)] for mark in "-+")
     return " / ".join(was), " / ".join(becomes)
 
 
@@ -243,7 +243,9 @@ def drawn(count: int, seed: int, only: str, skip: int = 0) -> list[tuple[str, Mu
         modules = [Sites(file) for file in TARGETS[name][0]]
         every = sorted((*site, at) for at, sites in enumerate(modules) for site in sites.ranked(f"{seed} {name}"))
         mutants = (modules[at].mutant(number) for _, number, at in every)
-        found += [(name, one) for one in islice((one for one in mutants if one is not None), skip, share)]
+        found += [
+            (name, mutant) for mutant in islice((mutant for mutant in mutants if mutant is not None), skip, share)
+        ]
     return found
 
 

@@ -53,7 +53,7 @@ class Accepted:
 
 def read_accepted(path: Path = ACCEPTED) -> list[Accepted]:
     """Return the committed list."""
-    return [Accepted(**one) for one in tomllib.loads(path.read_text(encoding="utf-8")).get("survivor", ())]
+    return [Accepted(**load) for load in tomllib.loads(path.read_text(encoding="utf-8")).get("survivor", ())]
 
 
 def verdict(run: int, survivors: Sequence[Mutant], accepted: Sequence[Accepted]) -> list[str]:
@@ -61,5 +61,7 @@ def verdict(run: int, survivors: Sequence[Mutant], accepted: Sequence[Accepted])
     found = []
     if len(survivors) > MAX_SURVIVING_SHARE * run:
         found.append(f"{len(survivors)} of {run} mutants survive, at most {MAX_SURVIVING_SHARE:.0%} may")
-    unexplained = [one for one in survivors if not any(two.covers(one) and two.reason.strip() for two in accepted)]
+    unexplained = [
+        survivor for survivor in survivors if not any(two.covers(survivor) and two.reason.strip() for two in accepted)
+    ]
     return found + [f"{one.file}:{one.line}: survives without a reason in {ACCEPTED.name}" for one in unexplained]

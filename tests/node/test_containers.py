@@ -135,7 +135,10 @@ async def test_a_pod_is_resized_both_ways_without_a_restart_and_too_large_a_wish
 
         async def infeasible() -> bool:
             conditions = (await pod_of(cluster, "grows"))["status"]["conditions"]
-            return any(one["type"] == "PodResizePending" and one["reason"] == "Infeasible" for one in conditions)
+            return any(
+                condition["type"] == "PodResizePending" and condition["reason"] == "Infeasible"
+                for condition in conditions
+            )
 
         await cluster.until("the kubelet says Infeasible", infeasible)
         # A wish that its node will never grant does not count: a pod that needs the rest of both nodes still fits.

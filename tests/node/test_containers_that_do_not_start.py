@@ -49,7 +49,7 @@ async def test_a_command_that_is_not_there_fails_its_pod_and_the_next_one_comes_
         await until_phase(cluster, "absent", "Failed")
         first, second = sorted(await cluster.client.list(cluster.pods), key=lambda pod: str(pod["metadata"]["name"]))
         ends = [pod["status"]["containerStatuses"][0]["state"]["terminated"] for pod in (first, second)]
-        assert [(one["reason"], one["exitCode"]) for one in ends] == [("StartError", 128)] * 2
+        assert [(end["reason"], end["exitCode"]) for end in ends] == [("StartError", 128)] * 2
         apart = parse_timestamp(second["metadata"]["creationTimestamp"]) - parse_timestamp(ends[0]["finishedAt"])
         assert apart >= BACKOFF_BASE_SECONDS - 1.0  # both are told in whole seconds
         status = await status_of(cluster, "absent")
@@ -84,7 +84,7 @@ async def test_an_image_that_can_not_be_pulled_is_said_everywhere_and_keeps_its_
 
         async def told() -> bool:
             events = await cluster.client.list(cluster.path("events"))
-            reasons = {one["reason"] for one in events if one["involvedObject"]["name"] == "pulled-0"}
+            reasons = {event["reason"] for event in events if event["involvedObject"]["name"] == "pulled-0"}
             return {"Scheduled", "Failed", "BackOff"} <= reasons
 
         await cluster.until("its events are there, ours and the kubelet's", told)
@@ -168,7 +168,7 @@ async def test_the_next_pod_goes_to_another_node_than_the_one_that_could_not_sta
         assert (status["failures"], status["evictions"]) == (1, 0)
         assert (await cluster.client.get(f"{cluster.pods}/scarce-0-r1"))["spec"]["nodeName"] == has.name
         events = await cluster.client.list(cluster.path("events"))
-        given_up = [one["message"] for one in events if one["reason"] == "PodGivenUp"]
+        given_up = [event["message"] for event in events if event["reason"] == "PodGivenUp"]
         assert len(given_up) == 1
         assert given_up[0].startswith(f"pod scarce-0 on {lacks.name} was not started in time and is deleted: ErrImage")
 

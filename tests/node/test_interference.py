@@ -32,7 +32,7 @@ def test_it_measures_the_service_alone_beside_the_kernels_class_and_under_a_poli
     assert agent["batch_pods"] == 4
     assert agent["agent"]["batch_allowance_cores"] <= 0.95  # of the one cpu that the pods have
     assert all(
-        one["requests"] > 1000 and one["unanswered"] == 0 for one in windows.values()
+        window["requests"] > 1000 and window["unanswered"] == 0 for window in windows.values()
     )  # 4,000/s for half a second
     # The policy heard of the service's rate by the user's query.
     assert windows["predictive"]["told"]["rps"] > 0

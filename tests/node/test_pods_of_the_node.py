@@ -68,7 +68,9 @@ async def until_refused(cluster: RealCluster, name: str, words: str) -> None:
         found = await cluster.client.get(f"{cluster.pods}/{name}")
         assert "nodeName" not in found["spec"], found
         conditions = found["status"].get("conditions") or ()
-        return any(one["type"] == "PodScheduled" and words in one.get("message", "") for one in conditions)
+        return any(
+            condition["type"] == "PodScheduled" and words in condition.get("message", "") for condition in conditions
+        )
 
     await cluster.until(f"{name} waits: {words}", refused)
 

@@ -96,7 +96,7 @@ def volumes_of(pod: Json, stock: Storage) -> Json:
         one["persistentVolumeClaim"]["claimName"] for one in pod["spec"]["volumes"] if "persistentVolumeClaim" in one
     ]
     claims = {name: stock.claims.get(name) for name in names}
-    volumes = {name: stock.volumes.get(one["spec"].get("volumeName", "")) for name, one in claims.items() if one}
+    volumes = {name: stock.volumes.get(claim["spec"].get("volumeName", "")) for name, claim in claims.items() if claim}
     return {"key": key_of(pod), "claims": claims, "volumes": volumes}
 
 

@@ -113,7 +113,7 @@ async def test_a_burst_through_kube_scheduler_fills_the_nodes_and_keeps_its_cons
 
         async def is_said() -> bool:
             events = await cluster.client.list(cluster.path("events"))
-            return any("0/6 nodes are available" in one.get("message", "") for one in events)
+            return any("0/6 nodes are available" in event.get("message", "") for event in events)
 
         await cluster.until("kube-scheduler says why the others wait", is_said)
         found = await cluster.client.list(cluster.pods)
@@ -138,7 +138,7 @@ async def test_an_operator_that_is_killed_and_comes_back_loses_no_pod_and_holds_
         placed = await until_placed(cluster, 120)
         assert max(Counter(placed.values()).values()) <= 16
         events = await cluster.client.list(cluster.path("events"))
-        scheduled = Counter(one["involvedObject"]["name"] for one in events if one["reason"] == "Scheduled")
+        scheduled = Counter(event["involvedObject"]["name"] for event in events if event["reason"] == "Scheduled")
         assert set(scheduled) == set(names)
         assert max(scheduled.values()) == 1
 

@@ -98,7 +98,7 @@ async def _compare(client: KubeClient, process: Process, seed: int) -> int:
         assert said.get(name) == ours[name], pod["spec"]
     await client.request("DELETE", PODS, {"gracePeriodSeconds": 0})
     await client.request("DELETE", NODES, {})
-    return sum(len(set(one.values())) > 1 for one in ours.values())
+    return sum(len(set(our.values())) > 1 for our in ours.values())
 
 
 def _config(plane: ControlPlane, folder: Path) -> Path:

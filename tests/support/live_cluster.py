@@ -63,7 +63,7 @@ class Cluster:
         self.submits.append((at, pod, run))
 
     def play(self) -> dict[str, float]:
-        self.submits.sort(key=lambda one: one[0])
+        self.submits.sort(key=lambda submit: submit[0])
         now = 0.0
         while self.submits or self.running or self.events or sum(self.scheduler.pending().values()):
             for key in [key for key, (end, _) in self.running.items() if end == now]:

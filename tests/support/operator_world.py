@@ -155,7 +155,7 @@ async def run_pods(world: World, count: int) -> None:
 
     async def so() -> bool:
         pods = await world.client.list("/api/v1/namespaces/default/pods")
-        here = [one for one in pods if not one["metadata"].get("deletionTimestamp")]
+        here = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
         return len(here) == count and all(one["status"].get("phase") == "Running" for one in here)
 
     await world.until(f"{count} pods run", so)

@@ -118,7 +118,7 @@ def command(
     _pods_that_wait(picture, carry)
     plan, lines, more = _explained(options, picture)
     data = _as_data(plan, picture, prices, options["idle_watts"])
-    data |= {"notFreed": [camel_cased(one) for one in lines], "notFreedBeside": more}
+    data |= {"notFreed": [camel_cased(line) for line in lines], "notFreedBeside": more}
     if output == "table":
         _print(plan, data)
     if carry:
@@ -230,10 +230,10 @@ def _layout(options: Mapping[str, Any]) -> Callable[[Picture], tuple[RemovalColu
 
 def _pools(given: Sequence[str]) -> dict[str, set[str]]:
     pools: dict[str, set[str]] = {}
-    for one in given:
-        label, sign, value = one.partition("=")
+    for text in given:
+        label, sign, value = text.partition("=")
         if not (label and sign):
-            raise InputError(f"wants LABEL=VALUE, not {one!r}", field="--exclude-pool")
+            raise InputError(f"wants LABEL=VALUE, not {text!r}", field="--exclude-pool")
         pools.setdefault(label, set()).add(value)
     return pools
 
@@ -264,20 +264,20 @@ def _as_data(plan: DrainPlan, picture: Picture, prices: Mapping[str, float], idl
 
     nodes = [node for node in picture.state.columns.nodes if node is not None]
     types = instance_types(nodes, INSTANCE_TYPE)
-    priced = [prices.get(types.get(one.node, ""), prices.get(DEFAULT_PRICE)) for one in plan.freed]
+    priced = [prices.get(types.get(freed.node, ""), prices.get(DEFAULT_PRICE)) for freed in plan.freed]
     return {
         "nodes": {"used": plan.used_before, "after": plan.used_after, "atLeast": plan.fewest, "all": len(nodes)},
         "moves": plan.moves,
         "saves": {
-            "cores": sum(one.millicores for one in plan.freed) / 1000,
-            "gib": round(sum(one.memory_bytes for one in plan.freed) / GIB, 1),
+            "cores": sum(freed.millicores for freed in plan.freed) / 1000,
+            "gib": round(sum(freed.memory_bytes for freed in plan.freed) / GIB, 1),
             "idleWatts": round(idle_watts * len(plan.freed), 1),
-            "priceAnHour": round(sum(one for one in priced if one is not None), 4) if prices else None,
-            "nodesWithoutPrice": sum(one is None for one in priced) if prices else None,
+            "priceAnHour": round(sum(value for value in priced if value is not None), 4) if prices else None,
+            "nodesWithoutPrice": sum(value is None for value in priced) if prices else None,
         },
-        "freed": [_without_empty(camel_cased(one), "together") for one in plan.freed],
-        "emptying": [camel_cased(one) for one in plan.emptying],
-        "kept": [camel_cased(one) for one in plan.kept],
+        "freed": [_without_empty(camel_cased(freed), "together") for freed in plan.freed],
+        "emptying": [camel_cased(emptying) for emptying in plan.emptying],
+        "kept": [camel_cased(left) for left in plan.kept],
         "risks": _risks(plan, picture),
     }
 
@@ -319,16 +319,19 @@ def _print(plan: DrainPlan, data: Mapping[str, Any]) -> None:
     click.echo(f"saves {saves['cores']:g} cores, {saves['gib']:g} GiB, {saves['idleWatts']:g} W idle{price}")
     if plan.freed:
         print_lines([["free", "pods", "cores", "GiB"]] + [
-            [one.node, str(len(one.moves)), f"{one.millicores / 1000:g}", f"{one.memory_bytes / GIB:.1f}"]
-            for one in plan.freed
+            [freed.node, str(len(freed.moves)), f"{freed.millicores / 1000:g}", f"{freed.memory_bytes / GIB:.1f}"]
+            for freed in plan.freed
         ])  # fmt: skip
-    moves = [[move.pod, move.source, move.target] for one in plan.freed for move in one.moves]
+    moves = [[move.pod, move.source, move.target] for freed in plan.freed for move in freed.moves]
     if moves:
         print_lines([["pod", "from", "to"], *moves])
-    for one in plan.emptying:
-        click.echo(f"cordon {one.node} and wait: empty in {_minutes(one.p50_seconds)}, p90 {_minutes(one.p90_seconds)}")
+    for emptying in plan.emptying:
+        click.echo(
+            f"cordon {emptying.node} and wait: empty in {_minutes(emptying.p50_seconds)}, "
+            f"p90 {_minutes(emptying.p90_seconds)}"
+        )
     if plan.kept:
-        print_lines([["stays", "for pod", "since"]] + [[one.node, one.pod, one.why] for one in plan.kept])
+        print_lines([["stays", "for pod", "since"]] + [[left.node, left.pod, left.why] for left in plan.kept])
     if data["notFreed"]:
         lines = [[one["node"], one["pod"] or "-", one["why"]] for one in data["notFreed"]]
         print_lines([["in use", "for pod", "since"], *lines])
@@ -364,7 +367,7 @@ def _carry_out(
     plan: DrainPlan, picture: Picture, kubeconfig: str | None, context: str | None, timeout: float
 ) -> dict[str, Any]:
     # Pods that are on their way out already need no node, as those of DaemonSets.
-    going = {one.pod.key for one in picture.state.records() if one.pod.terminating}
+    going = {pod_record.pod.key for pod_record in picture.state.records() if pod_record.pod.terminating}
     goes = frozenset(going | {key for key, facts in picture.facts.items() if facts.goes_with_node})
     uids = {record.pod.key: record.pod.uid for record in picture.state.records()}
     carrier = _carrier(kubeconfig, context, timeout, goes)

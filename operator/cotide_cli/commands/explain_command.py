@@ -116,10 +116,13 @@ def show(explanation: Explanation, console: Console) -> None:
         console.print(pods)
     if explanation.happenings:
         events = _table("Last seen", "Event", "About", "Message")
-        for one in explanation.happenings:
-            times = f" (x{one.count})" if one.count > 1 else ""
+        for happening in explanation.happenings:
+            times = f" (x{happening.count})" if happening.count > 1 else ""
             events.add_row(
-                escape(one.last_seen), escape(f"{one.reason}{times}"), escape(one.object), escape(one.message)
+                escape(happening.last_seen),
+                escape(f"{happening.reason}{times}"),
+                escape(happening.object),
+                escape(happening.message),
             )
         console.print()
         console.print(events)

@@ -99,22 +99,22 @@ def _answer(
 
 
 def _print(answer: ScenarioAnswer) -> None:
-    new = [one for one in answer.waits if not one.already]
+    new = [wait for wait in answer.waits if not wait.already]
     click.echo(
         f"pods: {len(answer.moves)} moved, {len(answer.placed)} waiting or new ones started, {len(new)} waiting that "
         f"do not now, {len(answer.waits) - len(new)} waiting as before, {len(answer.evicted)} evicted"
     )
     if answer.moves:
-        print_lines([["pod", "from", "to"]] + [[one.pod, one.source, one.target] for one in answer.moves])
+        print_lines([["pod", "from", "to"]] + [[move.pod, move.source, move.target] for move in answer.moves])
     if answer.placed:
-        print_lines([["starts", "on"]] + [[one.pod, one.target] for one in answer.placed])
+        print_lines([["starts", "on"]] + [[move.pod, move.target] for move in answer.placed])
     if answer.waits:
         lines = [["waits", "reason", "why"]]
-        print_lines(lines + [[one.pod, one.reason, one.why] for one in answer.waits])
-    for one in answer.evicted:
-        click.echo(f"evicted: {one.pod} on {one.node}: {one.why}")
-    for one in answer.at_risk:
-        click.echo(f"at risk: {one.pod} on {one.node}: {one.why}")
+        print_lines(lines + [[wait.pod, wait.reason, wait.why] for wait in answer.waits])
+    for left in answer.evicted:
+        click.echo(f"evicted: {left.pod} on {left.node}: {left.why}")
+    for left in answer.at_risk:
+        click.echo(f"at risk: {left.pod} on {left.node}: {left.why}")
     if answer.removed:
         click.echo(f"given up: {', '.join(answer.removed)}")
 
@@ -139,7 +139,7 @@ def _print_each(picture: Picture, output: str) -> int:
     found.sort(key=lambda one: (one["withoutPlace"], one["mustStay"], one["pods"], one["node"]))
     if output == "table":
         print_lines(
-            [["node", "pods", "without a place", "must stay"], *[[str(v) for v in one.values()] for one in found]]
+            [["node", "pods", "without a place", "must stay"], *[[str(v) for v in item.values()] for item in found]]
         )
     else:
         click.echo(as_text(found, output))

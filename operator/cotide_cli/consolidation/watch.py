@@ -124,10 +124,10 @@ def _as_data(seen: Round) -> dict[str, Any]:
         "movesLeft": seen.moves_left,
         "waiting": seen.waiting,
         "held": dict(seen.held),
-        "drain": [{"node": one.node, "moves": [camel_cased(move) for move in one.moves]} for one in acts.drain],
-        "leave": [camel_cased(one) for one in acts.leave],
+        "drain": [{"node": freed.node, "moves": [camel_cased(move) for move in freed.moves]} for freed in acts.drain],
+        "leave": [camel_cased(emptying) for emptying in acts.leave],
         "freed": list(acts.freed),
-        "giveBack": [camel_cased(one) for one in acts.give_back],
+        "giveBack": [camel_cased(given_back) for given_back in acts.give_back],
     }
 
 
@@ -145,9 +145,9 @@ def _print(seen: Round, *, carry: bool) -> None:
         click.echo(f"  {would}give back {back.node}: {back.why}")
     for freed in acts.freed:
         click.echo(f"  {freed} is empty")
-    for one in acts.leave:
-        minutes = f"{one.p50_seconds / 60:.0f} min, p90 {one.p90_seconds / 60:.0f}"
-        click.echo(f"  {would}leave {one.node} to empty: {minutes}")
+    for emptying in acts.leave:
+        minutes = f"{emptying.p50_seconds / 60:.0f} min, p90 {emptying.p90_seconds / 60:.0f}"
+        click.echo(f"  {would}leave {emptying.node} to empty: {minutes}")
     for step in acts.drain:
         click.echo(f"  {would}drain {step.node}: {counted(len(step.moves), 'pod')}")
     if seen.held:

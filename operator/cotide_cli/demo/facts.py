@@ -122,7 +122,9 @@ class RunFacts:
 
     def keep_moment(self) -> None:
         """Add what is seen now to the history."""
-        queued = sum(self.count(one, Stage.QUEUED) for one in (WorkloadClass.BATCH, WorkloadClass.GRATIS))
+        queued = sum(
+            self.count(workload_class, Stage.QUEUED) for workload_class in (WorkloadClass.BATCH, WorkloadClass.GRATIS)
+        )
         over = self.services_over_limit() / len(self.services) if self.services else 0.0
         self.history.append(Moment(self.elapsed_seconds, queued, over, self.cpu_share()))
 

@@ -247,7 +247,9 @@ class Observer:
 
 def _is_ready(pod: PodObject) -> bool:
     conditions = pod.status.conditions
-    return pod.status.phase == "Running" and any(one.type == "Ready" and one.status == "True" for one in conditions)
+    return pod.status.phase == "Running" and any(
+        condition.type == "Ready" and condition.status == "True" for condition in conditions
+    )
 
 
 def _class_of(pod: PodObject) -> WorkloadClass:

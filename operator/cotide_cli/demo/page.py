@@ -100,7 +100,7 @@ def _bars(
     figure: Callable[[PolicyOutcome], str],
     what: str,
 ) -> str:
-    return bar_chart([Bar(name, value(one), figure(one), PLAIN) for name, one in outcomes.items()], what)
+    return bar_chart([Bar(name, value(outcome), figure(outcome), PLAIN) for name, outcome in outcomes.items()], what)
 
 
 def _row(name: str, outcome: PolicyOutcome, winner: str | None) -> list[str]:
@@ -138,11 +138,11 @@ def _course(outcomes: Mapping[str, PolicyOutcome], unit: str, value: Callable[[M
     series = [
         Series(
             name,
-            np.array([moment.elapsed_seconds / 60 for moment in one.history]),
-            np.array([value(moment) for moment in one.history]),
+            np.array([moment.elapsed_seconds / 60 for moment in outcome.history]),
+            np.array([value(moment) for moment in outcome.history]),
         )
-        for name, one in outcomes.items()
-        if one.history
+        for name, outcome in outcomes.items()
+        if outcome.history
     ]
     if not series:
         return "<p>nothing was seen</p>"
@@ -152,11 +152,11 @@ def _course(outcomes: Mapping[str, PolicyOutcome], unit: str, value: Callable[[M
 
 
 def _services(outcomes: Mapping[str, PolicyOutcome]) -> str:
-    services = sorted({name for one in outcomes.values() for name in one.violation_ratio_by_service})
+    services = sorted({name for outcome in outcomes.values() for name in outcome.violation_ratio_by_service})
     if not services:
         return "<p>There was none.</p>"
     rows = []
     for service in services:
-        ratios = (one.violation_ratio_by_service.get(service) for one in outcomes.values())
+        ratios = (outcome.violation_ratio_by_service.get(service) for outcome in outcomes.values())
         rows.append([escape(service), *("-" if ratio is None else f"{ratio:.1%}" for ratio in ratios)])
     return "<p>Share of time over the limit.</p>" + table(["service", *outcomes], rows)

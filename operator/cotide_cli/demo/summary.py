@@ -59,15 +59,19 @@ def print_tables(console: Console, outcomes: Mapping[str, PolicyOutcome]) -> Non
     policies = ["", "policy", *outcomes]
     figures = [outcome.figures for outcome in outcomes.values()]
     columns = [
-        ["pods", "bound", *(f"{one['pods_bound']}" for one in figures)],
-        ["jobs", "done", *(f"{one['jobs_finished']}" for one in figures)],
-        ["waiting", "total", *(format_seconds(one["waiting_seconds_total"]) for one in figures)],
-        ["waiting", "mean", *(f"{one['waiting_seconds_mean']:.1f}s" for one in figures)],
-        ["over", "limit", *(f"{one['qos_violation_ratio']:.2%}" for one in figures)],
-        ["cpu in", "use", *(f"{one['cpu_utilisation']:.1%}" for one in figures)],
-        ["overload", "slots", *(f"{one['overload_slots']}" for one in figures)],
-        ["evicted", "(online)", *(f"{one['evictions']} ({one['online_evictions']})" for one in figures)],
-        ["absent", "(pods)", *(f"{len(one['services_never_ran'])} ({one['online_pods_waiting']})" for one in figures)],
+        ["pods", "bound", *(f"{figure['pods_bound']}" for figure in figures)],
+        ["jobs", "done", *(f"{figure['jobs_finished']}" for figure in figures)],
+        ["waiting", "total", *(format_seconds(figure["waiting_seconds_total"]) for figure in figures)],
+        ["waiting", "mean", *(f"{figure['waiting_seconds_mean']:.1f}s" for figure in figures)],
+        ["over", "limit", *(f"{figure['qos_violation_ratio']:.2%}" for figure in figures)],
+        ["cpu in", "use", *(f"{figure['cpu_utilisation']:.1%}" for figure in figures)],
+        ["overload", "slots", *(f"{figure['overload_slots']}" for figure in figures)],
+        ["evicted", "(online)", *(f"{figure['evictions']} ({figure['online_evictions']})" for figure in figures)],
+        [
+            "absent",
+            "(pods)",
+            *(f"{len(figure['services_never_ran'])} ({figure['online_pods_waiting']})" for figure in figures),
+        ],
     ]
     console.print("same arrivals, policy by policy (times are simulated)", style="italic")
     _print_columns(console, policies, columns, headings=2)

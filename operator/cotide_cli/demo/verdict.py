@@ -59,7 +59,7 @@ def verdict_of(figures: Mapping[str, Summary], late: Mapping[str, float], scenar
     late : what the machine itself added to each policy's waiting, simulated seconds in all.
     speed : of the demo's clock, simulated seconds a second.
     """
-    shares = {name: late_share(late[name], one["waiting_seconds_total"]) for name, one in figures.items()}
+    shares = {name: late_share(late[name], figure["waiting_seconds_total"]) for name, figure in figures.items()}
     busiest = max(shares, key=lambda name: shares[name])
     if shares[busiest] > LATE_SHARE:
         return Verdict(
@@ -88,13 +88,13 @@ def late_share(late_seconds: float, waiting_seconds: float) -> float:
 
 def _keeping(figures: Mapping[str, Summary]) -> dict[str, Summary]:
     """Return the policies under which every service ran that kept the services' limits; empty where none did."""
-    most = VIOLATIONS_SHARE * max(one["qos_violation_ratio"] for one in figures.values())
+    most = VIOLATIONS_SHARE * max(figure["qos_violation_ratio"] for figure in figures.values())
     return {name: one for name, one in _running(figures).items() if one["qos_violation_ratio"] <= most}
 
 
 def _running(figures: Mapping[str, Summary]) -> dict[str, Summary]:
     """Return the policies under which every service ran."""
-    return {name: one for name, one in figures.items() if not one["services_never_ran"]}
+    return {name: figure for name, figure in figures.items() if not figure["services_never_ran"]}
 
 
 def _worst(figures: Mapping[str, Summary]) -> tuple[str, str]:

@@ -77,11 +77,11 @@ def _diagrams(reliability: list[dict[str, Any]]) -> list[str]:
     drawn = []
     ends = np.array([0.0, 1.0])
     for key in dict.fromkeys(map(_key, reliability)):
-        here = [one for one in reliability if _key(one) == key]
+        here = [item for item in reliability if _key(item) == key]
         series = [
-            Series(one["model"], np.array([found["said"] for found in one["bins"]]),
-                   np.array([found["seen"] for found in one["bins"]]))
-            for one in here
+            Series(item["model"], np.array([found["said"] for found in item["bins"]]),
+                   np.array([found["seen"] for found in item["bins"]]))
+            for item in here
         ]  # fmt: skip
         axes = Axis("mean probability", 0.0, 1.0), Axis("share violated", 0.0, 1.0)
         line = line_chart([*series, Series(DIAGONAL, ends, ends)], *axes)
@@ -90,9 +90,9 @@ def _diagrams(reliability: list[dict[str, Any]]) -> list[str]:
 
 
 def _errors(reliability: list[dict[str, Any]]) -> str:
-    names = list(dict.fromkeys(one["model"] for one in reliability))
+    names = list(dict.fromkeys(item["model"] for item in reliability))
     rows = []
     for key in dict.fromkeys(map(_key, reliability)):
-        errors = {one["model"]: one["calibration_error"] for one in reliability if _key(one) == key}
+        errors = {item["model"]: item["calibration_error"] for item in reliability if _key(item) == key}
         rows.append([escape(_title(key)), *(f"{errors[name]:.3f}" if name in errors else "-" for name in names)])
     return table(["how far off what is said, mean over rows", *names], rows)

@@ -190,9 +190,9 @@ def _unseen(
     assert source.data is not None  # noqa: S101  `asking.check` saw to that
     mine = SAME_CAMPAIGN.get(name, name)
     # Of the other campaigns those that are measured: grid-once is computed from grid.
-    others = [one for one in ("grid", "antagonists", "parsec") if SAME_CAMPAIGN.get(one, one) != mine]
+    others = [text for text in ("grid", "antagonists", "parsec") if SAME_CAMPAIGN.get(text, text) != mine]
     click.echo(f"{name}: learned from {', '.join(others)}", err=True)
-    joined = concatenate_qos([*(training_data.qos_from_tables(source.data, one) for one in others), samples])
+    joined = concatenate_qos([*(training_data.qos_from_tables(source.data, other) for other in others), samples])
     first = len(joined.latency_milliseconds) - len(samples.latency_milliseconds)
     rows = np.arange(len(joined.latency_milliseconds))
     learned, held = (

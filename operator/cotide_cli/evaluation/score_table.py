@@ -74,14 +74,14 @@ def _print_table(asked: Asked, rows: list[dict[str, Any]]) -> None:
 
 def _print_diagrams(diagrams: list[dict[str, Any]]) -> None:
     click.echo("\nhow often what was called likely came: mean probability and share violated by tenth (rows)")
-    for one in diagrams:
-        error = f"{one['calibration_error']:.3f} off on average"
-        click.echo(f"{one['table']}, {one['limit_milliseconds']:g} ms, {one['model']}: {error}")
+    for diagram in diagrams:
+        error = f"{diagram['calibration_error']:.3f} off on average"
+        click.echo(f"{diagram['table']}, {diagram['limit_milliseconds']:g} ms, {diagram['model']}: {error}")
         print_lines(
             [
-                ["said", *(f"{found['said']:.2f}" for found in one["bins"])],
-                ["seen", *(f"{found['seen']:.2f}" for found in one["bins"])],
-                ["rows", *(str(found["rows"]) for found in one["bins"])],
+                ["said", *(f"{found['said']:.2f}" for found in diagram["bins"])],
+                ["seen", *(f"{found['seen']:.2f}" for found in diagram["bins"])],
+                ["rows", *(str(found["rows"]) for found in diagram["bins"])],
             ]
         )
 

@@ -93,8 +93,8 @@ def platform_settings_experiment(logs: tuple[Path, ...], workers: int | None, ou
     lines = [["log", "chosen on the others", "there: wait, slowdown, longest", "as shipped", "best for this log"]]
     for log in report.logs:
         outcomes = [
-            f"{one.wait:.2f}, {one.bounded_slowdown:.2f}, {one.longest_wait:.2f}"
-            for one in (log.there, log.shipped, log.best)
+            f"{outcome.wait:.2f}, {outcome.bounded_slowdown:.2f}, {outcome.longest_wait:.2f}"
+            for outcome in (log.there, log.shipped, log.best)
         ]
         lines.append([log.trace, _in_words(log.chosen), *outcomes])
     print_figures(lines)
@@ -113,13 +113,15 @@ def first_share_experiment(logs: tuple[Path, ...], workers: int | None, output: 
     with progress_bar() as progress:
         results = run(_read(logs), workers=workers or os.cpu_count() or 1, progress=progress)
     if output != "table":
-        click.echo(as_text([asdict(one) | {"best": one.best, "spread": one.spread} for one in results], output))
+        click.echo(
+            as_text([asdict(result) | {"best": result.best, "spread": result.spread} for result in results], output)
+        )
         return 0
     shares = list(results[0].wait_seconds)
     lines = [["mean wait, s", *(f"{share:g}" for share in shares), "longest over least"]]
-    for one in results:
-        waits = [f"{one.wait_seconds[share]:,.0f}" + ("*" if share == one.best else "") for share in shares]
-        lines.append([one.trace, *waits, f"{one.spread:+.1%}"])
+    for result in results:
+        waits = [f"{result.wait_seconds[share]:,.0f}" + ("*" if share == result.best else "") for share in shares]
+        lines.append([result.trace, *waits, f"{result.spread:+.1%}"])
     print_figures(lines)
     return 0
 
@@ -135,18 +137,18 @@ def known_run_times_experiment(logs: tuple[Path, ...], workers: int | None, outp
     with progress_bar() as progress:
         results = run(_read(logs), workers=workers or os.cpu_count() or 1, progress=progress)
     if output != "table":
-        click.echo(as_text([asdict(one) for one in results], output))
+        click.echo(as_text([asdict(result) for result in results], output))
         return 0
     lines = [["log", "known", "wait s", "wait p99 h", "longest wait h", "bounded slowdown", "gap closed"]]
-    for one in results:
-        for row in one.rows:
+    for result in results:
+        for row in result.rows:
             waits = [f"{row.wait_seconds:,.0f}", f"{row.wait_p99 / 3600:,.1f}", f"{row.wait_longest / 3600:,.0f}"]
             closed = "-" if row.gap_closed is None else f"{row.gap_closed:.0%}"
-            lines.append([one.trace, row.known, *waits, f"{row.bounded_slowdown:,.2f}", closed])
+            lines.append([result.trace, row.known, *waits, f"{row.bounded_slowdown:,.2f}", closed])
     print_figures(lines, names=2)
-    for one in results:
+    for result in results:
         click.echo(
-            f"{one.trace}: the gap is from easy's {one.easy_slowdown:,.2f} to {one.plan_slowdown:,.2f}"
+            f"{result.trace}: the gap is from easy's {result.easy_slowdown:,.2f} to {result.plan_slowdown:,.2f}"
             " of the better plan that knows all run times"
         )
     return 0
@@ -257,7 +259,7 @@ def _waits(tail: platform.Tail) -> str:
 
 
 def _slowdowns(tail: platform.Tail) -> str:
-    return " / ".join(f"{one:,.1f}" for one in (tail.slowdown_mean, tail.slowdown_p99, tail.slowdown_largest))
+    return " / ".join(f"{value:,.1f}" for value in (tail.slowdown_mean, tail.slowdown_p99, tail.slowdown_largest))
 
 
 def _print_sensitivity(report: sensitivity.Report) -> None:

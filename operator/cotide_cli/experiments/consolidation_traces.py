@@ -48,9 +48,9 @@ def command(data: Path, sets: tuple[str, ...], seed: int, seeds: int, output: st
     notes: dict[str, list[str]] = {}
     with progress_bar() as progress:
         for name in sets or SETS:
-            loads = [read_recorded(name, data, one) for one in range(seed, seed + seeds)]
+            loads = [read_recorded(name, data, number) for number in range(seed, seed + seeds)]
             notes[name] = sorted({load.note for load in loads})
-            found = run_traces([read_recorded(name, data, one) for one in TUNING_SEEDS], loads, progress)
+            found = run_traces([read_recorded(name, data, number) for number in TUNING_SEEDS], loads, progress)
             rows += found
             missed += missed_in_traces(found)
     if plot is not None:

@@ -57,7 +57,7 @@ def command(
             nodes=nodes,
             seconds=seconds,
             scenario=scenario,
-            contenders={name: one for name, one in CONTENDERS.items() if name in (only or CONTENDERS)},
+            contenders={name: contender for name, contender in CONTENDERS.items() if name in (only or CONTENDERS)},
             kept=kept,
             progress=progress,
         )

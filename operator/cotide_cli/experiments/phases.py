@@ -97,9 +97,9 @@ def _print(report: Report) -> None:
                 f"{row.job_p99.mean:.0f}",
             ]
             cells += [_interval_text(row.over_task, ".3f"), _interval_text(row.over_rival[0], ".3f")]
-            cells += [", ".join(f"{one.mean:.3f}" for one in row.over_same_order or ())]
+            cells += [", ".join(f"{interval.mean:.3f}" for interval in row.over_same_order or ())]
             cells += [f"{row.utilisation_cpu.mean:.3f}", f"{row.utilisation_memory.mean:.3f}", f"{row.slowed.mean:.2f}"]
-            cells += [f"{one.mean:.1f}" for one in (row.wait, row.wait_p95, row.wait_p99, row.pause)]
+            cells += [f"{interval.mean:.1f}" for interval in (row.wait, row.wait_p95, row.wait_p99, row.pause)]
             lines.append([*cells, f"{row.longest_pause:.0f}", f"{row.size:g}", row.weight])
         lines.append(["no scheduler below", _interval_text(setting.bound, ".0f")] + [""] * (len(lines[0]) - 2))
         print_figures(lines)

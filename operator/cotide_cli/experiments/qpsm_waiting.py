@@ -70,9 +70,12 @@ def _print(report: Report) -> None:
         for row in report.rows
     ]
     print_figures(lines, names=2, left=(1,), indent="")
-    for one in report.misjudged:
-        wrong = f"{one.broke_though_accepted} break though accepted, {one.held_though_refused} hold though refused"
-        click.echo(f"{one.model}: of {one.verdicts} verdicts on one job beside the service {wrong}")
+    for misjudged in report.misjudged:
+        wrong = (
+            f"{misjudged.broke_though_accepted} break though accepted, "
+            f"{misjudged.held_though_refused} hold though refused"
+        )
+        click.echo(f"{misjudged.model}: of {misjudged.verdicts} verdicts on one job beside the service {wrong}")
     for gain in report.gains:
         means = f"{gain.ours:.1%} less than {gain.rival} on average over rates, {gain.paper:.1%} in the paper"
         click.echo(f"qpsm waits {means}")

@@ -74,15 +74,17 @@ def _print(report: Report) -> None:
     by_service = [["service", "samples", "lone ms", "limit ms", "broken", *(f"F1 {name}" for name in names), "ahead"]]
     by_service += [
         [
-            one.service,
-            str(one.age),
-            f"{one.lone_milliseconds:.3g}",
-            f"{one.limit_milliseconds:.3g}",
-            f"{one.broken_share:.1%}",
-            *(f"{one.f1[name]:.3f}" for name in names),
-            f"{one.ahead:+.3f} ({one.ahead_low:+.3f} to {one.ahead_high:+.3f})" if one.judged else "not judged",
+            service.service,
+            str(service.age),
+            f"{service.lone_milliseconds:.3g}",
+            f"{service.limit_milliseconds:.3g}",
+            f"{service.broken_share:.1%}",
+            *(f"{service.f1[name]:.3f}" for name in names),
+            f"{service.ahead:+.3f} ({service.ahead_low:+.3f} to {service.ahead_high:+.3f})"
+            if service.judged
+            else "not judged",
         ]
-        for one in report.services
+        for service in report.services
     ]
     for lines in (by_age, by_service):
         print_figures(lines, left=(), indent="")

@@ -209,17 +209,17 @@ def report(journal: Path, page: Path | None, claims: bool, output: str) -> int:
     judgements = judged(outcomes) if claims else []
     compared = against_today(outcomes)
     if page is not None:
-        write_page(page, tables, ranks, made(), [one.sentence for one in compared])
+        write_page(page, tables, ranks, made(), [today.sentence for today in compared])
     if output == "table":
         _print(tables, ranks)
-        for sentence in [*(one.sentence for one in compared), *(one.sentence for one in judgements)]:
+        for sentence in [*(today.sentence for today in compared), *(judgement.sentence for judgement in judgements)]:
             click.echo(sentence)
     else:
-        document = as_document(tables, ranks) | {"today": [asdict(one) for one in compared]}
+        document = as_document(tables, ranks) | {"today": [asdict(today) for today in compared]}
         if claims:
-            document["claims"] = [asdict(one) for one in judgements]
+            document["claims"] = [asdict(judgement) for judgement in judgements]
         click.echo(as_text(document, output))
-    return 3 if any(not one.holds for one in judgements) else 0
+    return 3 if any(not judgement.holds for judgement in judgements) else 0
 
 
 def _print(tables: list[Table], ranks: list[Ranks]) -> None:

@@ -115,7 +115,7 @@ class ClusterMachine:
         try:
             names = [self._make(job) for job in wanted]
             while not stop.is_set():
-                own = {one["metadata"]["name"]: one for one in all_checked(self._own_pods(), PodObject, "pod")}
+                own = {item["metadata"]["name"]: item for item in all_checked(self._own_pods(), PodObject, "pod")}
                 for index, job in enumerate(wanted):
                     pod = own.get(names[index])
                     phase = "" if pod is None else pod.get("status", {}).get("phase", "")

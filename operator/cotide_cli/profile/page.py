@@ -50,12 +50,12 @@ def write_page(path: Path, journal: Journal, results: Results, made: Made) -> No
 def lead(journal: Journal, results: Results) -> str:
     """Return what was found, in two sentences."""
     limit = journal.plan.limit_milliseconds
-    own = next((one for one in results.costs if one.limit_milliseconds == limit), None)
-    rates = sorted({one.cell.rate for one in results.cells})
-    beside = [one for one in results.fits if one.measured]
+    own = next((cost for cost in results.costs if cost.limit_milliseconds == limit), None)
+    rates = sorted({cell.cell.rate for cell in results.cells})
+    beside = [fit for fit in results.fits if fit.measured]
     if own is None or own.rate_alone is None:
         return f"Not even alone is the p95 within {limit:g} ms at any measured rate."
-    highest = max((one.rate for one in beside), default=None)
+    highest = max((fit.rate for fit in beside), default=None)
     words = "beside no measured job at any rate" if highest is None else f"beside batch jobs up to {highest:,.0f}/s"
     whole = "the highest that was measured" if own.rate_alone == rates[-1] else "not above"
     return f"Alone the service keeps its p95 within {limit:g} ms up to {own.rate_alone:,.0f}/s ({whole}); {words}."
@@ -84,11 +84,11 @@ def _sections(journal: Journal, results: Results) -> list[str]:
             ["p95 limit", "batch cores", "highest rate alone"],
             [
                 [
-                    f"{one.limit_milliseconds:g} ms" if math.isfinite(one.limit_milliseconds) else "none",
-                    f"{one.batch_cores:.2f}",
-                    "-" if one.rate_alone is None else f"{one.rate_alone:,.0f}/s",
+                    f"{cost.limit_milliseconds:g} ms" if math.isfinite(cost.limit_milliseconds) else "none",
+                    f"{cost.batch_cores:.2f}",
+                    "-" if cost.rate_alone is None else f"{cost.rate_alone:,.0f}/s",
                 ]
-                for one in results.costs
+                for cost in results.costs
             ],
         ),
         "<h2>Cells</h2>",
@@ -108,23 +108,25 @@ def _notes(journal: Journal, results: Results) -> list[str]:
     ):
         count = sum(one is standing for one in results.where.values())
         found += [f"{counted(count, 'cell')} {words}."] if count else []
-    alone = {one.cell.rate: one.p95.middle for one in results.cells if not one.cell.mix}
+    alone = {cell.cell.rate: cell.p95.middle for cell in results.cells if not cell.cell.mix}
     odd = {
-        one.cell.rate for one in results.cells if one.cell.mix and alone.get(one.cell.rate, 0) > ODD * one.p95.middle
+        cell.cell.rate
+        for cell in results.cells
+        if cell.cell.mix and alone.get(cell.cell.rate, 0) > ODD * cell.p95.middle
     }
     if odd:
         found.append(
             f"At {counted(len(odd), 'rate')} the service alone was slower than beside a job: something else ran on its "
             "cores, and what is said of limits is about that, too. Measure again on a quiet machine."
         )
-    late = [one for one in journal.windows if one.lag_milliseconds > MUCH_LAG * one.p95_milliseconds]
+    late = [window for window in journal.windows if window.lag_milliseconds > MUCH_LAG * window.p95_milliseconds]
     if late:
-        worst = max(one.lag_milliseconds for one in late)
+        worst = max(window.lag_milliseconds for window in late)
         found.append(
             f"In {counted(len(late), 'window')} the load generator itself was late (up to {worst:.2f} ms in the mean), "
             "which counts as latency: give it a core of its own."
         )
-    unstamped = sum(one.kernel_share < MOST_STAMPED for one in journal.windows)
+    unstamped = sum(window.kernel_share < MOST_STAMPED for window in journal.windows)
     if unstamped:
         found.append(
             f"In {counted(unstamped, 'window')} the kernel did not say when each answer came in: what the generator "
@@ -148,7 +150,7 @@ def _latency_charts(results: Results, limit: float) -> list[str]:
 
 
 def _latency_chart(results: Results, mixes: Sequence[Mix], limit: float) -> str:
-    rates = np.array(sorted({one.cell.rate for one in results.cells}))
+    rates = np.array(sorted({cell.cell.rate for cell in results.cells}))
     series = [_course(results.cells, mix) for mix in [(), *mixes]]
     series = [one for one in series if len(one.x)]
     series.append(Series("limit", rates, np.full(len(rates), limit)))
@@ -162,7 +164,9 @@ def _latency_chart(results: Results, mixes: Sequence[Mix], limit: float) -> str:
 
 
 def _course(found: Sequence[CellFinding], mix: Mix) -> Series:
-    own = sorted((one.cell.rate, one.p95.middle) for one in found if one.cell.mix == mix)
+    own = sorted(
+        (cell_finding.cell.rate, cell_finding.p95.middle) for cell_finding in found if cell_finding.cell.mix == mix
+    )
     name = " + ".join(f"{count} {kind}" for kind, count in mix) or "alone"
     return Series(name, np.array([rate for rate, _ in own]), np.array([p95 for _, p95 in own]))
 
@@ -173,7 +177,7 @@ def _decades(title: str, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -
 
 def _predicted_chart(results: Results) -> str:
     pairs = sorted(
-        (one.p95.middle, results.predicted[one.cell]) for one in results.cells if one.cell in results.predicted
+        (cell.p95.middle, results.predicted[cell.cell]) for cell in results.cells if cell.cell in results.predicted
     )
     if len(pairs) < 2:
         return chart("Predicted and measured", "Too few cells, or no model passed the gate.", "<p>nothing to show</p>")
@@ -191,14 +195,14 @@ def _predicted_chart(results: Results) -> str:
 
 
 def _fits(results: Results) -> str:
-    names = list(dict.fromkeys(one.name for one in results.fits))
+    names = list(dict.fromkeys(fit.name for fit in results.fits))
     if not names:
         return "<p>No job was named.</p>"
-    by_key = {(one.rate, one.name): one for one in results.fits}
+    by_key = {(fit.rate, fit.name): fit for fit in results.fits}
     rows = []
-    for rate in sorted({one.rate for one in results.fits}):
+    for rate in sorted({fit.rate for fit in results.fits}):
         cells = [by_key[(rate, name)] for name in names]
-        shown = [f"{_count(one.measured)}<small>model {_count(one.predicted)}</small>" for one in cells]
+        shown = [f"{_count(cell.measured)}<small>model {_count(cell.predicted)}</small>" for cell in cells]
         rows.append([f"{rate:,.0f}/s", *shown])
     return table(["rate", *names], rows)
 
@@ -206,17 +210,17 @@ def _fits(results: Results) -> str:
 def _cells(results: Results) -> str:
     rows = [
         [
-            escape(one.cell.named()),
-            f"{one.cell.rate:,.0f}/s",
-            f"{one.p95.middle:.3g} ms" + ("<small>at least</small>" if one.cut else ""),
-            f"{one.p95.low:.3g} to {one.p95.high:.3g}",
-            f"{results.predicted[one.cell]:.3g} ms" if one.cell in results.predicted else "-",
-            f"{one.p95.windows}",
-            f"{one.broken_share:.0%}",
-            "-" if math.isnan(one.batch_cores) else f"{one.batch_cores:.2f}",
-            results.where.get(one.cell, Standing.OPEN).value,
+            escape(cell.cell.named()),
+            f"{cell.cell.rate:,.0f}/s",
+            f"{cell.p95.middle:.3g} ms" + ("<small>at least</small>" if cell.cut else ""),
+            f"{cell.p95.low:.3g} to {cell.p95.high:.3g}",
+            f"{results.predicted[cell.cell]:.3g} ms" if cell.cell in results.predicted else "-",
+            f"{cell.p95.windows}",
+            f"{cell.broken_share:.0%}",
+            "-" if math.isnan(cell.batch_cores) else f"{cell.batch_cores:.2f}",
+            results.where.get(cell.cell, Standing.OPEN).value,
         ]
-        for one in results.cells
+        for cell in results.cells
     ]
     heads = ["mix", "rate", "p95", "95 % interval", "predicted", "windows", "over the limit", "batch cores", "standing"]
     return table(heads, rows)
@@ -228,4 +232,5 @@ def _count(count: int | None) -> str:
 
 def described(journal: Journal) -> str:
     """Return how long was measured, in words."""
-    return f"{counted(len(journal.windows), 'window')}, {format_seconds(sum(one.seconds for one in journal.windows))}"
+    seconds = sum(window.seconds for window in journal.windows)
+    return f"{counted(len(journal.windows), 'window')}, {format_seconds(seconds)}"

@@ -63,7 +63,7 @@ class Plan:
         names = sorted(job.kind.name for job in self.jobs)
         found: list[Mix] = [(), *(((name, count),) for name in names for count in self.counts)]
         if self.pairs:
-            found += [((one, 1), (other, 1)) for one, other in combinations(names, 2)]
+            found += [((text, 1), (other, 1)) for text, other in combinations(names, 2)]
         return found
 
     def cells(self) -> tuple[Cell, ...]:

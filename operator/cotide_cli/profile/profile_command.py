@@ -231,10 +231,10 @@ def _finish(out: Path, journal: Journal, note: str, output: str) -> int:
         heads = ("mix", "rate", "p95 ms", "95 % interval", "windows", "standing")
         rows = [
             (
-                one.cell.named(), f"{one.cell.rate:g}", f"{one.p95.middle:.3g}",
-                f"{one.p95.low:.3g}-{one.p95.high:.3g}", str(one.p95.windows), str(results.where.get(one.cell, "")),
+                cell.cell.named(), f"{cell.cell.rate:g}", f"{cell.p95.middle:.3g}",
+                f"{cell.p95.low:.3g}-{cell.p95.high:.3g}", str(cell.p95.windows), str(results.where.get(cell.cell, "")),
             )
-            for one in results.cells
+            for cell in results.cells
         ]  # fmt: skip
         print_lines([heads, *rows])
         click.echo(f"{described(journal)}; page {out / PAGE}, samples {out / 'samples.csv'}")

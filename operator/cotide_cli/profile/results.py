@@ -67,23 +67,23 @@ class Results:
             "ended_early": self.note,
             "warnings": self.warnings,
             "least_kernel_share": min(
-                (one.kernel_share for one in journal.windows if not math.isnan(one.kernel_share)), default=None
+                (window.kernel_share for window in journal.windows if not math.isnan(window.kernel_share)), default=None
             ),
             "cells": [
                 {
-                    "requests_per_second": one.cell.rate,
-                    "jobs": dict(one.cell.mix),
-                    "p95_milliseconds": _finite(one.p95.middle),
-                    "p95_low": _finite(one.p95.low),
-                    "p95_high": _finite(one.p95.high),
-                    "windows": one.p95.windows,
-                    "broken_share": one.broken_share,
-                    "batch_cores": _finite(one.batch_cores),
-                    "cut": one.cut,
-                    "standing": self.where.get(one.cell, Standing.OPEN).value,
-                    "predicted_p95_milliseconds": self.predicted.get(one.cell),
+                    "requests_per_second": cell_finding.cell.rate,
+                    "jobs": dict(cell_finding.cell.mix),
+                    "p95_milliseconds": _finite(cell_finding.p95.middle),
+                    "p95_low": _finite(cell_finding.p95.low),
+                    "p95_high": _finite(cell_finding.p95.high),
+                    "windows": cell_finding.p95.windows,
+                    "broken_share": cell_finding.broken_share,
+                    "batch_cores": _finite(cell_finding.batch_cores),
+                    "cut": cell_finding.cut,
+                    "standing": self.where.get(cell_finding.cell, Standing.OPEN).value,
+                    "predicted_p95_milliseconds": self.predicted.get(cell_finding.cell),
                 }
-                for one in self.cells
+                for cell_finding in self.cells
             ],
             "skipped": [
                 {"requests_per_second": cell.rate, "jobs": dict(cell.mix)}
@@ -91,16 +91,16 @@ class Results:
                 if standing is Standing.SKIPPED
             ],
             "fits": [
-                {"requests_per_second": one.rate, "type": one.name, "measured": one.measured, "model": one.predicted}
-                for one in self.fits
+                {"requests_per_second": fit.rate, "type": fit.name, "measured": fit.measured, "model": fit.predicted}
+                for fit in self.fits
             ],
             "costs": [
                 {
-                    "limit_milliseconds": _finite(one.limit_milliseconds),
-                    "batch_cores": one.batch_cores,
-                    "highest_rate_alone": one.rate_alone,
+                    "limit_milliseconds": _finite(cost.limit_milliseconds),
+                    "batch_cores": cost.batch_cores,
+                    "highest_rate_alone": cost.rate_alone,
                 }
-                for one in self.costs
+                for cost in self.costs
             ],
             "held_out_median_log_error": self.error,
             "model": self.model_metrics or None,
@@ -158,11 +158,11 @@ def samples_csv(windows: list[Window], circumstances: Circumstances) -> str:
     heads = ["requests_per_second", "other_requests_per_second", "limit_ms", "cpu_pressure", "latency_p95_ms", "jobs"]
     rows = [
         [
-            f"{one.cell.rate:g}", "0", f"{circumstances.limit_milliseconds:g}",
-            f"{circumstances.pressure(one.cell):.6g}",
-            f"{one.p95_milliseconds:.6g}", ";".join(f"{name}:{n}:{n * size[name]}" for name, n in one.cell.mix),
+            f"{window.cell.rate:g}", "0", f"{circumstances.limit_milliseconds:g}",
+            f"{circumstances.pressure(window.cell):.6g}",
+            f"{window.p95_milliseconds:.6g}", ";".join(f"{name}:{n}:{n * size[name]}" for name, n in window.cell.mix),
         ]
-        for one in windows
+        for window in windows
     ]  # fmt: skip
     if circumstances.service:
         heads, rows = [*heads, "service"], [[*row, circumstances.service] for row in rows]
@@ -175,9 +175,15 @@ def completions_csv(windows: list[Window], circumstances: Circumstances) -> str:
     return _csv(
         ["type", "input_bytes", "requests_per_second", "cpu_pressure", "seconds"],
         [
-            [name, str(size[name]), f"{one.cell.rate:g}", f"{circumstances.pressure(one.cell):.6g}", f"{seconds:.6g}"]
-            for one in windows
-            for name, seconds in one.job_seconds
+            [
+                name,
+                str(size[name]),
+                f"{window.cell.rate:g}",
+                f"{circumstances.pressure(window.cell):.6g}",
+                f"{seconds:.6g}",
+            ]
+            for window in windows
+            for name, seconds in window.job_seconds
         ],
     )
 

@@ -172,7 +172,7 @@ def drive(
     sleeps : until an answer comes or a request is due, instead of polling.
     """
     poll = select.epoll()
-    at = {one.socket.fileno(): one for one in connections}
+    at = {connection.socket.fileno(): connection for connection in connections}
     for one in connections:
         one.socket.setblocking(False)
         poll.register(one.socket.fileno(), select.EPOLLIN)
@@ -219,7 +219,7 @@ def drive(
             return Driven(now, lag / max(1, sent), late > allowed, stamps.was_set())
         for one in stuck:
             one.send(b"")
-        stuck = [one for one in stuck if one.unsent]
+        stuck = [connection for connection in stuck if connection.unsent]
 
 
 def _check_asked(one: Connection) -> None:
@@ -259,16 +259,16 @@ def measure(
         if collects:
             gc.enable()
     found, missing = [], 0
-    for one in connections:
-        own = np.asarray(one.due)
-        if answer_bytes and one.answers >= len(own) and one.bytes != len(own) * answer_bytes:
+    for connection in connections:
+        own = np.asarray(connection.due)
+        if answer_bytes and connection.answers >= len(own) and connection.bytes != len(own) * answer_bytes:
             raise Refused("memcached gave answers of another length: it forgets keys, give it 64 MB or more")
-        there, _ = one.received(by_stamps=not driven.clock_set)
-        taken, _ = latencies(own, np.asarray(one.answered), there, driven.end)
+        there, _ = connection.received(by_stamps=not driven.clock_set)
+        taken, _ = latencies(own, np.asarray(connection.answered), there, driven.end)
         inside = own >= warm_up
         found.append(taken[inside])
-        missing += int(inside[one.answers :].sum())
-        one.socket.close()
+        missing += int(inside[connection.answers :].sum())
+        connection.socket.close()
     share, reading = readings_of(connections, warm_up, by_stamps=not driven.clock_set)
     lasted = seconds if not driven.cut else max(driven.end - warm_up, 1e-3)
     return report(
@@ -288,10 +288,10 @@ def readings_of(connections: Sequence[Connection], warm_up: float, *, by_stamps:
     Of what was read after the warm-up: a kernel that stamped for nobody before begins a moment after it was asked.
     """
     answers, read_at, stamps = [], [], []
-    for one in connections:
-        answers.append(np.diff(np.asarray(one.answered, np.float64), prepend=0.0))
-        read_at.append(np.asarray(one.read_at, np.float64))
-        stamps.append(one.received(by_stamps=by_stamps)[1])
+    for connection in connections:
+        answers.append(np.diff(np.asarray(connection.answered, np.float64), prepend=0.0))
+        read_at.append(np.asarray(connection.read_at, np.float64))
+        stamps.append(connection.received(by_stamps=by_stamps)[1])
     moments = np.concatenate(read_at)
     inside = moments >= warm_up
     known = np.concatenate(stamps)[inside]

@@ -173,7 +173,7 @@ async def _run(
         lost = _lost(nodes, settings)
         seen = view_of(nodes, pods, settings.node_type_label, kinds, now, ours, freed, lost=lost)
         view, hopeless = without_hopeless(seen, machines)
-        there = Counter((one["metadata"].get("labels") or {}).get(settings.node_type_label) for one in nodes)
+        there = Counter((item["metadata"].get("labels") or {}).get(settings.node_type_label) for item in nodes)
         counted = Counter(node.kind for node in view.nodes)
         away = {kind: there[kind] - counted[kind] for kind in kinds}
         price = await _prices(settings, prometheus, now)
@@ -218,11 +218,11 @@ def _lost(nodes: Sequence[Mapping[str, Any]], settings: ProvisioningSettings) ->
     from cotide_operator.provisioning.live_view import nodes_of
 
     readable: dict[str, NodeObject] = {}
-    for one in nodes:
+    for node in nodes:
         with contextlib.suppress(msgspec.ValidationError):  # that is no reason to call it lost
-            readable[one["metadata"]["name"]] = msgspec.convert(one, NodeObject)
+            readable[node["metadata"]["name"]] = msgspec.convert(node, NodeObject)
     known, _ = nodes_of(readable, settings, ScaledClock())
-    return {one.view.name for one in known if one.lost}
+    return {node_now.view.name for node_now in known if node_now.lost}
 
 
 async def _prices(
@@ -273,7 +273,10 @@ async def _order(
             others=view.others,
             dry_run=dry_run,
         )
-    return [f"{one.action.value} {one.subject} ({one.kind})" for one in done]
+    return [
+        f"{node_instruction.action.value} {node_instruction.subject} ({node_instruction.kind})"
+        for node_instruction in done
+    ]
 
 
 async def _open(client: KubeClient, advice: Advice, view: ClusterView, dry_run: bool) -> list[str]:
@@ -366,4 +369,4 @@ def _print(settings: ProvisioningSettings, found: _Found, dry_run: bool) -> None
         click.echo("  advice only: nothing was changed")
     else:
         outcome = "would be sent" if dry_run else "sent"
-        click.echo("\n".join(f"  {outcome}: {one}" for one in sent) if sent else f"  nothing {outcome}")
+        click.echo("\n".join(f"  {outcome}: {text}" for text in sent) if sent else f"  nothing {outcome}")

@@ -319,7 +319,7 @@ def _forecasts(
         of_column[name] = np.full(rows, value)
     for name, history in answers.price_histories.items():
         of_column[name] = foreseen_prices(history.values, rows, settings.step_seconds, history.age_seconds)
-    price = np.stack([of_column[one.name] for one in settings.centres], axis=1)
+    price = np.stack([of_column[centre_settings.name] for centre_settings in settings.centres], axis=1)
     demand, scores = dict[str, Floats](), dict[str, DemandScore | None]()
     for service, came in histories.items():
         step = settings.step_seconds
@@ -343,7 +343,7 @@ def _of_files(
     rates = given = None
     if columns:
         if files.demand is None:
-            lacking = sorted(name for name, one in settings.services.items() if not one.demand_queries)
+            lacking = sorted(name for name, service in settings.services.items() if not service.demand_queries)
             where = "" if settings.is_of_one else f" of {', '.join(lacking)}"
             raise InputError(f"is needed for the demand{where}, for which there are no demandQueries", field="--demand")
         rates, writings[files.demand] = _read(files.demand, columns)

@@ -49,7 +49,9 @@ class QosByNamespace:
 
     def __init__(self, pooled: QosForecaster, own: Mapping[str, QosForecaster]) -> None:
         self._pooled, self._own = pooled, dict(own)
-        self.model_id = _together(pooled.model_id, {name: one.model_id for name, one in own.items()})
+        self.model_id = _together(
+            pooled.model_id, {name: qos_forecaster.model_id for name, qos_forecaster in own.items()}
+        )
 
     def violation_probability(self, mixes: MixBatch) -> Floats:
         """Return (n,) probabilities; see `forecasts.QosForecaster`."""
@@ -61,7 +63,7 @@ class QosByNamespace:
         asked = list(dict.fromkeys(whose))
         if len(asked) == 1:
             return asked[0].answer(mixes)
-        who = np.array([asked.index(one) for one in whose], np.int64)
+        who = np.array([asked.index(qos_forecaster) for qos_forecaster in whose], np.int64)
         of_row = who[np.zeros(len(mixes), np.int64) if mixes.service is None else mixes.service]
         answers = QosAnswers(np.zeros(len(mixes)), np.zeros(len(mixes), np.int64), np.zeros(len(mixes), np.int64))
         for number, forecaster in enumerate(asked):
@@ -79,7 +81,9 @@ class CompletionByNamespace:
 
     def __init__(self, pooled: CompletionForecaster, own: Mapping[str, CompletionForecaster]) -> None:
         self._pooled, self._own = pooled, dict(own)
-        self.model_id = _together(pooled.model_id, {name: one.model_id for name, one in own.items()})
+        self.model_id = _together(
+            pooled.model_id, {name: completion_forecaster.model_id for name, completion_forecaster in own.items()}
+        )
 
     def type_of(self, pod: Pod) -> str:
         """Return ``namespace/type`` for the pods of a namespace with a forecaster of its own, else the type."""

@@ -82,11 +82,11 @@ class RunTimes:
         known, job_of = self._known.get, self._job
         jobs = [None if pod.workload_class is WorkloadClass.ONLINE else job_of(pod) for pod in pods]
         found = [_ONLINE if job is None else known(job) for job in jobs]
-        fresh = dict.fromkeys(job for job, one in zip(jobs, found, strict=True) if job is not None and one is None)
+        fresh = dict.fromkeys(job for job, pair in zip(jobs, found, strict=True) if job is not None and pair is None)
         answers: dict[_Job | None, tuple[float, float]] = {}
         if fresh:
             answers.update(zip(fresh, self._ask(list(fresh)), strict=True))
-        return [answers[job] if one is None else one for job, one in zip(jobs, found, strict=True)]
+        return [answers[job] if pair is None else pair for job, pair in zip(jobs, found, strict=True)]
 
     def _ask(self, jobs: list[_Job]) -> list[tuple[float, float]]:
         sizes = np.array([size for _, size, _ in jobs], np.float64)

@@ -78,12 +78,12 @@ def mixes_of(
         joint = present + rate
         first = starts[pair]
         mark_unmeasured(unmeasured[first:], service_rates[0, :there, row], promise >= 0, arriving[index, 0])
-        for one in range(there):
-            own = assumed_rate(service_rates[horizon, one, row])
-            single[0, first + one] = own
-            single[1, first + one] = max(0.0, joint - own)
-            single[2, first + one] = service_limits[one, row]
-            numbers[first + one] = service_numbers[one, row]
+        for number in range(there):
+            own = assumed_rate(service_rates[horizon, number, row])
+            single[0, first + number] = own
+            single[1, first + number] = max(0.0, joint - own)
+            single[2, first + number] = service_limits[number, row]
+            numbers[first + number] = service_numbers[number, row]
         end = first + there
         if promise >= 0:
             single[0, end] = rate
@@ -138,9 +138,9 @@ def mark_unmeasured(unmeasured: Integers, rates: Floats, arrives: bool, arriving
     """
     there = rates.shape[0]
     unknown = 1 if arrives and arriving_rate < 0.0 else 0
-    for one in range(there):
-        unknown += 1 if rates[one] < 0.0 else 0
-    for one in range(there + (1 if arrives else 0)):
-        rate = rates[one] if one < there else arriving_rate
+    for number in range(there):
+        unknown += 1 if rates[number] < 0.0 else 0
+    for number in range(there + (1 if arrives else 0)):
+        rate = rates[number] if number < there else arriving_rate
         mine = 1 if rate < 0.0 else 0
-        unmeasured[one] = RATE_UNKNOWN * mine + (OTHER_RATE_UNKNOWN if unknown > mine else 0)
+        unmeasured[number] = RATE_UNKNOWN * mine + (OTHER_RATE_UNKNOWN if unknown > mine else 0)

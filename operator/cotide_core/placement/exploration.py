@@ -71,4 +71,4 @@ class Exploration:
 
 
 def _services(snapshot: Snapshot, row: int) -> set[str]:
-    return {one.workload for one in snapshot.columns.services[row]}
+    return {service_pod.workload for service_pod in snapshot.columns.services[row]}

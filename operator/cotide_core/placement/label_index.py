@@ -87,11 +87,11 @@ class LabelIndex:
 
     def _term(self, term: NodeTerm, size: int) -> Mask:
         found: Mask | None = None
-        for one in term.labels:
-            mask = self._requirement(one.key, one, size)
+        for label in term.labels:
+            mask = self._requirement(label.key, label, size)
             found = mask if found is None else found & mask
-        for one in term.fields:
-            mask = self._requirement(NAME if one.key == "metadata.name" else "\0", one, size)
+        for requirement in term.fields:
+            mask = self._requirement(NAME if requirement.key == "metadata.name" else "\0", requirement, size)
             found = mask if found is None else found & mask
         return np.zeros(size, np.bool_) if found is None else found
 

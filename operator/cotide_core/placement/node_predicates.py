@@ -94,9 +94,9 @@ def _volumes(node: Node, claims: tuple[OpenClaim, ...]) -> tuple[list[str], str]
         if claim.node and claim.node != node.name:
             return found, NO_VOLUME
         usable = (
-            one.name
-            for one in claim.volumes
-            if one.name not in found and (not one.terms or _any_matches(one.terms, labels, node.name))
+            volume.name
+            for volume in claim.volumes
+            if volume.name not in found and (not volume.terms or _any_matches(volume.terms, labels, node.name))
         )
         chosen = next(usable, "")
         made = claim.provisions and (not claim.topologies or _any_matches(claim.topologies, labels, node.name))
@@ -114,7 +114,7 @@ def _any_matches(terms: tuple[NodeTerm, ...], labels: Mapping[str, str], name: s
 
 def uncordoned(node: Node) -> Node:
     """Return a node as it is when uncordoned: the taint of cordoned nodes, which a controller puts on, goes, too."""
-    taints = tuple(one for one in node.taints if one.key != UNSCHEDULABLE_TAINT.key)
+    taints = tuple(taint for taint in node.taints if taint.key != UNSCHEDULABLE_TAINT.key)
     return replace(node, unschedulable=False, taints=taints)
 
 

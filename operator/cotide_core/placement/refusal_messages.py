@@ -59,7 +59,11 @@ def _at_risk(
 def services_at_risk(instructions: Iterable[Instruction]) -> set[str]:
     """Return the Workloads for whose sake pods that wait were refused nodes, as far as verdicts name them."""
     return {
-        verdict.service for one in instructions if isinstance(one, Wait) for verdict in one.refused if verdict.service
+        verdict.service
+        for instruction in instructions
+        if isinstance(instruction, Wait)
+        for verdict in instruction.refused
+        if verdict.service
     }
 
 

@@ -169,7 +169,9 @@ class Availability:
         return found
 
     def _running(self, row: int) -> list[PodRecord]:
-        return [one for one in self._state.records_on(row) if one.pod.workload_class is not WorkloadClass.ONLINE]
+        return [
+            record for record in self._state.records_on(row) if record.pod.workload_class is not WorkloadClass.ONLINE
+        ]
 
     def _work_out(self, row: int, records: list[PodRecord], now: int) -> bool:
         columns = self._state.columns

@@ -34,7 +34,7 @@ def together(waiting: list[QueuedPod], gangs: Gangs) -> tuple[list[QueuedPod], I
         key = entry.shape.gang
         if key and key not in whole:
             standing = gangs.standing(key)
-            planned = [one for one in standing.waiting if one.queue_state is QueueState.PLANNED]
+            planned = [queued_pod for queued_pod in standing.waiting if queued_pod.queue_state is QueueState.PLANNED]
             # Like pods beside one another: the kernel counts them together.
             planned.sort(key=lambda one: (-one.shape.fit.millicores, one.shape.order, one.seconds_p50, one.sequence))
             whole[key] = standing.lacks == 0

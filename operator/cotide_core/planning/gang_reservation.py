@@ -190,16 +190,16 @@ class GangReservation:
         if self._made is None:
             return {}
         start = max(self._now, self._made.start / MICROSECONDS)
-        return {one.pod.key: start for one in self._members(self._gangs.standing(self._made.key))}
+        return {member.pod.key: start for member in self._members(self._gangs.standing(self._made.key))}
 
     def next_change(self, now: float) -> float:
         """Return when `renew` has something to do by itself, not before ``now``; infinite for never."""
         if self._seconds is None or not self._gangs.waits:
             return math.inf
         moments = [
-            max(one.since_seconds + self._seconds, self._resting.get(key, -math.inf))
-            for key, one in self._gangs.waits.items()
-            if one.need is GangNeed.ROOM
+            max(wait.since_seconds + self._seconds, self._resting.get(key, -math.inf))
+            for key, wait in self._gangs.waits.items()
+            if wait.need is GangNeed.ROOM
         ]
         future = [moment for moment in moments if moment > self._now]
         if self._made is None and len(future) < len(moments):
@@ -219,14 +219,14 @@ class GangReservation:
         """Return the gang that is to have a reservation; those that can have none rest."""
         self._resting = {key: until for key, until in self._resting.items() if until > now and key in self._gangs.waits}
         found = []
-        for key, one in self._gangs.waits.items():
+        for key, wait in self._gangs.waits.items():
             if not self._late(key, now):
                 continue
             standing = self._gangs.standing(key)
             if not self._can_be_planned(standing):
                 self._resting[key] = now + (self._seconds or 0.0)
             elif self._may_have(standing):
-                found.append((self._rank(standing, now), one.since_seconds, key, standing))
+                found.append((self._rank(standing, now), wait.since_seconds, key, standing))
         return min(found, key=lambda one: one[:3])[3] if found else None
 
     def _may_have(self, standing: GangStanding) -> bool:
@@ -234,11 +234,11 @@ class GangReservation:
 
     def _can_be_planned(self, standing: GangStanding) -> bool:
         members = self._members(standing)
-        special = any(one.shape.online or one.shape.fit.peers is not None for one in members)
+        special = any(member.shape.online or member.shape.fit.peers is not None for member in members)
         return not special and has_few_kinds(members) and self._queue.over_held_together(members) is None
 
     def _rank(self, standing: GangStanding, now: float) -> tuple[float, ...]:
-        return min(self._queue.key_of(one, now)[:2] for one in self._members(standing))
+        return min(self._queue.key_of(member, now)[:2] for member in self._members(standing))
 
     def _members(self, standing: GangStanding) -> Sequence[QueuedPod]:
         """Return as many of its waiting pods as it lacks, like ones beside one another."""
@@ -254,7 +254,7 @@ class GangReservation:
             return False
         standing = self._gangs.standing(made.key)
         members = self._members(standing)
-        if not self._may_have(standing) or made.members != tuple(one.shape for one in members):
+        if not self._may_have(standing) or made.members != tuple(member.shape for member in members):
             return False
         if self._queue.over_held_together(members) is not None:
             return False
@@ -298,12 +298,12 @@ class GangReservation:
             return None
         rows, index = np.unique(request.machine, return_inverse=True)
         holds = np.zeros((len(rows), availability.free.shape[2]), np.int64)
-        for one, row in zip(members, index.tolist(), strict=True):
-            taken = availability.vector(one.pod.requests).copy()
-            if availability.capacity.by_requests and one.shape.fit.physical is None:
+        for member, row in zip(members, index.tolist(), strict=True):
+            taken = availability.vector(member.pod.requests).copy()
+            if availability.capacity.by_requests and member.shape.fit.physical is None:
                 taken[-PHYSICAL:] = 0
             holds[row] += taken
-        shapes = tuple(one.shape for one in members)
+        shapes = tuple(member.shape for member in members)
         specs = self._state.columns.spec_clock
         namespace = namespace_of(members[0].pod)
         rank = self._rank(standing, now)
@@ -325,7 +325,7 @@ class GangReservation:
         columns = self._state.columns
         named = availability.free.shape[2] - PHYSICAL
         had = np.concatenate([columns.allocatable[:named, : columns.size].sum(axis=1, dtype=np.float64), physical])
-        asked = np.sum([availability.vector(one.pod.requests) for one in members], axis=0, dtype=np.float64)
+        asked = np.sum([availability.vector(member.pod.requests) for member in members], axis=0, dtype=np.float64)
         return bool((asked > OTHERS_SHARE * had)[asked > 0].any())
 
     def _refresh(self, availability: Availability) -> None:

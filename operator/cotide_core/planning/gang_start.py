@@ -68,7 +68,7 @@ class GangCapacity(Protocol):
 
 def has_few_kinds(members: Sequence[QueuedPod]) -> bool:
     """Whether pods of a gang are of no more kinds than a start of them all is looked for."""
-    return len({(one.shape, one.seconds_p50, one.seconds_p90) for one in members}) <= MAX_GANG_KINDS
+    return len({(member.shape, member.seconds_p50, member.seconds_p90) for member in members}) <= MAX_GANG_KINDS
 
 
 @dataclass(slots=True)
@@ -152,12 +152,12 @@ class GangStarts:
             return self._too_few(standing, now)
         waiting = sorted(standing.waiting, key=lambda one: self._queue.key_of(one, now))
         members, spare = waiting[: standing.lacks], waiting[standing.lacks :]
-        for one in spare:
-            self._aside(one, now)
-        tied = any(one.shape.fit.peers is not None for one in members)
+        for queued_pod in spare:
+            self._aside(queued_pod, now)
+        tied = any(member.shape.fit.peers is not None for member in members)
         # A plan does not see what members have to do with one another, and looks at all nodes for each kind of them:
         # with such rules, or of many kinds, a gang starts as without a plan.
-        if not tied and all(plans(one.shape) for one in members) and has_few_kinds(members):
+        if not tied and all(plans(member.shape) for member in members) and has_few_kinds(members):
             return self._hand_over(standing, members, now, join)
         return self._start(standing, members, snapshot, now, qos)
 
@@ -169,17 +169,17 @@ class GangStarts:
         attempt = GangAttempt()
         gang, there = standing.gang, standing.holding + standing.succeeded + len(standing.waiting)
         words = f"gang {gang.key}: {there} of {gang.minimum} are there and can start, waits for the others"
-        for one in standing.waiting:
-            self._aside(one, now)
-            attempt.emit(wait(one, WaitReason.WAITING_FOR_GANG, words))
+        for entry in standing.waiting:
+            self._aside(entry, now)
+            attempt.emit(wait(entry, WaitReason.WAITING_FOR_GANG, words))
         return attempt
 
     def _hand_over(
         self, standing: GangStanding, members: Sequence[QueuedPod], now: float, join: Callable[[QueuedPod, float], None]
     ) -> GangAttempt:
         """Give all members to the plan together; none where their namespace may not hold them all."""
-        for one in members:
-            self._queue.take(one, now)
+        for member in members:
+            self._queue.take(member, now)
         capped = self._queue.over_held_together(members)
         if capped is not None:
             # Searched in halves: the first so many of 1,024 would be summed a thousand times.
@@ -187,25 +187,25 @@ class GangStarts:
             could = bisect_left(range(len(members)), True, key=lambda last: together(members[: last + 1]) is not None)
             trial = _Trial(capped=capped, failed=members[could], could=could)
             return self._refused(standing, members, trial, 0, now)
-        for one in members:
-            join(one, now)
+        for member in members:
+            join(member, now)
         return GangAttempt(tried=0)
 
     def _start(
         self, standing: GangStanding, members: list[QueuedPod], snapshot: Snapshot, now: float, qos: QosForecaster
     ) -> GangAttempt:
         key = standing.gang.key
-        kinds = Counter(one.shape for one in standing.waiting)
-        tied = any(one.shape.fit.peers is not None for one in members)
+        kinds = Counter(entry.shape for entry in standing.waiting)
+        tied = any(member.shape.fit.peers is not None for member in members)
         if self._failed.get(key) == self._refusal(standing, kinds) and not tied:
             return self._again(members, now)
-        needs = Counter(one.shape.fit for one in members)
+        needs = Counter(member.shape.fit for member in members)
         if len(needs) > MAX_GANG_REQUESTS:
             self._note_refusal(standing, kinds)
             return self._too_unlike(standing, members, now)
-        members.sort(key=lambda one: (-one.shape.fit.millicores, one.sequence))
+        members.sort(key=lambda member: (-member.shape.fit.millicores, member.sequence))
         could = self._at_most(needs, snapshot)
-        if could < len(members) and not any(self._capacity.may_make_room(one) for one in members):
+        if could < len(members) and not any(self._capacity.may_make_room(member) for member in members):
             verdicts = self._placer.refusals(snapshot, members[0].shape.fit)
             trial = _Trial(refused=Placement(-1, None, verdicts), failed=members[-1], could=could)
             self._note_refusal(standing, kinds)
@@ -215,12 +215,12 @@ class GangStarts:
         if trial.failed is None and not trial.rooms:
             self._failed.pop(key, None)
             attempt = GangAttempt(tried=len(members))
-            for one in members:
-                attempt.binds.append(self._assumptions.settle(one, trial.placed[one], snapshot, now))
-                self._gangs.touch(one.pod.key)
+            for member in members:
+                attempt.binds.append(self._assumptions.settle(member, trial.placed[member], snapshot, now))
+                self._gangs.touch(member.pod.key)
             return attempt
-        for one in trial.placed:
-            self._state.retract(one.pod.key)
+        for entry in trial.placed:
+            self._state.retract(entry.pod.key)
         if trial.failed is None:
             return self._make_room(standing, members, trial, saved, snapshot, now)
         self._capacity.rewind(saved)
@@ -233,7 +233,7 @@ class GangStarts:
 
     def _note_refusal(self, standing: GangStanding, kinds: Counter[Shape]) -> None:
         if len(self._failed) > 2 * len(self._gangs.members):
-            self._failed = {key: one for key, one in self._failed.items() if key in self._gangs.members}
+            self._failed = {key: refused for key, refused in self._failed.items() if key in self._gangs.members}
         self._failed[standing.gang.key] = self._refusal(standing, kinds)
 
     def _too_unlike(self, standing: GangStanding, members: Sequence[QueuedPod], now: float) -> GangAttempt:
@@ -243,30 +243,30 @@ class GangStarts:
             f"gang {standing.gang.key}: its pods ask for more than {MAX_GANG_REQUESTS} different things, which can't "
             "start together: make their requests and rules alike"
         )
-        for one in members:
-            self._queue.take(one, now)
-            self._park(one, now)
-            attempt.emit(wait(one, WaitReason.MISCONFIGURED, words))
+        for member in members:
+            self._queue.take(member, now)
+            self._park(member, now)
+            attempt.emit(wait(member, WaitReason.MISCONFIGURED, words))
         return attempt
 
     def _try(self, members: Sequence[QueuedPod], snapshot: Snapshot, now: float, qos: QosForecaster) -> _Trial:
         """Place one member after another, as far as it goes."""
         trial = _Trial()
-        ahead: Upcoming = lambda: [one.shape for one in members[len(trial.placed) + 1 :]]  # noqa: E731 - of this loop
-        for one in members:
-            trial.capped = self._queue.over_held(one)
+        ahead: Upcoming = lambda: [member.shape for member in members[len(trial.placed) + 1 :]]  # noqa: E731 - of this loop
+        for member in members:
+            trial.capped = self._queue.over_held(member)
             if trial.capped is not None:
-                trial.failed = one
+                trial.failed = member
                 break
-            found, room = self._place(snapshot, one, qos, ahead)
+            found, room = self._place(snapshot, member, qos, ahead)
             if found.row >= 0:
-                self._state.assume(one.pod.key, snapshot.name(found.row), now)
-                trial.placed[one] = found
+                self._state.assume(member.pod.key, snapshot.name(found.row), now)
+                trial.placed[member] = found
                 continue
             if room is None:
-                trial.failed, trial.refused = one, found
+                trial.failed, trial.refused = member, found
                 break
-            trial.rooms[one] = room
+            trial.rooms[member] = room
         trial.could = len(trial.placed)
         return trial
 
@@ -323,15 +323,15 @@ class GangStarts:
         gang = standing.gang
         leaving = sum(len(room.evictions) for room in trial.rooms.values())
         words = f"gang {gang.key}: {trial.could} of {len(members)} can start, waits for room for the others"
-        for one in members:
-            room = trial.rooms.get(one)
+        for member in members:
+            room = trial.rooms.get(member)
             if room is None:
-                room = self._capacity.claim(one, snapshot.name(trial.placed[one].row), saved, now)
+                room = self._capacity.claim(member, snapshot.name(trial.placed[member].row), saved, now)
             attempt.evictions.extend(room.evictions)
             message = f"{words}. preemption: {room.message}"
-            self._queue.take(one, now)
-            self._park(one, now)
-            attempt.emit(wait(one, WaitReason.INSUFFICIENT_SLACK, message, room=room))
+            self._queue.take(member, now)
+            self._park(member, now)
+            attempt.emit(wait(member, WaitReason.INSUFFICIENT_SLACK, message, room=room))
         attempt.tried += leaving
         return attempt
 
@@ -350,23 +350,23 @@ class GangStarts:
             reason = overall(trial.refused.refused)
         if capped is not None:
             words = f"gang {gang.key}: {trial.could} of {len(members)} can start: {capped.message}"
-        speakers = {one.shape: one for one in reversed(members)}
+        speakers = {member.shape: member for member in reversed(members)}
         speaks = members[0] if trial.failed is None else trial.failed
         speakers[speaks.shape] = speaks
-        for one in members:
-            self._queue.take(one, now)
-            if one is not speakers[one.shape]:
-                self._queue.leave_to_gang(one, now)
-                self._emit_quiet(attempt, one, standing, speaks)
-            elif capped is not None and one is speaks:
-                self._queue.cap(one, now, members)
-                attempt.emit(wait(one, reason, words, cap=capped.limit))
+        for member in members:
+            self._queue.take(member, now)
+            if member is not speakers[member.shape]:
+                self._queue.leave_to_gang(member, now)
+                self._emit_quiet(attempt, member, standing, speaks)
+            elif capped is not None and member is speaks:
+                self._queue.cap(member, now, members)
+                attempt.emit(wait(member, reason, words, cap=capped.limit))
             elif capped is not None:
-                self._queue.leave_to_gang(one, now)
-                self._emit_quiet(attempt, one, standing, speaks)
+                self._queue.leave_to_gang(member, now)
+                self._emit_quiet(attempt, member, standing, speaks)
             else:
-                self._park(one, now)
-                attempt.emit(wait(one, reason, words, placement=trial.refused))
+                self._park(member, now)
+                attempt.emit(wait(member, reason, words, placement=trial.refused))
         return attempt
 
     @staticmethod
@@ -380,13 +380,13 @@ class GangStarts:
 
     def _again(self, members: Sequence[QueuedPod], now: float) -> GangAttempt:
         """Leave members as they were: nothing changed since they were refused."""
-        speakers = {one.shape: one for one in reversed(members)}
-        for one in members:
-            self._queue.take(one, now)
-            if one is speakers[one.shape]:
-                self._queue.failed(one, now)
+        speakers = {member.shape: member for member in reversed(members)}
+        for member in members:
+            self._queue.take(member, now)
+            if member is speakers[member.shape]:
+                self._queue.failed(member, now)
             else:
-                self._queue.leave_to_gang(one, now)
+                self._queue.leave_to_gang(member, now)
         return GangAttempt()
 
     def _park(self, entry: QueuedPod, now: float) -> None:

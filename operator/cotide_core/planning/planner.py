@@ -238,7 +238,7 @@ class Planner:
                 if row >= 0:
                     key = self._waiting[index].pod.key
                     self._planned[key] = self._plan_of(problem, snapshot, index, row, begin, reserved=False)
-        return {key: one for key, one in self._planned.items() if key in self._still_waiting()}
+        return {key: planned_start for key, planned_start in self._planned.items() if key in self._still_waiting()}
 
     def plan(self, snapshot: Snapshot, now: float, most: int, qos: QosForecaster) -> list[DecidedBind]:
         """Make the plan if it is due, and return who starts now and where, at most so many, each assumed."""

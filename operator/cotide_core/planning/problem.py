@@ -73,15 +73,15 @@ class PlanProblem:
         # A guard tells shapes apart that fit on the same nodes, and slack tells gratis pods from batch.
         fits: dict[Hashable, int] = {}
         plain = guard is None and availability.capacity.by_requests
-        shapes = [one.shape.fit if plain else one.shape for one in firsts]
+        shapes = [first.shape.fit if plain else first.shape for first in firsts]
         self.group: Integers = np.array(members, np.int64)
         self.fit: Integers = np.array([fits.setdefault(shape, len(fits)) for shape in shapes], np.int64)
         kinds: dict[str, int] = {}
-        self.kind: Integers = np.array([kinds.setdefault(type_of(one.pod), len(kinds)) for one in firsts], np.int64)
-        take = np.array([availability.vector(one.pod.requests) for one in firsts])
+        self.kind: Integers = np.array([kinds.setdefault(type_of(first.pod), len(kinds)) for first in firsts], np.int64)
+        take = np.array([availability.vector(first.pod.requests) for first in firsts])
         need = take.copy()
         if availability.capacity.by_requests:
-            need[[one.shape.fit.physical is None for one in firsts], -PHYSICAL:] = 0
+            need[[first.shape.fit.physical is None for first in firsts], -PHYSICAL:] = 0
         self.amounts: Integers = np.ascontiguousarray(take[:, -PHYSICAL:])
         self.used = np.flatnonzero(need.any(axis=0))
         # In rows: the kernel is compiled once for each layout of its arrays.
@@ -93,7 +93,7 @@ class PlanProblem:
         self.length_beside: Integers = np.ascontiguousarray(lengths[1])
         rates = snapshot.service_rates
         self.stretch: Floats = np.array([availability.stretches.of_rows(kind, rates) for kind in kinds])
-        rows = {int(row): one for row, one in zip(self.fit.tolist(), firsts, strict=True)}
+        rows = {int(row): first for row, first in zip(self.fit.tolist(), firsts, strict=True)}
         some = [rows[row].shape for row in range(len(fits))]
         self.may: Booleans = np.array([placer.feasibility.allowed(shape.fit, snapshot) for shape in some])
         self.soft: Integers = np.array([placer.feasibility.matches(shape.fit, snapshot).soft for shape in some])
@@ -103,7 +103,7 @@ class PlanProblem:
             self.soft = RATE_STEPS * self.soft + np.where(snapshot.service_counts > 0, 1 + doublings, 0)
         self._shapes = some
         # A gang is tried at many moments, so a start found once bounds none of its later ones.
-        several = (np.bincount(self.group) > 1) & np.array([not one.shape.gang for one in firsts])
+        several = (np.bincount(self.group) > 1) & np.array([not first.shape.gang for first in firsts])
         self.slot: Integers = np.where(several, np.cumsum(several), 0)
         self.slots = 1 + int(several.sum())
 

@@ -67,11 +67,11 @@ class PlanGuard:
         """Drop the refusals of shapes that are not among the waiting."""
         known = dict.fromkeys(shapes)
         self._waiting = list(known)
-        self._refused = {shape: one for shape, one in self._refused.items() if shape in known}
+        self._refused = {shape: refused for shape, refused in self._refused.items() if shape in known}
 
     def eased(self, snapshot: Snapshot) -> bool:
         """Whether a refusal fell since it was last asked for, so that a plan may find more."""
-        fallen = [shape for shape, one in self._refused.items() if not one.standing(snapshot).all()]
+        fallen = [shape for shape, refused in self._refused.items() if not refused.standing(snapshot).all()]
         for shape in fallen:
             one = self._refused.pop(shape)
             stands = one.standing(snapshot)

@@ -53,7 +53,9 @@ class SlackPromises(PlanMethod):
 
     def settle(self, request: PlanRequest) -> None:
         """Keep the promises of a plan."""
-        promises = {entry: one for entry, one in self._promises.items() if entry.queue_state is QueueState.PLANNED}
+        promises = {
+            entry: number for entry, number in self._promises.items() if entry.queue_state is QueueState.PLANNED
+        }
         for entry, promise, row in zip(request.waiting, self._given.tolist(), request.machine.tolist(), strict=True):
             promises.pop(entry, None)
             if row >= 0:

@@ -156,13 +156,13 @@ class OrderBook:
     def answered(self, order: str, answer: Answer) -> OrderBook:
         """Return the book after an answer; one to an order that is not in it changes nothing."""
         kept = []
-        for one in self.orders:
-            if one.id == order:
-                if answer is Answer.FAILED or (answer is Answer.GONE and one.stage is Stage.CANCELLING):
+        for node_order in self.orders:
+            if node_order.id == order:
+                if answer is Answer.FAILED or (answer is Answer.GONE and node_order.stage is Stage.CANCELLING):
                     continue
-                kept.append(replace(one, accepted=one.accepted or answer is Answer.ACCEPTED))
+                kept.append(replace(node_order, accepted=node_order.accepted or answer is Answer.ACCEPTED))
             else:
-                kept.append(one)
+                kept.append(node_order)
         return replace(self, orders=tuple(kept))
 
     def step(
@@ -188,9 +188,9 @@ class OrderBook:
         """
         came = {node.order for node in nodes if node.order is not None} | arrived
         orders = [
-            replace(one, stage=Stage.CANCELLING) if now - one.since > boot_deadline_seconds else one
-            for one in self.orders
-            if one.id not in came
+            replace(order, stage=Stage.CANCELLING) if now - order.since > boot_deadline_seconds else order
+            for order in self.orders
+            if order.id not in came
         ]
         orders = _without_joined(orders, closed)
         by_name = {node.name: node for node in nodes}
@@ -211,7 +211,7 @@ class OrderBook:
                 opening.append(name)
         for kind, count in sorted(wanted.items()):
             there = [node for node in nodes if node.kind == kind and node.name not in draining]
-            coming = [one for one in orders if one.kind == kind]
+            coming = [order for order in orders if order.kind == kind]
             missing = count - len(there) - len(coming)
             back = [name for name in draining if by_name[name].kind == kind and name not in stopping]
             for name in back[: max(missing, 0)]:
@@ -221,7 +221,7 @@ class OrderBook:
             for _ in range(max(missing, 0)):
                 issued += 1
                 orders.append(NodeOrder(f"{self.name}-{kind}-{issued}", kind, now))
-            surplus = len(there) + sum(one.stage is Stage.ASKED for one in coming) - count
+            surplus = len(there) + sum(node_order.stage is Stage.ASKED for node_order in coming) - count
             if surplus > 0:
                 orders, surplus = _cancelled(orders, kind, surplus)
                 draining.extend(node.name for node in (_leaving(there, surplus) if drains else ()))
@@ -231,7 +231,7 @@ class OrderBook:
         opening += [name for name in left if name not in gone]
         kinds = {name: node.kind for name, node in by_name.items()}
         todo = [NodeInstruction(Action.UNCORDON, name, kinds.get(name, NO_KIND)) for name in opening]
-        todo += _sent([one for one in orders if one.id not in held], draining, by_name)
+        todo += _sent([order for order in orders if order.id not in held], draining, by_name)
         after = replace(self, issued=issued, orders=tuple(orders))
         if drains:
             kept = tuple(name for name in self.stopping if name in stopping or name in gone)
@@ -240,7 +240,7 @@ class OrderBook:
 
     def as_data(self) -> dict[str, Any]:
         """Return it as plain values, for a file or a ConfigMap."""
-        orders = [[one.id, one.kind, one.since, one.stage.value, one.accepted] for one in self.orders]
+        orders = [[order.id, order.kind, order.since, order.stage.value, order.accepted] for order in self.orders]
         cordons = {"draining": list(self.draining), "opening": list(self.opening), "stopping": list(self.stopping)}
         lowering = {"lowering": {path: list(asked) for path, asked in self.lowering}} if self.lowering else {}
         return {"name": self.name, "issued": self.issued, "orders": orders, **cordons, **lowering}
@@ -272,7 +272,7 @@ class OrderBook:
 
 def _without_joined(orders: Iterable[NodeOrder], closed: Set[str]) -> list[NodeOrder]:
     """Return the orders without those that are to be cancelled although their nodes have joined."""
-    return [one for one in orders if one.stage is Stage.ASKED or one.id not in closed]
+    return [order for order in orders if order.stage is Stage.ASKED or order.id not in closed]
 
 
 def _cancelled(orders: list[NodeOrder], kind: str, surplus: int) -> tuple[list[NodeOrder], int]:
@@ -288,12 +288,12 @@ def _cancelled(orders: list[NodeOrder], kind: str, surplus: int) -> tuple[list[N
 def _held_back(orders: Iterable[NodeOrder], kind: str, room: int) -> set[str]:
     """Return orders that are not sent yet: as long as one that is being cancelled may still come in their place."""
     held = set()
-    room -= sum(one.kind == kind and one.stage is Stage.CANCELLING for one in orders)
-    for one in orders:
-        if one.kind == kind and one.stage is Stage.ASKED:
+    room -= sum(order.kind == kind and order.stage is Stage.CANCELLING for order in orders)
+    for order in orders:
+        if order.kind == kind and order.stage is Stage.ASKED:
             room -= 1
             if room < 0:
-                held.add(one.id)
+                held.add(order.id)
     return held
 
 
@@ -308,11 +308,11 @@ def _sent(
 ) -> list[NodeInstruction]:
     """Return what is sent each step, until the cluster shows it done."""
     todo = []
-    for one in orders:
-        if one.stage is Stage.CANCELLING:
-            todo.append(NodeInstruction(Action.CANCEL, one.id, one.kind))
-        elif not one.accepted:
-            todo.append(NodeInstruction(Action.START, one.id, one.kind))
+    for order in orders:
+        if order.stage is Stage.CANCELLING:
+            todo.append(NodeInstruction(Action.CANCEL, order.id, order.kind))
+        elif not order.accepted:
+            todo.append(NodeInstruction(Action.START, order.id, order.kind))
     for name in draining:
         node = by_name[name]
         if not node.cordoned:

@@ -96,8 +96,8 @@ def plan_placement(
     money = filled.cost * solved.x + filled.quadratic * solved.x**2 / 2.0
     costs = np.bincount(program.owner, money).tolist()
     plans = [
-        ServicePlan(whole[:, one], n[:, one], split[one], short[:, one], costs[one])
-        for one in range(len(model.services))
+        ServicePlan(whole[:, number], n[:, number], split[number], short[:, number], costs[number])
+        for number in range(len(model.services))
     ]
     worth = np.maximum(-solved.row_duals[program.capacity], 0.0).sum(axis=0)
     worth += np.maximum(-solved.row_duals[program.added], 0.0)

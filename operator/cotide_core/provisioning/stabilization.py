@@ -38,6 +38,6 @@ class Stabilization:
 
         ``wanted``, ``on`` : (M,) machines by the plan, and those that are on or on their way.
         """
-        lately = (*(one for one in self.lately if now - one[0] < self.seconds), (now, wanted))
+        lately = (*(pair for pair in self.lately if now - pair[0] < self.seconds), (now, wanted))
         most = np.max([counts for _, counts in lately], axis=0)
         return replace(self, lately=lately), np.maximum(wanted, np.minimum(on, most))

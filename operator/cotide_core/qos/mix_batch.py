@@ -102,18 +102,18 @@ def mixes_without(state: ClusterState, departures: Sequence[Departure]) -> MixBa
         assert record is not None  # noqa: S101 - asked about pods on rows only
         row = record.row
         there = columns.services[row]
-        own = next(one for one in there if one.key == departure.key)
+        own = next(service_pod for service_pod in there if service_pod.key == departure.key)
         horizon = departure.horizon
         rate = own.rate_within(horizon)
-        others_unknown = any(one.requests_per_second is None for one in there if one is not own)
+        others_unknown = any(service_pod.requests_per_second is None for service_pod in there if service_pod is not own)
         unmeasured[index] = RATE_UNKNOWN * (own.requests_per_second is None) + OTHER_RATE_UNKNOWN * others_unknown
         numbers[index] = columns.workload_number(own.workload)
         counts[index], input_bytes[index] = columns.type_counts[:, row], columns.type_bytes[:, row]
         batch = int(columns.batch_millicores[row])
-        for one in departure.leaving:
-            batch -= state.demand(one.pod.requests).millicores
-            counts[index, one.type_column] -= 1
-            input_bytes[index, one.type_column] -= one.pod.input_bytes
+        for pod_record in departure.leaving:
+            batch -= state.demand(pod_record.pod.requests).millicores
+            counts[index, pod_record.type_column] -= 1
+            input_bytes[index, pod_record.type_column] -= pod_record.pod.input_bytes
         pressure = batch / max(1, int(columns.allocatable[CPU_COLUMN, row]))
         others = max(0.0, float(columns.rates_ahead[horizon, row]) - rate)
         single[:, index] = rate, others, own.limit_milliseconds, pressure

@@ -245,7 +245,7 @@ def amounts_of(entry: QueuedPod) -> tuple[int, int]:
 def together_of(entries: Sequence[QueuedPod]) -> Together:
     """Return what pods ask for together."""
     amounts = [amounts_of(entry) for entry in entries]
-    return Together(len(amounts), sum(one[0] for one in amounts), sum(one[1] for one in amounts))
+    return Together(len(amounts), sum(amount[0] for amount in amounts), sum(amount[1] for amount in amounts))
 
 
 def _is_above(asked: Together, limits: Namespace) -> bool:

@@ -258,18 +258,20 @@ class Gangs:
         """
         found = [self._state.record(name) for name in self.members.get(key, {})]
         return [
-            one
-            for one in found
-            if one is not None
-            and one.row >= 0
-            and one.assumed_seconds is None
-            and not one.pod.terminating
-            and one.pod.workload_class is not WorkloadClass.ONLINE
+            record
+            for record in found
+            if record is not None
+            and record.row >= 0
+            and record.assumed_seconds is None
+            and not record.pod.terminating
+            and record.pod.workload_class is not WorkloadClass.ONLINE
         ]
 
     def mates(self, pod: Pod) -> list[PodRecord]:
         """Return the other members of a pod's gang that are bound and not on their way out, but for online ones."""
-        return [] if pod.gang is None else [one for one in self.holders(pod.gang.key) if one.pod.key != pod.key]
+        return (
+            [] if pod.gang is None else [holder for holder in self.holders(pod.gang.key) if holder.pod.key != pod.key]
+        )
 
     def is_broken_up(self, key: str) -> bool:
         """Whether too few of a gang stay once those have gone that were asked to leave."""
@@ -333,7 +335,7 @@ class Gangs:
 
     def _has_lost(self, standing: GangStanding) -> bool:
         """Return whether all that waits of a gang came after its first member ran: in place of members that it lost."""
-        ran = [one.pod.started_seconds for one in self.holders(standing.gang.key)]
+        ran = [holder.pod.started_seconds for holder in self.holders(standing.gang.key)]
         first = min((seconds for seconds in ran if seconds is not None), default=math.inf)
         return bool(standing.waiting) and all(entry.pod.created_seconds > first for entry in standing.waiting)
 

@@ -179,7 +179,7 @@ class ExtenderAdvisor:
                 break
             due.append(key)
         given_up = [self.release(key, "kube-scheduler did not bind it in time") for key in due]
-        return [one for one in given_up if one is not None]
+        return [bind_refused for bind_refused in given_up if bind_refused is not None]
 
     def filter(self, pod: Pod, names: Sequence[str], now: float) -> NodeAnswer:
         """Return which of the nodes a pod may have; what was assumed of it before must be released."""

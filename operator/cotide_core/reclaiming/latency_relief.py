@@ -130,7 +130,8 @@ class LatencyRelief:
     def next_change(self, now: float) -> float:
         """Return when an observation or a pause ends; infinite for never."""
         moments = [
-            max(one.since + self._config.overload_observation_seconds, one.next_round) for one in self._broken.values()
+            max(broken.since + self._config.overload_observation_seconds, broken.next_round)
+            for broken in self._broken.values()
         ]
         return min((moment for moment in moments if moment > now), default=math.inf)
 
@@ -230,9 +231,9 @@ def _is_settling(state: ClusterState, evictions: Evictions, row: int) -> bool:
     """Whether batch or gratis pods of a row are on their way in or out."""
     asked = evictions.asked()
     return any(
-        one.pod.terminating or one.assumed_seconds is not None or one.pod.key in asked
-        for one in state.records_on(row)
-        if one.pod.workload_class is not WorkloadClass.ONLINE
+        record.pod.terminating or record.assumed_seconds is not None or record.pod.key in asked
+        for record in state.records_on(row)
+        if record.pod.workload_class is not WorkloadClass.ONLINE
     )
 
 
@@ -240,8 +241,8 @@ def _risks_without(
     state: ClusterState, ordered: Sequence[Candidate], row: int, forecaster: QosForecaster
 ) -> list[float]:
     """Return the probability that a limit on a row breaks, as it is and without the first one, two, ... pods."""
-    services = [one.key for one in state.columns.services[row]]
-    leaving = tuple(one.record for one in ordered)
+    services = [service_pod.key for service_pod in state.columns.services[row]]
+    leaving = tuple(candidate.record for candidate in ordered)
     departures = [Departure(key, leaving[:count]) for count in range(len(leaving) + 1) for key in services]
     answers: Floats = forecaster.answer(mixes_without(state, departures)).probability
     risks: list[float] = answers.reshape(-1, len(services)).max(axis=1).tolist()
@@ -284,10 +285,10 @@ def evictions_of(
     others = len(victims) - 1
     without = f"without this pod and {others} more" if others else "without this pod"
     out = []
-    for one in victims:
-        pod, node = one.record.pod, one.record.node or ""
-        evictions.ask(one.record, now)
-        reason = f"{why(node, without)}; a {pod.workload_class} pod with {one.lost:.0f} core s done"
+    for victim in victims:
+        pod, node = victim.record.pod, victim.record.node or ""
+        evictions.ask(victim.record, now)
+        reason = f"{why(node, without)}; a {pod.workload_class} pod with {victim.lost:.0f} core s done"
         out.append(Evict(pod.key, pod.uid, node, reason, cause, service=service))
     return out
 
@@ -300,7 +301,7 @@ def promised(key: str, state: ClusterState) -> PodRecord | None:
     record = state.record(key)
     if record is None or record.row < 0:
         return None
-    return record if any(one.key == key for one in state.columns.services[record.row]) else None
+    return record if any(service_pod.key == key for service_pod in state.columns.services[record.row]) else None
 
 
 def measured_latency(event: ServiceSampled, state: ClusterState) -> tuple[float, float] | None:
@@ -314,26 +315,27 @@ def measured_latency(event: ServiceSampled, state: ClusterState) -> tuple[float,
 def candidates_on(state: ClusterState, evictions: Evictions, lost: Lost, row: int, now: float) -> list[Candidate]:
     """Return who may go from a row, in the order in which they should; nobody while a victim is on its way out."""
     records = state.records_on(row)
-    if any(one.pod.terminating and one.pod.workload_class is not WorkloadClass.ONLINE for one in records):
+    if any(record.pod.terminating and record.pod.workload_class is not WorkloadClass.ONLINE for record in records):
         return []
     asked = evictions.asked()
-    if any(one.pod.key in asked for one in records):
+    if any(record.pod.key in asked for record in records):
         return []
     out: list[Candidate] = []
     for cls in (WorkloadClass.GRATIS, WorkloadClass.BATCH):
-        there = [one for one in records if may_go(one, cls, now) and evictions.open(one, now)]
-        candidates = [Candidate(one, np.zeros(0), lost(one)) for one in there]
-        out += sorted(candidates, key=lambda one: (one.record.pod.prefer_no_eviction, one.cost))
+        there = [record for record in records if may_go(record, cls, now) and evictions.open(record, now)]
+        candidates = [Candidate(record, np.zeros(0), lost(record)) for record in there]
+        out += sorted(candidates, key=lambda candidate: (candidate.record.pod.prefer_no_eviction, candidate.cost))
     return out
 
 
 def options_of(service: str, ordered: Sequence[Candidate], most: int) -> list[Option]:
     """Return each pod alone, and the first two, three ... up to ``most`` together."""
-    sets: list[tuple[Candidate, ...]] = [(one,) for one in ordered]
+    sets: list[tuple[Candidate, ...]] = [(candidate,) for candidate in ordered]
     sets += [tuple(ordered[:count]) for count in range(2, min(most, len(ordered)) + 1)]
     gratis = WorkloadClass.GRATIS
     return [
-        Option(service, victims, all(one.record.pod.workload_class is gratis for one in victims)) for victims in sets
+        Option(service, victims, all(victim.record.pod.workload_class is gratis for victim in victims))
+        for victims in sets
     ]
 
 
@@ -348,15 +350,15 @@ def best_rounds(
     """Return the round of each service that is worth it; one call of the forecaster for all."""
     services = list(dict.fromkeys(option.service for option in options))
     departures = [Departure(key, ()) for key in services]
-    departures += [Departure(option.service, tuple(one.record for one in option.victims)) for option in options]
+    departures += [Departure(option.service, tuple(victim.record for victim in option.victims)) for option in options]
     answers: Floats = forecaster.answer(mixes_without(state, departures)).probability
     present = dict(zip(services, answers.tolist(), strict=False))
     best: dict[str, tuple[bool, float, Round]] = {}
     for option, without in zip(options, answers[len(services) :].tolist(), strict=True):
         before = present[option.service]
         stays = without / before if before > 0 else 1.0
-        seconds = max(remaining(one.record) for one in option.victims)
-        gain = worth(option, seconds, stays, sum(one.lost for one in option.victims))
+        seconds = max(remaining(victim.record) for victim in option.victims)
+        gain = worth(option, seconds, stays, sum(victim.lost for victim in option.victims))
         known = best.get(option.service)
         if gain > 0 and (known is None or (option.gratis, gain) > known[:2]):
             best[option.service] = option.gratis, gain, Round(option.victims, stays)

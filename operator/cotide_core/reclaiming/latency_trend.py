@@ -170,7 +170,7 @@ class TrendRelief:
             )
 
         out = evictions_of(chosen.victims, EvictCause.LATENCY_RISES, service, why, evictions, now)
-        self._next.update((one.node, now + self._config.overload_pause_seconds) for one in out)
+        self._next.update((evict.node, now + self._config.overload_pause_seconds) for evict in out)
         return out
 
     def _forget(self, key: str) -> None:

@@ -57,8 +57,8 @@ class Nominations:
         """Return to what a `copy` holds."""
         self._by_pod, self._by_node = {}, {}
         self.version += 1
-        for one in kept.values():
-            self.add(one)
+        for nomination in kept.values():
+            self.add(nomination)
 
     def of(self, pod: str) -> Nomination | None:
         """Return a pod's own claim."""
@@ -74,7 +74,7 @@ class Nominations:
 
     def below(self, importance: tuple[int, int]) -> list[Nomination]:
         """Return the claims of less important pods."""
-        return [one for one in self._by_pod.values() if one.importance < importance]
+        return [nomination for nomination in self._by_pod.values() if nomination.importance < importance]
 
     def add(self, nomination: Nomination) -> None:
         """Take a claim in; it replaces the pod's earlier one."""
@@ -95,33 +95,33 @@ class Nominations:
 
     def counted_on(self, node: str, victims: Iterable[str]) -> frozenset[str]:
         """Return those of the pods that a claim on a node counts on."""
-        counted = {victim for one in self.on(node) for victim in one.victims}
+        counted = {victim for nomination in self.on(node) for victim in nomination.victims}
         return frozenset(counted.intersection(victims))
 
     def drop_where_stays(self, victim: str) -> list[Nomination]:
         """End the claims that counted on a victim that stays; returns them."""
-        ended = [one for one in self._by_pod.values() if victim in one.victims]
-        for one in ended:
-            self.drop(one.pod)
+        ended = [nomination for nomination in self._by_pod.values() if victim in nomination.victims]
+        for nomination in ended:
+            self.drop(nomination.pod)
         return ended
 
     def drop_where_gone(self, nodes: Container[str]) -> list[Nomination]:
         """End the claims on nodes that are not there any more; returns them."""
-        ended = [one for one in self._by_pod.values() if one.node not in nodes]
-        for one in ended:
-            self.drop(one.pod)
+        ended = [nomination for nomination in self._by_pod.values() if nomination.node not in nodes]
+        for nomination in ended:
+            self.drop(nomination.pod)
         return ended
 
     def expire(self, now: float) -> list[Nomination]:
         """End the claims whose time is over; returns them."""
-        ended = [one for one in self._by_pod.values() if one.until_seconds <= now]
-        for one in ended:
-            self.drop(one.pod)
+        ended = [nomination for nomination in self._by_pod.values() if nomination.until_seconds <= now]
+        for nomination in ended:
+            self.drop(nomination.pod)
         return ended
 
     def next_change(self) -> float:
         """Return when the next claim ends by itself; infinite for never."""
-        return min((one.until_seconds for one in self._by_pod.values()), default=float("inf"))
+        return min((nomination.until_seconds for nomination in self._by_pod.values()), default=float("inf"))
 
     def _leave_node(self, nomination: Nomination) -> None:
         there = self._by_node[nomination.node]

@@ -231,10 +231,13 @@ class OverloadMonitor:
         if contended:
             why = f"a service there waits for a cpu for {measured.waiting:.0%} of its time, {why}"
         out = []
-        for one in chosen:
-            pod = one.record.pod
-            evictions.ask(one.record, now)
-            reason = f"{present.name} is overloaded ({why}); a {pod.workload_class} pod with {one.lost:.0f} core s done"
+        for candidate in chosen:
+            pod = candidate.record.pod
+            evictions.ask(candidate.record, now)
+            reason = (
+                f"{present.name} is overloaded ({why}); "
+                f"a {pod.workload_class} pod with {candidate.lost:.0f} core s done"
+            )
             if pod.is_protected(now):
                 reason += "; an administrator's setting overrides its do-not-disrupt"
             override = config.overload_overrides_owners and pod.workload_class is WorkloadClass.GRATIS
@@ -257,10 +260,10 @@ class OverloadMonitor:
         """Return gratis pods, then batch pods, that bring the load down; as many as a round allows."""
         chosen: list[Candidate] = []
         records = state.records_on(row)
-        for one in records:
-            if one.pod.terminating and one.pod.workload_class is not WorkloadClass.ONLINE:
-                counted = one.pod.key in evictions.asked()
-                lacking = lacking if counted else lacking - _amounts(state, one)
+        for record in records:
+            if record.pod.terminating and record.pod.workload_class is not WorkloadClass.ONLINE:
+                counted = record.pod.key in evictions.asked()
+                lacking = lacking if counted else lacking - _amounts(state, record)
         gratis, batch = WorkloadClass.GRATIS, WorkloadClass.BATCH
         for cls, despite_owner in ((gratis, False), (gratis, True), (batch, False)):
             if (lacking <= 0).all():
@@ -268,16 +271,16 @@ class OverloadMonitor:
             if despite_owner and not self._config.overload_overrides_owners:
                 continue
             candidates = [
-                Candidate(one, _amounts(state, one), lost(one))
-                for one in records
-                if may_go(one, cls, now, despite_owner=despite_owner) and evictions.open(one, now)
+                Candidate(record, _amounts(state, record), lost(record))
+                for record in records
+                if may_go(record, cls, now, despite_owner=despite_owner) and evictions.open(record, now)
             ]
-            helpful = [one for one in candidates if (one.frees[lacking > 0] > 0).any()]
+            helpful = [candidate for candidate in candidates if (candidate.frees[lacking > 0] > 0).any()]
             found = self._choose(helpful, lacking)
             if found is None:
                 found = sorted(helpful, key=lambda one: one.cost)
             chosen.extend(found)
-            lacking = lacking - np.sum([one.frees for one in found], axis=0) if found else lacking
+            lacking = lacking - np.sum([candidate.frees for candidate in found], axis=0) if found else lacking
         return chosen[: self._config.overload_evictions]
 
     def _choose(self, candidates: list[Candidate], lacking: Floats) -> list[Candidate] | None:
@@ -292,8 +295,9 @@ class OverloadMonitor:
 def _anybody_leaves(state: ClusterState, evictions: Evictions, row: int) -> bool:
     """Return whether a batch or gratis pod is on its way off a row already."""
     return any(
-        one.pod.workload_class is not WorkloadClass.ONLINE and (one.pod.terminating or one.pod.key in evictions.asked())
-        for one in state.records_on(row)
+        record.pod.workload_class is not WorkloadClass.ONLINE
+        and (record.pod.terminating or record.pod.key in evictions.asked())
+        for record in state.records_on(row)
     )
 
 

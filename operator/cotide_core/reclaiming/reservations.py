@@ -65,7 +65,7 @@ class Reservations:
                 self._settled.pop(name, None)
                 continue
             claims = self._on(row, "")
-            ports = tuple(port for one in claims for port in one.shape.fit.host_ports)
+            ports = tuple(port for claim in claims for port in claim.shape.fit.host_ports)
             columns.reserve(row, self._amounts(row, claims), ports)
             if self._nominations.on(name):
                 self._settled[name] = columns.versions.item(row), columns.spec_versions.item(row)
@@ -91,9 +91,9 @@ class Reservations:
             self.settle([name])
             changed.add(name)
             awaited += [
-                one
-                for one in self._nominations.on(name)
-                if respecified or self._fits(row, one) or self._is_vain(row, one)
+                nomination
+                for nomination in self._nominations.on(name)
+                if respecified or self._fits(row, nomination) or self._is_vain(row, nomination)
             ]
         return awaited, changed
 
@@ -105,8 +105,8 @@ class Reservations:
     @contextmanager
     def lift(self, claims: Sequence[Nomination]) -> Iterator[None]:
         """Leave some claims out for as long as a pod looks that may use what they keep."""
-        before, nodes = self._lifted, {one.node for one in claims}
-        self._lifted = before | {one.pod for one in claims}
+        before, nodes = self._lifted, {claim.node for claim in claims}
+        self._lifted = before | {claim.pod for claim in claims}
         self.settle(nodes)
         try:
             yield
@@ -139,13 +139,13 @@ class Reservations:
         if self._summed[1:] != layout:
             self._claimed.clear()
             self._counted.clear()
-        claims = {one.pod: one for one in self._nominations}
-        for key in [key for key, one in self._counted.items() if claims.get(key) is not one]:
+        claims = {nomination.pod: nomination for nomination in self._nominations}
+        for key in [key for key, nomination in self._counted.items() if claims.get(key) is not nomination]:
             self._count(self._counted.pop(key), -1)
-        for key, one in claims.items():
-            if key not in self._counted and one.node in columns.row_of:
-                self._counted[key] = one
-                self._count(one, 1)
+        for key, claim in claims.items():
+            if key not in self._counted and claim.node in columns.row_of:
+                self._counted[key] = claim
+                self._count(claim, 1)
         self._summed = (self._nominations.version, *layout)
 
     def _count(self, claim: Nomination, sign: int) -> None:
@@ -171,7 +171,7 @@ class Reservations:
 
     def going(self, row: int) -> list[PodRecord]:
         """Return the pods of a row that are on their way out."""
-        return [one for one in self._state.records_on(row) if self._evictions.leaving(one)]
+        return [record for record in self._state.records_on(row) if self._evictions.leaving(record)]
 
     def leaves(self, room: Floats, row: int, pod: Pod, *, without: str) -> bool:
         """Whether the slack of a row takes a pod now and, once the victims are gone, all that are nominated but one.
@@ -193,20 +193,20 @@ class Reservations:
         resources = [name for name, amount in pod.requests if amount > 0 and name != PODS] + [PODS]
         wanted, columns = dict(pod.requests), self._state.columns
         going = self.going(row)
-        others = [one for one in self._on(row, pod.key) if one.importance >= self.importance(pod)]
+        others = [nomination for nomination in self._on(row, pod.key) if nomination.importance >= self.importance(pod)]
         for name in resources:
             column = columns.resources.get(name)
             if column is None:
                 return False
             left = columns.free.item(column, row) + columns.reserved.item(column, row)
-            left += sum(1 if name == PODS else dict(one.pod.requests).get(name, 0) for one in going)
-            left -= sum(1 if name == PODS else dict(one.requests).get(name, 0) for one in others)
+            left += sum(1 if name == PODS else dict(record.pod.requests).get(name, 0) for record in going)
+            left -= sum(1 if name == PODS else dict(other.requests).get(name, 0) for other in others)
             if left < (1 if name == PODS else wanted[name]):
                 return False
         if room is None:
             return True
-        slack = room[:, row] - sum((np.array([one.millicores, one.memory_bytes]) for one in others), np.zeros(2))
-        slack += sum((self._frees(one.pod) for one in going), np.zeros(2))
+        slack = room[:, row] - sum((np.array([other.millicores, other.memory_bytes]) for other in others), np.zeros(2))
+        slack += sum((self._frees(record.pod) for record in going), np.zeros(2))
         return bool((slack >= self.asked(pod)[:, 0] + ENOUGH_ROOM).all())
 
     def crowded(self, row: int, pod: Pod) -> list[Nomination]:
@@ -232,19 +232,19 @@ class Reservations:
         """Return the claims on a row but for one and for those that are lifted."""
         node = self._state.columns.nodes[row]
         claims = () if node is None else self._nominations.on(node.name)
-        return [one for one in claims if one.pod != without and one.pod not in self._lifted]
+        return [claim for claim in claims if claim.pod != without and claim.pod not in self._lifted]
 
     def _victims_on(self, row: int, claims: Sequence[Nomination]) -> list[PodRecord]:
         """Return the pods that leave for claims and are still there."""
-        keys = {victim for one in claims for victim in one.victims}
+        keys = {victim for claim in claims for victim in claim.victims}
         records = [self._state.record(key) for key in sorted(keys)]
-        return [one for one in records if one is not None and one.row == row]
+        return [record for record in records if record is not None and record.row == row]
 
     def _amounts(self, row: int, claims: Sequence[Nomination]) -> dict[int, int]:
         """Return what claims take of each column, less what their victims still hold."""
         amounts: dict[int, int] = {}
-        for one in claims:
-            for column, amount in self._state.demand(one.requests).amounts:
+        for claim in claims:
+            for column, amount in self._state.demand(claim.requests).amounts:
                 amounts[column] = amounts.get(column, 0) + amount
         for record in self._victims_on(row, claims) if amounts else ():
             for column, amount in self._state.demand(record.pod.requests).amounts:
@@ -264,9 +264,11 @@ class Reservations:
     def _of_slack(self, row: int, without: str) -> Floats:
         """Return (2,) what claims take of the slack, less what their victims still hold."""
         claims = self._on(row, without)
-        claimed = sum((np.array([one.millicores, one.memory_bytes], np.float64) for one in claims), np.zeros(2))
-        held = [self._state.demand(one.pod.requests) for one in self._victims_on(row, claims)]
-        return claimed - sum((np.array([one.millicores, one.memory_bytes], np.float64) for one in held), np.zeros(2))
+        claimed = sum((np.array([claim.millicores, claim.memory_bytes], np.float64) for claim in claims), np.zeros(2))
+        held = [self._state.demand(victim.pod.requests) for victim in self._victims_on(row, claims)]
+        return claimed - sum(
+            (np.array([demand.millicores, demand.memory_bytes], np.float64) for demand in held), np.zeros(2)
+        )
 
     def _frees(self, pod: Pod) -> Floats:
         """Return (2,) what a pod frees of the slack: an online pod nothing, until its node's forecast says so."""

@@ -147,7 +147,7 @@ class RisingRelief:
             )
 
         out = evictions_of(chosen.option.victims, EvictCause.LATENCY_RISES, service, why, evictions, now)
-        self._next.update((one.node, now + self._config.overload_pause_seconds) for one in out)
+        self._next.update((evict.node, now + self._config.overload_pause_seconds) for evict in out)
         return out
 
 
@@ -168,8 +168,10 @@ def _rounds(
         if soon <= held:
             continue
         before, after = (soon - held) / (1.0 - held), (max(without, held) - held) / (1.0 - held)
-        stays = min(seconds, max(remaining(one.record) for one in option.victims))
-        gain = BATCH_SECONDS_PER_VIOLATION_SECOND * stays * (before - after) - sum(one.lost for one in option.victims)
+        stays = min(seconds, max(remaining(victim.record) for victim in option.victims))
+        gain = BATCH_SECONDS_PER_VIOLATION_SECOND * stays * (before - after) - sum(
+            victim.lost for victim in option.victims
+        )
         if gain > 0:
             out.append(_Round(option.gratis, gain, option, before, after))
     return out

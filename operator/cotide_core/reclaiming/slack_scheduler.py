@@ -255,12 +255,15 @@ class SlackScheduler(RequestedCapacity):
         lacks = ~np.logical_and.reduce(room - asked >= ENOUGH_ROOM, axis=0)
         rows = np.array(sorted({row for row in self._at_risk if lacks[row]}), np.intp)
         words = _short_of_slack(gratis=False)
-        counted = next((one for one in refusal.refused if one.message == words), None)
+        counted = next((node_verdict for node_verdict in refusal.refused if node_verdict.message == words), None)
         if not len(rows) or counted is None or counted.nodes < len(rows):
             return refusal
         rest = counted.nodes - len(rows)
-        kept = [replace(one, nodes=rest) if one is counted else one for one in refusal.refused]
-        rest_of_it = refusal._replace(refused=tuple(one for one in kept if one.nodes))
+        kept = [
+            replace(node_verdict, nodes=rest) if node_verdict is counted else node_verdict
+            for node_verdict in refusal.refused
+        ]
+        rest_of_it = refusal._replace(refused=tuple(node_verdict for node_verdict in kept if node_verdict.nodes))
         return self._placer.at_risk(snapshot, shape, rows, rest_of_it)
 
     @staticmethod

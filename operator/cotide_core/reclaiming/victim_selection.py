@@ -96,7 +96,7 @@ def _willing_first(
     lacking: Floats,
     choose: Callable[[Sequence[Candidate], Floats], list[Candidate] | None],
 ) -> list[Candidate] | None:
-    willing = [one for one in candidates if not one.record.pod.prefer_no_eviction]
+    willing = [candidate for candidate in candidates if not candidate.record.pod.prefer_no_eviction]
     found = choose(willing, lacking)
     if found is None and len(willing) < len(candidates):
         return choose(candidates, lacking)
@@ -106,13 +106,13 @@ def _willing_first(
 def _fewest(candidates: Sequence[Candidate], lacking: Floats) -> list[Candidate] | None:
     if (lacking <= 0).all():
         return []
-    alone = [one for one in candidates if (one.frees >= lacking).all()]
+    alone = [candidate for candidate in candidates if (candidate.frees >= lacking).all()]
     if alone:
         return [min(alone, key=lambda one: one.cost)]
-    left = sorted(candidates, key=lambda one: one.cost)
+    left = sorted(candidates, key=lambda candidate: candidate.cost)
     gap, taken = lacking, list[Candidate]()
     while (gap > 0).any():
-        share = [float((np.minimum(one.frees, gap) / np.maximum(gap, 1e-9))[gap > 0].sum()) for one in left]
+        share = [float((np.minimum(candidate.frees, gap) / np.maximum(gap, 1e-9))[gap > 0].sum()) for candidate in left]
         if not share or max(share) <= 0:
             return None
         best = left.pop(share.index(max(share)))
@@ -123,17 +123,17 @@ def _fewest(candidates: Sequence[Candidate], lacking: Floats) -> list[Candidate]
 
 def _until_enough(ordered: Sequence[Candidate], lacking: Floats) -> list[Candidate] | None:
     gap, taken = lacking, list[Candidate]()
-    for one in ordered:
+    for candidate in ordered:
         if not (gap > 0).any():
             break
-        if (one.frees[gap > 0] > 0).any():
-            taken.append(one)
-            gap = gap - one.frees
+        if (candidate.frees[gap > 0] > 0).any():
+            taken.append(candidate)
+            gap = gap - candidate.frees
     return _without_needless(taken, lacking) if not (gap > 0).any() else None
 
 
 def _without_needless(taken: list[Candidate], lacking: Floats) -> list[Candidate]:
-    freed = np.sum([one.frees for one in taken], axis=0) if taken else np.zeros(len(lacking))
+    freed = np.sum([candidate.frees for candidate in taken], axis=0) if taken else np.zeros(len(lacking))
     for one in sorted(taken, key=lambda one: one.cost, reverse=True):
         if (freed - one.frees >= lacking).all():
             taken.remove(one)

@@ -140,7 +140,7 @@ class SampleCollector:
 
     def take_fresh(self) -> dict[str, list[MeasuredMix]]:
         """Return by learner what was measured since the last call, oldest first: at most `capacity` of it."""
-        fresh = {learner: list(one.fresh) for learner, one in self._samples.items() if one.fresh}
+        fresh = {learner: list(sample.fresh) for learner, sample in self._samples.items() if sample.fresh}
         for learner in fresh:
             self._samples[learner].fresh.clear()
         return fresh
@@ -179,7 +179,10 @@ class SampleCollector:
         if record is None or workload is None or record.row < 0 or latency < LEAST_MILLISECONDS:
             return
         learner = self._learner(record.pod)
-        if learner is None or not {self._learner(one.pod) for one in batch_on(state, record.row)} <= {learner, POOL}:
+        if learner is None or not {self._learner(pod_record.pod) for pod_record in batch_on(state, record.row)} <= {
+            learner,
+            POOL,
+        }:
             return
         columns, row = state.columns, record.row
         if self._now is not None and state.contention.throttled(row, self._now, CONTENTION_SECONDS):
@@ -281,7 +284,7 @@ def qos_samples(measured: Sequence[MeasuredMix]) -> QosSamples:
 
 def batch_on(state: ClusterState, row: int) -> list[PodRecord]:
     """Return the batch and gratis pods that are counted on a row."""
-    return [one for one in state.records_on(row) if one.pod.workload_class is not WorkloadClass.ONLINE]
+    return [record for record in state.records_on(row) if record.pod.workload_class is not WorkloadClass.ONLINE]
 
 
 def samples_from_ledger(lines: Iterable[bytes], capacity: int = 100_000) -> tuple[QosSamples, CompletionSamples]:

@@ -140,11 +140,11 @@ class ShadowAccount:
         """Return what it comes to."""
         report, everybody = self._report, [*self._gone, *self._pods.values()]
         report.seconds = self._now - (self._now if self._begun is None else self._begun)
-        report.unsupported = sum(bool(one.pod.unsupported) for one in everybody)
-        report.unseen = sum(one.decided is None and one.bound is not None for one in everybody)
-        started = [one for one in everybody if one.bound is not None]
-        report.waits = _waits([max(0.0, (one.bound or 0.0) - one.pod.created_seconds) for one in started])
-        report.waits_as_if = _waits([max(0.0, _first(one) - one.pod.created_seconds) for one in started])
+        report.unsupported = sum(bool(seen.pod.unsupported) for seen in everybody)
+        report.unseen = sum(seen.decided is None and seen.bound is not None for seen in everybody)
+        started = [seen for seen in everybody if seen.bound is not None]
+        report.waits = _waits([max(0.0, (seen.bound or 0.0) - seen.pod.created_seconds) for seen in started])
+        report.waits_as_if = _waits([max(0.0, _first(seen) - seen.pod.created_seconds) for seen in started])
         self._count_earlier(everybody)
         report.slots_over = len(self._slots)
         report.slots_over_beside_refused = sum(self._slots.values())
@@ -204,7 +204,7 @@ class ShadowAccount:
                     self._refused_on.setdefault(node, set()).add(pod.uid)
         if probability is not None:
             row = self._advisor.state.columns.row_of.get(node, -1)
-            services = frozenset(one.key for one in self._advisor.state.columns.services[row])
+            services = frozenset(service_pod.key for service_pod in self._advisor.state.columns.services[row])
             self._open.append(_Judged(self._now, probability, services))
 
     def _measured(self, key: str, latency: float) -> None:
@@ -215,8 +215,8 @@ class ShadowAccount:
         slot = (key, int(self._now // self._slot))
         beside = bool(self._refused_on.get(record.node or ""))
         self._slots[slot] = self._slots.get(slot, False) or beside
-        for one in self._open:
-            one.broken = one.broken or key in one.services
+        for judged in self._open:
+            judged.broken = judged.broken or key in judged.services
 
     def _end(self, uid: str) -> None:
         for uids in self._refused_on.values():
@@ -229,14 +229,14 @@ class ShadowAccount:
         """Add up the cpu that pods would have had between Cotide's decision and the other scheduler's."""
         changes: list[tuple[float, int]] = []
         report = self._report
-        for one in everybody:
-            end = self._now if one.bound is None else one.bound
-            if one.decided is None or end - one.decided < MOMENT_SECONDS:
+        for seen in everybody:
+            end = self._now if seen.bound is None else seen.bound
+            if seen.decided is None or end - seen.decided < MOMENT_SECONDS:
                 continue
-            millicores = self._advisor.state.demand(one.pod.requests).millicores
+            millicores = self._advisor.state.demand(seen.pod.requests).millicores
             report.earlier_pods += 1
-            report.earlier_core_seconds += millicores / 1000.0 * (end - one.decided)
-            changes += [(one.decided, millicores), (end, -millicores)]
+            report.earlier_core_seconds += millicores / 1000.0 * (end - seen.decided)
+            changes += [(seen.decided, millicores), (end, -millicores)]
         held = 0
         for _, change in sorted(changes):
             held += change

@@ -328,16 +328,16 @@ class NodeColumns:
     def sum_rates(self, row: int) -> None:
         """Add a row's rates up, anew each time: adding and subtracting floats would drift."""
         services = self.services[row]
-        now = sum([max(0.0, one.requests_per_second or 0.0) for one in services])
+        now = sum([max(0.0, service.requests_per_second or 0.0) for service in services])
         (self._cells or self.cells()).service_rates[row] = now
-        now = sum([max(0.0, one.rate_within(0)) for one in services])
+        now = sum([max(0.0, service.rate_within(0)) for service in services])
         if not self.keeps_horizons:
             self.rates_ahead[0, row] = now
-        elif not any(one.ahead for one in services):
+        elif not any(service.ahead for service in services):
             self.rates_ahead[:, row] = now
         else:
             for horizon in range(1 + RATE_HORIZONS):
-                self.rates_ahead[horizon, row] = sum(max(0.0, one.rate_within(horizon)) for one in services)
+                self.rates_ahead[horizon, row] = sum(max(0.0, service.rate_within(horizon)) for service in services)
 
     def keep_horizons(self) -> None:
         """Keep rates by horizon from now on: the first of them are forecast."""

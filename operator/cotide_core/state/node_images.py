@@ -51,25 +51,25 @@ class NodeImages:
         """Take in what a row's node tells now, and no longer."""
         if before == now:
             return
-        names = {one.name for one in now}
-        known = {one.name for one in before}
-        for one in before:
-            held = None if one.name in names else self._held.get(one.name)
+        names = {node_image.name for node_image in now}
+        known = {node_image.name for node_image in before}
+        for node_image in before:
+            held = None if node_image.name in names else self._held.get(node_image.name)
             if held is not None:
                 self._clock += 1
                 held.version = self._clock
                 held.rows.discard(row)
                 if not held.rows:
-                    del self._held[one.name]
-                    self.changed.add(one.name)
-        for one in now:
-            held = self._held.get(one.name)
+                    del self._held[node_image.name]
+                    self.changed.add(node_image.name)
+        for node_image in now:
+            held = self._held.get(node_image.name)
             if held is None:
-                held = self._held[one.name] = HeldImage(one.size_bytes)
-                self.changed.add(one.name)
+                held = self._held[node_image.name] = HeldImage(node_image.size_bytes)
+                self.changed.add(node_image.name)
             elif held.rows == {row}:
-                held.size_bytes = one.size_bytes
-            elif one.name in known:
+                held.size_bytes = node_image.size_bytes
+            elif node_image.name in known:
                 continue
             self._clock += 1
             held.version = self._clock

@@ -157,9 +157,9 @@ class PodMatches:
         """Forget the counts of selectors that select a namespace by its labels of one moment and not of the other."""
         keys = {key for key in before.keys() | now.keys() if before.get(key) != now.get(key)}
         for counter in self._counters.values():
-            scopes = [one for one in counter.scopes if _names_any(one.namespace_selector, keys)]
+            scopes = [scope for scope in counter.scopes if _names_any(scope.namespace_selector, keys)]
             if counter.counted and any(
-                _selects_namespace(one, name, before) is not _selects_namespace(one, name, now) for one in scopes
+                _selects_namespace(scope, name, before) is not _selects_namespace(scope, name, now) for scope in scopes
             ):
                 counter.counted = False
                 counter.rows.clear()
@@ -227,14 +227,14 @@ class PodMatches:
     def _scopes_of(self, rules: PodRules, labels: Mapping[str, str], namespace: str) -> RuleScopes:
         affinity = tuple(_scope(term, labels, namespace) for term in rules.affinity)
         spreads = tuple(
-            Scope((namespace,), None, with_own_values(one.selector, labels, one.match_label_keys))
-            for one in rules.spreads
+            Scope((namespace,), None, with_own_values(spread.selector, labels, spread.match_label_keys))
+            for spread in rules.spreads
         )
         return RuleScopes(
             affinity,
             tuple(_scope(term, labels, namespace) for term in rules.anti_affinity),
             spreads,
-            tuple(_scope(one.term, labels, namespace) for one in rules.pod_preferences),
+            tuple(_scope(preference.term, labels, namespace) for preference in rules.pod_preferences),
             all(self._in_scope(scope, namespace, labels) for scope in affinity),
             tuple(selects(scope.selector, labels) for scope in spreads),
         )
@@ -269,7 +269,7 @@ class PodMatches:
 
     def version(self, peers: Peers) -> int:
         """Return a number that rises with every change of what concerns these pods."""
-        latest = max([one.version for one in peers.counters], default=0)
+        latest = max([counter.version for counter in peers.counters], default=0)
         latest = max(latest, peers.kept.version(self.clock))
         return max(latest, self.attached.version(peers.attachments), self._claims_version(peers))
 
@@ -278,7 +278,7 @@ class PodMatches:
 
         What they, or others, only prefer refuses none.
         """
-        latest = max([one.version for one in peers.refusing], default=0)
+        latest = max([counter.version for counter in peers.refusing], default=0)
         return max(latest, peers.kept.refusing_version(self.clock), self._claims_version(peers))
 
     def opened_since(self, peers: Peers, seen: int) -> bool:
@@ -322,7 +322,7 @@ class PodMatches:
         self._peers = {key: peers for key, peers in self._peers.items() if peers in used}
         wanted = {counter for peers in used for counter in peers.counters}
         sets = {peers.kept for peers in used}
-        kept = {keeper for one in sets for keeper in (*one.refusing, *one.wishing)}
+        kept = {keeper for keepers in sets for keeper in (*keepers.refusing, *keepers.wishing)}
         unwanted = [one for one in self._counters.values() if one not in wanted]
         for counter in unwanted:
             del self._counters[counter.scopes, counter.living]
@@ -331,13 +331,15 @@ class PodMatches:
         for keeper in idle:
             del self._keepers[keeper.scope, keeper.topology_key, keeper.weight]
         self._keeping.remove(_listed_keeper(one)[:2] for one in idle)
-        self._keeper_sets = {key: one for key, one in self._keeper_sets.items() if one in sets}
-        self._claims = {claim: one for claim, one in self._claims.items() if one[0] > 0}
+        self._keeper_sets = {key: keeper_set_ for key, keeper_set_ in self._keeper_sets.items() if keeper_set_ in sets}
+        self._claims = {claim: pair for claim, pair in self._claims.items() if pair[0] > 0}
         self._peers_memo.clear()
         self._scopes.clear()
         rules = {key[0] for key in self._peers}
-        self._rules = {address: one for address, one in self._rules.items() if one[1] in rules}
-        self._rule_numbers = {one: number for one, number in self._rule_numbers.items() if number in rules}
+        self._rules = {address: rule for address, rule in self._rules.items() if rule[1] in rules}
+        self._rule_numbers = {
+            hashed_rules: number for hashed_rules, number in self._rule_numbers.items() if number in rules
+        }
 
     def _add(self, one: Counter | Keeper, row: int, sign: int) -> None:
         count = one.rows.get(row, 0) + sign
@@ -366,13 +368,13 @@ class PodMatches:
             self.budget.charge(namespace, len(held))
         first = counter.scopes[0]
         names = list(self._held) if first.namespace_selector is not None else first.namespaces
-        tests = [SelectorTest(one.selector) for one in counter.scopes if one.selector is not None]
+        tests = [SelectorTest(scope.selector) for scope in counter.scopes if scope.selector is not None]
         rows: dict[int, int] = {}
         pairs = 1
         for name in names if len(tests) == len(counter.scopes) else ():
             pairs += 1
             known = self._held.get(name)
-            if known is not None and all(self._in_namespace(one, name) for one in counter.scopes):
+            if known is not None and all(self._in_namespace(scope, name) for scope in counter.scopes):
                 pairs += self._count_in(counter, tests, known, rows)
         self.budget.charge(namespace, pairs)
         counter.rows = rows
@@ -448,14 +450,14 @@ class PodMatches:
     def _keepers_of(self, pod: Pod, namespace: str) -> Keepers:
         matched = self._matched(self._keeping, pod.labels, namespace)
         if matched.summary is None:
-            items = sorted(matched.items, key=lambda one: one.number)
-            numbers = tuple([one.number for one in items])
+            items = sorted(matched.items, key=lambda item: item.number)
+            numbers = tuple([item.number for item in items])
             self.budget.charge(namespace, len(items) // KEEPERS_A_PAIR)
             found = self._keeper_sets.get(numbers)
             if found is None:
                 self._numbers += 1
-                refusing = tuple([one for one in items if not one.weight])
-                wishing = tuple([one for one in items if one.weight])
+                refusing = tuple([item for item in items if not item.weight])
+                wishing = tuple([item for item in items if item.weight])
                 found = Keepers(self._numbers, refusing, wishing) if items else NO_KEEPERS
                 self._keeper_sets[numbers] = found
             matched.summary = found
@@ -503,7 +505,7 @@ def _names(*scopes: Scope) -> tuple[str, ...]:
 
 def _names_any(selector: Selector | None, keys: Set[str]) -> bool:
     """Whether a requirement of a selector is about one of some labels."""
-    return selector is not None and any(one.key in keys for one in selector)
+    return selector is not None and any(requirement.key in keys for requirement in selector)
 
 
 def _selects_namespace(scope: Scope, name: str, labels: Mapping[str, str]) -> bool:

@@ -52,32 +52,36 @@ def why_unreachable(
     trust : which settings to check where certificates are at fault.
     """
     # Those of aiohttp that hold another have its class as well, and none of its fields.
-    inside = [one for one in _inside(error) if not hasattr(one, "os_error") and not hasattr(one, "certificate_error")]
-    for one in inside:
-        if isinstance(one, ssl.SSLCertVerificationError):
-            return _untrusted(one, trust)
-        if isinstance(one, ssl.SSLError):
-            return _no_tls(one, trust)
-        if isinstance(one, socket.gaierror):
-            return f"its name is not known here ({(one.strerror or str(one)).lower()}); check the name and the network"
-        if isinstance(one, ConnectionRefusedError):
+    inside = [
+        cause for cause in _inside(error) if not hasattr(cause, "os_error") and not hasattr(cause, "certificate_error")
+    ]
+    for cause in inside:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return _untrusted(cause, trust)
+        if isinstance(cause, ssl.SSLError):
+            return _no_tls(cause, trust)
+        if isinstance(cause, socket.gaierror):
+            return (
+                f"its name is not known here ({(cause.strerror or str(cause)).lower()}); check the name and the network"
+            )
+        if isinstance(cause, ConnectionRefusedError):
             return "nothing listens there (connection refused); check that it runs, and its address and port"
-    for one in inside:
-        if isinstance(one, TimeoutError) or "Timeout" in type(one).__name__:
+    for cause in inside:
+        if isinstance(cause, TimeoutError) or "Timeout" in type(cause).__name__:
             within = "in time" if seconds is None else f"within {seconds:g} s"
             return f"no answer {within}; check that it runs, and what is between it and us"
-        if isinstance(one, http.client.IncompleteRead) or str(one).startswith("Response payload"):
+        if isinstance(cause, http.client.IncompleteRead) or str(cause).startswith("Response payload"):
             return "its answer broke off"
-        no_http = isinstance(one, http.client.BadStatusLine) and not isinstance(one, ConnectionError)
-        if no_http or type(one).__name__ == "ClientResponseError":
+        no_http = isinstance(cause, http.client.BadStatusLine) and not isinstance(cause, ConnectionError)
+        if no_http or type(cause).__name__ == "ClientResponseError":
             return "what answers there speaks no HTTP; check the address and port"
-    for one in inside:
-        closed = isinstance(one, ConnectionError) or getattr(one, "errno", None) in _CLOSED
-        if closed or "Disconnected" in type(one).__name__:
+    for cause in inside:
+        closed = isinstance(cause, ConnectionError) or getattr(cause, "errno", None) in _CLOSED
+        if closed or "Disconnected" in type(cause).__name__:
             hint = "; does it want https://?" if server.startswith("http:") else ""
             return f"it closed the connection without an answer{hint}"
-        if isinstance(one, OSError) and one.errno:
-            return os.strerror(one.errno).lower()
+        if isinstance(cause, OSError) and cause.errno:
+            return os.strerror(cause.errno).lower()
     return " ".join(str(error).split()) or type(error).__name__
 
 

@@ -88,6 +88,8 @@ def _resources_of(spec: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, A
     found = [("resources", spec.get("resources"))]
     for kind in _CONTAINERS:
         containers = spec.get(kind)
-        for index, one in enumerate(containers if isinstance(containers, list) else ()):
-            found.append((f"{kind}[{index}].resources", one.get("resources") if isinstance(one, Mapping) else None))
+        for index, container in enumerate(containers if isinstance(containers, list) else ()):
+            found.append(
+                (f"{kind}[{index}].resources", container.get("resources") if isinstance(container, Mapping) else None)
+            )
     return ((path, resources) for path, resources in found if isinstance(resources, Mapping))

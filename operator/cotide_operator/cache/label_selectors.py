@@ -34,7 +34,10 @@ def label_selector(selector: LabelSelector | None) -> Selector | None:
     if selector is None:
         return None
     pairs = tuple(Requirement(key, "In", (value,)) for key, value in sorted(selector.match_labels.items()))
-    return pairs + tuple(Requirement(one.key, one.operator, tuple(one.values)) for one in selector.match_expressions)
+    return pairs + tuple(
+        Requirement(expression.key, expression.operator, tuple(expression.values))
+        for expression in selector.match_expressions
+    )
 
 
 def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:

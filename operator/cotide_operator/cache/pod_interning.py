@@ -89,8 +89,10 @@ class PodKeeping:
         )
 
     def _spec(self, spec: PodSpec, names_local: bool) -> PodSpec:
-        named = any(one.name and one.ephemeral is None for one in spec.volumes)
-        volumes = tuple(one if names_local else _unnamed(one) for one in spec.volumes) if named else spec.volumes
+        named = any(volume.name and volume.ephemeral is None for volume in spec.volumes)
+        volumes = (
+            tuple(volume if names_local else _unnamed(volume) for volume in spec.volumes) if named else spec.volumes
+        )
         common = self._shared(replace(spec, node_name="", volumes=volumes))
         return replace(common, node_name=intern(spec.node_name)) if spec.node_name else common
 
@@ -119,7 +121,7 @@ class NodeKeeping:
         images = node.status.images
         if not images:
             return node
-        shared = tuple(self._shared(one) for one in images[:MAX_NODE_IMAGES])
+        shared = tuple(self._shared(image) for image in images[:MAX_NODE_IMAGES])
         return NodeObject(node.metadata, node.spec, replace(node.status, images=shared))
 
     def _shared(self, image: NodeImageObject) -> NodeImageObject:
@@ -140,13 +142,13 @@ def _without_echo(
     containers: tuple[Container, ...], statuses: tuple[ContainerStatus, ...]
 ) -> tuple[ContainerStatus, ...]:
     """Leave out what a kubelet repeats of the spec: only while a pod is resized does it say anything else."""
-    if not any(one.resources is not None or one.allocated_resources for one in statuses):
+    if not any(status.resources is not None or status.allocated_resources for status in statuses):
         return statuses
     asked = {container.name: container.resources.requests for container in containers}
     return tuple(
-        replace(one, resources=None, allocated_resources={})
-        if (one.resources is None or one.resources.requests == asked.get(one.name))
-        and (not one.allocated_resources or one.allocated_resources == asked.get(one.name))
-        else one
-        for one in statuses
+        replace(status, resources=None, allocated_resources={})
+        if (status.resources is None or status.resources.requests == asked.get(status.name))
+        and (not status.allocated_resources or status.allocated_resources == asked.get(status.name))
+        else status
+        for status in statuses
     )

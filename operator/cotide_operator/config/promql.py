@@ -146,7 +146,10 @@ def selectors(text: str) -> list[list[LabelMatcher]]:
     return [
         [
             *([LabelMatcher("__name__", "=", found.name)] if found.name else []),
-            *(LabelMatcher(one.name, _operator(one), query.strings[int(one.value)]) for one in found.matchers.matchers),
+            *(
+                LabelMatcher(matcher.name, _operator(matcher), query.strings[int(matcher.value)])
+                for matcher in found.matchers.matchers
+            ),
         ]
         for found in _selectors(query.tree)
     ]
@@ -299,7 +302,7 @@ class _Printer:
             raise QueryRefused(_NOW)
         if node.matchers.or_matchers:
             raise QueryRefused("alternatives within the braces of a selector are not taken")
-        own = [LabelMatcher(one.name, _operator(one), one.value) for one in node.matchers.matchers]
+        own = [LabelMatcher(matcher.name, _operator(matcher), matcher.value) for matcher in node.matchers.matchers]
         written = [f'__name__="{node.name}"'] if node.name else []
         for label, operator, value in (*own, *self._enforced):
             written.append(f"{_label(label)}{operator}{quoted(self._strings[int(value)])}")

@@ -40,11 +40,13 @@ def first_fault(error: ValidationError, root: type[BaseModel], also: Sequence[st
     also : keys that the file may have at its top besides those of `root`.
     """
     found: list[dict[str, Any]] = [dict(one) for one in error.errors(include_url=False)]
-    around = {one["loc"][:length] for one in found for length in range(len(one["loc"]))}
-    faults = [one for one in found if one["loc"] not in around]  # a list is said to be too short for a fault inside it
+    around = {item["loc"][:length] for item in found for length in range(len(item["loc"]))}
+    faults = [
+        item for item in found if item["loc"] not in around
+    ]  # a list is said to be too short for a fault inside it
     fault = faults[0]
     if fault["type"] == "missing":
-        fault = next((one for one in faults if one["type"] == "extra_forbidden"), fault)
+        fault = next((item for item in faults if item["type"] == "extra_forbidden"), fault)
     path: Path = fault["loc"]
     if path[-1:] == (KEY,):
         path = path[:-1]
@@ -77,7 +79,7 @@ def _keys(root: type[BaseModel], path: Path) -> list[str]:
             inside_collection = False
             continue
         found = [field.annotation for name, field in section.model_fields.items() if part in (name, field.alias)]
-        sections = [one for kind in found for one in _sections(kind)]
+        sections = [pair for kind in found for pair in _sections(kind)]
         if not sections:
             return []
         section, inside_collection = sections[0]
@@ -89,4 +91,4 @@ def _sections(kind: Any) -> list[tuple[type[BaseModel], bool]]:
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return [(kind, False)]
     collects = get_origin(kind) in _COLLECTIONS
-    return [(section, collects or inside) for one in get_args(kind) for section, inside in _sections(one)]
+    return [(section, collects or inside) for arg in get_args(kind) for section, inside in _sections(arg)]

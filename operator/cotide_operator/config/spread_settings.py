@@ -49,8 +49,8 @@ class PodTopologySpreadSettings(Section):
     @classmethod
     def _selects_nothing(cls, data: Any) -> Any:
         constraints = data.get("defaultConstraints") if isinstance(data, dict) else None
-        for index, one in enumerate(constraints if isinstance(constraints, list) else ()):
-            if isinstance(one, dict) and one.get("labelSelector") is not None:
+        for index, constraint in enumerate(constraints if isinstance(constraints, list) else ()):
+            if isinstance(constraint, dict) and constraint.get("labelSelector") is not None:
                 sentence = "must be left out: each pod's Services and controller give the selector"
                 raise _disagreement(sentence, "defaultConstraints", index, "labelSelector")
         return data
@@ -60,8 +60,8 @@ class PodTopologySpreadSettings(Section):
         if self.defaulting_type == "System" and self.default_constraints:
             raise _disagreement("must be List where there are defaultConstraints", "defaultingType")
         seen: set[tuple[str, str]] = set()
-        for index, one in enumerate(self.default_constraints):
-            key = (one.topology_key, one.when_unsatisfiable)
+        for index, constraint in enumerate(self.default_constraints):
+            key = (constraint.topology_key, constraint.when_unsatisfiable)
             if key in seen:
                 sentence = f"repeats the constraint of {key[0]} with {key[1]}"
                 raise _disagreement(sentence, "defaultConstraints", index)
@@ -73,8 +73,10 @@ class PodTopologySpreadSettings(Section):
         if self.defaulting_type == "System":
             return SYSTEM_SPREADS
         return tuple(
-            DefaultSpread(one.topology_key, one.max_skew, required=one.when_unsatisfiable == "DoNotSchedule")
-            for one in self.default_constraints
+            DefaultSpread(
+                constraint.topology_key, constraint.max_skew, required=constraint.when_unsatisfiable == "DoNotSchedule"
+            )
+            for constraint in self.default_constraints
         )
 
 

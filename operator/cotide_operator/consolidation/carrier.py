@@ -84,7 +84,7 @@ class PodNow:
 def pod_now(pod: PodObject, clock: Clock) -> PodNow:
     """Return what a `Carrier` looks at of a pod."""
     owner = controller_of(pod.metadata)
-    ready = any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)
+    ready = any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions)
     refused = _refusal(pod)
     return PodNow(
         key_of(pod.metadata),
@@ -103,8 +103,10 @@ def is_unschedulable(pod: PodObject) -> bool:
 
 
 def _refusal(pod: PodObject) -> Condition | None:
-    found = (one for one in pod.status.conditions if one.type == "PodScheduled")
-    return next((one for one in found if one.status == "False" and one.reason == "Unschedulable"), None)
+    found = (condition for condition in pod.status.conditions if condition.type == "PodScheduled")
+    return next(
+        (condition for condition in found if condition.status == "False" and condition.reason == "Unschedulable"), None
+    )
 
 
 class ClusterHands(Protocol):
@@ -256,7 +258,7 @@ class Carrier:
 
     async def _no_stranger(self, node: str, expected: Set[str]) -> None:
         there = await self._hands.pods(node=node)
-        stranger = next((one.key for one in there if one.key not in expected), None)
+        stranger = next((now.key for now in there if now.key not in expected), None)
         if stranger is not None:
             raise SurpriseError(f"pod {stranger} came to the node since the plan was made")
 
@@ -283,29 +285,29 @@ class Carrier:
         gang = await self._whole(pods)
         async with self._turns.setdefault(f"gang {gang.key}", asyncio.Lock()):
             pods, until = await self._those_there(node, keys, uids), self._now() + self._timeout
-            of_owners = {one.owner: one for one in pods}.items()
-            ready = {owner: _ready(await self._siblings(one), owner) for owner, one in of_owners}
+            of_owners = {pod.owner: pod for pod in pods}.items()
+            ready = {owner: _ready(await self._siblings(now), owner) for owner, now in of_owners}
             while why := await self._kept_back(pods):
                 if self._now() >= until:
                     raise SurpriseError(f"{why}, for {self._timeout:g} s")
                 await self._sleep(STEP_SECONDS)
-            for number, one in enumerate(pods):
+            for number, pod in enumerate(pods):
                 await self._still_ours(node)
-                await self._ask(one, until, f", after {number} of its gang of {len(pods)} were" if number else "")
-            for one in pods:
-                await self._back(one, ready[one.owner], until)
-        return [one.key for one in pods]
+                await self._ask(pod, until, f", after {number} of its gang of {len(pods)} were" if number else "")
+            for pod in pods:
+                await self._back(pod, ready[pod.owner], until)
+        return [pod.key for pod in pods]
 
     async def _those_there(self, node: str, keys: Sequence[str], uids: Mapping[str, str]) -> list[PodNow]:
         found = [await self._still_there(node, key, uids[key]) for key in keys]
-        return [one for one in found if one is not None]
+        return [now for now in found if now is not None]
 
     async def _kept_back(self, pods: Sequence[PodNow]) -> str:
         """Return what keeps a gang for now that is as it was planned; empty where it may leave."""
         if not pods:
             return ""
         await self._whole(pods)
-        return await self._hands.kept([one.key for one in pods])
+        return await self._hands.kept([pod.key for pod in pods])
 
     async def _whole(self, pods: Sequence[PodNow]) -> GangNow:
         """Return the gang that these pods are all of: no other holds a node."""
@@ -316,7 +318,7 @@ class Carrier:
         return gang
 
     async def _still_there(self, node: str, key: str, uid: str) -> PodNow | None:
-        pod = next((one for one in await self._hands.pods(node=node) if one.key == key), None)
+        pod = next((now for now in await self._hands.pods(node=node) if now.key == key), None)
         if pod is None:
             self._say(f"{key}: went by itself")
         elif pod.uid != uid:
@@ -336,16 +338,16 @@ class Carrier:
         refused, calm_since = "", None
         while self._now() < until:
             pods = await self._siblings(pod)
-            if not any(one.uid == pod.uid for one in pods):
-                of_owner = [one for one in pods if one.owner == pod.owner]
-                calm_since = (calm_since or self._now()) if all(one.ready for one in of_owner) else None
+            if not any(now.uid == pod.uid for now in pods):
+                of_owner = [now for now in pods if now.owner == pod.owner]
+                calm_since = (calm_since or self._now()) if all(now.ready for now in of_owner) else None
                 calm = calm_since is not None and self._now() - calm_since >= CALM_SECONDS
                 if not pod.owner or _ready(pods, pod.owner) >= ready or calm:
                     self._say(f"{pod.key}: moved")
                     return
-                refused = next((one.refused for one in pods if one.owner == pod.owner and one.refused), "")
+                refused = next((now.refused for now in pods if now.owner == pod.owner and now.refused), "")
             await self._sleep(STEP_SECONDS)
-        if any(one.uid == pod.uid for one in await self._siblings(pod)):
+        if any(sibling.uid == pod.uid for sibling in await self._siblings(pod)):
             raise SurpriseError(f"pod {pod.key} was evicted, and is there still after {self._timeout:g} s")
         why = f": {refused}" if refused else ""
         raise SurpriseError(
@@ -394,4 +396,4 @@ def _at_its_minimum(gang: GangNow) -> str:
 
 
 def _ready(pods: list[PodNow], owner: str) -> int:
-    return sum(one.ready and one.owner == owner for one in pods)
+    return sum(pod.ready and pod.owner == owner for pod in pods)

@@ -210,7 +210,7 @@ class Consolidator:
         for name in self._drain_client.taken_out_of_our_hands():
             await self._write(name, Mark.NONE, cordoned=False)
         standings = self._drain_client.standings()
-        idle = {name for name, one in standings.items() if one.mark not in (Mark.NONE, Mark.STOPPING)}
+        idle = {name for name, standing in standings.items() if standing.mark not in (Mark.NONE, Mark.STOPPING)}
         ours = [name for name in standings if name in idle and name not in self._drains]
         waiting = self._waiting()
         wanted, hope, uncovered = self._wanted.of(dependencies.engine().state, waiting, ours)
@@ -232,7 +232,7 @@ class Consolidator:
         if plan is not None and dependencies.allowed is not None:
             allowed = dependencies.allowed()
             state = dependencies.engine().state
-            named = {one.node for one in plan.freed} | {one.node for one in plan.emptying}
+            named = {freed.node for freed in plan.freed} | {emptying.node for emptying in plan.emptying}
             plan = within(plan, allowed, {name: allowed.kind_of(state.node(name)) for name in named})
         beside = sum(self._beside.values())
         acts = self._watch.decide(ClusterView(now, plan, standings, draining, beside, wanted))
@@ -326,16 +326,17 @@ class Consolidator:
             if await self._write(name, Mark.FREED, cordoned=True):
                 self.predictions.emptied(name, now)
                 self._freed(name, "it emptied by itself")
-        for one in acts.leave:
-            forecast = (one.p50_seconds, one.p90_seconds)
-            if not await self._write(one.node, Mark.EMPTYING, cordoned=True, forecast=forecast):
+        for emptying in acts.leave:
+            forecast = (emptying.p50_seconds, emptying.p90_seconds)
+            if not await self._write(emptying.node, Mark.EMPTYING, cordoned=True, forecast=forecast):
                 continue
-            self.predictions.empties(one.node, *forecast, now)
+            self.predictions.empties(emptying.node, *forecast, now)
             self._emit(
-                one.node,
+                emptying.node,
                 "Normal",
                 "LeftToEmpty",
-                f"cordoned: will be empty in {one.p50_seconds / 60:.0f} min, p90 {one.p90_seconds / 60:.0f} min",
+                f"cordoned: will be empty in {emptying.p50_seconds / 60:.0f} min, "
+                f"p90 {emptying.p90_seconds / 60:.0f} min",
             )
         for step in acts.drain:
             if planned is not None and step.node not in self._drains:
@@ -387,9 +388,9 @@ class Consolidator:
 
     def _follow(self, now: float) -> None:
         """Score what was predicted."""
-        for name, one in self._drain_client.standings().items():
-            if one.mark is Mark.EMPTYING:  # also of an operator before us
-                self.predictions.empties(name, one.p50_seconds, one.p90_seconds, one.since)
+        for name, standing in self._drain_client.standings().items():
+            if standing.mark is Mark.EMPTYING:  # also of an operator before us
+                self.predictions.empties(name, standing.p50_seconds, standing.p90_seconds, standing.since)
         self.predictions.follow_pods(*self._pods_of_predictions(), now)
         state = self._dependencies.engine().state
         used, fresh = state.host_load.used(now, self._dependencies.slot_seconds)
@@ -418,7 +419,7 @@ class Consolidator:
     def _show(self) -> None:
         standings = self._drain_client.standings()
         for mark in (Mark.DRAINING, Mark.EMPTYING, Mark.FREED):
-            count = sum(one.mark is mark for one in standings.values())
+            count = sum(standing.mark is mark for standing in standings.values())
             self._dependencies.metrics.consolidation_nodes.labels(mark.value).set(count)
         left = moves_left(standings, self._dependencies.clock.now(), self._settings.moves_per_hour)
         self._dependencies.metrics.consolidation_moves_left.set(left)

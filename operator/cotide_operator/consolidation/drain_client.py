@@ -264,4 +264,4 @@ class DrainClient:
     def taken_out_of_our_hands(self) -> list[str]:
         """Return the nodes that carry our mark although somebody uncordoned them."""
         marked = [self._cache.nodes[name] for name in left_behind(self._cache)]
-        return [one.metadata.name for one in marked if not one.spec.unschedulable and self._ahead(one) is None]
+        return [node.metadata.name for node in marked if not node.spec.unschedulable and self._ahead(node) is None]

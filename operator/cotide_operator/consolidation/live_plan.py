@@ -78,10 +78,10 @@ def engine_view_of(state: ClusterState, forecaster: QosForecaster, threshold: fl
     }
     rows = np.flatnonzero(columns.service_counts > 0).tolist()
     rates = {
-        one.pod.key: one.requests_per_second
+        record.pod.key: record.requests_per_second
         for row in rows
-        for one in state.records_on(row)
-        if one.requests_per_second is not None
+        for record in state.records_on(row)
+        if record.requests_per_second is not None
     }
     return EngineView(room, rates, forecaster, threshold)
 
@@ -110,7 +110,7 @@ def plan_of(
     pools = settings.excluded_nodes
     kept = picture.kept_nodes
     excluded = np.array(
-        [one is None or one.unschedulable or one.name in kept or in_pools(one, pools) for one in nodes], np.bool_
+        [node is None or node.unschedulable or node.name in kept or in_pools(node, pools) for node in nodes], np.bool_
     )
     columns = columns_of(state, picture.constraints(rules), now, Outlook(_room(engine_view, nodes), guard))
     excluded = excluded[: columns.nodes]
@@ -120,8 +120,8 @@ def plan_of(
     if engine_view.room:
         free = columns_of(state, picture.constraints(rules), now, Outlook(None, guard))
         refused = _refused(columns, drain_plan(free, rules, excluded, begun))
-    uids = {one.pod.key: one.pod.uid for one in state.records()}
-    going = {one.pod.key for one in state.records() if one.pod.terminating}
+    uids = {record.pod.key: record.pod.uid for record in state.records()}
+    going = {record.pod.key for record in state.records() if record.pod.terminating}
     goes = frozenset(going | {key for key, facts in picture.facts.items() if facts.goes_with_node})
     ending = {
         columns.keys[pod]: (uids[columns.keys[pod]], float(columns.p50[pod]), float(columns.p90[pod]))

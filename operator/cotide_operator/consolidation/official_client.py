@@ -205,7 +205,9 @@ class OfficialClient:
     async def marked(self) -> dict[str, str]:
         """Return the nodes that carry our mark."""
         nodes = await asyncio.to_thread(self._listed, "nodes", NodeObject)
-        return {one.metadata.name: one.metadata.annotations[MARK] for one in nodes if MARK in one.metadata.annotations}
+        return {
+            node.metadata.name: node.metadata.annotations[MARK] for node in nodes if MARK in node.metadata.annotations
+        }
 
     async def mark(self, name: str, mark: str | None, *, cordoned: bool) -> None:
         """Cordon or uncordon a node and write our mark on it, or take it off, in one patch."""
@@ -220,7 +222,7 @@ class OfficialClient:
         """Return the pods that have not ended: those on a node, those of an owner, or all."""
         pods = await asyncio.to_thread(self._listed, "pods", PodObject)
         found = [pod_now(pod, self._wall) for pod in pods if pod.status.phase not in ENDED]
-        return [one for one in found if (not node or one.node == node) and (not owner or one.owner == owner)]
+        return [now for now in found if (not node or now.node == node) and (not owner or now.owner == owner)]
 
     async def gang(self, key: str) -> GangNow | None:
         """Return how the gang of a pod stands now; None for a pod of none. What is of no gang costs one request."""

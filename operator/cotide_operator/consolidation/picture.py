@@ -84,7 +84,7 @@ class Picture:
 
     def holds_up(self) -> bool:
         """Whether a pod waits that some node could take, were it empty: then nothing is consolidated."""
-        waiting = [one.pod for one in self.state.records() if one.pod.key in self.waiting]
+        waiting = [record.pod for record in self.state.records() if record.pod.key in self.waiting]
         return WantedNodes().of(self.state, waiting, ()).hope
 
 
@@ -147,7 +147,13 @@ def picture_of(
         if owner is not None:
             owners[key] = owner.uid
         drawn = drawn_on(pod, covering(pod, by_namespace))
-        facts[key] = _facts(pod, translated, cache, tuple(key_of(one.metadata) for one in drawn), now)
+        facts[key] = _facts(
+            pod,
+            translated,
+            cache,
+            tuple(key_of(pod_disruption_budget_object.metadata) for pod_disruption_budget_object in drawn),
+            now,
+        )
     budgets = {key: goes_now(budget) for key, budget in cache.poddisruptionbudgets.items()}
     warnings += _unreadable("pod", {key: faults(pod.metadata.annotations) for key, pod in cache.pods.items()})
     warnings += _unreadable("node", {name: node_annotation_faults(node) for name, node in cache.nodes.items()})
@@ -229,7 +235,7 @@ def _remaining(pod: Pod, cache: ObjectCache, now: float) -> tuple[float, float]:
     job = cache.jobs.get(pod.job) if pod.job is not None else None
     predicted: Any = job.status.get("predictedSeconds") if job is not None else None
     lone: tuple[float, float] | None = None
-    if isinstance(predicted, dict) and all(_is_time(predicted.get(one)) for one in ("p50", "p90")):
+    if isinstance(predicted, dict) and all(_is_time(predicted.get(text)) for text in ("p50", "p90")):
         lone = float(predicted["p50"]), float(predicted["p90"])
     elif pod.requested_seconds is not None:
         lone = pod.requested_seconds, SPREAD * pod.requested_seconds
@@ -287,7 +293,9 @@ def picture_of_ledger(lines: Iterable[bytes], at: float | None = None) -> Pictur
     warning = "a ledger holds no owners, volumes, budgets and annotations of nodes: they count as no hindrance"
     nodes = [node for node in state.columns.nodes if node is not None]
     kept = {node.name: why for node in nodes if (why := node_protection(dict(node.labels), {}))}
-    waiting = frozenset(one.pod.key for one in state.records() if one.pod.ours and _waits(one.pod))
+    waiting = frozenset(
+        pod_record.pod.key for pod_record in state.records() if pod_record.pod.ours and _waits(pod_record.pod)
+    )
     return Picture(state, now, facts, {}, kept_nodes=kept, waiting=waiting, warnings=(warning,), config=ledger.config)
 
 

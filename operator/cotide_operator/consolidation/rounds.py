@@ -120,8 +120,8 @@ class Rounds:
         ClusterError
             When the operator holds nodes: two of us would undo each other's work.
         """
-        for name, one in (await self._hands.records()).items():
-            if one.mark and one.holder == "operator":
+        for name, record in (await self._hands.records()).items():
+            if record.mark and record.holder == "operator":
                 raise ClusterError(
                     f"the operator consolidates this cluster (it holds node {name}): --watch shows what it does,"
                     " --apply is its own"
@@ -136,23 +136,23 @@ class Rounds:
         records = await self._hands.records()
         loads = _loads(picture)
         standings = {
-            name: standing_of(one.mark, one.record, loads.get(name, 0), self._clock)
-            for name, one in records.items()
-            if one.holder == "watch" or (self._carrier is None and one.holder == "operator")
+            name: standing_of(record.mark, record.record, loads.get(name, 0), self._clock)
+            for name, record in records.items()
+            if record.holder == "watch" or (self._carrier is None and record.holder == "operator")
         }
         taken = tuple(
-            name for name, one in records.items() if one.holder == "watch" and one.mark and not one.cordoned
+            name for name, record in records.items() if record.holder == "watch" and record.mark and not record.cordoned
         )  # fmt: skip
         for name in taken:
             standings[name] = replace(standings[name], mark=Mark.NONE)
-        ours = [name for name, one in standings.items() if one.mark is not Mark.NONE]
-        refused = {one.key for one in await self._hands.pods() if one.refused and not one.node}
-        waiting = [one.pod for one in picture.state.records() if one.pod.key in refused]
+        ours = [name for name, standing in standings.items() if standing.mark is not Mark.NONE]
+        refused = {pod.key for pod in await self._hands.pods() if pod.refused and not pod.node}
+        waiting = [record.pod for record in picture.state.records() if record.pod.key in refused]
         wanted, hope, _ = WantedNodes().of(picture.state, waiting, ours)
         plan = None if hope else await asyncio.to_thread(self._plan, picture)
         acts = self._watch.decide(ClusterView(now, plan, standings, self._draining(standings), wanted=wanted))
         self._goes.clear()
-        self._goes.update(one.pod.key for one in picture.state.records() if one.pod.terminating)
+        self._goes.update(record.pod.key for record in picture.state.records() if record.pod.terminating)
         self._goes.update(key for key, facts in picture.facts.items() if facts.goes_with_node)
         return Round(
             self._number,
@@ -161,8 +161,8 @@ class Rounds:
             len(waiting),
             acts,
             moves_left(standings, now, self._pace.moves_per_hour),
-            {one.pod.key: one.pod.uid for one in picture.state.records()},
-            {name: one.mark for name, one in records.items() if one.mark},
+            {record.pod.key: record.pod.uid for record in picture.state.records()},
+            {name: record.mark for name, record in records.items() if record.mark},
             taken,
             picture.warnings,
         )
@@ -171,7 +171,7 @@ class Rounds:
         """Return nodes that somebody else drains now, where we only look: theirs is no drain that a kill left."""
         if self._carrier is not None:
             return frozenset()
-        return frozenset(name for name, one in standings.items() if one.mark is Mark.DRAINING)
+        return frozenset(name for name, standing in standings.items() if standing.mark is Mark.DRAINING)
 
     async def carry_out(self, seen: Round) -> Carried:
         """Do what a look decided; ends at the first surprise, or when a pod waits."""
@@ -183,9 +183,9 @@ class Rounds:
         for back in seen.acts.give_back:
             await self._write(failed, back.node, Mark.NONE, cordoned=False, demanded=back.demanded)
         marked = [name for name in seen.acts.freed if await self._write(failed, name, Mark.FREED, cordoned=True)]
-        for one in seen.acts.leave:
-            forecast = (one.p50_seconds, one.p90_seconds)
-            await self._write(failed, one.node, Mark.EMPTYING, cordoned=True, forecast=forecast)
+        for emptying in seen.acts.leave:
+            forecast = (emptying.p50_seconds, emptying.p90_seconds)
+            await self._write(failed, emptying.node, Mark.EMPTYING, cordoned=True, forecast=forecast)
         freed: tuple[str, ...] = tuple(marked)
         moved: tuple[str, ...] = ()
         for step in seen.acts.drain:
@@ -193,7 +193,7 @@ class Rounds:
             freed, moved = (*freed, *carried.freed), (*moved, *carried.moved)
             if carried.surprise:
                 return Carried(freed, moved, carried.surprise)
-            if any(one.refused and not one.node for one in await self._hands.pods()):
+            if any(pod.refused and not pod.node for pod in await self._hands.pods()):
                 return Carried(freed, moved, "a pod waits for a node: what was planned is put off")
         return Carried(freed, moved, "; ".join(failed))
 
@@ -216,8 +216,8 @@ class Rounds:
         """
         left = [
             name
-            for name, one in (await self._hands.records()).items()
-            if one.holder == "watch" and one.mark in (Mark.DRAINING, Mark.EMPTYING)
+            for name, record in (await self._hands.records()).items()
+            if record.holder == "watch" and record.mark in (Mark.DRAINING, Mark.EMPTYING)
         ]
         failed: list[str] = []
         opened = [name for name in left if await self._write(failed, name, Mark.NONE, cordoned=False)]
@@ -229,8 +229,8 @@ class Rounds:
 def _loads(picture: Picture) -> dict[str, int]:
     """Return by node how many of its pods would need another."""
     found: dict[str, int] = {}
-    for one in picture.state.records():
-        ended = one.pod.terminating or one.pod.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
-        if one.node is not None and not ended and not picture.facts[one.pod.key].goes_with_node:
-            found[one.node] = found.get(one.node, 0) + 1
+    for record in picture.state.records():
+        ended = record.pod.terminating or record.pod.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+        if record.node is not None and not ended and not picture.facts[record.pod.key].goes_with_node:
+            found[record.node] = found.get(record.node, 0) + 1
     return found

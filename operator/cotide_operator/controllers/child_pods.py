@@ -157,8 +157,16 @@ def see(pod: PodObject) -> ChildPod:
     """Return what matters of a pod; index -1 when it carries none."""
     metadata, status = pod.metadata, pod.status
     conditions = {condition.type: condition.status for condition in status.conditions}
-    terminated = [one.state.terminated for one in status.container_statuses if one.state.terminated is not None]
-    running = [one.state.running for one in status.container_statuses if one.state.running is not None]
+    terminated = [
+        container_status.state.terminated
+        for container_status in status.container_statuses
+        if container_status.state.terminated is not None
+    ]
+    running = [
+        container_status.state.running
+        for container_status in status.container_statuses
+        if container_status.state.running is not None
+    ]
     starts = [state.started_at for state in terminated] + [state.started_at for state in running]
     started = [moment for text in starts if (moment := _seconds(text)) is not None]
     finished = [moment for state in terminated if (moment := _seconds(state.finished_at)) is not None]
@@ -193,8 +201,8 @@ def why_it_cannot_start(status: PodStatus) -> str:
     """Return the kubelet's reason and message for a container that cannot start; empty where there is none."""
     if status.phase != "Pending":
         return ""
-    for one in (*status.init_container_statuses, *status.container_statuses):
-        waiting = one.state.waiting
+    for init_container_status in (*status.init_container_statuses, *status.container_statuses):
+        waiting = init_container_status.state.waiting
         if waiting is not None and waiting.reason in CANNOT_START:
             return f"{waiting.reason}: {waiting.message}"[:MESSAGE_CHARACTERS].removesuffix(": ")
     return ""
@@ -206,7 +214,7 @@ def what_is_created(pod: PodObject) -> str:
     if status.phase != "Pending" or why_it_cannot_start(status) or not _next_is_being_created(pod):
         return ""
     # A kubelet writes False before it mounts, and nothing more until a pull is over: only True says something.
-    prepared = any(one.type == SANDBOX_READY and one.status == "True" for one in status.conditions)
+    prepared = any(condition.type == SANDBOX_READY and condition.status == "True" for condition in status.conditions)
     return f"containers are being created{', volumes and network are ready' if prepared else ''}"
 
 
@@ -214,12 +222,12 @@ def _next_is_being_created(pod: PodObject) -> bool:
     """Whether a container waits to be made that no init container before it keeps waiting."""
     if not (pod.status.init_container_statuses or pod.status.container_statuses):  # no kubelet has seen it yet
         return False
-    sidecars = {one.name for one in pod.spec.init_containers if one.restart_policy == "Always"}
-    for one in pod.status.init_container_statuses:
-        ended = one.state.terminated is not None and one.state.terminated.exit_code == 0
-        if not ended and not (one.state.running is not None and one.name in sidecars):
-            return _is_being_created(one)
-    return any(_is_being_created(one) for one in pod.status.container_statuses)
+    sidecars = {container.name for container in pod.spec.init_containers if container.restart_policy == "Always"}
+    for status in pod.status.init_container_statuses:
+        ended = status.state.terminated is not None and status.state.terminated.exit_code == 0
+        if not ended and not (status.state.running is not None and status.name in sidecars):
+            return _is_being_created(status)
+    return any(_is_being_created(status) for status in pod.status.container_statuses)
 
 
 def _is_being_created(container: ContainerStatus) -> bool:

@@ -204,7 +204,7 @@ def _remember_starts(
     now_seconds: float,
 ) -> tuple[ChildPod, ...]:
     """Remember whether pods of a Job can be started at all, and where not; return those given up in this look."""
-    given_up = tuple(waiting[one] for one in sorted(late) if before.retry(one[0]) == one[1] < after.retry(one[0]))
+    given_up = tuple(waiting[pair] for pair in sorted(late) if before.retry(pair[0]) == pair[1] < after.retry(pair[0]))
     running = [pod for pod in alive if pod.phase == "Running"]
     for pod in given_up:
         memory.avoided.pop(pod.node or "", None)
@@ -213,7 +213,7 @@ def _remember_starts(
         memory.avoided.pop(node, None)
     times = memory.starts
     begun = list(times.stuck.values())
-    begun += [times.creating[one] for one in late if one in times.creating]
+    begun += [times.creating[pair] for pair in late if pair in times.creating]
     if not any(pod.kueue_group for pod in waiting.values()):  # a group of Kueue's waits until all of it is there
         memory.obstructed = min([*([] if memory.obstructed is None else [memory.obstructed]), *begun], default=None)
     ended = after.failures - before.failures > len(given_up) or len(after.completed) > len(before.completed)
@@ -242,7 +242,7 @@ def _accounted(
         for attempt, pod in by_attempt.items()
         if retries.get(attempt[0], 0) == attempt[1] and attempt not in late and pod.alive
     }
-    memory.met.update(one for one in going if one[0] < spec.completions and one[0] not in completed)
+    memory.met.update(pair for pair in going if pair[0] < spec.completions and pair[0] not in completed)
     others = by_attempt.keys() - going
     highest: dict[int, int] = {}
     for index, retry in others:

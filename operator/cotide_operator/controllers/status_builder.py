@@ -216,9 +216,9 @@ def with_query_fault(
     kind = WaitReason.MISCONFIGURED.value
     if fault is not None:
         return with_condition(conditions, _condition(kind, True, fault.reason, fault.message), context)
-    before = next((one for one in conditions if one.get("type") == kind), None)
+    before = next((condition for condition in conditions if condition.get("type") == kind), None)
     if before is None or before.get("reason") not in QUERY_REASONS:
-        return [dict(one) for one in conditions]
+        return [dict(condition) for condition in conditions]
     return with_condition(conditions, _condition(kind, False, "QueriesAsked", "its queries are answered"), context)
 
 
@@ -226,7 +226,7 @@ def with_condition(
     conditions: Sequence[Mapping[str, Any]], condition: Mapping[str, Any], context: ReconcileContext
 ) -> list[Status]:
     """Return the conditions with one of them set; its transition time is kept while its status stays."""
-    before = next((one for one in conditions if one.get("type") == condition["type"]), None)
+    before = next((mapping for mapping in conditions if mapping.get("type") == condition["type"]), None)
     changed = context.wall_seconds
     kept = before.get("lastTransitionTime") if before and before.get("status") == condition["status"] else None
     after = {
@@ -234,13 +234,13 @@ def with_condition(
         "observedGeneration": context.generation,
         "lastTransitionTime": kept or format_timestamp(changed),
     }
-    others = [dict(one) for one in conditions if one.get("type") != condition["type"]]
-    return sorted([*others, after], key=lambda one: str(one["type"]))
+    others = [dict(mapping) for mapping in conditions if mapping.get("type") != condition["type"]]
+    return sorted([*others, after], key=lambda other: str(other["type"]))
 
 
 def with_released(conditions: Sequence[Status], refused: str | None, context: ReconcileContext) -> list[Status]:
     """Return the conditions with what the API server has against deleting or releasing pods, or had."""
-    if refused is None and not any(one.get("type") == RELEASED for one in conditions):
+    if refused is None and not any(condition.get("type") == RELEASED for condition in conditions):
         return list(conditions)
     released = _condition(RELEASED, refused is None, "Refused" if refused else "Released", refused or "")
     return with_condition(conditions, released, context)
@@ -298,7 +298,7 @@ def _job_conditions(
         ]
     if progress.outcome is Outcome.FAILED:
         sentence = f"{counted(progress.failures, 'pod')} failed, spec.backoffLimit allows {spec.backoff_limit}"
-        scheduled = [dict(one) for one in before if one.get("type") == "Scheduled"]
+        scheduled = [dict(mapping) for mapping in before if mapping.get("type") == "Scheduled"]
         return [*scheduled, _condition("Failed", True, "BackoffLimitExceeded", sentence)]
     if spec.suspend and not placed and not trouble:
         return [_condition("Scheduled", False, "Suspended", "spec.suspend is true: no pod is made")]

@@ -143,7 +143,7 @@ def explain_pod(pod: Object, context: ClassContext, now_seconds: float) -> Expla
         )
     happenings = _read(unread, "Events", lambda: _happenings(context.events), _NO_HAPPENINGS)
     facts += unread
-    data["events"] = [_as_data(one) for one in happenings]
+    data["events"] = [_as_data(happening) for happening in happenings]
     return Explanation(
         title=f"pod {metadata.get('namespace', '')}/{metadata['name']}",
         facts=tuple(facts),
@@ -192,7 +192,7 @@ def explain_job(job: Object, pods: Sequence[Object], events: Sequence[Object], n
             }
             for pod in pods
         ],
-        "events": [_as_data(one) for one in happenings],
+        "events": [_as_data(happening) for happening in happenings],
     }
     return Explanation(
         title=f"job {metadata.get('namespace', '')}/{metadata['name']}",
@@ -222,7 +222,11 @@ def telling_node(pod: Object) -> str | None:
     note = _note(pod)
     if placed or note is None:
         return placed or None
-    short = [one.example for one in note.decision.refused if one.reason is WaitReason.INSUFFICIENT_SLACK]
+    short = [
+        node_verdict.example
+        for node_verdict in note.decision.refused
+        if node_verdict.reason is WaitReason.INSUFFICIENT_SLACK
+    ]
     return note.decision.nominated_node or next(iter(short), None)
 
 
@@ -315,7 +319,7 @@ def _decision(note: Note, *, placed: bool) -> tuple[list[tuple[str, str]], dict[
         "qosOutside": list(forecast.qos_outside),
         "qosSamples": forecast.qos_evidence,
         "models": {"qos": forecast.qos_model, "completion": forecast.completion_model},
-        "refused": [_as_data(one) for one in _refusals(note)],
+        "refused": [_as_data(refusal) for refusal in _refusals(note)],
         "refusedUnlistedNodes": note.more_nodes,
     }
     return facts, data
@@ -478,9 +482,9 @@ def _of_the_service(owner: Object | None) -> list[tuple[str, str]]:
     conditions = (owner.get("status") or {}).get("conditions") or ()
     wanted = (CONDITION_RATE_UNKNOWN, CONDITION_OUTSIDE)
     return [
-        (str(one["type"]), f"{one.get('message', '')}, its Workload")
-        for one in conditions
-        if one.get("type") in wanted and one.get("status") == "True"
+        (str(condition["type"]), f"{condition.get('message', '')}, its Workload")
+        for condition in conditions
+        if condition.get("type") in wanted and condition.get("status") == "True"
     ]
 
 

@@ -55,8 +55,8 @@ def learned_facts(text: str | None) -> list[tuple[str, str]]:
     if not text:
         return []
     parts = [
-        f"{format_amount(CPU, one['millicores'])} and {format_amount(MEMORY, one['memoryBytes'])}"
-        f" for {format_seconds(one['seconds'])}"
-        for one in json.loads(text)
+        f"{format_amount(CPU, load['millicores'])} and {format_amount(MEMORY, load['memoryBytes'])}"
+        f" for {format_seconds(load['seconds'])}"
+        for load in json.loads(text)
     ]
     return [("Phases", f"learned from earlier runs of its type: {', then '.join(parts)}")]

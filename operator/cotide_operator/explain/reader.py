@@ -91,7 +91,7 @@ class Reader:
         context = ClassContext(
             owner=self._owner(pod),
             namespace=self._may_have("namespace", NamespaceObject, self._core.read_namespace, namespace),
-            events=[event for one in (pod, *claims) for event in self._events(namespace, [one])],
+            events=[event for claim in (pod, *claims) for event in self._events(namespace, [claim])],
             node=node,
             beside=beside,
             claims=claims,
@@ -165,7 +165,7 @@ class Reader:
             name: self._may_have("storage class", StorageClassObject, self._storage.read_storage_class, name)
             for name in names
         }
-        return {name: one for name, one in found.items() if one is not None}
+        return {name: item for name, item in found.items() if item is not None}
 
     def _events(self, namespace: str, objects: Sequence[Object]) -> list[Object]:
         """Return the events about some objects."""

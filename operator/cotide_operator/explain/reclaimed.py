@@ -58,9 +58,9 @@ def reclaimed_facts(pod: Object, node: Object | None, beside: Sequence[Object] |
     offered = cpu or 0, memory or 0
     words, node_data = f"{name} offers {_words(offered)}", {"name": name, "offered": _data(offered)}
     if beside is not None:
-        running = [one for one in beside if (one.get("status") or {}).get("phase") not in _ENDED]
-        amounts = [reclaimed_requests(one) for one in running]
-        in_use = sum(one[0] for one in amounts), sum(one[1] for one in amounts)
+        running = [mapping for mapping in beside if (mapping.get("status") or {}).get("phase") not in _ENDED]
+        amounts = [reclaimed_requests(mapping) for mapping in running]
+        in_use = sum(amount[0] for amount in amounts), sum(amount[1] for amount in amounts)
         words += f", of which its pods ask for {_words(in_use)}"
         node_data["inUse"] = _data(in_use)
     facts.append(("Offered", words))

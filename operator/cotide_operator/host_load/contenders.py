@@ -126,14 +126,14 @@ class Contenders:
 
     def grow(self, rows: int) -> None:
         """Make room for more nodes."""
-        for one in self._contenders:
-            one.grow(rows)
-        self._ahead_scorers = [[one.grown(rows) for one in scorers] for scorers in self._ahead_scorers]
+        for contender in self._contenders:
+            contender.grow(rows)
+        self._ahead_scorers = [[scorer.grown(rows) for scorer in scorers] for scorers in self._ahead_scorers]
 
     def reset(self, rows: NDArray[np.intp]) -> None:
         """Forget the nodes of these rows."""
-        for one in self._contenders:
-            for model, scorer in zip(one.models, one.scorers, strict=True):
+        for contender in self._contenders:
+            for model, scorer in zip(contender.models, contender.scorers, strict=True):
                 model.reset(rows.tolist())
                 scorer.reset(rows)
         for scorers in self._ahead_scorers:
@@ -149,8 +149,8 @@ class Contenders:
         known : (2, n) where there was a forecast, too: only those are scored.
         """
         losses = np.full((2, RESOURCES), np.nan)
-        for row, one in enumerate(self._contenders):
-            for resource, (model, scorer) in enumerate(zip(one.models, one.scorers, strict=True)):
+        for row, contender in enumerate(self._contenders):
+            for resource, (model, scorer) in enumerate(zip(contender.models, contender.scorers, strict=True)):
                 forecast, measured, scored = model.forecast(), values[resource], known[resource]
                 scorer.score(forecast, np.where(scored, measured, np.nan))
                 losses[row, resource] = pinball(measured[scored], self._asked(forecast)[scored], self._quantile)
@@ -164,8 +164,8 @@ class Contenders:
 
     def refit(self, resource: int, parameters: ArmaParameters) -> None:
         """Put fitted parameters of a resource in force wherever a model has any; 0 is cpu, 1 is memory."""
-        for one in self._contenders:
-            model = one.models[resource]
+        for contender in self._contenders:
+            model = contender.models[resource]
             if isinstance(model, HostLoadModel):
                 model.refit(parameters)
 
@@ -186,7 +186,7 @@ class Contenders:
 
     def contest(self) -> Contest:
         """Return how the challenge stands."""
-        names = [one.name for one in self._contenders]
+        names = [contender.name for contender in self._contenders]
         challenger = names[1] if len(names) > 1 else None
         return Contest(names[0], challenger, self._challenge.scored, self._challenge.losses())
 

@@ -76,10 +76,15 @@ class EventPublisher:
         ----------
         names : rows by node. level : name of the quantile in `HostLoadForecast`. until : the end of the open slot.
         """
-        amounts = np.array([getattr(one, level) for one in made.slot]) * np.tile(physical, (2, 1))
+        amounts = np.array([getattr(host_load_forecast, level) for host_load_forecast in made.slot]) * np.tile(
+            physical, (2, 1)
+        )
         usable = usable & np.isfinite(amounts).all(axis=0)
         further = [
-            (until + (slots - 1) * slot_seconds, np.array([getattr(one, level) for one in both]) * physical)
+            (
+                until + (slots - 1) * slot_seconds,
+                np.array([getattr(host_load_forecast, level) for host_load_forecast in both]) * physical,
+            )
             for slots, *both in made.ahead
         ]
 

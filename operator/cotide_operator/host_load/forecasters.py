@@ -187,7 +187,7 @@ class Forecasters:
 
     def ahead_scores(self) -> dict[str, LoadScores]:
         """Return the scores of the longer horizons, by a name such as ``online-cpu-36-slots``."""
-        return {f"{NAMES[index]}-{slots}-slots": one for (index, slots), one in self._online.ahead_scores().items()}
+        return {f"{NAMES[index]}-{slots}-slots": score for (index, slots), score in self._online.ahead_scores().items()}
 
     def trusts(self) -> Flags:
         """Return (4, n) whether each forecaster is trusted."""

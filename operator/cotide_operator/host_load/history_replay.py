@@ -61,11 +61,11 @@ class HistoryReplay:
         complaint = ""
         while span.first <= span.last:
             try:
-                async for one in self._history.slots(span, table, online):
-                    span = Span(one.number + 1, span.last, span.at_a_time)
+                async for slot in self._history.slots(span, table, online):
+                    span = Span(slot.number + 1, span.last, span.at_a_time)
                     done += 1
-                    known += int(np.isfinite(one.online).all(axis=0).any())
-                    yield one
+                    known += int(np.isfinite(slot.online).all(axis=0).any())
+                    yield slot
             except SourceDown as error:
                 if str(error) != complaint:
                     _LOG.warning("the past can't be read from Prometheus for now: %s", error)

@@ -205,11 +205,11 @@ class LiveHostLoad:
         table = NodeTable.of(self._state)
         rows = self._follow(table, now)
         past = rebuilding.slots(self._open_slot(), table, self._pods, self._state, give_up=lambda: self._book.waiting)
-        async for one in past:
+        async for past_slot in past:
             async with self.lock:
                 self.forecasters.grow(self._roster.capacity)
                 values = np.full((4, self.forecasters.rows), np.nan)
-                values[:2, rows] = _shares(one.online, table.physical)
+                values[:2, rows] = _shares(past_slot.online, table.physical)
                 await asyncio.to_thread(self.forecasters.record, values, batch=False)
 
     def _due(self) -> float:

@@ -58,7 +58,7 @@ class Standing:
     @classmethod
     def of(cls, fallen_back: Booleans, scores: Sequence[LoadScores], contest: str = "") -> Standing:
         """Return the standing that these scores give."""
-        coverage = np.array([one.coverage[:, -1] for one in scores[:2]])
+        coverage = np.array([score.coverage[:, -1] for score in scores[:2]])
         return cls(fallen_back, scores, np.nan_to_num(coverage, nan=1.0).argmin(axis=0), contest)
 
 

@@ -98,7 +98,7 @@ class PodUsages:
                     gauges[resource].labels(name).set(value)
                     self._shown[name, resource] = wall_now
         # No longer than readings hold: of a class that is gone, or a source that is down, nothing is known.
-        for name, resource in [one for one, wall in self._shown.items() if not self._holds(wall, wall_now)]:
+        for name, resource in [key for key, wall in self._shown.items() if not self._holds(wall, wall_now)]:
             gauges[resource].remove(name)
             del self._shown[name, resource]
 
@@ -153,7 +153,7 @@ class PodUsages:
         """Drop what holds no more; only when there is twice as much as after the last time, since it takes a while."""
         if len(self._latest) <= 2 * self._kept:
             return
-        for key, one in list(self._latest.items()):
-            if not any(self._holds(wall, wall_now) for wall in one.walls):
+        for key, latest in list(self._latest.items()):
+            if not any(self._holds(wall, wall_now) for wall in latest.walls):
                 del self._latest[key]
         self._kept = max(FORGET_ABOVE, len(self._latest))

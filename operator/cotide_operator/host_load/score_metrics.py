@@ -48,26 +48,26 @@ def write_slot(metrics: Metrics, score: SlotScore, physical: Floats, level: str)
 
 def write_window(metrics: Metrics, scores: Sequence[LoadScores]) -> None:
     """Show the recent window: every scored slot of every node counts alike."""
-    for name, one in zip(NAMES, scores, strict=True):
-        scored = one.records > 0
-        weights = one.records[scored]
+    for name, score in zip(NAMES, scores, strict=True):
+        scored = score.records > 0
+        weights = score.records[scored]
         if not len(weights):
             continue
         for index, quantile in enumerate(QUANTILES):
-            covered = float(np.average(one.coverage[scored, index], weights=weights))
+            covered = float(np.average(score.coverage[scored, index], weights=weights))
             metrics.forecast_coverage.labels(name, f"{quantile:g}").set(covered)
-        metrics.forecast_bias.labels(name).set(float(np.average(one.bias[scored], weights=weights)))
+        metrics.forecast_bias.labels(name).set(float(np.average(score.bias[scored], weights=weights)))
 
 
 def write_ahead(metrics: Metrics, scores: Mapping[str, LoadScores]) -> None:
     """Show how the longer horizons did, once enough peaks are over to say anything."""
-    for name, one in scores.items():
-        scored = one.records > 0
-        weights = one.records[scored]
+    for name, score in scores.items():
+        scored = score.records > 0
+        weights = score.records[scored]
         if weights.sum() < TrustBand().records_min:
             continue
         for index, quantile in enumerate(QUANTILES):
-            covered = float(np.average(one.coverage[scored, index], weights=weights))
+            covered = float(np.average(score.coverage[scored, index], weights=weights))
             metrics.forecast_coverage.labels(name, f"{quantile:g}").set(covered)
 
 
@@ -91,7 +91,7 @@ def write_outlooks(
     metrics: Metrics, outlooks: Iterable[NodeOutlook], reasons: Mapping[str, int], state: ClusterState
 ) -> None:
     """Show what is offered, how many nodes stand how, and what online pods ask for beside what there is."""
-    offered = [(one.offered_millicores, one.offered_memory_bytes) for one in outlooks]
+    offered = [(outlook.offered_millicores, outlook.offered_memory_bytes) for outlook in outlooks]
     metrics.reclaimable_cpu.set(sum(cpu for cpu, _ in offered))
     metrics.reclaimable_memory.set(sum(memory for _, memory in offered))
     for reason in REASONS:

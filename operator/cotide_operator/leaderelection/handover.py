@@ -99,7 +99,7 @@ class Handover:
             await asyncio.sleep(UNSHOWN_SECONDS)
             before = asyncio.get_running_loop().time() - UNSHOWN_SECONDS
             oldest = itertools.islice(self._unseen.items(), ASKED_AT_ONCE)
-            due = [(key, one.uid) for key, one in oldest if one.since <= before]
+            due = [(key, unseen.uid) for key, unseen in oldest if unseen.since <= before]
             for found in await asyncio.gather(*(self._ask(key, uid) for key, uid in due)):
                 if found is not None:
                     raise BackupRestored(

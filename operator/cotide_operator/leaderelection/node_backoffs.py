@@ -44,9 +44,18 @@ def written(backoffs: Iterable[NodeBackoffRestored], clock: Clock) -> str:
     lasting = sorted(backoffs, key=attrgetter("until_seconds"), reverse=True)[:MAX_BACKOFFS]
     kept: list[bytes] = []
     left = BACKOFFS_BYTES - 2
-    for one in lasting:
-        until = round(clock.to_wall(one.until_seconds), 3)
-        line = msgspec.json.encode(_Written(one.node, one.reason, until, one.refusals, one.requests, one.trying))
+    for node_backoff_restored in lasting:
+        until = round(clock.to_wall(node_backoff_restored.until_seconds), 3)
+        line = msgspec.json.encode(
+            _Written(
+                node_backoff_restored.node,
+                node_backoff_restored.reason,
+                until,
+                node_backoff_restored.refusals,
+                node_backoff_restored.requests,
+                node_backoff_restored.trying,
+            )
+        )
         left -= len(line) + 1
         if left < 0:
             break

@@ -60,9 +60,11 @@ class LeadTimes:
     def follow(self, times: Floats, measured: Sequence[MeasuredMix], warned: Booleans, broken: Booleans) -> None:
         """Take n samples in order of time: what was said of each, and what was measured."""
         moments: dict[tuple[str, float], tuple[bool, bool]] = {}
-        for now, one, says, breaks in zip(times.tolist(), measured, warned.tolist(), broken.tolist(), strict=True):
-            said, broke = moments.get((one.service, now), (False, False))
-            moments[one.service, now] = said or says, broke or breaks
+        for now, measured_mix, says, breaks in zip(
+            times.tolist(), measured, warned.tolist(), broken.tolist(), strict=True
+        ):
+            said, broke = moments.get((measured_mix.service, now), (False, False))
+            moments[measured_mix.service, now] = said or says, broke or breaks
         for (service, now), (says, breaks) in moments.items():
             episode = self._episodes.setdefault(service, _Episode())
             if says and episode.warned_at is None:

@@ -197,7 +197,7 @@ class ConfigMapStore:
             found = await self._client.list(self._path, {"labelSelector": SELECTOR})
         except ClusterError as error:
             raise StoreSilent(f"ConfigMaps of {self._namespace} can't be listed: {error}") from error
-        names = [str(one["metadata"]["name"]) for one in found]
+        names = [str(item["metadata"]["name"]) for item in found]
         return _learners_of([name.removeprefix(f"{NAME}-") for name in names if name.startswith(f"{NAME}-")])
 
     async def delete(self, learner: str) -> None:

@@ -114,7 +114,7 @@ class QosLearning:
 
     def feed(self, fresh: Sequence[MeasuredMix], now: float) -> None:
         """Take what was measured in one cycle."""
-        self._pending.extend((now, one) for one in fresh)
+        self._pending.extend((now, measured_mix) for measured_mix in fresh)
 
     def refused(self, services: Iterable[str], now: float) -> None:
         """Take the services for whose sake pods were refused nodes in one cycle."""
@@ -122,7 +122,7 @@ class QosLearning:
 
     def forget(self, service: str) -> None:
         """Drop what is known of a Workload that was deleted; another of its name has to earn trust of its own."""
-        self._pending = deque((one for one in self._pending if one[1].service != service), maxlen=PENDING)
+        self._pending = deque((pair for pair in self._pending if pair[1].service != service), maxlen=PENDING)
         if not self._restored:
             self._gone.add(service)
         samples, was_scored = len(self.reservoir), service in self.trust.services()
@@ -139,7 +139,7 @@ class QosLearning:
 
         Returns whether nothing is kept of it any more. Where that can't be had it is not read either.
         """
-        waiting = {one.service for _, one in self._pending}
+        waiting = {measured_mix.service for _, measured_mix in self._pending}
         for service in waiting.union(self.trust.services(), self.reservoir.all_services()):
             self.forget(service)
         self._store.decide_for(self._learner, ())
@@ -193,12 +193,12 @@ class QosLearning:
                 _LOG.warning("what was learned before is not taken up%s: %s", yet, error)
             self._last_warning = str(error)
             return
-        gone = {one for one in {*windows, *(sample.service for sample in samples)} if not self._is_there(one)}
+        gone = {text for text in {*windows, *(sample.service for sample in samples)} if not self._is_there(text)}
         gone |= self._gone
         self._gone = set()
         if gone:
             self._unsaved += 1  # what is kept must not speak of them either
-        self.reservoir.restore([one for one in samples if one.service not in gone])
+        self.reservoir.restore([measured_mix for measured_mix in samples if measured_mix.service not in gone])
         in_use = self._model_id()
         if in_use and in_use == model_id:
             self.trust.restore({service: window for service, window in windows.items() if service not in gone})
@@ -225,7 +225,7 @@ class QosLearning:
         pending, self._pending = list(self._pending), deque(maxlen=PENDING)
         if not pending:
             return
-        measured = [one for _, one in pending]
+        measured = [measured_mix for _, measured_mix in pending]
         current = self._current()
         if current is not None:
             self._note_model(current.model_id)
@@ -250,7 +250,7 @@ class QosLearning:
                     _LOG.info("forecasts of %s: %s", service, self.trust.state(service))
                 self._decide()
                 self._trusts_others = True
-            self._show({one.service for one in measured})
+            self._show({measured_mix.service for measured_mix in measured})
         self.reservoir.add(measured)
         self._unsaved += len(measured)
 

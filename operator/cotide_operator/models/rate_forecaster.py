@@ -60,14 +60,14 @@ class RateForecaster:
         """Do nothing: another engine is told at the end of the slot, and goes by measured rates until then."""
 
     def _show(self) -> None:
-        for slots, one in zip(self._rates.horizons_slots, self._rates.scores(self._level), strict=True):
-            if one.peaks < LEAST_PEAKS:
+        for slots, score in zip(self._rates.horizons_slots, self._rates.scores(self._level), strict=True):
+            if score.peaks < LEAST_PEAKS:
                 continue
             losses, horizon = self._metrics.rate_loss, f"{slots}-slots"
-            losses.labels("forecast", horizon).set(one.loss)
-            losses.labels("last-value", horizon).set(one.last_value_loss)
+            losses.labels("forecast", horizon).set(score.loss)
+            losses.labels("last-value", horizon).set(score.last_value_loss)
             name = f"request-rate-{slots}-slots"
-            self._metrics.forecast_coverage.labels(name, f"{self._level:g}").set(one.coverage)
+            self._metrics.forecast_coverage.labels(name, f"{self._level:g}").set(score.coverage)
         trusted = self._rates.trusted_share(self._level)
         if math.isfinite(trusted):
             self._metrics.rate_trusted.set(trusted)

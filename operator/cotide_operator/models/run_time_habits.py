@@ -104,8 +104,8 @@ class RunTimeHabits:
             self._metrics.measurement_faults.labels(PART).inc()
             _LOG.exception("run times are left to the completion model for %d events", len(events))
             return []
-        for one in self.run_times.take_scores():
-            self._scores.run_time(one.source, one.seconds, one.p50, one.p90)
+        for score in self.run_times.take_scores():
+            self._scores.run_time(score.source, score.seconds, score.p50, score.p90)
         for duel in self.run_times.take_duels():
             hours = len(self.challenge.closed)
             verdict = self.challenge.score(*duel, self._now())
@@ -228,10 +228,10 @@ class RunTimeHabits:
         self._metrics.run_time_predictors.clear()
         self._metrics.run_time_loss.clear()
         losses = self.challenge.losses().tolist()
-        for one, role, loss in zip(self.run_times.contenders, (CHAMPION, "challenger"), losses, strict=False):
-            self._metrics.run_time_predictors.labels(one.name, role).set(1)
+        for contender, role, loss in zip(self.run_times.contenders, (CHAMPION, "challenger"), losses, strict=False):
+            self._metrics.run_time_predictors.labels(contender.name, role).set(1)
             if math.isfinite(loss):
-                self._metrics.run_time_loss.labels(one.name).set(loss)
+                self._metrics.run_time_loss.labels(contender.name).set(loss)
 
 
 def sentence_of(name: str, verdict: RunTimeVerdict) -> str:

@@ -81,7 +81,7 @@ class Shelf:
 
     def prune(self, most: int) -> None:
         """In a thread: delete old models that we saved, and what a save that failed left behind."""
-        directory, used = self.directory, {one.model_id for one in self.in_use_or_before()}
+        directory, used = self.directory, {loaded.model_id for loaded in self.in_use_or_before()}
         count: Counter[str] = Counter()
         try:
             for path, _ in _candidates(directory):  # newest first

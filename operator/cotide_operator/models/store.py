@@ -190,8 +190,8 @@ class ModelStore:
                 await asyncio.to_thread(shutil.rmtree, shelf.directory)
             except OSError as error:
                 _LOG.warning("the models in %s could not be deleted: %s", shelf.directory, error.strerror)
-        for one in shelf.current.values():
-            self._metrics.model_info.remove(*_info(one))
+        for loaded in shelf.current.values():
+            self._metrics.model_info.remove(*_info(loaded))
         _LOG.info("deleted the models of namespace %s, which is gone", namespace)
         self._emit_engine()
 
@@ -240,7 +240,8 @@ class ModelStore:
 
     def _emit_engine(self) -> None:
         ids = {
-            name: {kind: one.model_id for kind, one in shelf.current.items()} for name, shelf in self._shelves.items()
+            name: {kind: loaded.model_id for kind, loaded in shelf.current.items()}
+            for name, shelf in self._shelves.items()
         }
         own = tuple(
             OwnModels(name, ids[name].get(QOS, ""), ids[name].get(COMPLETION, ""))
@@ -256,7 +257,7 @@ class ModelStore:
 
     def _forget_old(self) -> None:
         """Keep the current model of each kind and the one before."""
-        kept = {one.model_id for shelf in self._shelves.values() for one in shelf.in_use_or_before()}
+        kept = {loaded.model_id for shelf in self._shelves.values() for loaded in shelf.in_use_or_before()}
         self._qos = {model_id: model for model_id, model in self._qos.items() if model_id in kept}
         self._completion = {model_id: model for model_id, model in self._completion.items() if model_id in kept}
 

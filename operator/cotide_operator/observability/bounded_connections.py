@@ -106,9 +106,13 @@ class BoundedConnections:
         """Return what serves a new connection; the protocol factory of the listener."""
         server = self._runner.server
         assert server is not None  # noqa: S101 - there since the set-up; for the type checker
-        opened = [one for one in server.connections if one.transport is not None]  # others are closed already
+        opened = [
+            request_handler for request_handler in server.connections if request_handler.transport is not None
+        ]  # others are closed already
         if len(opened) >= self._most:
-            next((one for one in opened if one not in self._busy), opened[0]).force_close()
+            next(
+                (request_handler for request_handler in opened if request_handler not in self._busy), opened[0]
+            ).force_close()
         connection = server()
         self._silent.add(connection)
         asyncio.get_running_loop().call_later(self._request_seconds, self._close_silent, connection)

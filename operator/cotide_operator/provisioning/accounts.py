@@ -73,10 +73,10 @@ class Accounts:
     def score(self, advice: Advice, now: float) -> list[tuple[Foreseen, float]]:
         """Score what was foreseen for now, and remember what is foreseen for a boot ahead; return what was scored."""
         came = float(advice.present.sum())
-        due = [one for one in self._foreseen if one.due <= now]
-        self._foreseen = [one for one in self._foreseen if one.due > now][-MAX_OPEN:]
-        for one in due:
-            outcome = "below_p50" if came <= one.p50 else "below_p95" if came <= one.p95 else "above_p95"
+        due = [foreseen for foreseen in self._foreseen if foreseen.due <= now]
+        self._foreseen = [foreseen for foreseen in self._foreseen if foreseen.due > now][-MAX_OPEN:]
+        for foreseen in due:
+            outcome = "below_p50" if came <= foreseen.p50 else "below_p95" if came <= foreseen.p95 else "above_p95"
             self._metrics.provisioning_forecasts.labels(outcome).inc()
         step = self._settings.step_seconds
         ahead = max(1, *(kind.boot_steps for kind in self._machines.values()))
@@ -85,4 +85,4 @@ class Accounts:
         self._foreseen.append(Foreseen(now + (lead + 1) * step, p50, p95))
         for what, value in (("there", came), ("p50", p50), ("p95", p95)):
             self._metrics.provisioning_pods.labels(what).set(value)
-        return [(one, came) for one in due]
+        return [(foreseen, came) for foreseen in due]

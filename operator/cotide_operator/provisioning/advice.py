@@ -279,22 +279,22 @@ def _services(settings: ProvisioningSettings, view: ClusterView, capacity: Float
 
 
 def _both(tasks: _Needs | None, services: _Needs | None) -> _Needs:
-    found = [one for one in (tasks, services) if one is not None]
+    found = [needs for needs in (tasks, services) if needs is not None]
     if not found:
         raise InputError("there is no pod and no history to plan for: nothing is known of the demand", field="pods")
     return _Needs(
-        tuple(name for one in found for name in one.names),
-        np.concatenate([one.sizes for one in found]),
-        np.concatenate([one.demand for one in found], axis=1),
-        np.concatenate([one.present for one in found]),
-        tuple(level for one in found for level in one.levels),
+        tuple(name for needs in found for name in needs.names),
+        np.concatenate([needs.sizes for needs in found]),
+        np.concatenate([needs.demand for needs in found], axis=1),
+        np.concatenate([needs.present for needs in found]),
+        tuple(level for needs in found for level in needs.levels),
     )
 
 
 def _sizes(classes: Sequence[SizeClass], long: Sequence[bool], capacity: Floats) -> Floats:
     """Return (K, R) container sizes, of the long tasks of a class or of its short ones."""
     mean, deviation, largest = (
-        np.stack([getattr(one, part)[int(tall)] for one, tall in zip(classes, long, strict=True)])
+        np.stack([getattr(size_class, part)[int(tall)] for size_class, tall in zip(classes, long, strict=True)])
         for part in ("mean", "deviation", "largest")
     )
     groups = groups_per_machine(mean, deviation, capacity, FIT_PROBABILITY)
@@ -321,7 +321,7 @@ def _park(model: CapacityModel, on: Floats, underway: Underway) -> Park:
         powered,
         np.where(barred, np.minimum(powered, counts), counts),
         np.array([[float((one > at).sum()) for at in begins] for one in coming]),
-        np.array([[float((one > at).sum()) for at in begins] for one in held]),
+        np.array([[float((values_array > at).sum()) for at in begins] for values_array in held]),
     )
 
 
@@ -368,7 +368,7 @@ def _reasons(model: CapacityModel, plan: CapacityPlan, present: Floats, raised_b
     containers, wanted = plan.containers[step], plan.machines[0]
     total = containers.sum(axis=0)
     here = np.minimum(np.divide(present, total, out=np.ones_like(total), where=total > 0), 1.0)
-    omega = np.array([one.overprovisioning for one in model.classes])
+    omega = np.array([container_class.overprovisioning for container_class in model.classes])
     with np.errstate(divide="ignore", invalid="ignore"):
         parts = [
             np.nan_to_num(((containers * share * omega) @ model.sizes) / model.capacity).max(axis=1)

@@ -118,8 +118,14 @@ async def carry_out(
     book, todo = before.step(wanted, nodes, now, boot_deadline_seconds, closed=closed, others=others or {})
     if dry_run:
         return todo
-    todo = tuple([one for one in todo if one.action is not Action.STOP or await _still_empty(client, one.subject)])
-    book = book.going(one.subject for one in todo if one.action is Action.STOP)
+    todo = tuple(
+        [
+            node_instruction
+            for node_instruction in todo
+            if node_instruction.action is not Action.STOP or await _still_empty(client, node_instruction.subject)
+        ]
+    )
+    book = book.going(node_instruction.subject for node_instruction in todo if node_instruction.action is Action.STOP)
     await store.save(book)
     sent: list[NodeInstruction] = []
     refused: list[str] = []

@@ -230,11 +230,11 @@ class MachineRemoval:
             raise ClusterError(f"GET {path}: the answer is not what an API server sends")
         label = f"{OF_DEPLOYMENT}={target['name']}"
         machines = self._machines(here, label)
-        alive = {name: one for name, one in machines.items() if not one.get("deletionTimestamp")}
-        leaving = {node for node, one in wanted.items() if one not in alive and self._is_going(here, one, machines)}
+        alive = {name: item for name, item in machines.items() if not item.get("deletionTimestamp")}
+        leaving = {node for node, text in wanted.items() if text not in alive and self._is_going(here, text, machines)}
         going = {machine: node for node, machine in wanted.items() if machine in alive}
-        strange = tuple(one for node, one in wanted.items() if one not in alive and node not in leaving)
-        marks = {name: (one.get("annotations") or {})[DELETE] for name, one in alive.items() if _is_marked(one)}
+        strange = tuple(text for node, text in wanted.items() if text not in alive and node not in leaving)
+        marks = {name: (item.get("annotations") or {})[DELETE] for name, item in alive.items() if _is_marked(item)}
         replicas = int((deployment.get("spec") or {}).get("replicas") or 0)
         version = deployment["metadata"]["resourceVersion"]
         before = replicas if asked is not None and replicas == asked.replicas else None
@@ -267,7 +267,7 @@ class MachineRemoval:
         listed = all_checked(answer.get("items") or (), _MachineObject, "Machine")
         if "items" not in answer or not all(map(is_named, listed)):
             raise ClusterError(f"GET {here}: the answer is not what an API server sends")
-        return {one["metadata"]["name"]: one["metadata"] for one in listed}
+        return {item["metadata"]["name"]: item["metadata"] for item in listed}
 
     def _lower(self, path: str, lower: Lowering) -> None:
         body = {"metadata": {"resourceVersion": lower.version}, "spec": {"replicas": lower.replicas}}
@@ -298,7 +298,7 @@ def _why_another_might_go(alive: Mapping[str, Mapping[str, Any]], marks: Mapping
     foreign = sorted(name for name, mark in marks.items() if mark != OURS)
     if foreign:
         return f"Machine {foreign[0]} has somebody else's annotation {DELETE}: none is taken away"
-    sets = {(one.get("labels") or {}).get(OF_SET) for one in alive.values()}
+    sets = {(mapping.get("labels") or {}).get(OF_SET) for mapping in alive.values()}
     if len(sets) > 1:
         found = f"its Machines are of {len(sets)} MachineSets, as in a roll-out"
         return f"{found}: none is taken away until they are of one"

@@ -210,7 +210,7 @@ class Provisioner:
         if self._planning is None and now >= self._next_plan:
             self._next_plan = now + self._settings.interval_seconds
             self._planning = asyncio.create_task(self._plan(nodes, now), name="plan of capacity")
-        price, carbon = (float(one[0]) for one in self._prices.at(np.array([now])))
+        price, carbon = (float(values_array[0]) for values_array in self._prices.at(np.array([now])))
         self._accounts.spend(self._loads(nodes), now, price, carbon)
         self._show(nodes)
         if self._planned is not None and self._settings.mode != "advice":
@@ -429,7 +429,9 @@ class Provisioner:
             return
         self._next_removal = time.monotonic() + REMOVAL_SECONDS
         for kind, path in paths.items():
-            machines = await self._free_machines([one.name for one in nodes.stopping if one.kind == kind], path)
+            machines = await self._free_machines(
+                [node_view.name for node_view in nodes.stopping if node_view.kind == kind], path
+            )
             if machines:
                 self._unmarked.discard(kind)  # whatever comes of it
             elif kind in self._unmarked:
@@ -473,8 +475,8 @@ class Provisioner:
         One that was opened, or came anew under its name, is nobody's to stop.
         """
         found = await self._dependencies.client.list("/api/v1/nodes", {"fieldSelector": f"metadata.name={name}"})
-        found = [checked(one, NodeObject, "node") for one in found]
-        if not any((one.get("spec") or {}).get("unschedulable") for one in found):
+        found = [checked(item, NodeObject, "node") for item in found]
+        if not any((item.get("spec") or {}).get("unschedulable") for item in found):
             return None
         pods = await self._pods_on(name)
         if pods:
@@ -485,7 +487,7 @@ class Provisioner:
     async def _pods_on(self, node: str) -> list[str]:
         """Return the pods on a node that would be lost with it, as the API server has them."""
         found = await self._dependencies.client.list("/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"})
-        return [name for one in found if (name := _held_by(one))]
+        return [name for item in found if (name := _held_by(item))]
 
     def _replicas(self, nodes: SortedNodes, wanted: Mapping[str, int]) -> dict[str, int]:
         """Return the replicas by type of whose machines some are missing, where replicas make machines."""
@@ -517,7 +519,7 @@ class Provisioner:
         if self._ordering is not None:
             views = [node.view for node in nodes.counted]
             sent = self._ordering.would(wanted, views, now, nodes.lost, nodes.closed)
-            todo += [f"{one.action.value} {one.subject}" for one in sent]
+            todo += [f"{node_instruction.action.value} {node_instruction.subject}" for node_instruction in sent]
         if todo:
             self._warn_throttled("dry run", f"would send: {', '.join(todo)}")
 
@@ -575,8 +577,8 @@ class Provisioner:
                 ("open", len(nodes.open.get(name, ()))),
                 ("freeing", len(nodes.freeing.get(name, ()))),
                 ("freed", len(nodes.freed.get(name, ()))),
-                ("stopping", sum(one.kind == name for one in nodes.stopping)),
-                ("coming", sum(one.kind == name for one in orders)),
+                ("stopping", sum(node_view.kind == name for node_view in nodes.stopping)),
+                ("coming", sum(order.kind == name for order in orders)),
                 ("away", nodes.away.get(name, 0)),
                 ("off", nodes.off.get(name, 0)),
             ):
@@ -593,7 +595,7 @@ class Provisioner:
     def _is_new(self, what: str) -> bool:
         """Whether this was not said within the last minute; what is older is forgotten."""
         now = time.monotonic()
-        self._warned = {one: at for one, at in self._warned.items() if now - at < COMPLAIN_SECONDS}
+        self._warned = {key: at for key, at in self._warned.items() if now - at < COMPLAIN_SECONDS}
         return self._warned.setdefault(what, now) == now
 
 

@@ -223,11 +223,11 @@ def _table(text: str, file: str) -> PriceTable:
     if TIME not in (rows.fieldnames or ()) or not columns:
         raise InputError(f"needs the columns {TIME}, and {PRICE} or {CARBON} or both", file=file, line=1)
     names = rows.fieldnames or ()
-    twice = next((one for one in (TIME, *columns) if list(names).count(one) > 1), None)
+    twice = next((column for column in (TIME, *columns) if list(names).count(column) > 1), None)
     if twice is not None:
         raise InputError("the header names this column more than once", file=file, line=1, field=twice)
     since: list[float] = []
-    values: dict[str, list[float]] = {one: [] for one in columns}
+    values: dict[str, list[float]] = {column: [] for column in columns}
     for row in rows:
         line = rows.line_num
         if len(since) >= MAX_PRICES:
@@ -240,8 +240,8 @@ def _table(text: str, file: str) -> PriceTable:
             raise InputError(error.message, file=file, line=line, field=TIME) from error
         if len(since) > 1 and since[-1] <= since[-2]:
             raise InputError("is not later than the row before", file=file, line=line, field=TIME)
-        for one in columns:
-            values[one].append(_number(row[one] or "", one, file, line))
+        for column in columns:
+            values[column].append(_number(row[column] or "", column, file, line))
     if not since:
         raise InputError("has no row", file=file)
     price, carbon = (np.array(values[one]) if one in values else None for one in (PRICE, CARBON))

@@ -98,7 +98,7 @@ def nodes_of(
         order, uid = node.metadata.labels.get(ORDER_LABEL), node.metadata.uid
         view = NodeView(name, kind, order, node.spec.unschedulable, uid=uid)
         came = _seconds(node.metadata.creation_timestamp, clock, now)
-        ready = next((one for one in node.status.conditions if one.type == "Ready"), None)
+        ready = next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
         lost = False
         if ready is None or ready.status != "True":
             since = came if ready is None else max(came, _seconds(ready.last_transition_time, clock, came))
@@ -170,7 +170,7 @@ def live_view(
     rows += [
         _Wanting(_row(pod, _as_plain(pod), now), able, pod.tolerations) for pod, able in wanting if pod.key in beyond
     ]
-    needing = [one for one in rows if one.row[0] or one.row[1]]
+    needing = [row for row in rows if row.row[0] or row.row[1]]
     machines = _translated(cache, nodes)
     free = _free(machines, known.values(), nodes)
     views = [replace(node, pods=held[node.name]) for node in nodes]
@@ -217,11 +217,11 @@ def _shut(
 
     They refuse by a taint or a condition of their own: somebody keeps a node for himself, or its disk is full.
     """
-    wishes = list({(one.row[:2], one.able, one.tolerations) for one in waiting})
+    wishes = list({(wanting.row[:2], wanting.able, wanting.tolerations) for wanting in waiting})
     needs = np.array([need for need, _, _ in wishes], np.float64).reshape(-1, 2)
     able = np.array([types for _, types, _ in wishes], np.bool_).reshape(-1, len(kinds))
-    tolerances = {tolerations: number for number, tolerations in enumerate({one for _, _, one in wishes})}
-    tolerance = np.array([tolerances[one] for _, _, one in wishes], np.int64)
+    tolerances = {tolerations: number for number, tolerations in enumerate({pair for _, _, pair in wishes})}
+    tolerance = np.array([tolerances[pair] for _, _, pair in wishes], np.int64)
     known: dict[tuple[object, ...], tuple[bool, ...]] = {}
     found = []
     for node, room in nodes:
@@ -246,9 +246,9 @@ def _shut(
 def _own_taints(node: Node) -> tuple[Taint, ...]:
     """Return the taints by which it takes no pods, but for those that say how it fares: these come and go."""
     return tuple(
-        one
-        for one in node.taints
-        if one.effect in ("NoSchedule", "NoExecute") and not one.key.startswith(CONDITION_PREFIX)
+        taint
+        for taint in node.taints
+        if taint.effect in ("NoSchedule", "NoExecute") and not taint.key.startswith(CONDITION_PREFIX)
     )
 
 
@@ -259,7 +259,7 @@ def beyond_slack(waiting: Iterable[Pod], slack: Iterable[tuple[int, int]]) -> li
     for pod in waiting:
         asked = dict(pod.requests)
         need = [asked.get(name, 0) for name, _ in RECLAIMED]
-        free = next((one for one in left if all(has >= more for has, more in zip(one, need, strict=True))), None)
+        free = next((group for group in left if all(has >= more for has, more in zip(group, need, strict=True))), None)
         if free is None:
             found.append(pod)
         else:

@@ -112,10 +112,10 @@ class Ordering:
         """Return by type the seconds until each machine should be up that was ordered and has not come."""
         came = {*(node.order for node in nodes), *lost}
         found: dict[str, list[float]] = {}
-        for one in self.orders:
-            if one.id in came:
+        for order in self.orders:
+            if order.id in came:
                 continue
-            found.setdefault(one.kind, []).append(self._boot.get(one.kind, 0.0) - (now - one.since))
+            found.setdefault(order.kind, []).append(self._boot.get(order.kind, 0.0) - (now - order.since))
         return found
 
     def barred(self, now: float) -> frozenset[str]:
@@ -146,10 +146,10 @@ class Ordering:
         there: dict[str, int] = {}
         for node in nodes:
             there[node.kind] = there.get(node.kind, 0) + 1
-        for one in before.orders:
-            if one.id in lost:
+        for order in before.orders:
+            if order.id in lost:
                 continue
-            there[one.kind] = there.get(one.kind, 0) + (one.stage is Stage.ASKED)
+            there[order.kind] = there.get(order.kind, 0) + (order.stage is Stage.ASKED)
         barred = self.barred(now)
         least = {kind: min(count, there.get(kind, 0)) if kind in barred else count for kind, count in wanted.items()}
         book, todo = before.step(
@@ -166,7 +166,7 @@ class Ordering:
     async def stop(self, nodes: Iterable[NodeView]) -> dict[str, Answer]:
         """Ask for machines to be switched off whose nodes are drained and marked; return what was answered now."""
         due = self._due([NodeInstruction(Action.STOP, node.name, node.kind, node.uid) for node in nodes])
-        answers = {one.subject: answer for one, answer in (await self._send(due)).items()}
+        answers = {key.subject: answer for key, answer in (await self._send(due)).items()}
         going = {name for name, answer in answers.items() if answer in (Answer.ACCEPTED, Answer.GONE)}
         self._stopped = (self._stopped - answers.keys()) | going
         return answers
@@ -208,50 +208,53 @@ class Ordering:
         self._book = book
 
     def _emit(self, before: OrderBook, book: OrderBook, came: Mapping[str, str], now: float) -> None:
-        old, new = ({one.id: one for one in which.orders} for which in (before, book))
-        for one in before.orders:
-            after = new.get(one.id)
-            if after is None and one.id in came:
-                self._failed.pop(one.kind, None)
-                self._report("NodeCame", one, f"{came[one.id]} came after {now - one.since:.0f} s")
-            elif after is not None and after.stage is Stage.CANCELLING and one.stage is Stage.ASKED:
-                waited = now - one.since
+        old, new = ({order.id: order for order in which.orders} for which in (before, book))
+        for order in before.orders:
+            after = new.get(order.id)
+            if after is None and order.id in came:
+                self._failed.pop(order.kind, None)
+                self._report("NodeCame", order, f"{came[order.id]} came after {now - order.since:.0f} s")
+            elif after is not None and after.stage is Stage.CANCELLING and order.stage is Stage.ASKED:
+                waited = now - order.since
                 if waited > self._settings.boot_deadline_seconds:
-                    self._count_failure(one.kind, now)
-                    self._report("NodeLate", one, f"no node in {waited:.0f} s: the order is cancelled")
+                    self._count_failure(order.kind, now)
+                    self._report("NodeLate", order, f"no node in {waited:.0f} s: the order is cancelled")
                 else:
-                    self._report("NodeCancelled", one, "the machine is not needed any more")
-        for one in book.orders:
-            if one.id not in old:
-                self._report("NodeOrdered", one, f"a machine of type {one.kind} is asked for")
+                    self._report("NodeCancelled", order, "the machine is not needed any more")
+        for order in book.orders:
+            if order.id not in old:
+                self._report("NodeOrdered", order, f"a machine of type {order.kind} is asked for")
 
     async def _ask(self, todo: Iterable[NodeInstruction], now: float) -> None:
         asked = list(todo)
-        living = {(one.action, one.subject) for one in asked}
+        living = {(node_instruction.action, node_instruction.subject) for node_instruction in asked}
         pause = self._monotonic() - self._chosen.ask_again_seconds
         self._asked = {key: at for key, at in self._asked.items() if key in living or at > pause}
         book = self._known()
-        for one, answer in (await self._send(self._due(asked))).items():
-            order = next((other for other in book.orders if other.id == one.subject), None)
-            if order is not None and answer is Answer.FAILED and one.action is Action.START:
-                self._count_failure(one.kind, now)
+        for node_instruction, answer in (await self._send(self._due(asked))).items():
+            order = next((other for other in book.orders if other.id == node_instruction.subject), None)
+            if order is not None and answer is Answer.FAILED and node_instruction.action is Action.START:
+                self._count_failure(node_instruction.kind, now)
                 self._report("NodeFailed", order, "the actuator says that it can't be started")
-            book = book.answered(one.subject, answer)
+            book = book.answered(node_instruction.subject, answer)
         await self._write(book)
 
     def _due(self, todo: Sequence[NodeInstruction]) -> list[NodeInstruction]:
         now, pause = self._monotonic(), self._chosen.ask_again_seconds
-        asked = {one: self._asked.get((one.action, one.subject), float("-inf")) for one in todo}
-        due = [one for one in todo if now - asked[one] >= pause]
+        asked = {
+            node_instruction: self._asked.get((node_instruction.action, node_instruction.subject), float("-inf"))
+            for node_instruction in todo
+        }
+        due = [node_instruction for node_instruction in todo if now - asked[node_instruction] >= pause]
         # Those first that waited longest: where answers take as long as the pause, the last would never be asked.
         return sorted(due, key=asked.__getitem__)[:AT_ONCE]
 
     async def _send(self, todo: Sequence[NodeInstruction]) -> dict[NodeInstruction, Answer]:
         if todo:
             self._permit()  # of who was a leader a machine does not ask
-        answers = await asyncio.gather(*(self._answer(one) for one in todo))
-        for one in todo:
-            self._asked[one.action, one.subject] = self._monotonic()
+        answers = await asyncio.gather(*(self._answer(node_instruction) for node_instruction in todo))
+        for node_instruction in todo:
+            self._asked[node_instruction.action, node_instruction.subject] = self._monotonic()
         return dict(zip(todo, answers, strict=True))
 
     async def _answer(self, one: NodeInstruction) -> Answer:

@@ -75,14 +75,14 @@ async def queried(settings: PlaceSettings) -> tuple[PlaceSettings, dict[str, flo
     """
     questions = {
         **{
-            (one.name, "price"): one.price_query
-            for one in settings.centres
-            if one.price_query and not settings.price_history_days
+            (centre.name, "price"): centre.price_query
+            for centre in settings.centres
+            if centre.price_query and not settings.price_history_days
         },
         **{
-            (one.name, f"delay to {network}"): query
-            for one in settings.centres
-            for network, query in one.delay_queries.items()
+            (centre.name, f"delay to {network}"): query
+            for centre in settings.centres
+            for network, query in centre.delay_queries.items()
         },
     }
     if not questions:
@@ -90,12 +90,12 @@ async def queried(settings: PlaceSettings) -> tuple[PlaceSettings, dict[str, flo
     assert settings.prometheus is not None  # noqa: S101 - for mypy: the settings ask for it
     answers = await _ask(settings.prometheus, questions)
     centres = []
-    for one in settings.centres:
-        delays = {network: answers[one.name, f"delay to {network}"] for network in one.delay_queries}
+    for centre in settings.centres:
+        delays = {network: answers[centre.name, f"delay to {network}"] for network in centre.delay_queries}
         for network, seconds in delays.items():
             if not 0.0 <= seconds <= LONGEST_DELAY_SECONDS:
-                raise InputError(f"{seconds:g} s to {network} is no delay", field=f"{one.name}.delayQueries")
-        centres.append(one.model_copy(update={"delays": {**one.delays, **delays}}))
+                raise InputError(f"{seconds:g} s to {network} is no delay", field=f"{centre.name}.delayQueries")
+        centres.append(centre.model_copy(update={"delays": {**centre.delays, **delays}}))
     prices = {name: value for (name, what), value in answers.items() if what == "price"}
     return settings.model_copy(update={"centres": tuple(centres)}), prices
 
@@ -110,7 +110,11 @@ async def demand_histories(settings: PlaceSettings, now_seconds: float) -> dict[
     InputError
         When an answer can't be used, or says nothing of now.
     """
-    asked = {name: one for name, one in settings.services.items() if one.demand_queries}
+    asked = {
+        name: service_settings
+        for name, service_settings in settings.services.items()
+        if service_settings.demand_queries
+    }
     if not asked:
         return {}
     assert settings.prometheus is not None  # noqa: S101 - for mypy: the settings ask for it
@@ -167,7 +171,11 @@ class PriceHistories:
         self, settings: PlaceSettings, now_seconds: float
     ) -> tuple[dict[str, PriceHistory], dict[str, InputError]]:
         """Return those that are known, the last good one where an answer can't be used, and what was wrong there."""
-        asked = {one.name: one.price_query for one in settings.centres if one.price_query}
+        asked = {
+            centre_settings.name: centre_settings.price_query
+            for centre_settings in settings.centres
+            if centre_settings.price_query
+        }
         if not settings.price_history_days or not asked:
             return {}, {}
         assert settings.prometheus is not None  # noqa: S101 - for mypy: the settings ask for it

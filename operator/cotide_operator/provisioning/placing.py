@@ -92,7 +92,7 @@ class ServiceSettings(Section):
 
     @model_validator(mode="after")
     def _names_one(self) -> ServiceSettings:
-        if sum(bool(one) for one in (self.deployment, self.stateful_set, self.workload)) != 1:
+        if sum(bool(text) for text in (self.deployment, self.stateful_set, self.workload)) != 1:
             raise ValueError("name one of deployment, statefulSet and workload")
         return self
 
@@ -147,17 +147,17 @@ class PlaceSettings(Section):
         if len(set(names)) != len(names):
             raise ValueError("centres must have different names")
         contexts = [centre.context for centre in self.centres]
-        twice = next((one for one in contexts if contexts.count(one) > 1), None)
+        twice = next((context for context in contexts if contexts.count(context) > 1), None)
         if twice is not None:
             raise ValueError(f"centres must have different contexts: two would set one Deployment by {twice!r}")
-        paths = [one.path for one in self.services.values()]
+        paths = [service_settings.path for service_settings in self.services.values()]
         if len(set(paths)) != len(paths):
             raise ValueError("services must be of different objects: two would set the replicas of one")
-        queries = [one.price_query or one.delay_queries for one in self.centres]
-        queries += [one.demand_queries for one in self.services.values()]
+        queries = [centre_settings.price_query or centre_settings.delay_queries for centre_settings in self.centres]
+        queries += [service_settings.demand_queries for service_settings in self.services.values()]
         if self.prometheus is None and any(queries):
             raise ValueError("priceQuery, delayQueries and demandQueries need prometheus: {url: ...}")
-        if self.price_history_days and not any(one.price_query for one in self.centres):
+        if self.price_history_days and not any(centre_settings.price_query for centre_settings in self.centres):
             raise ValueError("priceHistoryDays is of a priceQuery, which no centre has")
         for name, service in self.services.items():
             wrong = sorted(service.demand_queries.keys() ^ set(self.networks))
@@ -268,9 +268,9 @@ def _planned(
     model = _model(settings, reserved, len(of_all), STAYING * hours * float(np.abs(price).max()))
     plan = plan_placement(PlacementProgram(model), ConvexSolver(), now, outlook, waits)
     wanted = {}
-    for own, before, (service, one) in zip(plan.services, now, settings.services.items(), strict=True):
+    for own, before, (service, service_settings) in zip(plan.services, now, settings.services.items(), strict=True):
         # Where others wait for the room, what may go does, however little it is.
-        band = np.where(plan.scarce & (own.servers[0] < before), 0.0, one.band)
+        band = np.where(plan.scarce & (own.servers[0] < before), 0.0, service_settings.band)
         needed = np.minimum(rounded_up(own.exact[0]), own.servers[0])
         held = hold(before, own.servers[0], needed, band)
         wanted[service] = {
@@ -291,25 +291,25 @@ class LeastReplicas:
         """Raise what is wanted; return servers by centre that others must leave for what found no room."""
         servers = {centre.name: float(centre.servers) for centre in self._settings.centres}
         reserved = dict.fromkeys(servers, 0.0)
-        for service, one in self._settings.services.items():
+        for service, service_settings in self._settings.services.items():
             own, seen = wanted[service], self._seen[service]
             best = sorted(own, key=lambda name: (-_seen(seen, name).ready, self._order[name]))
             for name in best:
                 free = servers[name] - self._held(wanted, name, but=service)
-                most = math.floor(free / one.size + 1e-9)
-                own[name] += max(min(one.min_replicas - sum(own.values()), most - own[name]), 0)
-            missing = one.min_replicas - sum(own.values())
+                most = math.floor(free / service_settings.size + 1e-9)
+                own[name] += max(min(service_settings.min_replicas - sum(own.values()), most - own[name]), 0)
+            missing = service_settings.min_replicas - sum(own.values())
             for name in best:
-                most = math.floor((servers[name] - reserved[name]) / one.size + 1e-9)
+                most = math.floor((servers[name] - reserved[name]) / service_settings.size + 1e-9)
                 count = max(min(missing, most - own[name]), 0)
-                reserved[name] += count * one.size
+                reserved[name] += count * service_settings.size
                 missing -= count
         return reserved
 
     def _held(self, wanted: Wanted, centre: str, *, but: str) -> float:
         return sum(
-            one.size * max(wanted[service][centre], _seen(self._seen[service], centre).replicas)
-            for service, one in self._settings.services.items()
+            service_settings.size * max(wanted[service][centre], _seen(self._seen[service], centre).replicas)
+            for service, service_settings in self._settings.services.items()
             if service != but
         )
 
@@ -396,13 +396,13 @@ def _model(settings: PlaceSettings, reserved: Mapping[str, float], horizon: int,
     egress = np.array([[centre.egress.get(name, 0.0) for name in networks] for centre in settings.centres])
     levels = tuple(
         ServiceLevel(
-            delay_seconds=one.delay_seconds,
-            service_rate=one.service_rate,
-            variability=one.variability,
-            penalty=one.penalty_per_request,
-            size=one.size,
+            delay_seconds=service.delay_seconds,
+            service_rate=service.service_rate,
+            variability=service.variability,
+            penalty=service.penalty_per_request,
+            size=service.size,
             name=name,
         )
-        for name, one in settings.services.items()
+        for name, service in settings.services.items()
     )
     return PlacementModel(centres, tuple(networks), delays, egress, levels, settings.step_seconds, horizon)

@@ -27,7 +27,7 @@ class GangMetrics:
         now : seconds of the engine's clock.
         """
         for need in GangNeed:
-            since = [one.since_seconds for one in gangs.waits.values() if one.need is need]
+            since = [wait.since_seconds for wait in gangs.waits.values() if wait.need is need]
             self._metrics.gangs_waiting.labels(need.value).set(len(since))
             self._metrics.gang_oldest_wait.labels(need.value).set(max(0.0, now - min(since, default=now)))
             released, counted = gangs.released.get(need, 0), self._counted.get(need, 0)

@@ -124,20 +124,26 @@ class KueueReporter:
     def _sentence(self, name: tuple[str, str]) -> tuple[str, str] | None:
         """Return reason and message; None where nothing can be said."""
         keys = self._members.get(name, set())
-        decisions = [one for one in map(self._decisions.get, sorted(keys)) if one is not None and self._counts(one)]
-        self._members[name] = {one.key for one in decisions}
+        decisions = [
+            decision
+            for decision in map(self._decisions.get, sorted(keys))
+            if decision is not None and self._counts(decision)
+        ]
+        self._members[name] = {decision.key for decision in decisions}
         if not decisions:
             self._members.pop(name, None)
             self._workloads.pop(name, None)
             return None
-        waiting = [one for one in decisions if one.node is None]
-        ends = [_end(one) for one in decisions]
+        waiting = [decision for decision in decisions if decision.node is None]
+        ends = [_end(decision) for decision in decisions]
         known = [end for end in ends if end is not None]
         end = f"done about {self._time(max(known))}" if len(known) == len(ends) else ""
         pods = counted(len(decisions), "pod")
         if not waiting:
             return (FINISHES, f"{pods} on nodes, expected to be {end}") if end else None
-        starts = [one.predicted_start_seconds for one in waiting if one.predicted_start_seconds is not None]
+        starts = [
+            decision.predicted_start_seconds for decision in waiting if decision.predicted_start_seconds is not None
+        ]
         if len(starts) < len(waiting):
             return None
         start = f"expected to start about {self._time(max(starts))}"

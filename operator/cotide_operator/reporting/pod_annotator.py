@@ -288,7 +288,7 @@ def _is_refusal(decision: Decision) -> bool:
 
 def _scheduled(pod: PodObject) -> Condition:
     """Return a pod's condition ``PodScheduled``; an empty one where there is none."""
-    return next((one for one in pod.status.conditions if one.type == "PodScheduled"), _NO_CONDITION)
+    return next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), _NO_CONDITION)
 
 
 def _is_unschedulable(condition: Condition) -> bool:

@@ -50,9 +50,9 @@ def finding(minimum: int | None, placed: int, waiting: Sequence[Decision], *, re
     needed = 1 if minimum is None else minimum
     if 0 < needed <= placed:
         return Finding(True, SCHEDULED)
-    found = [one for one in waiting if one.cap or one.reason not in _NO_FINDING]
+    found = [decision for decision in waiting if decision.cap or decision.reason not in _NO_FINDING]
     if not found and refresh:
-        found = [one for one in waiting if one.reason == WaitReason.WAITING_FOR_GANG]
+        found = [decision for decision in waiting if decision.reason == WaitReason.WAITING_FOR_GANG]
     if not found:
         return None
     newest = max(found, key=lambda one: one.decided_seconds)
@@ -68,8 +68,8 @@ def standing(status: Mapping[str, Any], kind: str) -> tuple[dict[str, Any], list
     """Return the condition of a type as a status has it, empty where it has none, and all others."""
     listed = status.get("conditions")
     conditions = listed if isinstance(listed, list) else []
-    of_it = [one for one in conditions if isinstance(one, dict) and one.get("type") == kind]
-    return (of_it[0] if of_it else {}), [one for one in conditions if one not in of_it]
+    of_it = [condition for condition in conditions if isinstance(condition, dict) and condition.get("type") == kind]
+    return (of_it[0] if of_it else {}), [condition for condition in conditions if condition not in of_it]
 
 
 def replaced(

@@ -36,7 +36,7 @@ class TenantView:
             return decision
         namespace = decision.key.partition("/")[0]
         message = self.sentence(decision.message, decision.refused, namespace)
-        refused = tuple(self.verdict(one, namespace) for one in decision.refused)
+        refused = tuple(self.verdict(node_verdict, namespace) for node_verdict in decision.refused)
         victims = tuple(self._pod(key, namespace) for key in decision.victims)
         if (message, refused, victims) == (decision.message, decision.refused, decision.victims):
             return decision
@@ -49,9 +49,9 @@ class TenantView:
         ----------
         refused : the verdicts that the sentence is made of.
         """
-        for one in refused:
-            if one.service:
-                message = message.replace(one.message, self.verdict(one, namespace).message)
+        for node_verdict in refused:
+            if node_verdict.service:
+                message = message.replace(node_verdict.message, self.verdict(node_verdict, namespace).message)
         return message
 
     def verdict(self, verdict: NodeVerdict, namespace: str) -> NodeVerdict:

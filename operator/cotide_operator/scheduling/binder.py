@@ -193,7 +193,9 @@ class Binder:
         notes : mapping
             What goes with the bindings, by the uid of the pod.
         """
-        refused = {one.evict.key: one for one in self._evictor.screen(_evictions(instructions))}
+        refused = {
+            evict_report.evict.key: evict_report for evict_report in self._evictor.screen(_evictions(instructions))
+        }
         for instruction in instructions:
             if isinstance(instruction, Evict) and instruction.key in refused:
                 self._report(refused[instruction.key])
@@ -250,7 +252,7 @@ class Binder:
             if since > before:
                 break
             slow.add(handed.namespace)
-        return self.backlog - sum(self._waiting.count(one) + self._waiting.held(one) for one in slow)
+        return self.backlog - sum(self._waiting.count(text) + self._waiting.held(text) for text in slow)
 
     def close(self) -> None:
         """Post nothing more from this moment on; what is in flight goes on."""
@@ -414,4 +416,4 @@ class Binder:
 
 
 def _evictions(instructions: Sequence[Instruction]) -> list[Evict]:
-    return [one for one in instructions if isinstance(one, Evict)]
+    return [instruction for instruction in instructions if isinstance(instruction, Evict)]

@@ -97,4 +97,4 @@ def _covers(budget: PodDisruptionBudgetObject, pod: PodObject) -> bool:
 
 
 def _ready(pod: PodObject) -> bool:
-    return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)
+    return any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions)

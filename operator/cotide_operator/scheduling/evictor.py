@@ -99,7 +99,7 @@ class Evictor:
                 if evict.key in kept:
                     own[evict.key] = EvictReport(evict, Answer(429, BUDGET, kept[evict.key]))
             # One that is gone already helps as well as one that goes.
-            staying = next((one for one in own.values() if one.answer.code != 404), None)
+            staying = next((evict_report for evict_report in own.values() if evict_report.answer.code != 404), None)
             if staying is not None:
                 beside = Answer(424, BESIDE, f"{staying.evict.key} stays, without which the room does not suffice")
                 own |= {evict.key: EvictReport(evict, beside, retry=True) for evict in together if evict.key not in own}

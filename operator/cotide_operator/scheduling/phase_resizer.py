@@ -275,7 +275,7 @@ class PhaseResizer:
             due.append(touched)
         pods = self._running(due, self._clock.now())
         rooms: dict[str, Amounts] = {}
-        for one in sorted(pods, key=lambda one: one.known.progress.since_seconds):
+        for one in sorted(pods, key=lambda pod: pod.known.progress.since_seconds):
             try:
                 patches = self._size(one, rooms)
             except Exception as error:  # noqa: BLE001 - one pod that trips us must not stop all others

@@ -113,17 +113,17 @@ class _Records:
         self._kept = kept
 
     def entry(self, now: float, events: Sequence[Event], instructions: Sequence[Instruction]) -> None:
-        for one in self._kept:
-            one.entry(now, events, instructions)
+        for record in self._kept:
+            record.entry(now, events, instructions)
 
     def renew(self) -> None:
-        for one in self._kept:
-            one.renew()
+        for record in self._kept:
+            record.renew()
 
 
 def records(*kept: Record | None) -> Record | None:
     """Return what keeps all of the records that there are."""
-    there = [one for one in kept if one is not None]
+    there = [record for record in kept if record is not None]
     if len(there) < 2:
         return there[0] if there else None
     return _Records(*there)
@@ -437,7 +437,7 @@ class SchedulingLoop:
         cache.quarantine_object(kind, key, ENGINE, error)
         self._retry_once(kind, key)
         # What kubelets refused no watch tells again; at a start some of it may not have been taken in yet.
-        self._inbox += [*self.backoffs(), *(one for one in events if isinstance(one, NodeBackoffRestored))]
+        self._inbox += [*self.backoffs(), *(event for event in events if isinstance(event, NodeBackoffRestored))]
         self.scheduler, self.fully_synced = self._remake(), False
         self._event_source.restart()
         if self._event_forecaster is not None:

@@ -92,13 +92,13 @@ class VolumeBinder:
         if node is None or opened is None:
             return _again("what its volumes depend on changed meanwhile")
         translated = translate_node(node)
-        chosen = volumes_for(translated, tuple(self._without_reserved(one) for one in opened))
+        chosen = volumes_for(translated, tuple(self._without_reserved(waiting_claim) for waiting_claim in opened))
         if chosen is None:
             return _again("no volume is left for it on this node")
-        claims = [one.claim for one in opened]
+        claims = [waiting_claim.claim for waiting_claim in opened]
         try:
-            for one, volume in zip(opened, chosen, strict=True):
-                await self._write(one.claim, volume, bind.node)
+            for waiting_claim, volume in zip(opened, chosen, strict=True):
+                await self._write(waiting_claim.claim, volume, bind.node)
         except ApiError as error:
             return Answer(error.status, REASON, str(error)), True
         except ClusterError as error:

@@ -54,7 +54,11 @@ def asked_images(spec: PodSpec) -> tuple[str, ...]:
     containers = (*spec.init_containers, *spec.containers)
     if len(containers) > MAX_IMAGES_NAMED:
         return ()
-    return tuple(sorted(_with_tag(one.image) if len(one.image) <= IMAGE_CHARACTERS else "" for one in containers))
+    return tuple(
+        sorted(
+            _with_tag(container.image) if len(container.image) <= IMAGE_CHARACTERS else "" for container in containers
+        )
+    )
 
 
 def _with_tag(name: str) -> str:
@@ -138,7 +142,7 @@ def _selected(spec: PodSpec) -> int:
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
     for term in required.node_selector_terms if required is not None else ():
-        selected += 1 + sum(1 + len(one.values) for one in (*term.match_expressions, *term.match_fields))
+        selected += 1 + sum(1 + len(expression.values) for expression in (*term.match_expressions, *term.match_fields))
         if selected > MAX_REQUIREMENTS:
             break
     return selected

@@ -44,7 +44,15 @@ def refusal_of(status: PodStatus) -> str | None:
 
 def pressures(conditions: tuple[Condition, ...]) -> tuple[str, ...]:
     """Return the conditions of a node that keep pods away now, sorted."""
-    return tuple(sorted({one.type for one in conditions if one.type in CLOSING_CONDITIONS and one.status == "True"}))
+    return tuple(
+        sorted(
+            {
+                condition.type
+                for condition in conditions
+                if condition.type in CLOSING_CONDITIONS and condition.status == "True"
+            }
+        )
+    )
 
 
 def exceeded_its_own_limit(status: PodStatus) -> bool:
@@ -60,4 +68,4 @@ def _pressure(message: str) -> str | None:
     if not had:
         return None
     named = rest[:128].partition("]")[0].lstrip("[").replace(",", " ").split()
-    return next((one for one in named if one in PRESSURES), None)
+    return next((text for text in named if text in PRESSURES), None)

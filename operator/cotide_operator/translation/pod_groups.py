@@ -84,8 +84,8 @@ def said_by(kind: Kind, found: CustomObject | None) -> tuple[tuple[str, Declared
     if kind == "gangpodgroups":
         return (("", _by_policy(found.spec.get("schedulingPolicy"))),)
     groups = found.spec.get("podGroups")
-    named = [one for one in groups if isinstance(one, dict)] if isinstance(groups, list) else []
-    return tuple((str(one.get("name")), _by_policy(one.get("policy"))) for one in named)
+    named = [group for group in groups if isinstance(group, dict)] if isinstance(groups, list) else []
+    return tuple((str(item.get("name")), _by_policy(item.get("policy"))) for item in named)
 
 
 class PodGroupIndex:

@@ -209,7 +209,7 @@ def growth_of(pod: PodObject, phases: Phases) -> int:
 
 def run_of(pod: PodObject) -> str:
     """Return what tells one run of a pod's first container from another: it begins with the first phase."""
-    restarts = next((one.restart_count for one in pod.status.container_statuses if one.name == _name(pod)), 0)
+    restarts = next((status.restart_count for status in pod.status.container_statuses if status.name == _name(pod)), 0)
     return f"{pod.metadata.uid}/{restarts}"
 
 
@@ -265,7 +265,12 @@ def with_size(translated: Pod, pod: PodObject, size: Amounts, *, is_phased: bool
 def resize_pending(pod: PodObject) -> str:
     """Return why a resize is pending, ``Deferred`` or ``Infeasible``; empty where none is."""
     return next(
-        (one.reason for one in pod.status.conditions if one.type == "PodResizePending" and one.status == "True"), ""
+        (
+            condition.reason
+            for condition in pod.status.conditions
+            if condition.type == "PodResizePending" and condition.status == "True"
+        ),
+        "",
     )
 
 

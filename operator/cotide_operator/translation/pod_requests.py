@@ -140,10 +140,18 @@ def resized(spec: PodSpec, status: PodStatus) -> bool:
         asked = spec.resources.requests if spec.resources is not None else {}
         if _differs(asked, status.resources, status.allocated_resources):
             return True
-    if not any(one.resources is not None or one.allocated_resources for one in _statuses(status)):
+    if not any(
+        container_status.resources is not None or container_status.allocated_resources
+        for container_status in _statuses(status)
+    ):
         return False
     wanted = {container.name: container.resources.requests for container in (*spec.containers, *spec.init_containers)}
-    return any(_differs(wanted.get(one.name, {}), one.resources, one.allocated_resources) for one in _statuses(status))
+    return any(
+        _differs(
+            wanted.get(container_status.name, {}), container_status.resources, container_status.allocated_resources
+        )
+        for container_status in _statuses(status)
+    )
 
 
 def _differs(asked: Mapping[str, Quantity], set_: Resources | None, aside: Mapping[str, Quantity]) -> bool:
@@ -160,9 +168,16 @@ def _of_status(status: PodStatus | None) -> tuple[dict[str, ContainerStatus], bo
     """Return the container statuses by name, and whether the kubelet found the resize infeasible."""
     if status is None:
         return {}, False
-    pending = next((one for one in status.conditions if one.type == "PodResizePending" and one.status == "True"), None)
+    pending = next(
+        (
+            condition
+            for condition in status.conditions
+            if condition.type == "PodResizePending" and condition.status == "True"
+        ),
+        None,
+    )
     infeasible = status.resize == "Infeasible" or (pending is not None and pending.reason == "Infeasible")
-    return {one.name: one for one in _statuses(status)}, infeasible
+    return {container_status.name: container_status for container_status in _statuses(status)}, infeasible
 
 
 def _alike(containers: Sequence[Container], by_name: Mapping[str, ContainerStatus]) -> list[tuple[int, int]]:

@@ -48,16 +48,26 @@ def pod_rules(spec: PodSpec) -> PodRules | None:
     liked = near.preferred_during_scheduling_ignored_during_execution
     disliked = apart.preferred_during_scheduling_ignored_during_execution
     rules = PodRules(
-        affinity=tuple(_term(one) for one in near.required_during_scheduling_ignored_during_execution),
-        anti_affinity=tuple(_term(one) for one in apart.required_during_scheduling_ignored_during_execution),
-        spreads=tuple(_spread(one) for one in spec.topology_spread_constraints),
+        affinity=tuple(
+            _term(pod_affinity_term) for pod_affinity_term in near.required_during_scheduling_ignored_during_execution
+        ),
+        anti_affinity=tuple(
+            _term(pod_affinity_term) for pod_affinity_term in apart.required_during_scheduling_ignored_during_execution
+        ),
+        spreads=tuple(_spread(constraint) for constraint in spec.topology_spread_constraints),
         pod_preferences=(
-            *(WeightedPodTerm(one.weight, _term(one.pod_affinity_term)) for one in liked),
-            *(WeightedPodTerm(-one.weight, _term(one.pod_affinity_term)) for one in disliked),
+            *(
+                WeightedPodTerm(weighted_pod_affinity_term.weight, _term(weighted_pod_affinity_term.pod_affinity_term))
+                for weighted_pod_affinity_term in liked
+            ),
+            *(
+                WeightedPodTerm(-weighted_pod_affinity_term.weight, _term(weighted_pod_affinity_term.pod_affinity_term))
+                for weighted_pod_affinity_term in disliked
+            ),
         ),
         node_preferences=tuple(
-            WeightedNodeTerm(one.weight, node_term(one.preference))
-            for one in nodes.preferred_during_scheduling_ignored_during_execution
+            WeightedNodeTerm(preferred_node_term.weight, node_term(preferred_node_term.preference))
+            for preferred_node_term in nodes.preferred_during_scheduling_ignored_during_execution
         ),
     )
     return None if rules == _NONE else rules
@@ -68,7 +78,7 @@ _NONE: Final = PodRules()
 
 def selects_namespaces(rules: PodRules) -> bool:
     """Whether a term selects namespaces by their labels."""
-    preferred = (one.term for one in rules.pod_preferences)
+    preferred = (preference.term for preference in rules.pod_preferences)
     return any(term.namespace_selector for term in (*rules.affinity, *rules.anti_affinity, *preferred))
 
 
@@ -83,9 +93,9 @@ def rule_faults(spec: PodSpec) -> list[str]:
         for index, term in enumerate(side.required_during_scheduling_ignored_during_execution)
     ]
     terms += [
-        (f"spec.affinity.{name}.{_PREFERRED}[{index}].podAffinityTerm", one.pod_affinity_term)
+        (f"spec.affinity.{name}.{_PREFERRED}[{index}].podAffinityTerm", weighted_pod_affinity_term.pod_affinity_term)
         for name, side in (("podAffinity", near), ("podAntiAffinity", apart))
-        for index, one in enumerate(side.preferred_during_scheduling_ignored_during_execution)
+        for index, weighted_pod_affinity_term in enumerate(side.preferred_during_scheduling_ignored_during_execution)
     ]
     preferred = len(nodes.preferred_during_scheduling_ignored_during_execution)
     if len(terms) + preferred > MAX_POD_TERMS:
@@ -98,13 +108,13 @@ def rule_faults(spec: PodSpec) -> list[str]:
         for name, selector in (("labelSelector", term.label_selector), ("namespaceSelector", term.namespace_selector))
     ]
     selectors += [
-        (f"spec.topologySpreadConstraints[{index}].labelSelector", one.label_selector)
-        for index, one in enumerate(spec.topology_spread_constraints)
+        (f"spec.topologySpreadConstraints[{index}].labelSelector", constraint.label_selector)
+        for index, constraint in enumerate(spec.topology_spread_constraints)
     ]
     named = sum(len(t.namespaces) + len(t.match_label_keys) + len(t.mismatch_label_keys) for _, t in terms)
-    named += sum(len(one.match_label_keys) for one in spec.topology_spread_constraints)
-    for one in nodes.preferred_during_scheduling_ignored_during_execution:
-        wished_of = (*one.preference.match_expressions, *one.preference.match_fields)
+    named += sum(len(constraint.match_label_keys) for constraint in spec.topology_spread_constraints)
+    for preferred_node_term in nodes.preferred_during_scheduling_ignored_during_execution:
+        wished_of = (*preferred_node_term.preference.match_expressions, *preferred_node_term.preference.match_fields)
         named += 1 + sum(1 + len(requirement.values) for requirement in wished_of)
     if named + sum(_entries(selector) for _, selector in selectors) > MAX_REQUIREMENTS:
         return [f"selectors of spec.affinity and spec.topologySpreadConstraints (more than {MAX_REQUIREMENTS} entries)"]
@@ -112,13 +122,13 @@ def rule_faults(spec: PodSpec) -> list[str]:
         f"{path}.matchExpressions[{index}].operator"
         for path, selector in selectors
         if selector is not None
-        for index, one in enumerate(selector.match_expressions)
-        if one.operator not in _OPERATORS
+        for index, expression in enumerate(selector.match_expressions)
+        if expression.operator not in _OPERATORS
     ]
     faults += [
         f"spec.topologySpreadConstraints[{index}].whenUnsatisfiable"
-        for index, one in enumerate(spec.topology_spread_constraints)
-        if one.when_unsatisfiable not in ("DoNotSchedule", "ScheduleAnyway")
+        for index, constraint in enumerate(spec.topology_spread_constraints)
+        if constraint.when_unsatisfiable not in ("DoNotSchedule", "ScheduleAnyway")
     ]
     return faults
 
@@ -135,7 +145,7 @@ def pod_selector(owner: str, key: str, item: ServiceObject | ReplicaSetObject) -
 def _entries(selector: LabelSelector | None) -> int:
     if selector is None:
         return 0
-    return 2 * len(selector.match_labels) + sum(1 + len(one.values) for one in selector.match_expressions)
+    return 2 * len(selector.match_labels) + sum(1 + len(expression.values) for expression in selector.match_expressions)
 
 
 def _term(term: PodAffinityTerm) -> PodTerm:

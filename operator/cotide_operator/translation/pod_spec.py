@@ -92,9 +92,17 @@ def reclaims(spec: PodSpec) -> bool:
 
 
 def _resize_key(status: PodStatus) -> bytes:
-    held = [(one.name, one.resources, one.allocated_resources) for one in status.container_statuses]
-    inits = [(one.name, one.resources, one.allocated_resources) for one in status.init_container_statuses]
-    pending = [(one.status, one.reason) for one in status.conditions if one.type == "PodResizePending"]
+    held = [
+        (container_status.name, container_status.resources, container_status.allocated_resources)
+        for container_status in status.container_statuses
+    ]
+    inits = [
+        (init_container_status.name, init_container_status.resources, init_container_status.allocated_resources)
+        for init_container_status in status.init_container_statuses
+    ]
+    pending = [
+        (condition.status, condition.reason) for condition in status.conditions if condition.type == "PodResizePending"
+    ]
     return _encode((held, inits, status.resources, status.allocated_resources, pending, status.resize))
 
 
@@ -110,7 +118,10 @@ def _key(spec: PodSpec) -> bytes:
             spec.tolerations,
             spec.topology_spread_constraints,
             spec.scheduling_gates,
-            [(one.persistent_volume_claim is not None, one.ephemeral is not None, _disk(one)) for one in spec.volumes],
+            [
+                (volume.persistent_volume_claim is not None, volume.ephemeral is not None, _disk(volume))
+                for volume in spec.volumes
+            ],
             spec.resource_claims,
             spec.host_network,
         )

@@ -419,8 +419,8 @@ def node_images(images: tuple[NodeImageObject, ...]) -> tuple[NodeImage, ...]:
     """Return what a node has, once for each name, sorted; of a name that is there twice the size that comes first."""
     sizes: dict[str, NodeImage] = {}
     for image in images[:MAX_NODE_IMAGES]:  # a kubelet reports the largest first
-        for one in _named(image):
-            sizes.setdefault(one.name, one)
+        for node_image in _named(image):
+            sizes.setdefault(node_image.name, node_image)
     return tuple(sizes[name] for name in sorted(sizes))
 
 

@@ -129,7 +129,7 @@ class PhaseLearning:
         for key in [key for key in self._followed if key not in self._cache.pods]:
             self._drop(key)
         # Of one that taught nothing since the start, too: what is kept of it is not for the next tenant of the name.
-        for learner in [one for one in self._restored if one != POOL and self._cache.is_gone(one)]:
+        for learner in [text for text in self._restored if text != POOL and self._cache.is_gone(text)]:
             if self._delete_at.get(learner, 0.0) <= time.monotonic():
                 await self._forget(learner)
 
@@ -151,9 +151,9 @@ class PhaseLearning:
         if self._kept is None:
             self._unsaved.clear()
             return
-        for learner in sorted(one for one in self._unsaved if math.isinf(self._restored.get(one, 0.0))):
+        for learner in sorted(text for text in self._unsaved if math.isinf(self._restored.get(text, 0.0))):
             self._unsaved.discard(learner)  # whatever is taught while it is written is news yet
-            data = {name: one.as_json() for (whose, name), one in self._profiles.items() if whose == learner}
+            data = {name: profile.as_json() for (whose, name), profile in self._profiles.items() if whose == learner}
             try:
                 await self._kept.save(PHASES, learner, {FILE: json.dumps(data).encode()})
             except CotideError as error:
@@ -247,7 +247,7 @@ class PhaseLearning:
         return largest
 
     def _show(self) -> None:
-        states = [one.state for one in self._profiles.values()]
+        states = [learned_phases.state for learned_phases in self._profiles.values()]
         for state in STATES:
             self._metrics.phase_types.labels(state).set(states.count(state))
         sums: dict[str, list[Any]] = {}
@@ -292,7 +292,7 @@ class PhaseLearning:
 
     async def _forget(self, learner: str) -> None:
         """Drop what a namespace taught that is gone: another tenant may get the name."""
-        self._profiles = {name: one for name, one in self._profiles.items() if name[0] != learner}
+        self._profiles = {name: profile for name, profile in self._profiles.items() if name[0] != learner}
         self._unsaved.discard(learner)
         self._show()
         if self._kept is not None:

@@ -184,7 +184,7 @@ class PrometheusSource:
         SourceDown
             When there is no answer, or the query is refused.
         """
-        (one,) = [one for one in self._usage if _USAGE_FIELDS[one.field] == resource]
+        (one,) = [usage_query for usage_query in self._usage if _USAGE_FIELDS[usage_query.field] == resource]
         params = {"query": one.text, "start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"}
         answer = await self._client.answer("/api/v1/query_range", params, USAGE_LIMITS)
         return await asyncio.to_thread(_matrix, one, answer)
@@ -192,38 +192,40 @@ class PrometheusSource:
     async def _read_usage(self, refused: dict[str, str]) -> list[UsageReading]:
         found: list[UsageReading] = []
         asked = self._usage if self._needs_usage() else []
-        answers = await asyncio.gather(*(self._ask_usage(one) for one in asked))
-        for one, answer in zip(asked, answers, strict=True):
+        answers = await asyncio.gather(*(self._ask_usage(usage_query) for usage_query in asked))
+        for usage_query, answer in zip(asked, answers, strict=True):
             if isinstance(answer, str):
-                refused[one.name] = answer
+                refused[usage_query.name] = answer
             else:
-                found += [UsageReading(pod, _USAGE_FIELDS[one.field], value, wall) for pod, value, wall in answer]
+                found += [
+                    UsageReading(pod, _USAGE_FIELDS[usage_query.field], value, wall) for pod, value, wall in answer
+                ]
         return found
 
     async def _read_nodes(self, refused: dict[str, str]) -> list[NodeReading]:
         """Return how the cpu of nodes that are there is fought for, as far as queries ask."""
         answers: dict[str, dict[str, _Value]] = {}
-        for one in self._node_queries:
-            answers[one.field] = {}
+        for query in self._node_queries:
+            answers[query.field] = {}
             try:
-                series = await self._vector(one.text, {}, USAGE_LIMITS)
+                series = await self._vector(query.text, {}, USAGE_LIMITS)
                 for each in series:
                     found = _value(_node(each), each)
                     if found is not None and found.value is not None and found.pod in self._cache.nodes:
-                        answers[one.field][found.pod] = found
-                if not answers[one.field]:
+                        answers[query.field][found.pod] = found
+                if not answers[query.field]:
                     _refuse_histograms(series)
             except (SourceDown, _QueryFailedError) as error:
-                refused[one.name] = str(error)
+                refused[query.name] = str(error)
             except Exception as error:  # noqa: BLE001 - one answer that trips us must not take the others with it
-                refused[one.name] = self._tripped(one.name, error)
+                refused[query.name] = self._tripped(query.name, error)
         waiting, throttled = answers.get("nodeWaitingQuery", {}), answers.get("nodeThrottledQuery", {})
         read = []
         for node in waiting.keys() | throttled.keys():
-            values = [one[node] for one in (waiting, throttled) if node in one]
+            values = [item[node] for item in (waiting, throttled) if node in item]
             share = waiting[node].value if node in waiting else None
             held_back = node in throttled and bool(throttled[node].value)
-            read.append(NodeReading(node, share, held_back, min(one.wall_seconds for one in values)))
+            read.append(NodeReading(node, share, held_back, min(value.wall_seconds for value in values)))
         return read
 
     async def _ask_usage(self, one: _UsageQuery) -> list[_Value] | str:
@@ -370,7 +372,7 @@ def _refuse_histograms(series: list[object]) -> None:
 
     Source: https://prometheus.io/docs/prometheus/latest/querying/api/#native-histograms
     """
-    if any(isinstance(one, dict) and "histogram" in one and "value" not in one for one in series):
+    if any(isinstance(value, dict) and "histogram" in value and "value" not in value for value in series):
         raise _QueryFailedError("AnswerUnusable", HISTOGRAMS)
 
 
@@ -388,7 +390,7 @@ def _note_time(times: dict[str, float], found: _Value | None) -> None:
 def longest_range(query: str) -> float:
     """Return the seconds of the longest range or subquery that a PromQL text names, as far as it names one."""
     ranges = (_DURATION.findall(text) for text in _RANGE.findall(query))
-    return max((sum(float(amount) * _UNIT_SECONDS[unit] for amount, unit in one) for one in ranges), default=0.0)
+    return max((sum(float(amount) * _UNIT_SECONDS[unit] for amount, unit in group) for group in ranges), default=0.0)
 
 
 def _value(pod: str, series: object) -> _Value | None:
@@ -443,7 +445,11 @@ def _matrix(query: _UsageQuery, answer: dict[str, Any]) -> list[Series]:
         samples = series.get("values") if isinstance(series, dict) else None
         if not pod or not isinstance(samples, list):
             continue
-        pairs = [(usable(one[0]), usable(one[1])) for one in samples if isinstance(one, list) and len(one) == 2]
+        pairs = [
+            (usable(sample[0]), usable(sample[1]))
+            for sample in samples
+            if isinstance(sample, list) and len(sample) == 2
+        ]
         kept = [(moment, value) for moment, value in pairs if moment is not None and value is not None]
         found.append(Series(pod, [moment for moment, _ in kept], [value for _, value in kept]))
     return found

@@ -156,12 +156,12 @@ class UsageFeed:
         now = time.monotonic()
         pods = self._latest.get(workload_key, {}).values()
         rates = [
-            one.requests_per_second for one in pods if one.requests_per_second is not None and one.rate_until >= now
+            pod.requests_per_second for pod in pods if pod.requests_per_second is not None and pod.rate_until >= now
         ]
         latencies = [
-            one.latency_p95_milliseconds
-            for one in pods
-            if one.latency_p95_milliseconds is not None and one.latency_until >= now
+            pod.latency_p95_milliseconds
+            for pod in pods
+            if pod.latency_p95_milliseconds is not None and pod.latency_until >= now
         ]
         violations = self._forecast_scores.violations.get(workload_key, 0)
         if not (rates or latencies or violations):

@@ -139,7 +139,7 @@ def pod_pattern(names: Iterable[str]) -> str:
     if len(usable) > NAMED_PODS:
         first, last = min(usable), max(usable)
         shared = next(
-            (at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first)
+            (at for at, (text, other) in enumerate(zip(first, last, strict=False)) if text != other), len(first)
         )
         return f"{_literal(first[:shared])}.*"
     return "|".join(_literal(name) for name in usable)

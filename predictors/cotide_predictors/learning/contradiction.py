@@ -27,7 +27,7 @@ LEAST_SHARE: Final = 0.5
 
 def contradicts(older: Sequence[MeasuredMix], latest: Mapping[str, Sequence[MeasuredMix]]) -> bool:
     """Whether most cells that both have say latencies more than a factor of two apart."""
-    before, now = _medians(older), _medians(one for samples in latest.values() for one in samples)
+    before, now = _medians(older), _medians(sample for samples in latest.values() for sample in samples)
     common = before.keys() & now.keys()
     apart = sum(abs(before[cell] - now[cell]) > APART for cell in common)
     return len(common) >= LEAST_CELLS and apart > LEAST_SHARE * len(common)
@@ -36,6 +36,6 @@ def contradicts(older: Sequence[MeasuredMix], latest: Mapping[str, Sequence[Meas
 def _medians(samples: Iterable[MeasuredMix]) -> dict[Cell, float]:
     """Return the median of the log of the latency, by cell."""
     logs: dict[Cell, list[float]] = {}
-    for one in samples:
-        logs.setdefault(cell_of(one), []).append(math.log(one.latency))
+    for sample in samples:
+        logs.setdefault(cell_of(sample), []).append(math.log(sample.latency))
     return {cell: median(values) for cell, values in logs.items()}

@@ -29,16 +29,17 @@ Windows = Mapping[str, tuple[str, Sequence[SlotRecord]]]
 
 def to_files(samples: Sequence[MeasuredMix], windows: Windows, model_id: str) -> dict[str, bytes]:
     """Return samples, trust by service, and the id of the model that earned it, as files."""
-    services = sorted({one.service for one in samples} | set(windows))
-    types = sorted({name for one in samples for name, _, _ in one.jobs})
+    services = sorted({sample.service for sample in samples} | set(windows))
+    types = sorted({name for sample in samples for name, _, _ in sample.jobs})
     at = {name: index for index, name in enumerate(services)}
     column = {name: index for index, name in enumerate(types)}
-    jobs = [(row, column[name], count, size) for row, one in enumerate(samples) for name, count, size in one.jobs]
+    jobs = [(row, column[name], count, size) for row, sample in enumerate(samples) for name, count, size in sample.jobs]
     records = [(at[name], *record) for name, (_, window) in sorted(windows.items()) for record in window]
     arrays: dict[str, NDArray[Any]] = {
-        "service": np.array([at[one.service] for one in samples], np.int32),
+        "service": np.array([at[sample.service] for sample in samples], np.int32),
         "numbers": np.array(
-            [(one.rate, one.other_rate, one.limit, one.pressure, one.latency) for one in samples], np.float32
+            [(sample.rate, sample.other_rate, sample.limit, sample.pressure, sample.latency) for sample in samples],
+            np.float32,
         ).reshape(len(samples), 5),
         "jobs": np.array(jobs, np.float64).reshape(len(jobs), 4),
         "records": np.array(records, np.float32).reshape(len(records), 1 + len(SlotRecord._fields)),

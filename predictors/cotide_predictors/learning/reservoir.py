@@ -68,15 +68,15 @@ class SampleReservoir:
 
     def add(self, measured: Iterable[MeasuredMix]) -> None:
         """Take samples in order of time."""
-        for one in measured:
-            latest = self._latest.setdefault(one.service, deque())
-            latest.append(one)
+        for measured_mix in measured:
+            latest = self._latest.setdefault(measured_mix.service, deque())
+            latest.append(measured_mix)
             if len(latest) > self.recent:
                 self._keep(latest.popleft())
 
     def older(self) -> list[MeasuredMix]:
         """Return what is kept from before the recent part, in no order."""
-        return [one for cell in self._cells.values() for one in cell]
+        return [measured_mix for cell in self._cells.values() for measured_mix in cell]
 
     def latest(self) -> dict[str, list[MeasuredMix]]:
         """Return the recent part by service, each oldest first."""
@@ -86,8 +86,8 @@ class SampleReservoir:
         """Return at most so many samples, the cells in turn, so that the rarest mixes are all in it."""
         cells: dict[Cell, list[MeasuredMix]] = {cell: list(kept) for cell, kept in self._cells.items()}
         for samples in self._latest.values():
-            for one in samples:
-                cells.setdefault(cell_of(one), []).append(one)
+            for sample in samples:
+                cells.setdefault(cell_of(sample), []).append(sample)
         chosen: list[MeasuredMix] = []
         left = sorted(cells.values(), key=len)
         for at, cell in enumerate(left):
@@ -115,8 +115,8 @@ class SampleReservoir:
 
     def restore(self, kept: Iterable[MeasuredMix]) -> None:
         """Take what an earlier run kept: all of it counts as old, since nobody measured it in this run."""
-        for one in kept:
-            self._keep(one)
+        for measured_mix in kept:
+            self._keep(measured_mix)
 
     def _keep(self, one: MeasuredMix) -> None:
         cell = cell_of(one)
@@ -140,7 +140,7 @@ class SampleReservoir:
             heapq.heappop(self._largest)
         heapq.heappop(self._largest)
         index = int(self._generator.integers(len(samples)))
-        if samples[index].broken and sum(one.broken for one in samples) == 1 and len(samples) > 1:
+        if samples[index].broken and sum(sample.broken for sample in samples) == 1 and len(samples) > 1:
             index = (index + 1) % len(samples)
         samples[index] = samples[-1]
         samples.pop()

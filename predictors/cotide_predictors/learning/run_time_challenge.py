@@ -178,4 +178,4 @@ def _by_hour(hours: Sequence[Mapping[bytes, Losses]]) -> Floats:
 
 
 def _mean(found: Sequence[Losses]) -> Losses:
-    return sum(one for one, _ in found) / len(found), sum(other for _, other in found) / len(found)
+    return sum(value for value, _ in found) / len(found), sum(other for _, other in found) / len(found)

@@ -135,7 +135,7 @@ class ServiceTrust:
 
     def trusted(self) -> tuple[str, ...]:
         """Return the services for which the model may decide, sorted."""
-        return tuple(sorted(name for name, one in self._services.items() if one.state is Trust.TRUSTED))
+        return tuple(sorted(name for name, service in self._services.items() if service.state is Trust.TRUSTED))
 
     def services(self) -> tuple[str, ...]:
         """Return the services that were scored, sorted."""
@@ -167,13 +167,15 @@ class ServiceTrust:
 
     def windows(self, most: int) -> dict[str, tuple[str, list[SlotRecord]]]:
         """Return state and latest records of each service, to be kept over a restart."""
-        return {name: (str(one.state), list(one.window)[-most:]) for name, one in sorted(self._services.items())}
+        return {
+            name: (str(service.state), list(service.window)[-most:]) for name, service in sorted(self._services.items())
+        }
 
     def restore(self, kept: Mapping[str, tuple[str, Sequence[SlotRecord]]]) -> None:
         """Take what `windows` gave."""
         for name, (state, window) in kept.items():
             service = self._services[name] = _Service(Trust(state))
-            service.window.extend(SlotRecord(*one) for one in window)
+            service.window.extend(SlotRecord(*slot_record) for slot_record in window)
 
     def _close(self, service: _Service) -> bool:
         """Take a slot that is over into the window; return whether the state changed."""

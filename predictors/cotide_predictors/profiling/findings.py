@@ -78,7 +78,7 @@ def by_cell(windows: Sequence[Window]) -> dict[Cell, list[float]]:
 def cell_findings(windows: Sequence[Window], limit_milliseconds: float) -> list[CellFinding]:
     """Return one finding for each measured cell, by mix and rate."""
     found = []
-    for cell, values in sorted(by_cell(windows).items(), key=lambda one: (one[0].jobs(), one[0].mix, one[0].rate)):
+    for cell, values in sorted(by_cell(windows).items(), key=lambda item: (item[0].jobs(), item[0].mix, item[0].rate)):
         own = [window for window in windows if window.cell == cell]
         cores = [one.job_core_seconds / one.seconds for one in own if math.isfinite(one.job_core_seconds)]
         found.append(
@@ -120,11 +120,13 @@ def fits(
     found: Sequence[CellFinding], circumstances: Circumstances, model: Model | None, threshold: float
 ) -> list[Fit]:
     """Return, for each rate and job name, how many fit as measured, and by the model at a probability threshold."""
-    rates = sorted({one.cell.rate for one in found})
-    known = {one.cell: one for one in found}
+    rates = sorted({cell_finding.cell.rate for cell_finding in found})
+    known = {cell_finding.cell: cell_finding for cell_finding in found}
     rows = []
     for kind in circumstances.kinds:
-        counts = sorted({dict(one.cell.mix)[kind.name] for one in found if _only(one.cell, kind.name)})
+        counts = sorted(
+            {dict(cell_finding.cell.mix)[kind.name] for cell_finding in found if _only(cell_finding.cell, kind.name)}
+        )
         for rate in rates:
             ladder = [Cell(rate), *(Cell(rate, ((kind.name, count),)) for count in counts)]
             held = [_holds(known.get(cell), circumstances.limit_milliseconds) for cell in ladder]
@@ -142,22 +144,28 @@ def costs(found: Sequence[CellFinding], circumstances: Circumstances) -> list[Co
     Where nobody measured the jobs' cpu (pods of a cluster) their requests stand for it.
     """
     limit_milliseconds, cores_there = circumstances.limit_milliseconds, circumstances.allocatable_millicores / 1000.0
-    rates = sorted({one.cell.rate for one in found})
+    rates = sorted({cell_finding.cell.rate for cell_finding in found})
     rows = []
     for limit in (factor * limit_milliseconds for factor in COST_LIMITS):
         cores = []
         for rate in rates:
-            here = [one for one in found if one.cell.rate == rate]
-            alone = next((one for one in here if not one.cell.mix), None)
+            here = [cell_finding for cell_finding in found if cell_finding.cell.rate == rate]
+            alone = next((cell_finding for cell_finding in here if not cell_finding.cell.mix), None)
             kept = [
-                one.batch_cores if math.isfinite(one.batch_cores) else circumstances.pressure(one.cell) * cores_there
-                for one in here
-                if one.cell.mix and _holds(one, limit)
+                cell_finding.batch_cores
+                if math.isfinite(cell_finding.batch_cores)
+                else circumstances.pressure(cell_finding.cell) * cores_there
+                for cell_finding in here
+                if cell_finding.cell.mix and _holds(cell_finding, limit)
             ]
             # A service that breaks its limit alone leaves room for nothing.
             usable = (alone is None or _holds(alone, limit)) and kept
             cores.append(max(kept) if usable else 0.0)
-        alone_rates = [one.cell.rate for one in found if not one.cell.mix and _holds(one, limit)]
+        alone_rates = [
+            cell_finding.cell.rate
+            for cell_finding in found
+            if not cell_finding.cell.mix and _holds(cell_finding, limit)
+        ]
         rows.append(Cost(limit, float(np.mean(cores)) if cores else 0.0, max(alone_rates, default=None)))
     return rows
 
@@ -213,7 +221,11 @@ def held_out_p95(
 
 def log_error(found: Sequence[CellFinding], predicted: Mapping[Cell, float]) -> float | None:
     """Return the median of |log(predicted / measured)| over the cells that have both; None without any."""
-    errors = [abs(math.log(predicted[one.cell] / one.p95.middle)) for one in found if one.cell in predicted]
+    errors = [
+        abs(math.log(predicted[cell_finding.cell] / cell_finding.p95.middle))
+        for cell_finding in found
+        if cell_finding.cell in predicted
+    ]
     return float(np.median(errors)) if errors else None
 
 
@@ -245,4 +257,6 @@ def _last_of_run(held: Sequence[bool], ladder: Sequence[Cell]) -> int | None:
 
 def mixes_in(found: Sequence[CellFinding]) -> list[Mix]:
     """Return the measured mixes, few jobs first."""
-    return sorted({one.cell.mix for one in found}, key=lambda mix: (sum(count for _, count in mix), mix))
+    return sorted(
+        {cell_finding.cell.mix for cell_finding in found}, key=lambda mix: (sum(count for _, count in mix), mix)
+    )

@@ -225,7 +225,7 @@ class ServicesQosModel(LatencyModel):
             if name not in arrays or arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
                 raise ModelError(f"{SERVICES_FILE} has no finite {name} of shape {shape}")
         weights = (arrays["heads"][:, 1:], arrays["joint"][1:], arrays["law"])
-        if any((one < 0).any() for one in weights) or any((arrays[name] <= 0).any() for name in WEIGHED):
+        if any((weight < 0).any() for weight in weights) or any((arrays[name] <= 0).any() for name in WEIGHED):
             raise ModelError(f"{SERVICES_FILE} holds a scale or a weight below 0: the model would not be monotone")
 
     def _common(self, relative: MixBatch, latency: Floats, violated: Floats) -> tuple[TypeContention, MonotoneEnsemble]:

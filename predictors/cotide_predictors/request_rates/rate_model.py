@@ -100,7 +100,7 @@ class RateModel:
     def peaks(self, level: float) -> Floats:
         """Return (H, n) the forecast peaks at a level, requests/s; nan for services without any record."""
         column = self.levels.index(level)
-        return np.maximum(0.0, np.expm1(np.stack([one.newest(column) for one in self._each])))
+        return np.maximum(0.0, np.expm1(np.stack([horizon.newest(column) for horizon in self._each])))
 
     def last(self) -> Floats:
         """Return (n,) the rate of the newest slot that has one, requests/s; nan without any."""
@@ -110,12 +110,12 @@ class RateModel:
     def trusted(self, level: float) -> Booleans:
         """Return (H, n) whether a forecast scores better than the last value."""
         column = self.levels.index(level)
-        return np.stack([one.trusted(column) for one in self._each])
+        return np.stack([horizon.trusted(column) for horizon in self._each])
 
     def scores(self, level: float) -> tuple[RateScores, ...]:
         """Return the scores of each horizon."""
         column = self.levels.index(level)
-        return tuple(one.scores(column) for one in self._each)
+        return tuple(horizon.scores(column) for horizon in self._each)
 
     def reset(self, rows: Sequence[int]) -> None:
         """Forget services that are gone, so that their rows may serve others."""

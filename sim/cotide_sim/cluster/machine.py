@@ -163,7 +163,7 @@ class MachinePark:
         """Measure every online pod that has request rates, at ``now``."""
         self._advance_to(now)
         loaded = [m for m in self._machines.values() if m.services]
-        pods = [(machine, one) for machine in loaded for one in machine.services.values() if one.load.rates]
+        pods = [(machine, service) for machine in loaded for service in machine.services.values() if service.load.rates]
         if not pods:
             return []
         mixes = self._mixes(pods, now)
@@ -172,12 +172,12 @@ class MachinePark:
             latencies = latencies * np.exp(self._noise * self._generator.standard_normal(len(pods)))
         return [
             ServiceSample(
-                one.load.key,
+                serving.load.key,
                 machine.name,
-                float(rate) * one.load.rate_factor,
-                float(latency) * one.load.latency_factor,
+                float(rate) * serving.load.rate_factor,
+                float(latency) * serving.load.latency_factor,
             )
-            for (machine, one), rate, latency in zip(pods, mixes.requests_per_second, latencies, strict=True)
+            for (machine, serving), rate, latency in zip(pods, mixes.requests_per_second, latencies, strict=True)
         ]
 
     def node_usage(self, now: float) -> list[NodeUsage]:
@@ -201,10 +201,10 @@ class MachinePark:
         for machine in self._machines.values():
             name, at = machine.name, machine.at
             given, kept = shares(machine, 1000.0 * self._service_load(machine, now)[0])
-            for key, one in machine.services.items():
-                load = one.load
-                used = kept * self._millicores(one, now)
-                total = one.core_seconds + machine.kept * self._area(one, at, self._now) / 1000.0
+            for key, service in machine.services.items():
+                load = service.load
+                used = kept * self._millicores(service, now)
+                total = service.core_seconds + machine.kept * self._area(service, at, self._now) / 1000.0
                 usages.append(PodUsage(key, name, load.container, used, load.memory_bytes, total))
             for key, run in machine.jobs.items():
                 load = run.load
@@ -269,8 +269,8 @@ class MachinePark:
             for run in machine.jobs.values():
                 run.remaining -= run.speed * passed
                 run.core_seconds += machine.given * run.load.millicores * passed / 1000.0
-            for one in machine.services.values():
-                one.core_seconds += machine.kept * self._area(one, machine.at, now) / 1000.0
+            for service in machine.services.values():
+                service.core_seconds += machine.kept * self._area(service, machine.at, now) / 1000.0
         machine.at = now
 
     def _set_speeds(self, machines: Iterable[Machine]) -> None:
@@ -324,13 +324,13 @@ class MachinePark:
             return 0.0, 0.0
         if machine.load_at != now:
             rate = own_rate = cores = 0.0
-            for one in machine.services.values():
-                requests = one.rate.at(now - one.origin)
+            for service in machine.services.values():
+                requests = service.rate.at(now - service.origin)
                 rate += requests
-                if one.cpu is None:
+                if service.cpu is None:
                     own_rate += requests
                 else:
-                    cores += one.cpu.at(now - one.origin) / 1000.0
+                    cores += service.cpu.at(now - service.origin) / 1000.0
             machine.load = own_rate / self._saturation + cores, rate
             machine.load_at = now
         return machine.load
@@ -354,8 +354,8 @@ class MachinePark:
         column = {name: index for index, name in enumerate(types)}
         counts, sizes = np.zeros((2, len(pods), len(types)))
         rates, others, pressure = np.zeros((3, len(pods)))
-        for row, (machine, one) in enumerate(pods):
-            rates[row] = one.rate.at(now - one.origin)
+        for row, (machine, serving) in enumerate(pods):
+            rates[row] = serving.rate.at(now - serving.origin)
             others[row] = max(0.0, self._service_load(machine, now)[1] - rates[row])
             pressure[row] = machine.batch_millicores / machine.millicores
             for run in machine.jobs.values():

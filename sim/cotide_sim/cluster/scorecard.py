@@ -219,7 +219,7 @@ class Scorecard:
 
     def violation_ratio_by_service(self) -> dict[str, float]:
         """Return the share of time over the limit of each service, by name, as of the last `summary`."""
-        totals = {name: (one.pod_seconds, one.pod_seconds) for name, one in self._presence.items()}
+        totals = {name: (presence.pod_seconds, presence.pod_seconds) for name, presence in self._presence.items()}
         for pod in self._services.values():
             over, measured = totals.get(pod.name, (0.0, 0.0))
             totals[pod.name] = (over + pod.over_seconds, measured + pod.measured_seconds)

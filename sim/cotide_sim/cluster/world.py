@@ -177,7 +177,11 @@ class World:
             self._timeline.add(job.at_seconds, lambda job=job: self._submit(job))  # type: ignore[misc]  # early binding
         self._timeline.add(-LEAD_SECONDS, self._measure)
         if self._rates is not None:
-            before = {f"{NAMESPACE}/{one.name}": one.rates_before for one in self._plan.services if one.rates_before}
+            before = {
+                f"{NAMESPACE}/{planned_service.name}": planned_service.rates_before
+                for planned_service in self._plan.services
+                if planned_service.rates_before
+            }
             self._rates.remember(before)
 
     def _start_service(self, service: PlannedService) -> None:
@@ -296,7 +300,7 @@ class World:
                 )
         usage = self._park.node_usage(self._now)
         if scored:
-            used = sum(one.cpu_millicores for one in usage)
+            used = sum(node_usage.cpu_millicores for node_usage in usage)
             self._score.observe_cpu(used / (NODE_MILLICORES * len(self._nodes)), self._now)
         self._measure_nodes(usage, scored=scored)
         self._timeline.add(self._now + SAMPLE_SECONDS, self._measure)
@@ -304,7 +308,7 @@ class World:
     def _measure_nodes(self, usage: Sequence[NodeUsage], *, scored: bool) -> None:
         """Compare what each node bears with what it has, and feed the forecasts."""
         asked, held = self._occupancy.asked.copy(), self._occupancy.held.copy()
-        real = np.array([[one.online_millicores, one.online_memory_bytes] for one in usage]).T
+        real = np.array([[node_usage.online_millicores, node_usage.online_memory_bytes] for node_usage in usage]).T
         if scored:
             there = np.array([[NODE_MILLICORES], [NODE_MEMORY_BYTES]], np.float64)
             for row in np.flatnonzero(overloaded(real + held, there)).tolist():

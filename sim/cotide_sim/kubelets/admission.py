@@ -81,7 +81,7 @@ class NodeRoom:
         if not wants_node(spec, self.name, self.labels):
             return _predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
         for taint in self.taints:
-            if taint.effect == "NoExecute" and not any(tolerates(one, taint) for one in spec.tolerations):
+            if taint.effect == "NoExecute" and not any(tolerates(toleration, taint) for toleration in spec.tolerations):
                 return _predicate("TaintToleration", f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}")
         return None
 

@@ -43,6 +43,8 @@ def adopted(pod: PodObject) -> Adopted | None:
 
 def as_set(pod: PodObject) -> PodSpec:
     """Return a pod's spec with what its containers hold instead of what they ask for, where their status tells it."""
-    held = {one.name: one.resources for one in pod.status.container_statuses if one.resources is not None}
-    containers = tuple(replace(one, resources=held.get(one.name, one.resources)) for one in pod.spec.containers)
+    held = {status.name: status.resources for status in pod.status.container_statuses if status.resources is not None}
+    containers = tuple(
+        replace(container, resources=held.get(container.name, container.resources)) for container in pod.spec.containers
+    )
     return replace(pod.spec, containers=containers)

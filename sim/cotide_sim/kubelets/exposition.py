@@ -44,32 +44,32 @@ def metrics_text(
     pod_usage : of all pods that run.
     speed : simulated seconds in a second of the wall.
     """
-    nodes = [(f'{{node="{_label(one.node)}"}}', one) for one in usage]
-    pods = [(_pod_labels(one), one) for one in samples]
+    nodes = [(f'{{node="{_label(node_usage.node)}"}}', node_usage) for node_usage in usage]
+    pods = [(_pod_labels(sample), sample) for sample in samples]
     lines: list[str] = []
     _family(
         lines,
         "cotide_sim_node_cpu_usage_millicores",
         "CPU that the node's pods use.",
-        [(labels, one.cpu_millicores) for labels, one in nodes],
+        [(labels, node_usage.cpu_millicores) for labels, node_usage in nodes],
     )
     _family(
         lines,
         "cotide_sim_node_memory_usage_bytes",
         "Memory that the node's pods use.",
-        [(labels, one.memory_bytes) for labels, one in nodes],
+        [(labels, node_usage.memory_bytes) for labels, node_usage in nodes],
     )
     _family(
         lines,
         "cotide_sim_service_requests_per_second",
         "Requests that the pod serves each simulated second.",
-        [(labels, one.requests_per_second) for labels, one in pods],
+        [(labels, service_sample.requests_per_second) for labels, service_sample in pods],
     )
     _family(
         lines,
         "cotide_sim_service_latency_p95_milliseconds",
         "95th percentile of the pod's latency.",
-        [(labels, one.latency_p95_milliseconds) for labels, one in pods],
+        [(labels, service_sample.latency_p95_milliseconds) for labels, service_sample in pods],
     )
     _pod_families(lines, list(pod_usage), speed)
     for name, text, value in counters:
@@ -79,34 +79,36 @@ def metrics_text(
 
 def _pod_families(lines: list[str], pods: list[PodUsage], speed: float) -> None:
     labels = []
-    for one in pods:
-        namespace, _, pod = one.key.partition("/")
-        labels.append(f'namespace="{_label(namespace)}",pod="{_label(pod)}",node="{_label(one.node)}"}}')
+    for pod_usage in pods:
+        namespace, _, pod = pod_usage.key.partition("/")
+        labels.append(f'namespace="{_label(namespace)}",pod="{_label(pod)}",node="{_label(pod_usage.node)}"}}')
     _family(
         lines,
         "cotide_sim_pod_cpu_usage_millicores",
         "CPU that the pod uses.",
-        [("{" + label, one.cpu_millicores) for label, one in zip(labels, pods, strict=True)],
+        [("{" + label, pod_usage.cpu_millicores) for label, pod_usage in zip(labels, pods, strict=True)],
     )
     _family(
         lines,
         "cotide_sim_pod_memory_usage_bytes",
         "Memory that the pod uses.",
-        [("{" + label, one.memory_bytes) for label, one in zip(labels, pods, strict=True)],
+        [("{" + label, pod_usage.memory_bytes) for label, pod_usage in zip(labels, pods, strict=True)],
     )
-    labels = [f'{{container="{_label(one.container)}",{label}' for label, one in zip(labels, pods, strict=True)]
+    labels = [
+        f'{{container="{_label(pod_usage.container)}",{label}' for label, pod_usage in zip(labels, pods, strict=True)
+    ]
     _family(
         lines,
         "container_cpu_usage_seconds_total",
         "Core-seconds by the wall that the container used since it started.",
-        [(label, one.cpu_core_seconds / speed) for label, one in zip(labels, pods, strict=True)],
+        [(label, pod_usage.cpu_core_seconds / speed) for label, pod_usage in zip(labels, pods, strict=True)],
         kind="counter",
     )
     _family(
         lines,
         "container_memory_working_set_bytes",
         "Memory that the container uses.",
-        [(label, one.memory_bytes) for label, one in zip(labels, pods, strict=True)],
+        [(label, pod_usage.memory_bytes) for label, pod_usage in zip(labels, pods, strict=True)],
     )
 
 

@@ -170,14 +170,14 @@ class MachineRoom:
         if not machine.order:
             return GONE
         pods = await self._client.list("/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"})
-        self.switched.lost += [_key(one) for one in pods if one.get("status", {}).get("phase") not in _ENDED]
+        self.switched.lost += [_key(pod) for pod in pods if pod.get("status", {}).get("phase") not in _ENDED]
         self.switched.stopped[node] += 1
         await self._off(machine, kind)
         return OK
 
     async def vanish(self, kind: str, node: str) -> None:
         """Take a machine away as a broken one goes: its node is deleted, and its pods with it."""
-        await self._off(next(one for one in self._machines[kind] if one.node == node), kind)
+        await self._off(next(machine for machine in self._machines[kind] if machine.node == node), kind)
 
     async def _off(self, machine: _Machine, kind: str) -> None:
         await self._racks[kind].power.switch_off(machine.node)
@@ -185,11 +185,15 @@ class MachineRoom:
 
     def booting(self) -> int:
         """Return how many machines have been started and are no node yet."""
-        return sum(one.boot is not None and not one.boot.done() for one in self._all())
+        return sum(machine.boot is not None and not machine.boot.done() for machine in self._all())
 
     def on(self, kind: str) -> list[str]:
         """Return the nodes of a type that are on and have booted."""
-        return [one.node for one in self._machines[kind] if one.order and (one.boot is None or one.boot.done())]
+        return [
+            machine.node
+            for machine in self._machines[kind]
+            if machine.order and (machine.boot is None or machine.boot.done())
+        ]
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[str]:
@@ -204,13 +208,13 @@ class MachineRoom:
             yield f"http://127.0.0.1:{runner.addresses[0][1]}/nodes"
         finally:
             await runner.cleanup()
-            boots = [one.boot for one in self._all() if one.boot is not None]
+            boots = [machine.boot for machine in self._all() if machine.boot is not None]
             for boot in boots:
                 boot.cancel()
             await asyncio.gather(*boots, return_exceptions=True)
 
     def _all(self) -> Sequence[_Machine]:
-        return [one for machines in self._machines.values() for one in machines]
+        return [machine for machines in self._machines.values() for machine in machines]
 
 
 _ENDED: Final = ("Succeeded", "Failed")

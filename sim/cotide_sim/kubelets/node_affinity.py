@@ -23,8 +23,8 @@ def wants_node(spec: PodSpec, name: str, labels: Mapping[str, str]) -> bool:
 def _holds(term: NodeSelectorTerm, name: str, labels: Mapping[str, str]) -> bool:
     if not (term.match_expressions or term.match_fields):
         return False
-    return all(_meets(one, labels) for one in term.match_expressions) and all(
-        _meets(one, {"metadata.name": name}) for one in term.match_fields
+    return all(_meets(expression, labels) for expression in term.match_expressions) and all(
+        _meets(field, {"metadata.name": name}) for field in term.match_fields
     )
 
 

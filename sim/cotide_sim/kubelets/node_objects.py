@@ -56,7 +56,7 @@ def node_object(name: str, number: int, shape: NodeShape, wall_seconds: float) -
     }
     spec: dict[str, Any] = {"providerID": f"cotide-fake://{name}"}
     if shape.taints:
-        spec["taints"] = [{"key": one.key, "value": one.value, "effect": one.effect} for one in shape.taints]
+        spec["taints"] = [{"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in shape.taints]
     return {
         "apiVersion": "v1",
         "kind": "Node",

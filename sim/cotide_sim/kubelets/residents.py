@@ -239,7 +239,9 @@ class Residents:
         if load.isolated_seconds is not None:
             # Adopted: how far it got under contention is not known; the time it ran counts as if it had run alone.
             left = replace(load, isolated_seconds=max(0.0, load.isolated_seconds - (now - since)))
-        containers = tuple((one.name, one.image, as_json(one.resources)) for one in spec.containers)
+        containers = tuple(
+            (container.name, container.image, as_json(container.resources)) for container in spec.containers
+        )
         site = PodSite(self._host_ips[spec.node_name], pod.status.pod_ip or self._next_address(), containers)
         resident = _Resident(uid, spec.node_name, requests, load, site, spec.restart_policy, started, since, restarts)
         resident.wanted = resident.granted = held_by(spec)
@@ -347,7 +349,7 @@ class Residents:
 
     def _compare(self, key: str, resident: _Resident, pod: PodObject, now: float) -> None:
         """Note whether the API shows a pod as not ready whose container runs; what we told may be on its way still."""
-        ready = next((one.status for one in pod.status.conditions if one.type == "Ready"), "")
+        ready = next((condition.status for condition in pod.status.conditions if condition.type == "Ready"), "")
         unready = ready == "False" and resident.back_off_seconds is None
         if unready and not resident.unready:
             self._timer(now + RECONCILE_SECONDS, key, resident.uid, "reconcile")

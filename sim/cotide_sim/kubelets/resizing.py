@@ -32,7 +32,7 @@ Held = tuple[tuple[str, Resources], ...]
 
 def held_by(spec: PodSpec) -> Held:
     """Return what a spec asks for each container."""
-    return tuple((one.name, one.resources) for one in spec.containers)
+    return tuple((container.name, container.resources) for container in spec.containers)
 
 
 def obstacle(room: NodeRoom, holds: Amounts, wanted: Amounts) -> Refusal | None:

@@ -105,18 +105,20 @@ def _table(task: Task, data: str, settings: str, outcomes: list[LabOutcome]) -> 
     for outcome in outcomes:
         if outcome.error is None:
             by_name.setdefault(outcome.cell.predictor, []).append(outcome)
-    means = {name: _means([one.figures for one in found]) for name, found in by_name.items()}
-    blocks = {name: pooled([one.blocks[first] for one in found]) for name, found in by_name.items()}
+    means = {name: _means([lab_outcome.figures for lab_outcome in found]) for name, found in by_name.items()}
+    blocks = {name: pooled([lab_outcome.blocks[first] for lab_outcome in found]) for name, found in by_name.items()}
     ordered = sorted(means, key=lambda name: (sign * means[name][first], name))
     rows = tuple(
         Row(
-            name, len(by_name[name]), means[name], _means([one.costs for one in by_name[name]]),
+            name, len(by_name[name]), means[name], _means([lab_outcome.costs for lab_outcome in by_name[name]]),
             mean_interval(blocks[name]), difference_interval(blocks[name], blocks[ordered[0]]),
         )
         for name in ordered
     )  # fmt: skip
-    missing = tuple((one.cell.predictor, one.error) for one in outcomes if one.error is not None)
-    count = max((one.count for one in outcomes), default=0)
+    missing = tuple(
+        (lab_outcome.cell.predictor, lab_outcome.error) for lab_outcome in outcomes if lab_outcome.error is not None
+    )
+    count = max((lab_outcome.count for lab_outcome in outcomes), default=0)
     return Table(task, data, settings, count, rows, missing, _sentence(data, first, rows))
 
 
@@ -137,12 +139,12 @@ def _apart(difference: Interval) -> bool:
 
 
 def _means(found: Sequence[dict[str, float]]) -> dict[str, float]:
-    names = [name for name in found[0] if all(name in one for one in found)]
-    return {name: sum(one[name] for one in found) / len(found) for name in names}
+    names = [name for name in found[0] if all(name in item for item in found)]
+    return {name: sum(item[name] for item in found) / len(found) for name in names}
 
 
 def pooled(found: Sequence[Blocks]) -> Blocks:
     """Add the blocks of seeds, which are of the same times."""
-    sums = tuple(sum(column) for column in zip(*(one[0] for one in found), strict=False))
-    counts = tuple(sum(column) for column in zip(*(one[1] for one in found), strict=False))
+    sums = tuple(sum(column) for column in zip(*(pair[0] for pair in found), strict=False))
+    counts = tuple(sum(column) for column in zip(*(pair[1] for pair in found), strict=False))
     return sums, counts

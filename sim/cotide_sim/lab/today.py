@@ -77,7 +77,7 @@ def _sentence(
     data: str, figure: str, today: str, better: dict[str, Interval], nearest: tuple[str, Interval] | None
 ) -> str:
     if better:
-        who = ", ".join(f"{name} ({_said(one)})" for name, one in better.items())
+        who = ", ".join(f"{name} ({_said(interval)})" for name, interval in better.items())
         return f"{data}: by {figure} better than {today}, beyond noise: {who}."
     closest = "" if nearest is None else f"; nearest is {nearest[0]} ({_said(nearest[1])})"
     return f"{data}: by {figure} nobody beats {today} beyond noise{closest}."

@@ -78,10 +78,13 @@ def groups_of(rule: str, workload: Workload, size: float = 1.0) -> tuple[list[Gr
 def _held(stage: Stage, largest: Integers, size: float, *, by_phase: bool) -> Profile:
     stated = stage.stated or stage.true
     needs = [
-        tuple(min(one, int(most)) for one, most in zip(phase.need, largest, strict=True)) for phase in stated.phases
+        tuple(min(number, int(most)) for number, most in zip(phase.need, largest, strict=True))
+        for phase in stated.phases
     ]
     most = _sized(tuple(max(column) for column in zip(*needs, strict=True)), size)
-    needs = [tuple(min(one, cap) for one, cap in zip(need, most, strict=True)) if by_phase else most for need in needs]
+    needs = [
+        tuple(min(number, cap) for number, cap in zip(need, most, strict=True)) if by_phase else most for need in needs
+    ]
     phases = tuple(
         Phase(phase.name, need, slowed(phase, need)) for phase, need in zip(stage.true.phases, needs, strict=True)
     )
@@ -89,7 +92,7 @@ def _held(stage: Stage, largest: Integers, size: float, *, by_phase: bool) -> Pr
 
 
 def _sized(need: tuple[int, ...], size: float) -> tuple[int, ...]:
-    return tuple(max(1, int(size * one)) if index == CPU else one for index, one in enumerate(need))
+    return tuple(max(1, int(size * number)) if index == CPU else number for index, number in enumerate(need))
 
 
 def slowed(phase: Phase, given: tuple[int, ...]) -> int:

@@ -73,7 +73,9 @@ class Workload:
                     tuple(
                         Phase(
                             phase.name,
-                            tuple(max(1, int(one * generator.uniform(1 - share, 1 + share))) for one in phase.need),
+                            tuple(
+                                max(1, int(number * generator.uniform(1 - share, 1 + share))) for number in phase.need
+                            ),
                             phase.milliseconds,
                         )
                         for phase in stage.true.phases

@@ -106,7 +106,7 @@ class Journal(Generic[OutcomeT]):
         for name, digest in map(named, cells):
             before = known.setdefault(name, digest)
             if before != digest:
-                then, now = (f"sha256 {one[:12]}..." if one else "one of ours" for one in (before, digest))
+                then, now = (f"sha256 {text[:12]}..." if text else "one of ours" for text in (before, digest))
                 raise InputError(sentence.format(name=name, then=then, now=now), file=str(self.path))
 
 

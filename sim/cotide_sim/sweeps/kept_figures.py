@@ -39,7 +39,7 @@ class KeptFigures(MutableMapping[tuple[Any, ...], dict[str, Any]]):
         self.remarks = self._file.remarks
         own = [record for record in self._file.records if record["of"] == of]
         self._found: dict[tuple[Any, ...], dict[str, Any]] = {
-            tuple(one[name] for name in names): one["figures"] for one in own
+            tuple(item[name] for name in names): item["figures"] for item in own
         }
 
     def __enter__(self) -> Self:

@@ -75,11 +75,11 @@ def machine_jobs_of(
     """
     indices = _first_rows(trace, jobs) if rows is None else rows
     chosen = [trace.asked[int(index)] for index in indices]
-    pieces = np.array([one.pieces for one in chosen], dtype=np.int64)
-    need = np.array([one.need for one in chosen], dtype=np.int64)
-    devices = np.array([one.devices for one in chosen], dtype=np.int64)
-    masks = {kinds: _mask(kinds, machines.kinds) for kinds in {one.kinds for one in chosen}}
-    allowed = np.array([masks[one.kinds] for one in chosen], dtype=np.int64)
+    pieces = np.array([asked.pieces for asked in chosen], dtype=np.int64)
+    need = np.array([asked.need for asked in chosen], dtype=np.int64)
+    devices = np.array([asked.devices for asked in chosen], dtype=np.int64)
+    masks = {kinds: _mask(kinds, machines.kinds) for kinds in {asked.kinds for asked in chosen}}
+    allowed = np.array([masks[asked.kinds] for asked in chosen], dtype=np.int64)
     fits = fit_empty(pieces, need, devices, allowed, machines)
     if not fits.all() and not skip:
         job = int(np.argmin(fits))

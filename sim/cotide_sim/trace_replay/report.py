@@ -175,10 +175,10 @@ def _shares(values: Mapping[str, Floats], title: str) -> str:
 
 
 def _queue(jobs: BatchJobs, schedules: Sequence[Schedule]) -> str:
-    begin, end = int(jobs.submit[0]), max(int(one.start.max()) for one in schedules)
+    begin, end = int(jobs.submit[0]), max(int(schedule.start.max()) for schedule in schedules)
     edges = np.unique(np.linspace(begin, max(end, begin + 1), QUEUE_STRETCHES + 1).astype(np.int64))
     days = (edges[:-1] - begin) / 86_400
-    series = [Series(one.policy, days, waiting_by_time(jobs, one.start, edges)) for one in schedules]
+    series = [Series(schedule.policy, days, waiting_by_time(jobs, schedule.start, edges)) for schedule in schedules]
     most = max(10.0, *(float(line.y.max()) for line in series))
     return line_chart(
         series, Axis("day", 0.0, float(max(days[-1], 1 / 24))), Axis("jobs waiting", 1.0, most, logarithmic=True)

@@ -75,7 +75,7 @@ class Backups:
 
     def anyone_knows(self) -> bool:
         """Whether an operator lives that was shown what never was."""
-        return any(len(one.ends) < one.last_to_end for one in self.replicas)
+        return any(len(replica.ends) < replica.last_to_end for replica in self.replicas)
 
     async def _rewind(self) -> None:
         assert self._kept is not None

@@ -97,7 +97,7 @@ class Plan:
         lines = [
             f"theme {self.theme}, policy {self.policy}, nodes of {', '.join(map(str, self.nodes))} cores, "
             f"election {self.election}, standby {self.standby}, clock jumps {list(self.jumps)}",
-            *([f"versions {', '.join(one or 'ours' for one in self.skews)}"] if self.skews else []),
+            *([f"versions {', '.join(skew or 'ours' for skew in self.skews)}"] if self.skews else []),
             *([f"machines stay for {self.stays_seconds:g} s after they were wanted"] if self.stays_seconds else []),
             f"killed on path {self.kill_path} at {list(self.kill_at)}, begins {'warm' if self.warm else 'cold'}"
             f"{', ended pods of Jobs are deleted' if self.tidy else ''}",

@@ -41,8 +41,8 @@ class Observed:
         """Take the answer to a list; only those of reflectors count, which name their limit."""
         if f"limit={PAGE_LIMIT}" not in query.split("&"):
             return
-        for one in msgspec.json.decode(gzip.decompress(body) if encoding == "gzip" else body, type=_Page).items:
-            self._shown(one)
+        for item in msgspec.json.decode(gzip.decompress(body) if encoding == "gzip" else body, type=_Page).items:
+            self._shown(item)
 
     def watch(self, query: str) -> Lines:
         """Return what takes the chunks of a watch; kopf's own watches have no time limit and do not count."""

@@ -158,4 +158,4 @@ def test_what_broke_before_a_backup_was_restored_stays_broken() -> None:
     proxies.binds(1.0).end(1.1, 201)
     proxies.binds(1.2)
     proxies.record.begin_anew()
-    assert ["after it was told 201" in one for one in proxies.breaches] == [True]
+    assert ["after it was told 201" in breach for breach in proxies.breaches] == [True]

@@ -121,7 +121,7 @@ class WriteRecord:
         """Return what no operator may ask for; the limit is the time that it waits for an answer."""
         found = list(self.too_early)
         for writes, takings in (*self.earlier, (self.writes, self.takings)):
-            found += [f"{one} while its last binding of that pod was unanswered" for one in writes if one.beside]
+            found += [f"{write} while its last binding of that pod was unanswered" for write in writes if write.beside]
             found += _unfenced(writes, takings) + _repeated(writes, limit_seconds) + _impatient(writes)
         return found
 
@@ -131,39 +131,39 @@ def _unfenced(writes: list[Write], takings: list[tuple[float, str]]) -> list[str
     for (_, before), (when, after) in itertools.pairwise(takings):
         deposed.setdefault(before, (when, after))
     found = []
-    for one in writes:
-        when, successor = deposed.get(one.sender, (float("inf"), ""))
-        if one.asked > when:
-            found.append(f"{one} {one.asked - when:.3f} s after {successor} had taken the lease")
+    for write in writes:
+        when, successor = deposed.get(write.sender, (float("inf"), ""))
+        if write.asked > when:
+            found.append(f"{write} {write.asked - when:.3f} s after {successor} had taken the lease")
     return found
 
 
 def _impatient(writes: list[Write]) -> list[str]:
     until: dict[tuple[str, str], float] = {}
     found = []
-    for one in writes:
-        if one.kind != "bind":
+    for write in writes:
+        if write.kind != "bind":
             continue  # an eviction's 429 is a budget's, and has its own pause
-        if one.asked < until.pop((one.sender, one.uid), one.asked):
-            found.append(f"{one} before the time that it was told to come back at")
-        if one.status == THROTTLED and one.later and one.ended is not None:
-            until[one.sender, one.uid] = one.ended + RETRY_AFTER_SECONDS
+        if write.asked < until.pop((write.sender, write.uid), write.asked):
+            found.append(f"{write} before the time that it was told to come back at")
+        if write.status == THROTTLED and write.later and write.ended is not None:
+            until[write.sender, write.uid] = write.ended + RETRY_AFTER_SECONDS
     return found
 
 
 def _repeated(writes: list[Write], limit_seconds: float) -> list[str]:
     by_object: dict[tuple[str, str], Write] = {}
     found = []
-    for one in writes:
-        if one.kind != "bind":
+    for write in writes:
+        if write.kind != "bind":
             continue
-        first = by_object.get((one.sender, one.uid))
-        if first is not None and first.ended is not None and one.asked > first.ended:
-            hurried = one.asked - first.asked < limit_seconds * HURRIED
-            if hurried or one.node != first.node:
-                found.append(f"{one} after it was told 201 for {first.node}")
-        elif one.status == CREATED:
-            by_object[one.sender, one.uid] = one
+        first = by_object.get((write.sender, write.uid))
+        if first is not None and first.ended is not None and write.asked > first.ended:
+            hurried = write.asked - first.asked < limit_seconds * HURRIED
+            if hurried or write.node != first.node:
+                found.append(f"{write} after it was told 201 for {first.node}")
+        elif write.status == CREATED:
+            by_object[write.sender, write.uid] = write
     return found
 
 

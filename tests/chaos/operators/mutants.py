@@ -168,7 +168,7 @@ def _binds_twice() -> None:
 
     async def bound(self: Any, *what: Any) -> Any:
         answers = await asyncio.gather(bind(self, *what), bind(self, *what))
-        return next((one for one in answers if one.ok), answers[0])
+        return next((answer for answer in answers if answer.ok), answers[0])
 
     KubeClient.bind = bound  # type: ignore[method-assign]  # on purpose
 
@@ -288,7 +288,7 @@ def _impatient() -> None:
 
     async def turned(self: Any, wanted: Any, nodes: Any, now: float, *those_not_counted: Any) -> None:
         await self.read()
-        young = tuple(one for one in self._book.orders if now - one.since < 0.5)
+        young = tuple(order for order in self._book.orders if now - order.since < 0.5)
         self._book = dataclasses.replace(self._book, orders=young)
         await turn(self, wanted, nodes, now, *those_not_counted)
 

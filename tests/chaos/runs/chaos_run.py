@@ -74,9 +74,9 @@ class Run:
             ProvisioningSite(plan, self.environment, client, checker, folder) if plan.mishaps is not None else None
         )
         self.trouble = Trouble(
-            [Rule(**vars(one)) for one in plan.rules], random.Random(f"trouble {plan.seed}"), self._interfere
+            [Rule(**vars(rule)) for rule in plan.rules], random.Random(f"trouble {plan.seed}"), self._interfere
         )
-        self._gangs = GangChecks(checker, self.namespace, lambda: sum(one.starts for one in self.replicas))
+        self._gangs = GangChecks(checker, self.namespace, lambda: sum(replica.starts for replica in self.replicas))
         self._around = RunContext(plan, site, checker, self.environment, client, folder, self.trouble.record)
         self._around.apply = self._apply_anew
         names = ("operator", "standby") if plan.standby else ("operator",)
@@ -162,7 +162,9 @@ class Run:
 
     async def _script(self) -> None:
         if self.plan.warm:
-            await self._until(lambda: "" if any(one.leading or one.ends for one in self.replicas) else "starting")
+            await self._until(
+                lambda: "" if any(replica.leading or replica.ends for replica in self.replicas) else "starting"
+            )
         loop = asyncio.get_running_loop()
         begun = loop.time()
         for step in self.plan.steps:
@@ -288,12 +290,12 @@ class Run:
                 await (self._site.restart_api if what == "restart-api" else self._site.restart_store)(down)
 
     def _leader(self) -> Replica:
-        return next((one for one in self.replicas if one.leading), self.replicas[0])
+        return next((replica for replica in self.replicas if replica.leading), self.replicas[0])
 
     def _meant(self, who: str) -> list[Replica]:
         """Return the leader, all others, or all."""
         leader = self._leader()
-        return [one for one in self.replicas if not who or (one is leader) == (who == "leader")]
+        return [replica for replica in self.replicas if not who or (replica is leader) == (who == "leader")]
 
     async def _leave(self, replica: Replica, seconds: float) -> None:
         """Kill a replica, and start it again only after some seconds."""

@@ -38,8 +38,8 @@ class ConsolidationChecks:
 
     def unsettled(self) -> str:
         """Say which node is not as it must be at the end; empty where all are."""
-        nodes = {name: one for name, one in self._checker.nodes.items() if name.startswith(f"{self._namespace}-n")}
-        marks = {name: _mark(one) for name, one in nodes.items() if one.get("spec", {}).get("unschedulable")}
+        nodes = {name: node for name, node in self._checker.nodes.items() if name.startswith(f"{self._namespace}-n")}
+        marks = {name: _mark(node) for name, node in nodes.items() if node.get("spec", {}).get("unschedulable")}
         odd = [f"{name} is cordoned and marked {mark!r}" for name, mark in marks.items() if mark != FREED]
         used = {pod.node for pod in self._checker.pods.values() if pod.holds and pod.node in nodes}
         if not odd and len(used) > 1:
@@ -50,13 +50,13 @@ class ConsolidationChecks:
         """Return the evictions that were asked for again although the first one had been granted."""
         granted: dict[str, int] = defaultdict(int)
         found = []
-        for one in record.writes:
-            if one.kind != "evict":
+        for write in record.writes:
+            if write.kind != "evict":
                 continue
-            left = self._leaving.get(one.uid, float("inf"))
-            if granted[one.uid] or one.asked > left + LAG_SECONDS:
-                found.append(f"{one} again, which was granted before")
-            granted[one.uid] += one.status == CREATED
+            left = self._leaving.get(write.uid, float("inf"))
+            if granted[write.uid] or write.asked > left + LAG_SECONDS:
+                found.append(f"{write} again, which was granted before")
+            granted[write.uid] += write.status == CREATED
         return found
 
 

@@ -51,7 +51,7 @@ class EmulatedSite:
         self._server = ApiServer(data=self._file, port=self._port)
         await self.start()
         pods = self._server.cluster.collection("pods")
-        kept = {f"{one.namespace}/{one.name}": one.uid for one in pods.entries()}
+        kept = {f"{entry.namespace}/{entry.name}": entry.uid for entry in pods.entries()}
         known = {key: pod.uid for key, pod in self._checker.pods.items()}
         if kept != known:
             self._checker.violations.append(f"the restarted server holds {kept}, its history has {known}")

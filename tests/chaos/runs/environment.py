@@ -349,4 +349,4 @@ def _spec(cpu: str, forever: bool) -> Object:
 
 def _is_ready(node: Object) -> bool:
     conditions = node.get("status", {}).get("conditions", ())
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)

@@ -53,9 +53,9 @@ class GangChecks:
         if gang is None:
             return
         pods = [
-            one for one in self._checker.pods.values() if one.job == job and one.key.startswith(f"{self._namespace}/")
+            pod for pod in self._checker.pods.values() if pod.job == job and pod.key.startswith(f"{self._namespace}/")
         ]
-        alive = [one for one in pods if one.phase not in ENDED and not one.leaving]
+        alive = [pod for pod in pods if pod.phase not in ENDED and not pod.leaving]
         holding = sum(bool(one.node) for one in alive)
         succeeded = sum(1 for name, _ in self._checker.succeeded if name == key)
         minimum = gang.get("minMember", self._checker.jobs[key]["spec"]["parallelism"])

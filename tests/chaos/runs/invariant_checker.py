@@ -125,7 +125,7 @@ def read_pod(obj: Object, version: int) -> CheckedPod:
 
 
 def read_phased(notes: dict[str, str], asks: int, status: Object, generation: int) -> PhasedPod:
-    needs = tuple((name, int(need)) for name, need in (one.split("=") for one in notes["chaos/phases"].split(",")))
+    needs = tuple((name, int(need)) for name, need in (part.split("=") for part in notes["chaos/phases"].split(",")))
     first = next(iter(status.get("containerStatuses", ())), {})
     held = first.get("resources", {}).get("requests", {}).get("cpu")
     pending = (one["reason"] for one in status.get("conditions", ()) if one["type"] == "PodResizePending")

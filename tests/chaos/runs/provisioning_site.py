@@ -135,7 +135,7 @@ class ProvisioningSite:
         ]
 
     def _wanted(self) -> int:
-        return max((int(one["wanted"][KIND]) for one in self._plans()), default=0)
+        return max((int(plan["wanted"][KIND]) for plan in self._plans()), default=0)
 
     def _plans(self) -> list[dict[str, Any]]:
         """Return what operators wrote of their plans, each time that something else was wanted."""

@@ -29,13 +29,13 @@ class QueueOrder:
         after: dict[str, int] = state["positions"]
         both = sorted((key for key in before if key in after and key in self._checker.pods), key=before.__getitem__)
         pods = [self._checker.pods[key] for key in both]
-        for first, one in enumerate(pods):
+        for first, pod in enumerate(pods):
             for other in pods[first + 1 :]:
-                if one.created == other.created and one.cls == other.cls:
+                if pod.created == other.created and pod.cls == other.cls:
                     continue
                 self.compared += 1
-                if after[one.key] > after[other.key]:
+                if after[pod.key] > after[other.key]:
                     self.violations.append(
-                        f"after a restart {other.key} ({other.cls}, {other.created}) is before {one.key} "
-                        f"({one.cls}, {one.created}), and was behind it"
+                        f"after a restart {other.key} ({other.cls}, {other.created}) is before {pod.key} "
+                        f"({pod.cls}, {pod.created}), and was behind it"
                     )

@@ -200,10 +200,10 @@ class PoisonRun:
         del operator
         pods = await self._client.list(PODS)
         events = await self._client.list(f"/api/v1/namespaces/{OTHERS}/events")
-        scheduled = {one["involvedObject"]["name"] for one in events if one["reason"] == "Scheduled"}
-        placed = {one["metadata"]["name"] for one in pods if one["spec"].get("nodeName")}
+        scheduled = {event["involvedObject"]["name"] for event in events if event["reason"] == "Scheduled"}
+        placed = {pod["metadata"]["name"] for pod in pods if pod["spec"].get("nodeName")}
         statuses = [(await self._client.get(f"{OURS}/workloads/web")).get("status", {}).get("nodes", [])]
-        labelled = all("cotide.dev/class" in one["metadata"].get("labels", {}) for one in pods)
+        labelled = all("cotide.dev/class" in pod["metadata"].get("labels", {}) for pod in pods)
         return placed <= scheduled and labelled and any(statuses)
 
     async def _look(self) -> None:
@@ -211,7 +211,9 @@ class PoisonRun:
             for one in await self._client.list(path):
                 self.sight.objects[f"{path.rpartition('/')[2]} {one['metadata']['name']}"] = timeless(one)
         events = await self._client.list(f"/api/v1/namespaces/{OTHERS}/events")
-        self.sight.said = sorted((one["reason"], one["involvedObject"]["name"], one["message"]) for one in events)
+        self.sight.said = sorted(
+            (event["reason"], event["involvedObject"]["name"], event["message"]) for event in events
+        )
 
 
 def timeless(value: Any) -> Any:

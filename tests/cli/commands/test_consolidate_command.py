@@ -41,7 +41,7 @@ def replaced(core: Any, name: str, by: str, node: str) -> Iterator[None]:
     def replace_evicted() -> None:
         until = time.monotonic() + 20
         while time.monotonic() < until:
-            there = {one.metadata.name: one for one in core.list_namespaced_pod("default").items}
+            there = {item.metadata.name: item for item in core.list_namespaced_pod("default").items}
             if name in there and there[name].metadata.deletion_timestamp is not None:
                 core.delete_namespaced_pod(name, "default", grace_period_seconds=0)
             elif name not in there:

@@ -78,7 +78,7 @@ def test_apply_evicts_all_of_it_and_waits_until_all_are_back(server: ThreadedSer
         """Stand for their controller, which makes the first again only once both have left."""
         until = time.monotonic() + 20
         while time.monotonic() < until:
-            there = [one for one in core.list_namespaced_pod("default").items if one.spec.node_name == "n0"]
+            there = [item for item in core.list_namespaced_pod("default").items if item.spec.node_name == "n0"]
             for one in there:
                 if one.metadata.deletion_timestamp is not None:
                     core.delete_namespaced_pod(one.metadata.name, "default", grace_period_seconds=0)

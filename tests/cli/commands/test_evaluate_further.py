@@ -49,10 +49,10 @@ def test_a_reliability_diagram_counts_every_test_row_of_every_split_once(
     arguments = ("evaluate", "qos", "--samples", str(qos_file), "--limits", "3", "--splits", "2", "--reliability")
     assert run(monkeypatch, *arguments, "-o", "json") == 0
     diagrams = json.loads(capsys.readouterr().out)["reliability"]
-    assert [one["model"] for one in diagrams] == list(CONTENDERS)
-    for one in diagrams:
-        assert sum(found["rows"] for found in one["bins"]) == 60
-        assert all(found["low"] <= found["said"] <= found["high"] for found in one["bins"])
+    assert [diagram["model"] for diagram in diagrams] == list(CONTENDERS)
+    for diagram in diagrams:
+        assert sum(found["rows"] for found in diagram["bins"]) == 60
+        assert all(found["low"] <= found["said"] <= found["high"] for found in diagram["bins"])
     assert run(monkeypatch, *arguments) == 0
     assert "qos.csv, 3 ms, cotide: 0." in capsys.readouterr().out
 

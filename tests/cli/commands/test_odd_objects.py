@@ -50,7 +50,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as caught:
                 main.main()
             assert isinstance(caught.value.code, int)
-            return caught.value.code, [one for one in err.getvalue().splitlines() if one], out.getvalue()
+            return caught.value.code, [line for line in err.getvalue().splitlines() if line], out.getvalue()
 
         yield said
 

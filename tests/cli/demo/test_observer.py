@@ -127,7 +127,7 @@ def test_a_decision_is_shown_once_whether_we_bound_the_pod_or_kube_scheduler_ask
     then = encode(Decision("demo/sort-0", "sort-0", 5.0, "n1", "Scheduled", "kube-scheduler put it on n1"))
     for clock.seconds, text in ((1.0, first), (2.0, first), (3.0, "no decision"), (5.0, then)):
         seen._take(decided(text, scheduler))
-    assert [(one.at_seconds, one.node, one.text) for one in facts.decisions] == [
+    assert [(decision.at_seconds, decision.node, decision.text) for decision in facts.decisions] == [
         (1.0, None, "0/40 nodes are available"),
         (5.0, "n1", "n1: kube-scheduler put it on n1"),
     ]

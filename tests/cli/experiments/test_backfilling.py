@@ -55,7 +55,7 @@ def test_waits_and_slowdowns_are_told_by_class_of_user_and_width(log):
     for name, tail in ours.items():
         waits, slowdowns = (line for line in shown if line[0] == name)
         hours = [tail[f"wait_{one}"] / 3600 for one in ("mean", "p99", "longest")]
-        assert waits[2] == " / ".join(f"{one:,.1f}" for one in hours)
+        assert waits[2] == " / ".join(f"{hour:,.1f}" for hour in hours)
         assert slowdowns[2] == " / ".join(f"{tail[f'slowdown_{one}']:,.1f}" for one in ("mean", "p99", "largest"))
 
 

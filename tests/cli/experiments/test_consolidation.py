@@ -19,7 +19,7 @@ from cotide_solvers.highs_once import Highs
 
 
 def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(command, [str(one) for one in arguments], standalone_mode=False)
+    return CliRunner().invoke(command, [str(argument) for argument in arguments], standalone_mode=False)
 
 
 @cache
@@ -62,7 +62,9 @@ def test_the_command_prints_the_curves_and_writes_the_same_plot_twice(
     assert ["64", "64", *(f"{one:.3f}" for one in (last.ronu, last.rodt, last.rodte, last.fewest))] in lines
     assert run("consolidation", "--quick", "--plot", tmp_path / "b.svg").exception is None
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
-    monkeypatch.setattr(tables, "run_curves", lambda *_, **__: [replace(one, rodt=one.rodt / 2) for one in curves])
+    monkeypatch.setattr(
+        tables, "run_curves", lambda *_, **__: [replace(curve, rodt=curve.rodt / 2) for curve in curves]
+    )
     assert run("consolidation", "--quick", "--plot", tmp_path / "c.svg").exception is None
     assert (tmp_path / "a.svg").read_bytes() != (tmp_path / "c.svg").read_bytes()
 

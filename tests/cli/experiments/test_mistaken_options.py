@@ -60,7 +60,7 @@ def test_an_option_that_can_not_work_is_named_before_any_work(
 ) -> None:
     found: Any = command.get_command(click.Context(command), name)  # type: ignore[attr-defined]
     monkeypatch.setattr(found, "callback", lambda **_: pytest.fail("it began to work"))
-    logs = [log] if any(isinstance(one, click.Argument) for one in found.params) else []
+    logs = [log] if any(isinstance(param, click.Argument) for param in found.params) else []
     assert ended(monkeypatch, name, f"{option}={value}", *logs) == 2
     said = capfd.readouterr().err
     assert option in said.splitlines()[-1]

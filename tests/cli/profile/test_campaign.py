@@ -88,21 +88,21 @@ def test_a_campaign_that_failed_goes_on_as_if_it_had_not(tmp_path: Path) -> None
     assert len(again.windows) == 3
     meter = Meter()
     run(again, Machine(), meter)
-    assert [one.cell for one in again.windows] == [one.cell for one in whole.windows]
+    assert [window.cell for window in again.windows] == [window.cell for window in whole.windows]
     assert meter.seeds == [3, 4, 5, 6, 7]
 
 
 def test_a_job_that_fails_now_and_then_is_in_the_journal_and_a_journal_without_such_is_read(tmp_path: Path) -> None:
     run(Journal(tmp_path, plan()), Machine(), Meter())
-    assert {one.failed_jobs for one in Journal(tmp_path, None).windows if one.cell.mix} == {(("sort", 1),)}
+    assert {window.failed_jobs for window in Journal(tmp_path, None).windows if window.cell.mix} == {(("sort", 1),)}
     path = tmp_path / NAME
     path.write_text(re.sub(r', "failed_jobs": [][", a-z0-9]*(?=, "at)', "", path.read_text()))
-    assert {one.failed_jobs for one in Journal(tmp_path, None).windows} == {()}
+    assert {window.failed_jobs for window in Journal(tmp_path, None).windows} == {()}
 
 
 def test_whose_times_they_are_is_in_the_journal_and_a_journal_without_such_is_read(tmp_path: Path) -> None:
     run(Journal(tmp_path, plan()), Machine(), Meter(kernel_share=0.5))
-    assert {one.kernel_share for one in Journal(tmp_path, None).windows} == {0.5}
+    assert {window.kernel_share for window in Journal(tmp_path, None).windows} == {0.5}
     path = tmp_path / NAME
     path.write_text(re.sub(r' "kernel_share": 0.5, "reading_lag_milliseconds": 0.25,', "", path.read_text()))
     kept = Journal(tmp_path, None).windows

@@ -30,7 +30,7 @@ def machine(server: ObjectServer, tmp_path: Path) -> ClusterMachine:
 
 
 def test_an_odd_pod_of_the_node_may_be_batch_of_any_type(server: ObjectServer, machine: ClusterMachine) -> None:
-    assert [one["metadata"]["name"] for one in machine.pods_of_node()] == ["a"]
+    assert [pod["metadata"]["name"] for pod in machine.pods_of_node()] == ["a"]
     server.objects["/api/v1/pods"] = spoilt(POD, ("metadata", "labels"), ["batch"])
     with pytest.raises(ClusterError, match=r"^pod default/a is not what an API server sends: .*labels"):
         machine.pods_of_node()

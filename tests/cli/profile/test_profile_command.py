@@ -248,8 +248,8 @@ def test_jobs_of_a_cluster_are_pods_on_the_services_node_and_go_afterwards(
     machine._own_pods = run_them  # type: ignore[method-assign]  # stands for the kubelet
     with machine.running((("sort", 2),), [BatchJob(JobKind("sort", 10, 250), "sort x")]) as jobs:
         pods = core.list_namespaced_pod("default").items
-        assert [one.spec.node_name for one in pods] == ["n0", "n0"]
-        assert {one.metadata.annotations["cotide.dev/type"] for one in pods} == {"sort"}
+        assert [pod.spec.node_name for pod in pods] == ["n0", "n0"]
+        assert {pod.metadata.annotations["cotide.dev/type"] for pod in pods} == {"sort"}
         assert mix_of_pods(machine.pods_of_node(), [JobKind("sort", 10, 250)]) == (("sort", 2),)
         assert jobs.fault == ""
     assert core.list_namespaced_pod("default").items == []
@@ -328,8 +328,8 @@ async def test_watching_alternates_jobs_and_leaves_them_running(tmp_path: Path) 
     assert switch.running
     pairs = list(zip(switch.set_to[::2], switch.set_to[1::2], strict=False))
     assert all(set(pair) == {True, False} for pair in pairs[:-1])
-    assert {one.cell.mix for one in journal.windows} == {(), (("sleep", 1),)}
-    assert {(one.cell.rate, one.achieved_rate, one.p95_milliseconds) for one in journal.windows} == {
+    assert {window.cell.mix for window in journal.windows} == {(), (("sleep", 1),)}
+    assert {(window.cell.rate, window.achieved_rate, window.p95_milliseconds) for window in journal.windows} == {
         (1200.0, 1234.0, 4.0)
     }
 

@@ -152,8 +152,8 @@ def test_a_plan_leaves_out_what_a_person_has_cordoned_as_acting_does(scene, tmp_
         put("/api/v1/namespaces/default/pods", pod_manifest(name, "1", "1Gi", labels={}, spec={"nodeName": on}))
     asked = [["--plan"], ["--apply", "--dry-run"]]
     plans = [json.loads(run(*options, "-o", "json").stdout) for options in asked]
-    assert [one["on"]["small"] for one in plans] == [1, 1]
-    assert [one["unknownNodes"] for one in plans] == [["persons"]] * 2
+    assert [plan["on"]["small"] for plan in plans] == [1, 1]
+    assert [plan["unknownNodes"] for plan in plans] == [["persons"]] * 2
     assert plans[0]["steps"] == plans[1]["steps"]
 
 

@@ -71,10 +71,14 @@ def test_a_node_that_is_being_drained_is_not_planned_again() -> None:
 def test_what_is_begun_and_what_is_planned_fit_on_the_nodes_that_are_left(
     tenths: list[int], data: st.DataObject
 ) -> None:
-    cpus = [100 * one for one in tenths]
+    cpus = [100 * tenth for tenth in tenths]
     begun = data.draw(st.sets(st.integers(0, len(cpus) - 1), max_size=len(cpus) - 1))
     made = plan(*cpus, begun=tuple(f"n{one}" for one in begun))
-    left = [one for one in range(len(cpus)) if one not in begun and f"n{one}" not in freed(made) and cpus[one]]
+    left = [
+        number
+        for number in range(len(cpus))
+        if number not in begun and f"n{number}" not in freed(made) and cpus[number]
+    ]
     moving = any(one.moves for one in made.freed)
     assert not moving or sum(cpus) <= CORES * len(left)
     assert made.used_after >= made.fewest or not moving

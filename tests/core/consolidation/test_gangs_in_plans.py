@@ -93,7 +93,7 @@ def test_a_pod_that_waits_for_its_gang_says_so() -> None:
     other = running_pod("other", "n1", 600, WorkloadClass.ONLINE)
     state = cluster(member("x0", "n0", 400, 2), member("x1", "n0", 400, 2), other, nodes=2)
     answer = without(columns_of(state, Constraints(), NOW), np.array([0]))
-    words = {one.why for one in answer.waits}
+    words = {wait.why for wait in answer.waits}
     assert "others of its gang find no node, and it starts with them or not at all" in words
     assert {one.why for one in answer.against} == {"its gang would be below its minimum without it"}
 
@@ -111,11 +111,11 @@ def test_in_a_scenario_a_gang_moves_whole_or_waits_and_the_rest_of_it_is_release
     pods = [batch(member(f"x{at}", "n0" if at < 2 else "n1", 400, 3)) for at in range(3)]
     answer = played(cluster(*pods, nodes=2), "n0")
     assert answer.moves == ()
-    assert {one.pod for one in answer.waits} == {"d/x0", "d/x1"}
+    assert {wait.pod for wait in answer.waits} == {"d/x0", "d/x1"}
     assert [(one.pod, one.node) for one in answer.evicted] == [("d/x2", "n1")]
     assert answer.evicted[0].why == "gang d/x: 1 of 3 hold a node, and after 60 s they go"
     answer = played(cluster(*pods, nodes=3), "n0")
-    assert {one.pod for one in answer.moves} == {"d/x0", "d/x1"}
+    assert {move.pod for move in answer.moves} == {"d/x0", "d/x1"}
     assert (answer.waits, answer.evicted) == ((), ())
 
 
@@ -154,7 +154,7 @@ def test_no_plan_and_no_answer_leaves_a_gang_below_its_minimum_with_some_of_it_m
         if record.pod.gang is not None:
             of_gang.setdefault(record.pod.gang.key, []).append(record.pod)
     moving, row = set(moved(columns)), at % columns.nodes
-    found = {one.pod for one in without(columns, np.array([row])).moves}
+    found = {move.pod for move in without(columns, np.array([row])).moves}
     for pods in of_gang.values():
         rule = pods[0].gang
         assert rule is not None

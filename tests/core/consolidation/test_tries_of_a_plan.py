@@ -50,19 +50,19 @@ def test_more_tries_never_free_less_nor_move_more_for_as_many(monkeypatch: pytes
     @given(st.lists(st.lists(st.integers(1, 9).map(lambda one: 100 * one), max_size=4), min_size=2, max_size=9))
     @settings(max_examples=150, deadline=None)
     def holds(sizes: list[list[int]]) -> None:
-        laid = columns(*(tuple(one) for one in sizes if sum(one) <= 1000))
+        laid = columns(*(tuple(size) for size in sizes if sum(size) <= 1000))
         made, first = drain_plan(laid, RULES), only_one_try(laid, monkeypatch)
         assert (-made.used_after, -made.moves) >= (-first.used_after, -first.moves)
         targets = {move.target for one in made.freed for move in one.moves}
         assert not targets & {one.node for one in made.freed}, "what takes a pod is not freed"
-        load = {f"n{at}": sum(one) for at, one in enumerate(one for one in sizes if sum(one) <= 1000)}
+        load = {f"n{at}": sum(size) for at, size in enumerate(size for size in sizes if sum(size) <= 1000)}
         for one in made.freed:
             for move in one.moves:
                 load[move.target] += int(laid.takes[laid.shape_of[laid.keys.index(move.pod)], 0])
         assert all(load[target] <= 1000 for target in targets)
         # At the end nobody else could go: each node that stays has a pod that finds no other, or took one.
         lines, _ = not_freed(laid, RULES, made, laid.allowed.any(axis=0) & False, 50)
-        assert not any("already" in one.why for one in lines)
+        assert not any("already" in line.why for line in lines)
 
     holds()
 

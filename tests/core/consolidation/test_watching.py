@@ -129,7 +129,7 @@ def test_what_this_process_drains_is_not_taken_for_left_behind() -> None:
 
 def test_a_node_that_was_left_to_empty_is_freed_when_it_is_empty() -> None:
     leaves = ripe(RULES, plan(emptying=(Emptying("e", 300.0, 600.0),))).leave
-    assert [one.node for one in leaves] == ["e"]
+    assert [leaf.node for leaf in leaves] == ["e"]
     standings = {"e": Standing(Mark.EMPTYING, NOW - 400.0, 0, 300.0, 600.0)}
     assert Watch(RULES).decide(view(NOW, None, standings=standings)).freed == ("e",)
     standings = {"e": replace(standings["e"], pods=1)}
@@ -158,7 +158,7 @@ def test_a_load_that_breathes_every_hour_for_a_day_costs_few_moves() -> None:
     for minute in range(24 * 60):
         now, low = NOW + 60.0 * minute, minute % 60 < 30
         open_ones = [f"n{number}" for number in range(10) if standings.get(f"n{number}", Standing()).mark is Mark.NONE]
-        held = tuple(name for name, one in standings.items() if one.mark is Mark.FREED)
+        held = tuple(name for name, standing in standings.items() if standing.mark is Mark.FREED)
         made = plan(*(frees(name, 3) for name in open_ones)) if low else None
         acts = watch.decide(view(now, made, standings=dict(standings), wanted=() if low else held))
         for step in acts.drain:

@@ -62,7 +62,7 @@ def test_pods_go_to_the_fullest_node_that_has_room() -> None:
     state = state_of(node("a"), node("b"), node("c"), pod("1", "a", 300), pod("2", "b", 200), pod("3", "c", 600))
     columns = columns_of(state, Constraints(), NOW)
     answer = without(columns, columns.rows(["a"]))
-    assert [(one.pod, one.source, one.target) for one in answer.moves] == [("d/1", "a", "c")]
+    assert [(move.pod, move.source, move.target) for move in answer.moves] == [("d/1", "a", "c")]
     assert answer.waits == ()
 
 
@@ -71,7 +71,7 @@ def test_who_waits_is_told_why_in_the_schedulers_words() -> None:
     state = state_of(node("a"), node("b"), tainted, pod("1", "a", 700), pod("2", "b", 600))
     columns = columns_of(state, Constraints(), NOW)
     answer = without(columns, columns.rows(["a"]))
-    assert [one.pod for one in answer.waits] == ["d/1"]
+    assert [wait.pod for wait in answer.waits] == ["d/1"]
     assert answer.waits[0].why == (
         "0/3 nodes are available: 1 Insufficient cpu, 1 node(s) are removed,"
         " 1 node(s) didn't match the pod's constraints or a latency limit."
@@ -94,7 +94,7 @@ def test_a_host_port_and_an_exclusive_service_keep_a_node_for_themselves() -> No
     columns = columns_of(state, Constraints(), NOW)
     answer = without(columns, columns.rows(["a"]))
     # The port is free on c only; the other service must not join the exclusive one on c, and goes to b.
-    assert {one.pod: one.target for one in answer.moves} == {"d/1": "c", "d/3": "b"}
+    assert {move.pod: move.target for move in answer.moves} == {"d/1": "c", "d/3": "b"}
 
 
 def test_many_ports_of_few_pods_are_few_columns() -> None:
@@ -109,7 +109,7 @@ def test_many_ports_of_few_pods_are_few_columns() -> None:
     columns = columns_of(state_of(*(node(name) for name in "abc"), *lone, *pair), Constraints(), NOW)
     assert columns.capacity.shape[1] == plain + 1, "ports that the same pods hold share one"
     answer = without(columns, columns.rows(["a"]))
-    assert {one.pod: one.target for one in answer.moves}["d/pair-a"] == "c"
+    assert {move.pod: move.target for move in answer.moves}["d/pair-a"] == "c"
 
 
 def test_a_forecast_without_room_keeps_pods_off() -> None:
@@ -188,7 +188,7 @@ def test_asking_of_all_nodes_at_once_gives_what_asking_of_each_gives(state: Clus
         assert missing[row] == len(answer.waits)
         found = {columns.keys[pod]: targets[pod] for pod in np.flatnonzero(columns.row_of == row) if targets[pod] >= 0}
         assert {key: columns.names[target] for key, target in found.items()} == {
-            one.pod: one.target for one in answer.moves
+            move.pod: move.target for move in answer.moves
         }
 
 

@@ -30,7 +30,7 @@ def asks(name: str, seconds: float) -> Event:
 
 
 def bound(instructions: list[Instruction]) -> list[Bind]:
-    return [one for one in instructions if isinstance(one, Bind)]
+    return [instruction for instruction in instructions if isinstance(instruction, Bind)]
 
 
 def engine(policy: str = "qpsm") -> Scheduler:

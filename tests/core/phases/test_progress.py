@@ -141,7 +141,7 @@ def test_memory_is_needed_for_all_that_follows_and_unstated_is_the_largest() -> 
 def test_phases_come_in_order_and_one_at_a_time(readings: list[tuple[float, float]], stated: list[int]) -> None:
     phases = tuple(StatedPhase(str(position), need, seconds=50) for position, need in enumerate(stated))
     progress = Progress(0, 0.0, 0.0)
-    for at, millicores in sorted(readings, key=lambda one: one[0]):
+    for at, millicores in sorted(readings, key=lambda reading: reading[0]):
         after = advanced(progress, phases, at, Usage(millicores, math.nan, at))
         assert after.position in (progress.position, progress.position + 1)
         assert after.position < len(phases)

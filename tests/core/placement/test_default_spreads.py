@@ -133,9 +133,9 @@ def test_the_selector_of_a_pod_joins_its_services_and_its_controller() -> None:
     ):
         state.apply(event)
     app, first = Requirement("app", "In", ("web",)), Requirement("hash", "In", ("1",))
-    assert {one.selector for one in peers(state, labelled("p"))} == {(app,)}
-    assert {one.selector for one in peers(state, labelled("p", controller="ReplicaSet/web-1"))} == {(app, first)}
-    assert {one.selector for one in peers(state, labelled("p", controller="ReplicaSet/gone"))} == {(app,)}
+    assert {peer.selector for peer in peers(state, labelled("p"))} == {(app,)}
+    assert {peer.selector for peer in peers(state, labelled("p", controller="ReplicaSet/web-1"))} == {(app, first)}
+    assert {peer.selector for peer in peers(state, labelled("p", controller="ReplicaSet/gone"))} == {(app,)}
     assert peers(state, labelled("p", labels=(("app", "none"),))) == ()
     assert peers(state, labelled("e/p")) == ()
     assert peers(state, labelled("p", cls=WorkloadClass.BATCH)) == ()

@@ -40,7 +40,8 @@ def labelled(name: str, **fields: object) -> Pod:
 def selected(*spreads: DefaultSpread) -> PodRules:
     return PodRules(
         spreads=tuple(
-            Spread(one.topology_key, one.max_skew, WEB, False, requires_labels=one.requires_labels) for one in spreads
+            Spread(spread.topology_key, spread.max_skew, WEB, False, requires_labels=spread.requires_labels)
+            for spread in spreads
         )
     )
 
@@ -127,7 +128,7 @@ def test_one_row_is_worth_the_same_bits_alone_and_among_all(
 def placed_on(policy: str, nodes: int, *pods: Pod) -> Counter[str]:
     scheduler = Scheduler(SchedulerConfig(policy=policy, max_decisions_per_cycle=len(pods)), HeuristicCatalogue())
     scheduler.handle([engine_objects.node_upserted(f"n{number}", 4000) for number in range(nodes)], 0.0)
-    found = scheduler.handle([PodUpserted(one) for one in pods], 1.0)
+    found = scheduler.handle([PodUpserted(pod) for pod in pods], 1.0)
     return Counter(one.node for one in found if isinstance(one, Bind))
 
 

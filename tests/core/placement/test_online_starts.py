@@ -160,8 +160,8 @@ def test_batch_and_gratis_pods_leave_the_node_of_an_online_pod_until_its_risk_pa
     made = scheduler.handle(arrives(), 10.0)
     assert bound(made)["d/web"].at_risk
     evictions = [one for one in made if isinstance(one, Evict)]
-    assert [one.key for one in evictions] == ["d/free", "d/batch-1", "d/batch-2"]
-    assert {one.cause for one in evictions} == {EvictCause.LATENCY_AT_RISK}
+    assert [eviction.key for eviction in evictions] == ["d/free", "d/batch-1", "d/batch-2"]
+    assert {eviction.cause for eviction in evictions} == {EvictCause.LATENCY_AT_RISK}
     assert evictions[0].reason == (
         "d/web comes to a, where a latency limit is predicted to break (p=0.90); without this pod and 2 more p=0.00; a"
         " gratis pod with 10 core s done"

@@ -65,7 +65,7 @@ def crowded(forecaster: ByInput, waiting: int) -> Scheduler:
         WorkloadUpserted(Workload("d/web")),
         NodeUpserted(Node("a", (("cpu", 3000), ("pods", 9)))),
         PodUpserted(service.pod._replace(node="a", phase=PodPhase.RUNNING)),
-        *(pod(f"r{one}", 6, node="a", phase=PodPhase.RUNNING) for one in range(2)),
+        *(pod(f"r{number}", 6, node="a", phase=PodPhase.RUNNING) for number in range(2)),
     ]
     scheduler = Scheduler(SchedulerConfig(policy="qpsm"), Catalogue(forecaster))
     scheduler.handle(events, 0.0)

@@ -21,7 +21,7 @@ def bound(policy: str, *events: Event, packs: bool = True) -> dict[str, str]:
     """The node that each pod gets which waits."""
     engine = Scheduler(SchedulerConfig(policy=policy, packs=packs), HeuristicCatalogue())
     instructions = engine.handle(events, 0.0)
-    return {one.key: one.node for one in instructions if isinstance(one, Bind)}
+    return {instruction.key: instruction.node for instruction in instructions if isinstance(instruction, Bind)}
 
 
 def three(*, full: int = 2000) -> list[Event]:

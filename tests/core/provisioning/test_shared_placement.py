@@ -167,7 +167,7 @@ class World:
         self.demand, self.price = rng.uniform(0, 100, (4, 3, 4)), rng.uniform(0.02, 0.2, (4, 3))
 
     def model(self, *services: int) -> PlacementModel:
-        levels = tuple(self.services[one] for one in services)
+        levels = tuple(self.services[service] for service in services)
         names = tuple("abcd")
         return PlacementModel(self.centres, names, self.delays, self.egress, levels, 3600.0, 4)
 
@@ -230,7 +230,7 @@ def check_that_all_fits(seed: int, room: float) -> None:
     waits = world.rng.random(3) < 0.5
     program, outlook = PlacementProgram(world.model(0, 1, 2)), world.outlook(0, 1, 2)
     counts = np.array(first(plan_placement(program, ConvexSolver(), now, outlook, waits)))
-    sizes = np.array([one.size for one in world.services])
+    sizes = np.array([service.size for service in world.services])
     capacity = np.array([centre.servers for centre in world.centres])
     assert (counts == np.round(counts)).all()
     assert (sizes @ counts <= capacity + 1e-3).all()

@@ -47,8 +47,8 @@ def test_a_mix_without_pods_is_that_of_the_node_when_they_are_gone() -> None:
         after.apply(PodDeleted(record.pod.key, record.pod.uid))
     asked = mixes_without(before, [Departure("d/web", leaving), Departure("d/db", leaving)])
     answer = mixes_without(after, [Departure("d/web", ()), Departure("d/db", ())])
-    for one, other in zip(columns(asked), columns(answer), strict=True):
-        np.testing.assert_array_equal(one, other)
+    for column, other in zip(columns(asked), columns(answer), strict=True):
+        np.testing.assert_array_equal(column, other)
 
 
 def test_a_mix_is_about_one_service_beside_the_jobs_that_stay() -> None:

@@ -97,7 +97,7 @@ def test_what_an_overload_asks_of_the_members_of_a_gang(policy: str) -> None:
 
     def asked(count: int) -> int:
         scheduler = with_pods(policy, running(members("g", count)))
-        records = [one for one in scheduler.state.records() if one.pod.gang is not None]
-        return calls_of(lambda: [scheduler._capacity._lost(one) for one in records])
+        records = [record for record in scheduler.state.records() if record.pod.gang is not None]
+        return calls_of(lambda: [scheduler._capacity._lost(record) for record in records])
 
     assert asked(400) < 2 * EVEN * asked(200)

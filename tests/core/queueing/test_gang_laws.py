@@ -81,7 +81,7 @@ class GangWorld:
             self.create(pod.gang.key, pod.workload_class is WorkloadClass.GRATIS)
 
     def holding(self, gang: str) -> list[Pod]:
-        return [one for one in self.pods.values() if one.gang is not None and one.gang.key == gang and one.node]
+        return [pod for pod in self.pods.values() if pod.gang is not None and pod.gang.key == gang and pod.node]
 
     def cycle(self, answers: list[str]) -> None:
         events, self.events = self.events, []
@@ -116,14 +116,14 @@ class GangWorld:
 
     def assert_capacity(self) -> None:
         for number in range(NODES):
-            held = [one for one in self.pods.values() if one.node == f"n{number}" and one.phase is PodPhase.RUNNING]
+            held = [pod for pod in self.pods.values() if pod.node == f"n{number}" and pod.phase is PodPhase.RUNNING]
             assert len(held) <= CORES
 
     def assert_none_partial_for_long(self) -> None:
         for gang, rule in self.rules.items():
             held = len(self.holding(gang))
             waits = any(
-                one.node is None and one.gang is not None and one.gang.key == gang for one in self.pods.values()
+                pod.node is None and pod.gang is not None and pod.gang.key == gang for pod in self.pods.values()
             )
             if held + self.done[gang] >= rule.minimum:
                 self.started.add(gang)

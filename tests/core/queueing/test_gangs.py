@@ -82,7 +82,7 @@ def test_a_gang_of_more_kinds_of_pods_than_start_together_says_so_until_they_are
     unlike = [pod(f"x-{index}", 1 + index, 10.0, gang=rule) for index in range(count)]
     scheduler, out = engine(policy, node("a"), node("b"), node("c"), *unlike)
     assert not bound(out)
-    assert {one.reason for one in waits(out).values()} == {WaitReason.MISCONFIGURED}
+    assert {wait.reason for wait in waits(out).values()} == {WaitReason.MISCONFIGURED}
     words = "gang d/x: its pods ask for more than 128 different things, which can't start together"
     assert waits(out)["x-0"].message.startswith(words)
     scheduler.handle([PodDeleted(unlike[-1].pod.key, unlike[-1].pod.uid)], 1.0)
@@ -106,7 +106,7 @@ def test_what_could_start_is_said_once_and_nothing_is_held_for_it(policy: str) -
     """Four cores, one of them taken: three of four could start, and a single pod takes one of the free cores."""
     busy = on(pod("busy", 1000, 100.0), "a")
     scheduler, out = engine(policy, node("a"), busy, *members("x", 4))
-    messages = [one.message for one in waits(out).values()]
+    messages = [wait.message for wait in waits(out).values()]
     assert sum("gang d/x: 3 of 4 can start, waits for room for all at once" in message for message in messages) == 1
     assert sum(message.endswith("says more") for message in messages) == 3
     assert bound(scheduler.handle([pod("single", 1000, 10.0, 1.0)], 1.0)) == {"single": "a"}
@@ -232,7 +232,7 @@ def test_a_limit_of_the_namespace_stops_the_whole_gang_without_a_busy_loop() -> 
     limit = NamespaceUpserted(Namespace("d", batch_millicores=3000))
     scheduler, out = engine("fifo", node("a"), limit, *members("x", 4))
     assert not bound(out)
-    assert any(one.cap for one in waits(out).values())
+    assert any(wait.cap for wait in waits(out).values())
     for _ in range(4):
         scheduler.handle([], 0.0)
     assert scheduler.next_wakeup(0.0) is None or scheduler.next_wakeup(0.0) > 0.0

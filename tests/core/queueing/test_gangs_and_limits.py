@@ -82,7 +82,7 @@ def test_a_gang_above_its_namespace_limit_keeps_no_other_of_it_waiting(policy: s
     cluster = Cluster(policy, 3000)
     assert cluster.handle(0.0, pod_upserted("a/0", 3000)) == ["a/0"]
     pods = gang_of("wide", 2, 3000)
-    for events in [pods] if together else [[one] for one in pods]:
+    for events in [pods] if together else [[pod] for pod in pods]:
         assert cluster.handle(1.0, *events) == []
     assert cluster.handle(2.0, pod_upserted("a/small")) == []
     assert cluster.handle(3.0, gone("a/0")) == ["a/small"]

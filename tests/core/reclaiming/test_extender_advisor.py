@@ -94,7 +94,9 @@ def test_a_node_where_a_limit_would_break_is_refused_with_the_service_and_the_ri
     assert answer.nodes == ()
     assert answer.refused == {"a": "node(s) would break the latency limit of d/web (p=0.60)"}
     assert answer.forecast.qos_violation_probability == pytest.approx(0.6)
-    assert [(one.nodes, one.reason, one.service) for one in answer.verdicts] == [(1, "QosAtRisk", "d/web")]
+    assert [(verdict.nodes, verdict.reason, verdict.service) for verdict in answer.verdicts] == [
+        (1, "QosAtRisk", "d/web")
+    ]
 
 
 def test_what_kube_scheduler_looked_at_is_not_looked_at_again() -> None:
@@ -110,7 +112,10 @@ def test_a_node_that_is_not_known_yet_or_is_too_small_or_cordoned_is_refused_wit
         "new": UNKNOWN_NODE,
         "cordoned": CORDONED,
     }
-    kinds = {one.message: one.reason for one in asked.filter(pod("job"), ["small", "new", "cordoned"], 1.0).verdicts}
+    kinds = {
+        verdict.message: verdict.reason
+        for verdict in asked.filter(pod("job"), ["small", "new", "cordoned"], 1.0).verdicts
+    }
     # As the engine says of the nodes that it looks at itself: a cordon after overloads is a lack of slack.
     assert kinds == {
         "Insufficient cpu": WaitReason.INSUFFICIENT_SLACK,
@@ -245,7 +250,7 @@ def test_scores_go_from_0_to_10_and_follow_risk_and_rank() -> None:
     held = pod("held", node="b", phase=PodPhase.RUNNING)
     asked = advisor(node_upserted("a", 4000), node_upserted("b", 4000), PodUpserted(held), *service("a"))
     assert asked.scores(pod("job"), ["a", "b", "unknown"], 1.0)[1] == 10
-    assert all(0 <= one <= 10 for one in asked.scores(pod("job"), ["a", "b", "unknown"], 1.0))
+    assert all(0 <= score <= 10 for score in asked.scores(pod("job"), ["a", "b", "unknown"], 1.0))
 
 
 @settings(max_examples=40, deadline=None)

@@ -55,7 +55,7 @@ def test_a_claim_that_ends_or_goes_elsewhere_is_on_its_node_no_more() -> None:
     assert [one.pod for one in found.on("a")] == ["d/q"]
     assert [one.pod for one in found.on("b")] == ["d/p"]
     assert [one.pod for one in found] == ["d/p", "d/q"]  # who asked first keeps its turn
-    assert [one.pod for one in found.drop_where_stays("d/v")] == ["d/q"]
+    assert [stay.pod for stay in found.drop_where_stays("d/v")] == ["d/q"]
     found.take_back(kept)
     assert [one.pod for one in found.on("a")] == ["d/p", "d/q"]
     assert list(found.on("b")) == []

@@ -104,9 +104,9 @@ def test_nothing_is_remembered_of_pods_and_nodes_that_went() -> None:
         state.apply(event)
 
     def take(now: float, *samples: ServiceSampled) -> int:
-        for one in samples:
-            state.apply(one)
-            relief.sampled(one, state, now)
+        for sample in samples:
+            state.apply(sample)
+            relief.sampled(sample, state, now)
         law = found.scheduler.qos_forecaster
         return len(relief.relieve(state, Evictions(KNOBS), lambda _: 0.0, lambda _: 100.0, law, now))
 

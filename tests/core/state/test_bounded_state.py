@@ -161,8 +161,8 @@ TERMS = st.builds(NodeTerm, st.lists(REQUIREMENTS, max_size=3).map(tuple), st.li
 def test_matching_all_nodes_at_once_agrees_with_matching_each(rounds, selector, terms) -> None:
     state, index, wished = ClusterState(), LabelIndex(), Constraints(selector, terms)
     for labels in rounds:
-        for number, one in enumerate(labels):
-            state.apply(node(f"n{number}", labels=one))
+        for number, label in enumerate(labels):
+            state.apply(node(f"n{number}", labels=label))
         if len(labels) == 1:
             state.apply(NodeDeleted("n0"))
             state.apply(node("n9", labels=labels[0]))

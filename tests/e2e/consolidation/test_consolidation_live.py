@@ -86,7 +86,7 @@ async def until_marks(world: World, *wanted: str) -> None:
 async def ready(world: World) -> int:
     pods = await world.client.list("/api/v1/namespaces/default/pods")
     return sum(
-        one["status"].get("phase") == "Running" and not one["metadata"].get("deletionTimestamp") for one in pods
+        pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp") for pod in pods
     )  # fmt: skip
 
 
@@ -120,7 +120,7 @@ async def test_nodes_are_freed_and_given_back_to_pods_that_wait(world: World, tm
             await until_ready(world, 16)
             assert await marks(world) == {}
     records = [json.loads(line) for line in (tmp_path / "consolidation.jsonl").read_text().splitlines()]
-    assert {"Freed", "GivenBack"} <= {one.get("did") for one in records}
+    assert {"Freed", "GivenBack"} <= {record.get("did") for record in records}
 
 
 async def test_the_budget_of_an_hour_outlives_a_restart(world: World) -> None:

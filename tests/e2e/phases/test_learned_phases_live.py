@@ -30,10 +30,10 @@ async def usage_page(fleet: Fleet) -> AsyncIterator[str]:
     async def page(_: web.Request) -> web.Response:
         residents, now = fleet.residents, fleet.clock.now()
         lines = []
-        for key, one in residents._residents.items():
+        for key, resident in residents._residents.items():
             namespace, _, name = key.partition("/")
-            labels = f'{{namespace="{namespace}",pod="{name}",node="{one.node}"}}'
-            used = LOW if now - one.since < SECONDS * 2 / 3 else HIGH
+            labels = f'{{namespace="{namespace}",pod="{name}",node="{resident.node}"}}'
+            used = LOW if now - resident.since < SECONDS * 2 / 3 else HIGH
             lines += [f"cotide_sim_pod_cpu_usage_millicores{labels} {used}"]
             lines += [f"cotide_sim_pod_memory_usage_bytes{labels} {2**28}"]
         return web.Response(text="\n".join(lines) + "\n")

@@ -94,7 +94,7 @@ class World:
     async def until_event(self, name: str, reason: str) -> str:
         async def found() -> str:
             events = await self.client.list("/api/v1/namespaces/default/events")
-            about = [one for one in events if one["involvedObject"]["name"] == name and one["reason"] == reason]
+            about = [event for event in events if event["involvedObject"]["name"] == name and event["reason"] == reason]
             return about[-1]["message"] if about else ""
 
         return str(await self.server.until(f"{name} has an event {reason}", found))

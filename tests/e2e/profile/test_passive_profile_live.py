@@ -93,7 +93,7 @@ async def test_windows_with_and_without_a_job_hold_what_prometheus_measured(serv
             if watching.done():
                 watching.result()
             mix = (("sort", jobs),) if jobs else ()
-            found = [one.p95_milliseconds for one in journal.windows if one.cell.mix == mix]
+            found = [window.p95_milliseconds for window in journal.windows if window.cell.mix == mix]
             return len(found) >= WANTED and found[-1] == pytest.approx(law(jobs))
 
         await server.until("windows without a job", lambda: measured(0))
@@ -108,6 +108,6 @@ async def test_windows_with_and_without_a_job_hold_what_prometheus_measured(serv
     done = CliRunner().invoke(command, ["page", str(tmp_path / "out"), "-o", "json"], standalone_mode=False)
     assert done.exception is None
     cells = json.loads(done.stdout)["cells"]
-    assert {(one["requests_per_second"], sum(one["jobs"].values())) for one in cells} == {(RATE, 0), (RATE, 1)}
+    assert {(cell["requests_per_second"], sum(cell["jobs"].values())) for cell in cells} == {(RATE, 0), (RATE, 1)}
     assert set(qos_from_csv(tmp_path / "out" / "samples.csv").mixes.counts.sum(axis=1).tolist()) == {0.0, 1.0}
     assert (tmp_path / "out" / "profile.html").exists()

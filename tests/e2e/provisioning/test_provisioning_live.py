@@ -69,7 +69,7 @@ class Site:
     async def until_running(self, count: int) -> None:
         async def so() -> bool:
             pods = await self.world.client.list("/api/v1/namespaces/default/pods")
-            here = [one for one in pods if not one["metadata"].get("deletionTimestamp")]
+            here = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
             return len(here) == count and all(one["status"].get("phase") == "Running" for one in here)
 
         await self.world.until(f"{count} pods run", so)

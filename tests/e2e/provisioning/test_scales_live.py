@@ -92,7 +92,7 @@ async def provider(world: World, tmp_path: Path) -> AsyncIterator[Provider]:
 
 async def cordoned(world: World) -> int:
     nodes = await world.client.list("/api/v1/nodes")
-    return sum(bool(one.get("spec", {}).get("unschedulable")) for one in nodes)
+    return sum(bool(node.get("spec", {}).get("unschedulable")) for node in nodes)
 
 
 async def test_replicas_follow_what_is_wanted_through_conflicts_and_lost_answers(

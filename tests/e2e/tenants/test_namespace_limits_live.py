@@ -48,7 +48,7 @@ async def test_a_job_above_the_limit_of_its_namespace_waits_and_says_so_until_th
 
         async def is_said() -> bool:
             events = await world.client.list(f"/api/v1/namespaces/{SPACE}/events")
-            about = {(one["reason"], one["message"]) for one in events if one["involvedObject"].get("uid")}
+            about = {(event["reason"], event["message"]) for event in events if event["involvedObject"].get("uid")}
             found = (await world.client.get(f"{JOBS}/j")).get("status", {}).get("conditions", [])
             scheduled = {(one["reason"], one["message"]) for one in found if one["type"] == "Scheduled"}
             return ("FailedScheduling", WORDS) in about and scheduled == {("WaitingForTurn", WORDS)}

@@ -42,7 +42,7 @@ async def prometheus() -> AsyncIterator[tuple[str, list[str]]]:
         if text.startswith("timestamp("):
             value = time.time()
         labels = [{"namespace": THEIRS, "pod": f"web-{index}"} for index in range(2)]
-        result = [{"metric": one, "value": [time.time(), str(value)]} for one in labels]
+        result = [{"metric": label, "value": [time.time(), str(value)]} for label in labels]
         return web.json_response({"status": "success", "data": {"resultType": "vector", "result": result}})
 
     app = web.Application()
@@ -136,7 +136,7 @@ async def seen(client: KubeClient, namespace: str) -> Object:
                 metadata.pop(field, None)
             found[f"{plural} {metadata['name']}"] = one
     events = await client.list(path(namespace, "events"))
-    found["events"] = sorted((one["reason"], one["involvedObject"]["name"], one["message"]) for one in events)
+    found["events"] = sorted((event["reason"], event["involvedObject"]["name"], event["message"]) for event in events)
     return found
 
 

@@ -32,7 +32,7 @@ class OciImage:
 def busybox(program: Path) -> dict[str, bytes | str]:
     """Return the files of an image with a shell: contents by path, or the target of a link as text."""
     applets = subprocess.run([program, "--list"], capture_output=True, text=True, check=True).stdout.split()
-    files: dict[str, bytes | str] = {f"bin/{one}": "busybox" for one in applets if one != "busybox"}
+    files: dict[str, bytes | str] = {f"bin/{applet}": "busybox" for applet in applets if applet != "busybox"}
     return {"bin/busybox": program.read_bytes(), "etc/passwd": b"root:x:0:0::/:/bin/sh\n", **files}
 
 
@@ -130,7 +130,9 @@ def _digest(content: bytes) -> str:
 def _layer(files: Mapping[str, bytes | str]) -> bytes:
     sink = io.BytesIO()
     with tarfile.open(fileobj=sink, mode="w", format=tarfile.GNU_FORMAT) as archive:
-        for folder in sorted({str(one) for path in files for one in Path(path).parents if str(one) != "."} | {"tmp"}):
+        for folder in sorted(
+            {str(parent) for path in files for parent in Path(path).parents if str(parent) != "."} | {"tmp"}
+        ):
             entry = tarfile.TarInfo(folder)
             entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if folder == "tmp" else 0o755
             archive.addfile(entry)

@@ -69,7 +69,7 @@ class NodePrograms:
 
     def complete(self) -> bool:
         programs = (self.containerd, self.ctr, self.busybox, self.memcached, self.network_plugins / "bridge")
-        return all(os.access(one, os.X_OK) for one in (*programs, self.root / "usr/sbin/runc"))
+        return all(os.access(program, os.X_OK) for program in (*programs, self.root / "usr/sbin/runc"))
 
 
 def find_or_download(emit: Callable[[str], None]) -> NodePrograms:

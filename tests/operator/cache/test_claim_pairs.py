@@ -83,7 +83,7 @@ def test_pods_with_many_claims_leave_half_of_a_collection_to_other_namespaces(mo
     for number in range(300):
         cluster.pod(f"other/p{number}")
     events = cluster.source.collect_part()
-    others = [one for one in events if isinstance(one, PodUpserted) and one.pod.key.startswith("other/")]
+    others = [event for event in events if isinstance(event, PodUpserted) and event.pod.key.startswith("other/")]
     assert len(others) == 300
     first = sum(key.startswith("crowd/") for key in translated)
     assert 0 < first < CROWD / 2

@@ -106,7 +106,7 @@ def spec(*containers: dict[str, str] | None, init: dict[str, str] | None = None,
     def made(requests: dict[str, str] | None) -> dict[str, Any]:
         return {"name": "c", "resources": {"requests": requests or {}}}
 
-    body: dict[str, Any] = {"containers": [made(one) for one in containers], **more}
+    body: dict[str, Any] = {"containers": [made(container) for container in containers], **more}
     if init is not None:
         body["initContainers"] = [made(init)]
     return msgspec.convert(body, PodSpec)

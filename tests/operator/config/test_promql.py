@@ -140,7 +140,7 @@ def test_any_accepted_query_has_the_matcher_in_every_vector_selector(text: str) 
         return
     assert written.isascii()
     for found in every_selector(written):
-        matchers = [(one.name, str(one.op), one.value) for one in found.matchers.matchers]
+        matchers = [(matcher.name, str(matcher.op), matcher.value) for matcher in found.matchers.matchers]
         assert ("namespace", "MatchOp.Equal", "shop") in matchers
         assert not found.matchers.or_matchers
 

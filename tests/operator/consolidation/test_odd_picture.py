@@ -38,7 +38,7 @@ def test_a_pod_that_can_not_be_read_takes_its_node_out_of_the_plan(monkeypatch: 
 
     monkeypatch.setattr(picture, "translate_pod", trips)
     found = picture_of(cluster(), NOW)
-    assert [one.name for one in found.state.columns.nodes if one is not None] == ["n2"]
+    assert [node.name for node in found.state.columns.nodes if node is not None] == ["n2"]
     assert list(found.facts) == ["ns/p2"]
     assert found.warnings == (
         "pod ns/p1 is left out: OverflowError: too large",

@@ -34,7 +34,7 @@ def kept(directory: Path, name: str) -> list[int]:
     """Return the numbers in the two files, as the documentation says to read them."""
     stem = name.removesuffix(".jsonl")
     files = [one for one in (directory / f"{stem}-1.jsonl", directory / name) if one.exists()]
-    return [json.loads(line)["n"] for one in files for line in one.read_text().splitlines()]
+    return [json.loads(line)["n"] for file in files for line in file.read_text().splitlines()]
 
 
 def test_lines_are_kept_in_order_over_restarts(tmp_path: Path, name: str) -> None:

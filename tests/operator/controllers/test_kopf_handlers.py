@@ -340,17 +340,17 @@ def test_a_request_that_kopf_left_behind_when_it_stopped_is_no_traceback(
     monkeypatch.setattr(kopf, "operator", leaves_one_behind)
     with contextlib.closing(asyncio.new_event_loop()) as operators:
         run_kopf(Bridge(Reconciliations(), operators), Credentials("http://127.0.0.1:9"))
-    assert len([one for one in caplog.records if one.levelno >= logging.ERROR]) == lines
+    assert len([record for record in caplog.records if record.levelno >= logging.ERROR]) == lines
 
 
 def test_a_session_of_which_kopf_made_no_request_is_closed_too(monkeypatch: pytest.MonkeyPatch) -> None:
     sessions: list[kopf.AiohttpSession] = []
 
     async def stops_once_it_has_logged_in(registry: kopf.OperatorRegistry, **_: Any) -> None:
-        login = next(one for one in registry._activities.get_all_handlers() if one.fn.__name__ == "login")
+        login = next(handler for handler in registry._activities.get_all_handlers() if handler.fn.__name__ == "login")
         sessions.append(await login.fn())
 
     monkeypatch.setattr(kopf, "operator", stops_once_it_has_logged_in)
     with contextlib.closing(asyncio.new_event_loop()) as operators:
         run_kopf(Bridge(Reconciliations(), operators), Credentials("http://127.0.0.1:9"))
-    assert [one.aiohttp_session.closed for one in sessions] == [True]
+    assert [session.aiohttp_session.closed for session in sessions] == [True]

@@ -40,7 +40,11 @@ def documents(*paths: Path) -> Iterator[dict[str, Any]]:
 
 
 def found(kind: str, name: str) -> dict[str, Any]:
-    return next(one for one in documents(*MANIFESTS) if one["kind"] == kind and one["metadata"]["name"] == name)
+    return next(
+        document
+        for document in documents(*MANIFESTS)
+        if document["kind"] == kind and document["metadata"]["name"] == name
+    )
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=short)
@@ -166,9 +170,9 @@ def test_the_extender_answers_any_address_only_where_clients_show_a_certificate(
     open_policies = {
         path.parent
         for path in MANIFESTS
-        for one in documents(path)
-        if one["kind"] == "NetworkPolicy"
-        for rule in one["spec"]["ingress"]
+        for document in documents(path)
+        if document["kind"] == "NetworkPolicy"
+        for rule in document["spec"]["ingress"]
         if "from" not in rule and rule["ports"][0]["port"] == "extender"
     }
     assert open_policies == {overlay}
@@ -184,8 +188,8 @@ def test_the_extender_answers_any_address_only_where_clients_show_a_certificate(
 def test_debug_pages_are_a_role_that_nobody_is_bound_to() -> None:
     role = found("ClusterRole", "cotide-debug")
     assert role["rules"] == [{"nonResourceURLs": [BOARD], "verbs": ["get"]}]
-    bindings = [one for one in documents(*MANIFESTS) if one["kind"].endswith("RoleBinding")]
-    assert all(one["roleRef"]["name"] != "cotide-debug" for one in bindings)
+    bindings = [document for document in documents(*MANIFESTS) if document["kind"].endswith("RoleBinding")]
+    assert all(binding["roleRef"]["name"] != "cotide-debug" for binding in bindings)
 
 
 def test_rights_are_named_one_by_one_and_touch_no_secrets() -> None:
@@ -193,7 +197,7 @@ def test_rights_are_named_one_by_one_and_touch_no_secrets() -> None:
     assert learned["metadata"]["namespace"] == "cotide-system"
     assert [rule["resources"] for rule in learned["rules"]] == [["configmaps"]]
     manifests = documents(*sorted((DEPLOY / "rbac").glob("*.yaml")))
-    rules = [rule for one in manifests if one != learned for rule in one.get("rules", ())]
+    rules = [rule for manifest in manifests if manifest != learned for rule in manifest.get("rules", ())]
     for rule in [rule for rule in rules if "nonResourceURLs" not in rule]:
         assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]], rule
         assert not {"secrets", "configmaps", "roles", "clusterroles"} & set(rule["resources"]), rule
@@ -245,7 +249,7 @@ def test_the_webhook_leads_to_the_port_that_the_operator_listens_on() -> None:
 
 
 def test_the_webhook_may_touch_one_secret_and_one_configuration() -> None:
-    rules = [rule for one in documents(DEPLOY / "admission" / "rbac.yaml") for rule in one.get("rules", ())]
+    rules = [rule for document in documents(DEPLOY / "admission" / "rbac.yaml") for rule in document.get("rules", ())]
     granted = {
         (resource, verb, *rule.get("resourceNames", ()))
         for rule in rules
@@ -260,7 +264,7 @@ def test_the_webhook_may_touch_one_secret_and_one_configuration() -> None:
         ("mutatingwebhookconfigurations", "patch", "cotide-admission"),
     }
     # The Secret is one of the operator's own namespace: no rule of the cluster names secrets.
-    assert [one["kind"] for one in documents(DEPLOY / "admission" / "rbac.yaml")] == [
+    assert [document["kind"] for document in documents(DEPLOY / "admission" / "rbac.yaml")] == [
         "Role",
         "RoleBinding",
         "ClusterRole",
@@ -269,7 +273,9 @@ def test_the_webhook_may_touch_one_secret_and_one_configuration() -> None:
 
 
 def test_priority_classes_are_those_that_the_operator_installs() -> None:
-    shipped = {one["metadata"]["name"]: one for one in documents(DEPLOY / "base" / "priority-classes.yaml")}
+    shipped = {
+        document["metadata"]["name"]: document for document in documents(DEPLOY / "base" / "priority-classes.yaml")
+    }
     parts = ("value", "preemptionPolicy", "description")
     assert {name: tuple(one[part] for part in parts) for name, one in shipped.items()} == PRIORITIES
     assert list(shipped) == list(SHIPPED_PRIORITY_CLASSES)

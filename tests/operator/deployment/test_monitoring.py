@@ -47,7 +47,7 @@ def labels_read(query: str) -> set[str]:
     lists = re.findall(r"\b(?:by|on|without|ignoring) \(([^)]*)\)", query)
     selectors = re.findall(r"\{([^}]*)\}", query)
     named = {label.strip() for one in lists for label in one.split(",")}
-    return named | {name for one in selectors for name in re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", one)}
+    return named | {name for selector in selectors for name in re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", selector)}
 
 
 @pytest.mark.parametrize("query", [*QUERIES, *(alert["expr"] for alert in ALERTS)])

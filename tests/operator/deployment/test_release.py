@@ -34,7 +34,7 @@ def steps(job: str) -> list[dict[str, Any]]:
 
 def script(job: str, name: str) -> str:
     """A step's script, with what the workflow puts in for an image."""
-    (found,) = [one["run"] for one in steps(job) if one.get("name", one.get("run")) == name]
+    (found,) = [step["run"] for step in steps(job) if step.get("name", step.get("run")) == name]
     for key, value in (("name", IMAGE.partition("@")[0]), ("digest", DIGEST)):
         found = found.replace(f"${{{{ steps.image.outputs.{key} }}}}", value)
     assert "${{" not in found
@@ -46,14 +46,14 @@ def test_what_is_published_was_tested_with_no_more_rights_than_it_takes() -> Non
     assert workflow["permissions"] == {}
     assert jobs()["publish"]["needs"] == "test"
     assert jobs()["test"]["permissions"] == {"contents": "read"}
-    tested = {one["run"] for one in steps("test") if "run" in one}
+    tested = {step["run"] for step in steps("test") if "run" in step}
     assert {"make check", "make docs", "make test", "make test-real"} <= tested
-    used = [one["uses"] for job in jobs() for one in steps(job) if "uses" in one]
+    used = [step["uses"] for job in jobs() for step in steps(job) if "uses" in step]
     assert all(re.fullmatch(r"actions/[a-z-]+@v\d+", one) for one in used), used
 
 
 def test_it_runs_commands_that_the_makefile_has_and_scripts_that_parse() -> None:
-    scripts = [one["run"] for job in jobs() for one in steps(job) if "run" in one]
+    scripts = [step["run"] for job in jobs() for step in steps(job) if "run" in step]
     named = {name for text in scripts for name in re.findall(r"\bmake ([a-z-]+)", text)}
     assert {"wheel", "chart", "sbom", "test-image"} <= named <= TARGETS
     for text in scripts:

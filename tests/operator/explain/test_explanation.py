@@ -100,7 +100,7 @@ def test_a_waiting_pod_is_explained_from_its_note() -> None:
     assert said["Predicted run time"] == "1m 30s, nine times in ten below 3m 20s"
     assert said["QoS risk"].startswith("0.83 ")
     assert said["Models"] == "QoS ffffffffffff, completion heuristic"
-    assert [(one.nodes, one.probability) for one in answer.refusals] == [(25, 0.83), (15, None)]
+    assert [(refusal.nodes, refusal.probability) for refusal in answer.refusals] == [(25, 0.83), (15, None)]
     assert answer.data["decision"]["refused"][0]["example"] == "fake-1"
 
 

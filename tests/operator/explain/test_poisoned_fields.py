@@ -57,7 +57,7 @@ def test_a_poisoned_status_of_a_job_leaves_its_work_and_its_events(status: dict[
     explanation = explain_job(job, [], [EVENT], NOW)
     assert dict(explanation.facts)["Work"].startswith("count")
     assert dict(explanation.facts)["Not read"].startswith("Status:")
-    assert [one.reason for one in explanation.happenings] == ["Waiting"]
+    assert [happening.reason for happening in explanation.happenings] == ["Waiting"]
 
 
 def test_words_of_an_event_that_look_like_markup_are_printed_as_they_stand() -> None:

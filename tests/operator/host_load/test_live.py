@@ -53,7 +53,7 @@ async def test_longer_horizons_are_told_beside_the_slot_and_reach_to_the_end_of_
     assert [round(one.until_seconds - found.until_seconds) for one in found.ahead] == [SLOT, 3 * SLOT]
     peaks = [one.online_millicores for one in found.ahead]
     assert 0 < found.online_millicores <= MILLICORES
-    assert all(0 < one <= MILLICORES for one in peaks)
+    assert all(0 < peak <= MILLICORES for peak in peaks)
 
 
 async def test_what_is_offered_is_what_the_engine_will_place() -> None:

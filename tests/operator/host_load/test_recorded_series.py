@@ -73,5 +73,5 @@ def test_a_recorded_series_is_forecast_and_scored_as_ever() -> None:
     made, _ = forecasters.made()
     assert made.ahead[1][1].p99.tolist() == pytest.approx(CPU_36_SLOTS, rel=1e-12)
     scores = [*forecasters.scores(), *forecasters.ahead_scores().values()]
-    found = [float(np.nansum(one.absolute_error + one.coverage.sum(axis=1) + one.records)) for one in scores]
+    found = [float(np.nansum(score.absolute_error + score.coverage.sum(axis=1) + score.records)) for score in scores]
     assert found == pytest.approx(SCORES, rel=1e-12)

@@ -59,8 +59,8 @@ async def test_over_ten_generations_little_breaks_and_refusals_do_not_grow(tmp_p
             await cluster.learning.renew()
         except ModelError as error:  # a challenger may lose
             cluster.outcomes.append(str(error))
-    assert max(one.broken_share for one in generations) < 0.01
-    refused = [one.refused_share for one in generations]
+    assert max(generation.broken_share for generation in generations) < 0.01
+    refused = [generation.refused_share for generation in generations]
     assert np.mean(refused[5:]) < np.mean(refused[:5]) + 0.02  # the law itself has 7 % to refuse
     assert max(refused) < 0.15
 

@@ -148,7 +148,7 @@ def test_another_configuration_begins_with_its_own_champion_and_keeps_what_each_
     after = Replica(DirectoryStore(tmp_path), "exponential-smoothing", "fmkf")
     assert after.champion == "exponential-smoothing"
     assert after.habits.challenge.closed == []
-    assert [len(one.forecaster) for one in after.habits.run_times.contenders] == [1, 0]
+    assert [len(contender.forecaster) for contender in after.habits.run_times.contenders] == [1, 0]
 
 
 def test_a_poisoned_challenge_is_refused_and_nothing_of_the_store_is_used(

@@ -45,12 +45,12 @@ class Counters:
         name = Path(pod.path).name
         before = self._figures.get(name, (0, 0))
         now = self._figures[name] = before[0] + cycles, before[1] + instructions
-        for one in self.leaders.get(name, ()):
-            os.pwrite(one, FIGURES.pack(2, *now), 0)
-            os.lseek(one, 0, os.SEEK_SET)
+        for leader in self.leaders.get(name, ()):
+            os.pwrite(leader, FIGURES.pack(2, *now), 0)
+            os.lseek(leader, 0, os.SEEK_SET)
 
     def alive(self) -> int:
-        return sum(Path(f"/proc/self/fd/{one}").exists() for one in self.open_files)
+        return sum(Path(f"/proc/self/fd/{file}").exists() for file in self.open_files)
 
 
 @pytest.fixture

@@ -64,8 +64,8 @@ def test_a_pod_asks_for_as_much_as_the_operator_counts(amounts: list[tuple[int, 
     """Kind of each container (0: plain, 1: init, 2: sidecar), and what it asks for."""
     parts = [asks(f"{amount}", f"{amount}", restartPolicy="Always" if kind == 2 else None) for kind, amount in amounts]
     spec = {
-        "initContainers": [one for one, (kind, _) in zip(parts, amounts, strict=True) if kind],
-        "containers": [one for one, (kind, _) in zip(parts, amounts, strict=True) if not kind],
+        "initContainers": [part for part, (kind, _) in zip(parts, amounts, strict=True) if kind],
+        "containers": [part for part, (kind, _) in zip(parts, amounts, strict=True) if not kind],
     }
     pod = pod_object("count", uid="own", labels={"cotide.dev/class": "batch"}, spec=spec)
     counted = dict(effective_requests(pod.spec).amounts)

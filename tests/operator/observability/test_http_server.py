@@ -104,6 +104,6 @@ async def test_broken_requests_write_one_line_without_a_traceback(caplog: pytest
             await reader.read()
             writer.close()
         assert await is_answered(server)
-    lines = [one for one in caplog.records if "request" in one.getMessage().lower()]
+    lines = [record for record in caplog.records if "request" in record.getMessage().lower()]
     assert len(lines) <= 1
-    assert not any(one.exc_info for one in caplog.records)
+    assert not any(record.exc_info for record in caplog.records)

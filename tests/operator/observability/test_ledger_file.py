@@ -87,7 +87,7 @@ def test_a_full_disk_stops_the_ledger_and_nothing_else(tmp_path: Path, caplog: p
         ledger.flush()
     assert "No space left on device" in ledger.trouble
     assert metric(metrics, "ledger_stopped") == 1
-    assert len([one for one in caplog.records if "No space left" in one.getMessage()]) == 1  # said once
+    assert len([record for record in caplog.records if "No space left" in record.getMessage()]) == 1  # said once
     assert len(disk.written) == 700  # in the middle of a line
 
 

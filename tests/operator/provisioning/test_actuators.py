@@ -81,7 +81,7 @@ async def test_why_there_is_no_answer_is_told_once_a_minute(tmp_path, caplog):
     await CommandActuator(python("raise SystemExit(1)"), 20.0).do(CANCEL)
     async with aiohttp.ClientSession() as session:
         await WebhookActuator(session, "http://127.0.0.1:1/", 5.0).do(START)
-    said = [one.getMessage() for one in caplog.records]
+    said = [record.getMessage() for record in caplog.records]
     assert len(said) == 3
     assert said[0].endswith(f"start capacity-a-1, which is asked again: {tmp_path}/nothing: No such file or directory")
     assert said[1].endswith("ended with exit code 1")
@@ -285,4 +285,4 @@ async def test_a_node_that_is_gone_or_refused_keeps_no_machine_from_being_ordere
     assert [one.action for one in spy.done] == [Action.START]
     written = await BookStore(client, "default").load()
     assert written.opening == ("refused",), "it is asked for in the next turn"
-    assert [one.accepted for one in written.orders] == [True]
+    assert [order.accepted for order in written.orders] == [True]

@@ -191,7 +191,7 @@ def test_what_is_asked_is_what_deploy_provisioning_grants(fleet: Fleet) -> None:
     asyncio.run(noting.raise_to("a", 9))
     files = [ROOT / "deploy" / name / "rbac.yaml" for name in ("provisioning", "provisioning-scales-down")]
     documents = [one for file in files for one in yaml.safe_load_all(file.read_text(encoding="utf-8"))]
-    granted = {right[1:3] for one in documents for right in rules(one) if right[0] == GROUP}
+    granted = {right[1:3] for document in documents for right in rules(document) if right[0] == GROUP}
     assert noting.used == granted
 
 

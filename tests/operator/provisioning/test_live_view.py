@@ -55,7 +55,7 @@ def viewed(
 ) -> LiveView:
     shown = [pod_object(one.key.partition("/")[2], namespace="d") for one in pods]
     cache = cache_of(*nodes, *shown)
-    there = [NodeView(one.metadata.name, "a") for one in nodes]
+    there = [NodeView(node.metadata.name, "a") for node in nodes]
     return live_view(cache, {one.key: one for one in pods}, there, (), slack, SETTINGS, NOW, young=young)
 
 
@@ -128,7 +128,7 @@ def test_a_node_that_somebody_has_tainted_tells_nothing_of_the_next_machine_of_i
 
 def test_a_pool_whose_nodes_are_all_tainted_helps_nobody_who_does_not_tolerate_that() -> None:
     taints = [{"key": "team", "value": name, "effect": "NoSchedule"} for name in ("a", "b")]
-    pool = tuple(machine(one["value"], taints=[one]) for one in taints)
+    pool = tuple(machine(taint["value"], taints=[taint]) for taint in taints)
     tolerant = pod("tolerant", tolerations=(Toleration("team", "Equal", "b", ""),))
     assert viewed(pod("plain"), tolerant, nodes=pool).hopeless == ("d/plain",)
 

@@ -55,7 +55,9 @@ class Hand:
 
     async def do(self, instruction: NodeInstruction) -> Answer:
         if instruction.action is not Action.STOP:
-            assert instruction.subject in {one.id for one in self.shelf.book.orders}, "asked for what is not written"
+            assert instruction.subject in {order.id for order in self.shelf.book.orders}, (
+                "asked for what is not written"
+            )
         self.asked.append(instruction[:2])
         if self.fails:
             raise asyncio.CancelledError
@@ -259,7 +261,7 @@ async def test_an_actuator_that_trips_over_one_order_loses_no_answer_to_another(
 
     scene.hand.do = trips  # type: ignore[method-assign]
     await scene.turn(2)
-    assert [one.accepted for one in scene.shelf.book.orders] == [False, True]
+    assert [order.accepted for order in scene.shelf.book.orders] == [False, True]
 
 
 async def test_what_is_not_wanted_any_more_is_cancelled_before_it_comes() -> None:

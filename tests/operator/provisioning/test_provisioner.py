@@ -55,7 +55,7 @@ async def test_of_a_type_that_rests_no_more_is_shown_than_there_are_machines_and
     scene = Scene(count=3)
     scene.answer = Answer.FAILED
     scene.runs(99)
-    scene.pods |= {key: one._replace(node=None) for key, one in scene.pods.items()}
+    scene.pods |= {key: pod._replace(node=None) for key, pod in scene.pods.items()}
     await scene.look(3)
     assert (scene.wanted("pods"), scene.wanted("resting")) == (0.0, 3.0)
 
@@ -169,7 +169,7 @@ async def test_a_plan_is_made_with_the_prices_of_its_steps(monkeypatch: pytest.M
 async def test_an_empty_cluster_is_told_in_one_sentence_and_orders_nothing(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
     await scene.look(3)
-    (said,) = [one.getMessage() for one in caplog.records]
+    (said,) = [record.getMessage() for record in caplog.records]
     assert "nothing is known of the demand" in said
     assert scene.asked == []
 
@@ -179,7 +179,7 @@ async def test_more_demand_than_machines_orders_all_there_are() -> None:
     scene.has("n")
     for node in ("n", "m", "o"):
         scene.runs(99, node)
-    scene.pods |= {key: one._replace(node=None) for key, one in scene.pods.items()}
+    scene.pods |= {key: pod._replace(node=None) for key, pod in scene.pods.items()}
     await scene.look(3)
     assert sorted(scene.asks()) == [(Action.START, "capacity-a-1"), (Action.START, "capacity-a-2")]
 

@@ -107,7 +107,7 @@ async def test_a_node_of_the_commands_that_can_not_be_opened_stays_in_the_book_a
 async def test_a_node_that_is_lost_ends_its_order_and_is_replaced() -> None:
     scene = Scene()
     scene.runs(1)
-    scene.pods |= {key: one._replace(node=None) for key, one in scene.pods.items()}
+    scene.pods |= {key: pod._replace(node=None) for key, pod in scene.pods.items()}
     await scene.look(2)
     assert scene.asks() == [(Action.START, "capacity-a-1")]
     scene.clock.wall += scene.settings.boot_deadline_seconds + 60.0  # nobody looks meanwhile; it joins and dies
@@ -123,7 +123,7 @@ async def test_a_machine_that_came_and_that_somebody_has_cordoned_is_no_late_one
     """It is his: its order is over, nobody is told to cancel it, and others of its type are ordered all the same."""
     scene = Scene()
     scene.runs(1)
-    scene.pods |= {key: one._replace(node=None) for key, one in scene.pods.items()}
+    scene.pods |= {key: pod._replace(node=None) for key, pod in scene.pods.items()}
     await scene.look(2)
     made = node_manifest("came", "4", memory="64Gi")
     made["metadata"] |= {"labels": {LABEL: "a", ORDER_LABEL: "capacity-a-1"}, "creationTimestamp": CAME}
@@ -177,7 +177,7 @@ async def test_a_late_order_whose_node_came_without_its_type_says_so() -> None:
         messages: list[str] = []
         scene.node_order = lambda *found, messages=messages: messages.append(found[-1])  # type: ignore[method-assign]
         scene.runs(1)
-        scene.pods |= {key: one._replace(node=None) for key, one in scene.pods.items()}
+        scene.pods |= {key: pod._replace(node=None) for key, pod in scene.pods.items()}
         await scene.look(2)
         joined(scene, {**labels, ORDER_LABEL: "capacity-a-1"})
         scene.clock.wall += scene.settings.boot_deadline_seconds + 60.0

@@ -103,7 +103,9 @@ async def test_what_came_of_it_is_told(scene: Scene) -> None:
     await scene.look(2)
     machines.answer = Removal(frozenset({"gone"}), lowered=1)
     await scene.look()
-    assert [one for one in scene.instructions if one in ("MachineMarked", "ReplicasLowered")][-1] == "ReplicasLowered"
+    assert [instruction for instruction in scene.instructions if instruction in ("MachineMarked", "ReplicasLowered")][
+        -1
+    ] == "ReplicasLowered"
     assert "MachineMarked" in scene.instructions
     assert machines.struck == 1
 

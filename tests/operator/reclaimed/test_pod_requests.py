@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 def spec(*resources: Any, **more: Any) -> Json:
-    return {"containers": [{"name": f"c{n}", "resources": one} for n, one in enumerate(resources)], **more}
+    return {"containers": [{"name": f"c{n}", "resources": resource} for n, resource in enumerate(resources)], **more}
 
 
 def asking(cpu: str | None = None, memory: str | None = None, **others: str) -> Json:
@@ -123,7 +123,7 @@ RESOURCES = st.dictionaries(
     st.dictionaries(st.sampled_from([CPU, MEMORY, RECLAIMED_CPU, "ephemeral-storage"]), QUANTITIES),
 )
 SPECS = st.builds(
-    lambda containers, inits: spec(*containers, initContainers=[{"name": "i", "resources": one} for one in inits]),
+    lambda containers, inits: spec(*containers, initContainers=[{"name": "i", "resources": init} for init in inits]),
     st.lists(RESOURCES, min_size=1, max_size=3),
     st.lists(RESOURCES, max_size=2),
 )

@@ -277,7 +277,7 @@ async def test_what_can_not_be_written_is_tried_again_ever_later(
             await scene.work.popitem()[1]()
     gaps = [after - before for before, after in itertools.pairwise(tried)]
     assert gaps == [10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0, 640.0, 640.0]
-    warned = [one for one in caplog.records if one.levelno >= logging.WARNING]
+    warned = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(warned) == (1 if isinstance(refusal, ApiError) and refusal.status == 403 else 0)
     scene.refusal = None
     scene.now += 640.0

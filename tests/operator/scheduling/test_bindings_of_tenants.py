@@ -77,7 +77,7 @@ class Bench:
             self.flying[namespace] -= 1
 
     def bound(self) -> list[str]:
-        return [one.bind.key for one in self.reports if isinstance(one, BindReport) and one.bound]
+        return [report.bind.key for report in self.reports if isinstance(report, BindReport) and report.bound]
 
     async def until(self, what: Any) -> None:
         async with asyncio.timeout(5):

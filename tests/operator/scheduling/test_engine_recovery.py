@@ -46,7 +46,7 @@ class Heard:
         self.records = 0
 
     def carry_out(self, instructions: list[Any], notes: Any) -> None:
-        self.bound += [one.key for one in instructions if isinstance(one, Bind)]
+        self.bound += [instruction.key for instruction in instructions if isinstance(instruction, Bind)]
 
     def renew(self) -> None:
         self.records += 1
@@ -66,7 +66,7 @@ class Learner:
         self.seen += len(events)
 
     def decided(self, instructions: Sequence[Instruction], _now: float) -> None:
-        self.bound += [(one.key, self.seen) for one in instructions if isinstance(one, Bind)]
+        self.bound += [(instruction.key, self.seen) for instruction in instructions if isinstance(instruction, Bind)]
 
 
 def pod(name: str, version: str = "1", priority: int = 0) -> PodObject:
@@ -158,7 +158,7 @@ def test_what_the_last_leader_told_of_nodes_outlasts_a_failure_of_the_first_cycl
     found.cycle()  # fails before it hears of the node
     found.cycle()
     assert found.heard.bound == []
-    assert [one.node for one in found.loop.backoffs()] == ["n1"]
+    assert [backoff.node for backoff in found.loop.backoffs()] == ["n1"]
 
 
 def asking(name: str, cpu: str, **status: str) -> PodObject:

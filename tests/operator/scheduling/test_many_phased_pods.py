@@ -42,7 +42,7 @@ async def test_of_very_many_pods_some_are_looked_at_in_each_cycle_and_all_of_the
         before = len(scene.patches)
         scene.resizer.take_room()
         await scene.resizer.written()
-        sizes.append(len([one for one in scene.patches[before:] if one[0] == "resize"]))
+        sizes.append(len([patch for patch in scene.patches[before:] if patch[0] == "resize"]))
     assert sizes == [2, 2, 1]
 
 
@@ -119,7 +119,7 @@ async def test_a_tenant_whose_many_pods_get_no_answer_holds_up_no_other_tenants_
     scene.resizer.take_room()
     for _ in range(10):
         await asyncio.sleep(0)
-    assert [size(one) for one in scene.patches if one[0] == "resize"] == ["500m"]
+    assert [size(patch) for patch in scene.patches if patch[0] == "resize"] == ["500m"]
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()
     await scene.resizer.written()

@@ -85,7 +85,7 @@ class Operator:
         self.patches.append(f"{name} {_cpu(body) if subresource else 'granted'}")
 
     def carry_out(self, instructions: list[Any], notes: Any) -> None:
-        self.bound += [one.key for one in instructions if isinstance(one, Bind)]
+        self.bound += [instruction.key for instruction in instructions if isinstance(instruction, Bind)]
 
     def entry(self, now: float, events: Any, instructions: Any) -> None:
         self.entries.append(list(events))

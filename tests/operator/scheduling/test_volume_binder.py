@@ -61,7 +61,7 @@ class Cluster:
         self.put("persistentvolumeclaims", name, metadata={"annotations": annotations}, spec=spec)
 
     def pod(self, *claims: str, name: str = "p") -> None:
-        volumes = [{"name": one, "persistentVolumeClaim": {"claimName": one}} for one in claims]
+        volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
         self.put("pods", name, spec={"schedulerName": "cotide", "volumes": volumes})
 
     def finish(self, name: str, volume: str, hosts: list[str] | None = None) -> None:

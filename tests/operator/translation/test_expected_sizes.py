@@ -104,5 +104,5 @@ def test_what_is_asked_for_already_is_no_growth_any_more() -> None:
     (event,) = [one for one in found.event_source.collect() if isinstance(one, PodUpserted)]
     assert event.pod.growth_millicores == 1000  # the mean of both is 2 cores
     found.event_source.expect_size("ns/p", "u1", WISH)
-    (event,) = [one for one in found.event_source.take_asked_sizes() if isinstance(one, PodUpserted)]
+    (event,) = [size for size in found.event_source.take_asked_sizes() if isinstance(size, PodUpserted)]
     assert event.pod.growth_millicores == -1000

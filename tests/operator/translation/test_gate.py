@@ -41,7 +41,7 @@ def translated(found: PodObject):
 
 
 def asking(*quantities: str, resource: str = "memory") -> dict:
-    return {"containers": [{"name": "c", "resources": {"requests": {resource: one}}} for one in quantities]}
+    return {"containers": [{"name": "c", "resources": {"requests": {resource: quantity}}} for quantity in quantities]}
 
 
 def nested(depth: int) -> str:

@@ -92,7 +92,7 @@ def test_a_volume_s_zone_counts_where_nodes_have_any() -> None:
     objects.bound()
     objects.volume(labels={ZONE: "a__b"})
     ((none, zone),) = objects.facts().volume_terms
-    assert {one.operator for one in none.labels} == {"DoesNotExist"}
+    assert {label.operator for label in none.labels} == {"DoesNotExist"}
     assert len(none.labels) == 4
     assert zone == NodeTerm((Requirement(ZONE, "In", ("a", "b")),))
 

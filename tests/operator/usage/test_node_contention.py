@@ -42,8 +42,8 @@ async def read_nodes(
     async with stand_in(answer) as url, aiohttp.ClientSession() as session:
         source = PrometheusSource(session, PrometheusSourceSettings(url=url, **queries), cache)
         measured = await source.read()
-    assert all(abs(one.wall_seconds - time.time()) < 60 for one in measured.nodes)
-    return {one.node: (one.waiting_share, one.throttled) for one in measured.nodes}, source.refused
+    assert all(abs(node.wall_seconds - time.time()) < 60 for node in measured.nodes)
+    return {node.node: (node.waiting_share, node.throttled) for node in measured.nodes}, source.refused
 
 
 async def test_both_queries_together_say_how_it_is_on_nodes_that_are_there() -> None:
@@ -92,8 +92,8 @@ async def test_the_engine_is_told_of_nodes_that_are_fought_for_and_once_when_tha
         events.clear()
         source.nodes = [NodeReading("n1", share, throttled, time.time() - age)]
         await feed.read_once()
-        assert all(isinstance(one, NodeContended) and abs(one.at_seconds - time.time()) < 60 for one in events)
-        return [(one.waiting_share, one.throttled) for one in events if isinstance(one, NodeContended)]
+        assert all(isinstance(event, NodeContended) and abs(event.at_seconds - time.time()) < 60 for event in events)
+        return [(event.waiting_share, event.throttled) for event in events if isinstance(event, NodeContended)]
 
     assert await hears(0.0) == []
     assert await hears(0.3) == [(0.3, False)]

@@ -58,7 +58,7 @@ class Store:
 
     async def delete(self, learner: str) -> None:
         self._check()
-        self.files = {name: one for name, one in self.files.items() if name[1] != learner}
+        self.files = {name: file for name, file in self.files.items() if name[1] != learner}
 
     def _check(self) -> None:
         if self.fails:

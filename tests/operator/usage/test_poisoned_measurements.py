@@ -194,7 +194,7 @@ async def test_a_workload_whose_query_trips_us_is_told_and_the_others_are_asked(
 
     monkeypatch.setattr(source._client, "answer", answer)
     measured = await source.read()
-    assert [(one.workload, one.requests_per_second) for one in measured.services] == [("ns/good", 7.0)]
+    assert [(service.workload, service.requests_per_second) for service in measured.services] == [("ns/good", 7.0)]
     assert list(measured.faults) == ["ns/bad"]
     assert "TypeError" in measured.faults["ns/bad"].message
     assert "hostile" not in measured.faults["ns/bad"].message, "an owner reads nothing of what it was"

@@ -171,7 +171,7 @@ async def misbehaving(cache: ObjectCache) -> AsyncIterator[tuple[Misbehaving, Pr
 @pytest.mark.parametrize(("mood", "words"), [("hangs", "does not answer in time"), ("fails", "answers 500")])
 async def test_a_prometheus_that_hangs_or_fails_is_down(mood: str, words: str) -> None:
     async with misbehaving(mirror_with(rpsQuery="rate", latencyQuery="latency")) as (behaviour, source):
-        assert [one.requests_per_second for one in await services(source)] == [1000.0]
+        assert [service.requests_per_second for service in await services(source)] == [1000.0]
         behaviour.mood = mood
         with pytest.raises(SourceDown, match=words):
             await source.read()

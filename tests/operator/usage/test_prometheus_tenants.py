@@ -67,8 +67,8 @@ class Tenants:
 
 
 def of(found: Measured, workload: str) -> list[tuple[str, float | None, float | None]]:
-    readings: list[Reading] = [one for one in found.services if one.workload == workload]
-    return [(one.pod, one.requests_per_second, one.latency_p95_milliseconds) for one in readings]
+    readings: list[Reading] = [service for service in found.services if service.workload == workload]
+    return [(reading.pod, reading.requests_per_second, reading.latency_p95_milliseconds) for reading in readings]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ async def test_labels_of_an_answer_give_nobody_elses_reading(query: str, own: li
     found, _ = await tenants.read()
     assert of(found, "b/web") == [("b/web-0", 1200.0, 4.0)]
     assert of(found, "a/web") == own
-    assert {one.pod.split("/")[0] for one in found.services if one.workload == "a/web"} == {"a"}
+    assert {service.pod.split("/")[0] for service in found.services if service.workload == "a/web"} == {"a"}
 
 
 async def test_one_workloads_query_changes_no_other_workload_of_its_namespace() -> None:
@@ -190,7 +190,11 @@ async def test_a_real_prometheus_is_kept_busy_by_one_tenant_and_answers_the_othe
         for _ in range(3):
             found = await source.read()
             assert of(found, "b/web") == [("b/web-0", 1200.0, 4.0)]
-            assert time.time() - next(one for one in found.services if one.workload == "b/web").rate_wall_seconds < 5.0
+            assert (
+                time.time()
+                - next(service for service in found.services if service.workload == "b/web").rate_wall_seconds
+                < 5.0
+            )
         assert found.faults["a/slow0"].reason == "QueryTooSlow"
         assert found.faults["c/web"].reason == "AnswerTooLarge"
         assert "b/web" not in found.faults

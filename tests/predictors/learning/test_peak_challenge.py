@@ -47,7 +47,7 @@ def test_a_gain_that_one_lucky_hour_brought_is_noise() -> None:
 
 def test_a_challenge_is_judged_once_at_its_end_and_forgotten() -> None:
     challenge = PeakChallenge()
-    verdicts = [challenge.score(one) for one in losses(0.8, 0.8)[:-1]]
+    verdicts = [challenge.score(loss) for loss in losses(0.8, 0.8)[:-1]]
     assert verdicts == [None] * 287
     assert challenge.losses() == pytest.approx(np.array([[0.1, 0.1], [0.08, 0.08]]), rel=0.02)
     last = challenge.score(np.array([[0.1, 0.1], [0.08, 0.08]]))

@@ -54,7 +54,7 @@ def test_the_limit_costs_the_cores_that_break_it() -> None:
         window(100, 0, 1), window(100, 1, 2, 0.4), window(100, 2, 4, 0.8),
         window(500, 0, 3), window(500, 1, 8, 0.2), window(500, 2, 30, 0.4),
     )  # fmt: skip
-    found = {one.limit_milliseconds: one.batch_cores for one in costs(cell_findings(measured, 10.0), AROUND)}
+    found = {cost.limit_milliseconds: cost.batch_cores for cost in costs(cell_findings(measured, 10.0), AROUND)}
     assert np.isclose(found[10.0], 0.5)
     assert np.isclose(found[math.inf], 0.6)
     assert found[2.5] == 0.2  # at 100/s one sort at 2 ms: .4; at 500/s the service alone breaks 2.5 ms
@@ -63,7 +63,7 @@ def test_the_limit_costs_the_cores_that_break_it() -> None:
 def test_where_cpu_is_not_known_requests_stand_for_it() -> None:
     """Two sorts of 250m hold 10 ms."""
     measured = twice(window(100, 0, 1), window(100, 2, 4, math.nan))
-    found = {one.limit_milliseconds: one.batch_cores for one in costs(cell_findings(measured, 10.0), AROUND)}
+    found = {cost.limit_milliseconds: cost.batch_cores for cost in costs(cell_findings(measured, 10.0), AROUND)}
     assert found[10.0] == 0.5
 
 

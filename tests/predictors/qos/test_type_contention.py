@@ -49,7 +49,7 @@ def test_types_that_differ_by_noise_only_are_drawn_together() -> None:
     found = learn_contention(
         mixes(np.full(200, 1e4), np.eye(5)[kind][:, 1:], np.zeros((200, 4)), ("a", "b", "c", "d")), latency
     )
-    raw = [np.log(latency[kind == one]).mean() for one in range(1, 5)]
+    raw = [np.log(latency[kind == number]).mean() for number in range(1, 5)]
     assert np.ptp(np.log1p(found.excess)) < 0.5 * np.ptp(raw)
 
 

@@ -185,7 +185,7 @@ def test_a_table_that_can_not_be_is_refused_and_nothing_is_taken_up(change: dict
 def test_a_forecaster_takes_up_what_was_kept_of_it_and_leaves_what_was_kept_of_others() -> None:
     run_times = PodRunTimes("fmkf", "mlkf")
     restore(run_times, table_of("mlkf"))
-    assert [len(one.forecaster) for one in run_times.contenders] == [0, 3]
+    assert [len(contender.forecaster) for contender in run_times.contenders] == [0, 3]
 
 
 def test_a_digest_of_a_table_fits_its_bytes_and_is_of_the_latest() -> None:

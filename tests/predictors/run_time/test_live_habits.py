@@ -100,7 +100,7 @@ def test_what_contention_took_is_no_habit() -> None:
 def test_each_run_scores_habits_and_model_on_the_node_where_it_ran() -> None:
     run_times = PodRunTimes()
     run(run_times, nightly(1), 120.0, slowdown=2.0)
-    scores = {one.source: one for one in run_times.take_scores()}
+    scores = {score.source: score for score in run_times.take_scores()}
     assert (scores[FROM_MODEL].p50, scores[FROM_MODEL].p90, scores[FROM_MODEL].seconds) == (120.0, 240.0, 120.0)
     assert scores[HABITS].seconds == 120.0
     assert run_times.take_scores() == []
@@ -173,4 +173,4 @@ def test_many_pods_of_one_job_are_forecast_alike() -> None:
         run(run_times, nightly(900 + number), 300.0)
     forecasts = run_times.arrived(events, MODEL)
     assert forecasts is not None
-    assert len({(one.seconds_p50, one.seconds_p90) for one in forecasts.forecasts}) == 1
+    assert len({(forecast.seconds_p50, forecast.seconds_p90) for forecast in forecasts.forecasts}) == 1

@@ -19,13 +19,13 @@ def test_the_gradient_is_that_of_the_likelihood(hidden: tuple[int, ...]) -> None
     parameters = initial_parameters([3, *hidden], 2, generator)
     inputs, target = generator.normal(size=(7, 3)), generator.normal(size=7)
     _, gradient = loss_and_gradient(parameters, inputs, target)
-    for index, one in enumerate(parameters):
-        for at in np.ndindex(one.shape):
-            kept, losses = one[at], []
+    for index, parameter in enumerate(parameters):
+        for at in np.ndindex(parameter.shape):
+            kept, losses = parameter[at], []
             for step in (1e-6, -1e-6):
-                one[at] = kept + step
+                parameter[at] = kept + step
                 losses.append(loss_and_gradient(parameters, inputs, target)[0])
-            one[at] = kept
+            parameter[at] = kept
             assert gradient[index][at] == pytest.approx((losses[0] - losses[1]) / 2e-6, abs=1e-6)
 
 

@@ -75,7 +75,11 @@ class Workers(World):
         await self.until("the MachineDeployment is gone with its Machines", gone)
 
     async def marked(self) -> list[str]:
-        return [n for n, one in (await self.machines()).items() if DELETE in (one["metadata"].get("annotations") or {})]
+        return [
+            n
+            for n, machine in (await self.machines()).items()
+            if DELETE in (machine["metadata"].get("annotations") or {})
+        ]
 
     async def deployment(self) -> dict[str, Any]:
         found: dict[str, Any] = await self.client.get(f"{deployments()}/workers")

@@ -150,8 +150,8 @@ def test_who_watches_both_from_the_beginning_sees_the_same(pair: Pair) -> None:
     with ThreadPoolExecutor(2 * len(BASES)) as threads:
         watches = {
             kind: [
-                threads.submit(one.watched, kind, since, WATCH_SECONDS)
-                for one, since in zip(callers, pair.since[kind], strict=True)
+                threads.submit(caller.watched, kind, since, WATCH_SECONDS)
+                for caller, since in zip(callers, pair.since[kind], strict=True)
             ]
             for kind in BASES
         }
@@ -176,7 +176,7 @@ def test_who_watches_both_from_some_version_on_sees_the_same(pair: Pair) -> None
     drawn = [(ways, rng.randrange(len(ways[0].seen))) for ways in rng.choices(long, k=WATCHES)] if long else []
     compared = 0
     with ThreadPoolExecutor(2 * WATCHES) as threads:
-        watches = [[threads.submit(one.resumed, index, WATCH_SECONDS) for one in ways] for ways, index in drawn]
+        watches = [[threads.submit(way.resumed, index, WATCH_SECONDS) for way in ways] for ways, index in drawn]
         for (ways, index), (real, emulated) in zip(drawn, watches, strict=True):
             try:
                 expected = real.result()

@@ -17,7 +17,7 @@ PATCH: Final = ("", "nodes", "patch", "")
 
 async def freed(cluster: RealCluster) -> bool:
     nodes = await cluster.client.list("/api/v1/nodes")
-    marks = [one["metadata"].get("annotations", {}).get("cotide.dev/consolidation") for one in nodes]
+    marks = [node["metadata"].get("annotations", {}).get("cotide.dev/consolidation") for node in nodes]
     return marks.count("freed") == 1
 
 

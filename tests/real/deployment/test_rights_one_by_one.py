@@ -167,7 +167,7 @@ async def test_an_event_that_comes_again_is_counted_up_by_the_right_to_patch_it(
 
             async def is_said(count: int = count) -> bool:
                 events = await cluster.client.list(cluster.path("events"))
-                return [one["count"] for one in events if one["reason"] == "FailedScheduling"] == [count]
+                return [event["count"] for event in events if event["reason"] == "FailedScheduling"] == [count]
 
             await cluster.until(f"there is one event, counted {count}", is_said)
         writing.cancel()

@@ -148,8 +148,8 @@ async def test_a_cluster_is_as_before_when_cotide_was_taken_off(own_plane: Contr
                 pod("mine", labels={"cotide.dev/class": "batch"}, nodeName="fake-1"),
                 pod("waits", schedulerName="cotide", nodeSelector={"disk": "of-another-world"}),
             ]
-            for one in users:  # by kubectl: what another program wrote is not ours to take away
-                (tmp_path / "pod.json").write_text(json.dumps(one), encoding="utf-8")
+            for user in users:  # by kubectl: what another program wrote is not ours to take away
+                (tmp_path / "pod.json").write_text(json.dumps(user), encoding="utf-8")
                 cluster.kubectl("create", "-f", str(tmp_path / "pod.json"))
             before, words = await objects(client), await node_words(client)
             await install_and_use(cluster, port, origin)

@@ -68,7 +68,7 @@ async def test_a_job_larger_than_its_quota_runs_to_its_end_piece_by_piece(cluste
         assert 4 < most <= 8
 
         async def free() -> bool:
-            return not [one for one in await quotas.workloads() if not _finished(one)]
+            return not [workload for workload in await quotas.workloads() if not _finished(workload)]
 
         await cluster.until("all Workloads are finished", free)
         await quotas.until_used(red_a=(0, 0))
@@ -133,7 +133,7 @@ async def test_a_pod_of_a_group_that_is_taken_away_is_replaced_within_its_quota(
         await quotas.until("wide", running=8, gated=0)
 
         async def let_go() -> bool:
-            return "wide-3" not in {one["metadata"]["name"] for one in await cluster.client.list(cluster.pods)}
+            return "wide-3" not in {pod["metadata"]["name"] for pod in await cluster.client.list(cluster.pods)}
 
         await cluster.until("Kueue counts the follower in its place and keeps it no longer", let_go)
         await quotas.until_used(red_a=(8, 4))
@@ -150,7 +150,7 @@ async def test_a_pod_that_is_deleted_behind_its_gate_is_replaced_and_its_group_s
         await cluster.client.delete(f"{cluster.pods}/wide-3")
 
         async def replaced() -> bool:
-            return "wide-3" not in {one["metadata"]["name"] for one in await quotas.pods("wide")}
+            return "wide-3" not in {pod["metadata"]["name"] for pod in await quotas.pods("wide")}
 
         await cluster.until("it is on its way out", replaced)
         await quotas.until("wide", running=0, gated=6)
@@ -249,4 +249,4 @@ async def told(quotas: Quotas, reason: str, words: str) -> list[float]:
 
 def _finished(workload: dict[str, object]) -> bool:
     conditions = workload.get("status", {}).get("conditions", [])  # type: ignore[attr-defined]  # JSON
-    return any(one["type"] == "Finished" and one["status"] == "True" for one in conditions)
+    return any(condition["type"] == "Finished" and condition["status"] == "True" for condition in conditions)

@@ -39,7 +39,11 @@ async def until_said(cluster: RealCluster, status: str, name: str = "train") -> 
 
     async def said() -> dict[str, Any] | None:
         conditions = ((await cluster.client.get(path)).get("status") or {}).get("conditions") or []
-        found = [one for one in conditions if one["type"] == "PodGroupScheduled" and one["status"] == status]
+        found = [
+            condition
+            for condition in conditions
+            if condition["type"] == "PodGroupScheduled" and condition["status"] == status
+        ]
         return found[0] if found else None
 
     found: dict[str, Any] = await cluster.until(f"PodGroupScheduled of {name} is {status}", said)
@@ -113,11 +117,11 @@ async def test_an_indexed_job_of_the_server_starts_whole_and_a_pod_that_failed_c
         await cluster.client.create(jobs, {"metadata": {"name": "train"}, "spec": spec})
         await until_told(cluster, "waits for room for all at once")
         assert (await cluster.placed()).keys() == {"blocker"}, "two of three would fit"
-        assert all("schedulingGroup" in one["spec"] for one in (await members()).values())
+        assert all("schedulingGroup" in member["spec"] for member in (await members()).values())
         await cluster.client.delete(f"{cluster.pods}/blocker", grace_seconds=0)
 
         async def running() -> bool:
-            phases = [one["status"].get("phase") for one in (await members()).values()]
+            phases = [member["status"].get("phase") for member in (await members()).values()]
             return phases == ["Running"] * SIZE
 
         await cluster.until("all of the Job runs", running)

@@ -92,8 +92,8 @@ async def make_work(cluster: RealCluster) -> None:
         job_manifest("huge", "100"),
         job_manifest("strange", template=template("100m", "64Mi", annotations=FOREVER), inputSize=REFUSED_TODAY),
     ]
-    for one in jobs:
-        await cluster.client.create(cluster.jobs, one)
+    for job in jobs:
+        await cluster.client.create(cluster.jobs, job)
 
     async def all_there() -> bool:
         placed = await cluster.placed()

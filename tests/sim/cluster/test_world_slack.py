@@ -73,12 +73,12 @@ def test_no_decision_fills_a_node_beyond_what_its_forecast_and_its_measurement_l
                         del where[pod.key]
                 case PodDeleted(key, _):
                     del where[key]
-        for one in instructions:
-            if isinstance(one, Bind):
-                where[one.key] = one.node
-                if wanted[one.key] and forecast:
-                    held = sum(wanted[key] for key, node in where.items() if node == one.node)
-                    peak = max(forecast[one.node], used[one.node])
+        for instruction in instructions:
+            if isinstance(instruction, Bind):
+                where[instruction.key] = instruction.node
+                if wanted[instruction.key] and forecast:
+                    held = sum(wanted[key] for key, node in where.items() if node == instruction.node)
+                    peak = max(forecast[instruction.node], used[instruction.node])
                     assert held <= 0.95 * NODE_MILLICORES - peak + 1e-6
                     binds += 1
 

@@ -173,11 +173,11 @@ def test_settings_are_chosen_on_the_other_logs_and_judged_on_this_one():
     logs = [small_log(seed=seed) for seed in (1, 2, 3)]
     tried = (platform_settings.SHIPPED, PlatformSettings((0, 0), 0, 4))
     report = platform_settings.run(logs, candidates=tried)
-    assert [one.trace for one in report.logs] == ["small.swf"] * 3
-    for one in report.logs:
-        assert one.chosen in tried
-        assert one.best.wait * one.best.bounded_slowdown <= one.shipped.wait * one.shipped.bounded_slowdown
-        assert (one.there == one.shipped) == (one.chosen == platform_settings.SHIPPED)
+    assert [log.trace for log in report.logs] == ["small.swf"] * 3
+    for log in report.logs:
+        assert log.chosen in tried
+        assert log.best.wait * log.best.bounded_slowdown <= log.shipped.wait * log.shipped.bounded_slowdown
+        assert (log.there == log.shipped) == (log.chosen == platform_settings.SHIPPED)
     assert platform_settings.run(logs, candidates=tried[1:], workers=2) == report
 
 

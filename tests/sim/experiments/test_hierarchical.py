@@ -146,7 +146,9 @@ def test_a_task_that_was_taken_off_lost_what_it_ran_and_its_first_start_is_kept_
 
 
 def test_run_times_have_the_tail_of_the_trace() -> None:
-    beyond = np.array([one.seconds for seed in range(4) for one in draw_tasks(seed) if one.seconds > 500.0])
+    beyond = np.array(
+        [draw_task.seconds for seed in range(4) for draw_task in draw_tasks(seed) if draw_task.seconds > 500.0]
+    )
     # 4,600 draws: the spread is known to about a hundredth.
     assert abs(np.sqrt((np.log(beyond / 500.0) ** 2).mean()) - 1.57) < 0.05
     assert beyond.max() <= 17 * 3600

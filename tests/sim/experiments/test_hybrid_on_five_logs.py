@@ -48,7 +48,7 @@ def printed_rows() -> dict[str, Printed]:
         if not cells or cells[0] not in FILES:
             continue
         first, second, reserved = (int(number) for number in re.findall(r"\d+", cells[1]))
-        triples = [tuple(float(one.replace(",", "")) for one in cell.split("; ")) for cell in cells[2:]]
+        triples = [tuple(float(part.replace(",", "")) for part in cell.split("; ")) for cell in cells[2:]]
         found[cells[0]] = Printed(PlatformSettings((first, second), NEVER, reserved), *triples)
     return found
 

@@ -104,13 +104,15 @@ def test_the_bars_of_one_multiple_hide_none_of_the_next() -> None:
 
 def test_some_rules_alone_have_the_figures_that_they_have_among_all(report: Report) -> None:
     whole, some = report, run_experiment([1], multiples=(1,), rules=["drf"])
-    for all_rows, rows in ((one.rows, other.rows) for one, other in zip(whole.settings, some.settings, strict=True)):
+    for all_rows, rows in (
+        (setting.rows, other.rows) for setting, other in zip(whole.settings, some.settings, strict=True)
+    ):
         assert rows == tuple(
             row for row in all_rows if row.rule in ("phases", "drf", "task", "task-utility", REFUSE_ALL)
         )
     figure = Figure()
     draw_panels(some, figure)
-    assert [one.get_label() for one in figure.axes[3].lines] == ["phases", "drf", "task", "task-utility"]
+    assert [line.get_label() for line in figure.axes[3].lines] == ["phases", "drf", "task", "task-utility"]
 
 
 def test_a_rule_that_there_is_not_is_refused_with_those_there_are() -> None:

@@ -57,7 +57,7 @@ def measured(row: str) -> tuple[Figures, Figures, tuple[float, float]]:
     jobs, hybrid = jobs_of(row), POLICIES["hybrid"]
     unbounded = dataclasses.replace(hybrid, platform=PlatformSettings(patience_seconds=NEVER))
     rivals = [figures(jobs, POLICIES[name]) for name in BACKFILLING]
-    best = min(one[0] for one in rivals), min(one[1] for one in rivals)
+    best = min(rival[0] for rival in rivals), min(rival[1] for rival in rivals)
     return figures(jobs, hybrid), figures(jobs, unbounded), best
 
 
@@ -65,7 +65,7 @@ def printed_rows() -> dict[str, list[tuple[float, ...]]]:
     section = (ROOT / "docs" / "hybrid-platform.md").read_text().split(HEADING)[1].split("\n#")[0]
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines()]
     return {
-        cells[0]: [tuple(float(one.replace(",", "")) for one in cell.split("; ")) for cell in cells[1:4]]
+        cells[0]: [tuple(float(part.replace(",", "")) for part in cell.split("; ")) for cell in cells[1:4]]
         for cells in lines
         if cells and cells[0] in ROWS and len(cells) == 4 and ";" in cells[1]
     }

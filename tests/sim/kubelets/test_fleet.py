@@ -106,7 +106,7 @@ async def metrics(fleet):
 async def test_nodes_are_registered_ready_and_marked_as_fake():
     async with cluster(shape=NodeShape(millicores=4000, memory_bytes=2**33, labels={"zone": "z1"})) as (_, client, _):
         nodes = await client.list("/api/v1/nodes", {"labelSelector": "cotide.dev/fake-node=true,zone=z1"})
-        assert [one["metadata"]["name"] for one in nodes] == ["fake-0", "fake-1"]
+        assert [node["metadata"]["name"] for node in nodes] == ["fake-0", "fake-1"]
         assert nodes[0]["status"]["allocatable"] == {"cpu": "4", "memory": "8Gi", "pods": "110"}
         conditions = {one["type"]: one["status"] for one in nodes[0]["status"]["conditions"]}
         assert conditions["Ready"] == "True"

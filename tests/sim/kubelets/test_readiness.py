@@ -46,7 +46,7 @@ def test_a_kubelet_that_begins_anew_gives_readiness_back_to_what_it_adopts():
     status = msgspec.structs.replace(
         shown.status,
         start_time=format_timestamp(ORIGIN - 5),
-        container_statuses=tuple(msgspec.convert(one, ContainerStatus) for one in states),
+        container_statuses=tuple(msgspec.convert(state, ContainerStatus) for state in states),
     )
     assert world.see(msgspec.structs.replace(shown, status=status)) == []
     (again,) = world.after(10.1)

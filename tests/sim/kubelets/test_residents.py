@@ -11,7 +11,7 @@ from cotide_sim.kubelets.clock import SimulatedClock
 
 
 def phases(actions):
-    return [(one.key, one.status["phase"]) for one in actions if isinstance(one, WriteStatus)]
+    return [(action.key, action.status["phase"]) for action in actions if isinstance(action, WriteStatus)]
 
 
 def test_a_bound_pod_runs_and_succeeds_after_its_lone_seconds():

@@ -74,7 +74,7 @@ class Chronos2StandIn(ChronosStandIn):
         self, inputs: list[Tensor], prediction_length: int, quantile_levels: list[float]
     ) -> tuple[Any, Any]:
         found, means = super().predict_quantiles(inputs, prediction_length, quantile_levels)
-        return [one[None] for one in found], [one[None] for one in means]
+        return [one[None] for one in found], [mean[None] for mean in means]
 
 
 class TirexStandIn:

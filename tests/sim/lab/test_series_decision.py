@@ -55,5 +55,5 @@ def test_a_node_holds_the_largest_series() -> None:
 def test_a_report_ranks_paths_by_error_and_by_both_decisions() -> None:
     tasks = cells_of("usage-path", [source_of(None, hosts=5)], ["last-value", "yesterday", "smoothing"], [0])
     ranks = ranks_of(tables_of([run(*task) for task in tasks]))
-    assert [one.figure for one in ranks] == ["mase", "nodes_at_overload", "capacity_at_shortfall"]
-    assert all(len(one.ranks) == 3 for one in ranks)
+    assert [rank.figure for rank in ranks] == ["mase", "nodes_at_overload", "capacity_at_shortfall"]
+    assert all(len(rank.ranks) == 3 for rank in ranks)

@@ -67,5 +67,5 @@ def test_no_controller_comes_below_it(seed):
     scene = scenario("generated", None, seed, score_hours=1)
     known, floor = learn(scene, seed), energy_floor(scene)
     makes = (Provisioning(scene, known, source="oracle"), Packing(scene, known), Unchanging(scene))
-    needed = [run_controller(scene, known, one, "any", 1.0).energy_kwh for one in makes]
+    needed = [run_controller(scene, known, make, "any", 1.0).energy_kwh for make in makes]
     assert 0 < floor <= min(needed)

@@ -97,7 +97,7 @@ def test_what_a_policy_does_wrong_is_its_cell_s_reason_with_file_and_line(tmp_pa
     report = swept(str(file), results, 2)
     assert (report.ran, len(report.failures)) == (4, 2)
     assert {f"{file}:2: in choose: AttributeError: 'Queue' object has no attribute 'nothing'"} == {
-        one.error for one in report.failures
+        failure.error for failure in report.failures
     }
 
 

@@ -41,7 +41,7 @@ def as_of_each_write(caller: Caller) -> dict[str, list[Shown]]:
         assert code == 200, found
         assert found["metadata"]["resourceVersion"] == version
         items = [one["metadata"] for one in found["items"]]
-        return [(one["name"], known.index(one["resourceVersion"])) for one in items]
+        return [(item["name"], known.index(item["resourceVersion"])) for item in items]
 
     return {selector: [listed(selector, version) for version in versions] for selector in AS_OF_EACH_WRITE}
 

@@ -39,7 +39,7 @@ def _finalizers(before: str, after: str, **patch: list[str]) -> ListOrder:
         "order": "$setElementOrder/finalizers",
         "drop": "$deleteFromPrimitiveList/finalizers",
     }
-    sent = {names[part]: [f"example.org/{one}" for one in letters] for part, letters in patch.items()}
+    sent = {names[part]: [f"example.org/{letter}" for letter in letters] for part, letters in patch.items()}
     metadata = {"metadata": {"finalizers": [f"example.org/{one}" for one in before]}}
     at = ("metadata", "finalizers")
     return ListOrder("configmaps", metadata, {"metadata": sent}, at, "", [f"example.org/{one}" for one in after])

@@ -45,7 +45,7 @@ def run_pod(core: Any, name: str, node: str, cpu: str, **spec: Any) -> None:
     """Make a pod of an owner that runs on a node."""
     requests = {"cpu": cpu, "memory": "10Mi"}
     app = name.rpartition("-")[0]
-    there = {one.metadata.name: one.metadata.uid for one in core.list_namespaced_config_map("default").items}
+    there = {item.metadata.name: item.metadata.uid for item in core.list_namespaced_config_map("default").items}
     # A ConfigMap stands for the controller: a pod whose owner is not there would be collected as garbage.
     uid = there.get(app) or core.create_namespaced_config_map("default", {"metadata": {"name": app}}).metadata.uid
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": app, "uid": uid, "controller": True}

@@ -25,7 +25,7 @@ def told_demand(histories: dict[str, list[str | None]]) -> Iterator[str]:
             values = histories.get(asked["query"])
             step, last = float(asked["step"]), float(asked["end"])
             first = last - (len(values or ()) - 1) * step
-            samples = [[first + step * at, one] for at, one in enumerate(values or ()) if one is not None]
+            samples = [[first + step * at, value] for at, value in enumerate(values or ()) if value is not None]
             samples = [sample for sample in samples if sample[0] >= float(asked["start"])]
             result = [] if values is None else [{"metric": {}, "values": samples}]
             body = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}}).encode()

@@ -85,12 +85,12 @@ class Quotas:
         """Return how many of its pods hold a node."""
         ended = ("Succeeded", "Failed")
         pods = await self.pods(job)
-        return sum(bool(one["spec"].get("nodeName")) and one["status"].get("phase") not in ended for one in pods)
+        return sum(bool(pod["spec"].get("nodeName")) and pod["status"].get("phase") not in ended for pod in pods)
 
     async def gated(self, job: str) -> int:
         """Return how many of its pods Kueue holds back."""
-        gates = [one["spec"].get("schedulingGates") or () for one in await self.pods(job)]
-        return sum({"name": GATE} in one for one in gates)
+        gates = [pod["spec"].get("schedulingGates") or () for pod in await self.pods(job)]
+        return sum({"name": GATE} in gate for gate in gates)
 
     async def until(self, job: str, *, running: int, gated: int) -> None:
         """Wait until so many pods of a Job are on nodes, and so many behind the gate."""
@@ -130,12 +130,14 @@ class Quotas:
         asked = [json.loads(line) for line in self.cluster.plane.audit_log.read_text(encoding="utf-8").splitlines()]
         about = {"namespace": self.cluster.namespace, "subresource": "binding"}.items()
         ours = [one for one in asked if about <= one.get("objectRef", {}).items()]
-        return [one["objectRef"]["name"] for one in ours if one["responseStatus"]["code"] >= 400]
+        return [our["objectRef"]["name"] for our in ours if our["responseStatus"]["code"] >= 400]
 
     async def told(self, reason: str) -> list[str]:
         """Return the messages of Cotide's events about Kueue's Workloads."""
         events = await self.cluster.client.list(self.cluster.path("events"))
-        about = [one for one in events if one["involvedObject"].get("apiVersion", "").startswith("kueue.x-k8s.io/")]
+        about = [
+            event for event in events if event["involvedObject"].get("apiVersion", "").startswith("kueue.x-k8s.io/")
+        ]
         return [one["message"] for one in about if one["reason"] == reason]
 
 

@@ -182,7 +182,7 @@ class Reference:
 
     async def create(self, pods: Iterable[Json]) -> list[Json]:
         """Create pods and return them as stored."""
-        return list(await asyncio.gather(*(self.client.create(pods_path(one), one) for one in pods)))
+        return list(await asyncio.gather(*(self.client.create(pods_path(pod), pod) for pod in pods)))
 
     async def feasible(self, pods: list[Json]) -> dict[str, set[str]]:
         """Return the nodes that kube-scheduler finds feasible for each of these stored pods, by uid."""
@@ -192,7 +192,10 @@ class Reference:
                 await asyncio.sleep(0.05 if len(pods) == 1 else 0.5)
                 for pod in await self.client.list("/api/v1/pods", {"fieldSelector": "spec.nodeName="}):
                     conditions = pod["status"].get("conditions") or ()
-                    if any(one["type"] == "PodScheduled" and one["status"] == "False" for one in conditions):
+                    if any(
+                        condition["type"] == "PodScheduled" and condition["status"] == "False"
+                        for condition in conditions
+                    ):
                         waiting.discard(pod["metadata"]["uid"])
         return {pod["metadata"]["uid"]: self._recorder.feasible.get(pod["metadata"]["uid"], set()) for pod in pods}
 
@@ -289,7 +292,7 @@ async def reference(plane: ControlPlane, folder: Path) -> AsyncIterator[Referenc
 
 def _tolerant(name: str, mounts: list[str]) -> Json:
     """A pod that any node may take, with these claims."""
-    volumes = [{"name": one, "persistentVolumeClaim": {"claimName": one}} for one in mounts]
+    volumes = [{"name": mount, "persistentVolumeClaim": {"claimName": mount}} for mount in mounts]
     spec = {"schedulerName": REFERENCE, "tolerations": [{"operator": "Exists"}], "volumes": volumes}
     metadata = {"name": name, "namespace": NAMESPACE}
     return {"metadata": metadata, "spec": {**spec, "containers": [{"name": "c", "image": "none"}]}}

@@ -193,8 +193,8 @@ def _probe(draw: Random, made: Storage, kind: str, name: str) -> Json:
 
 
 def _mounting(name: str, claims: list[str], **spec: Any) -> Json:
-    mounts = [{"claimName": one} for one in dict.fromkeys(claims)]
-    volumes = [{"name": f"v{number}", "persistentVolumeClaim": one} for number, one in enumerate(mounts)]
+    mounts = [{"claimName": fromkey} for fromkey in dict.fromkeys(claims)]
+    volumes = [{"name": f"v{number}", "persistentVolumeClaim": mount} for number, mount in enumerate(mounts)]
     return pod_manifest(name, namespace=NAMESPACE, spec={"volumes": volumes, **spec})
 
 

@@ -138,7 +138,9 @@ def columns_of(
     # What a latency limit bears depends on the job; else pods that fit alike are alike.
     table = ShapeTable(by_job=outlook.guard is not None)
     shapes: dict[Shape, int] = {}
-    shape_of = np.array([shapes.setdefault(table.of(one.pod, state), len(shapes)) for one in records], np.int64)
+    shape_of = np.array(
+        [shapes.setdefault(table.of(pod_record.pod, state), len(shapes)) for pod_record in records], np.int64
+    )
     snapshot = Snapshot.of(state)
     size, count = snapshot.size, len(shapes)
     fits = {shape: shape.fit for shape in shapes}
@@ -158,7 +160,7 @@ def columns_of(
     row_of = np.array([record.row for record in records], np.int64)
     whole_of = np.full(len(records), -1, np.int64)
     if constraints.rules.gang_most:
-        covered = [one.budgets for one in facts]
+        covered = [fact.budgets for fact in facts]
         most = constraints.rules.gang_most
         whole_of = whole_gangs(
             gang_of, gang_spare, holding, row_of, stays, covered, constraints.budgets, most
@@ -181,8 +183,8 @@ def columns_of(
         services=services,
         exclusive=exclusive,
         service_of=service_of,
-        p50=np.array([one.remaining_p50 for one in facts]),
-        p90=np.array([one.remaining_p90 for one in facts]),
+        p50=np.array([fact.remaining_p50 for fact in facts]),
+        p90=np.array([fact.remaining_p90 for fact in facts]),
         gang_of=gang_of,
         gang_spare=gang_spare,
         whole_of=whole_of,

@@ -49,7 +49,7 @@ class Freed:
     @property
     def at_once(self) -> int:
         """Pods that are on their way at once, at most."""
-        return max((len(one) for one in self.together), default=min(len(self.moves), 1))
+        return max((len(pair) for pair in self.together), default=min(len(self.moves), 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class DrainPlan:
     @property
     def moves(self) -> int:
         """Pods that move."""
-        return sum(len(one.moves) for one in self.freed)
+        return sum(len(freed.moves) for freed in self.freed)
 
 
 def drain_plan(
@@ -273,7 +273,7 @@ def _freed(columns: RemovalColumns, board: Board, row: int, targets: Integers) -
     for pod in pods:
         if targets[pod] >= 0 and columns.whole_of[pod] >= 0:
             gangs.setdefault(int(columns.whole_of[pod]), []).append(columns.keys[pod])
-    return Freed(name, moves, cpu, memory, tuple(tuple(one) for one in gangs.values()))
+    return Freed(name, moves, cpu, memory, tuple(tuple(gang) for gang in gangs.values()))
 
 
 def _emptying(columns: RemovalColumns, rules: MoveRules, candidates: Booleans) -> list[tuple[int, Emptying]]:

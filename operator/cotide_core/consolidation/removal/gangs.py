@@ -54,9 +54,11 @@ def gangs_of(everybody: Iterable[PodRecord], placed: Sequence[PodRecord]) -> tup
     if not gangs:
         return gang_of, np.zeros(0, np.int64), np.zeros(0, np.int64)
     ended = (PodPhase.SUCCEEDED, PodPhase.FAILED)
-    holds = np.array([not one.pod.terminating and one.pod.phase not in ended for one in placed], np.bool_)
+    holds = np.array(
+        [not pod_record.pod.terminating and pod_record.pod.phase not in ended for pod_record in placed], np.bool_
+    )
     holding = np.bincount(gang_of[holds & (gang_of >= 0)], minlength=len(gangs))
-    succeeded = succeeded_of(one.pod for one in everybody)
+    succeeded = succeeded_of(pod_record.pod for pod_record in everybody)
     spare = [int(count) + succeeded[rule.key] - rule.minimum for count, rule in zip(holding, rules, strict=True)]
     return gang_of, np.array(spare, np.int64), holding
 

@@ -47,7 +47,11 @@ def not_freed(
     """
     present = columns.stays != Stay.GOES
     loads = np.bincount(columns.row_of[present], minlength=columns.nodes)
-    said = {one.node for one in plan.freed} | {one.node for one in plan.emptying} | {one.node for one in plan.kept}
+    said = (
+        {freed.node for freed in plan.freed}
+        | {emptying.node for emptying in plan.emptying}
+        | {left.node for left in plan.kept}
+    )
     rows = [int(row) for row in np.flatnonzero(loads) if columns.names[row] and columns.names[row] not in said]
     board, received = _after(columns, rules, plan)
     rows.sort(key=lambda row: (bool(excluded[row]) or columns.names[row] in received, loads[row], row))
@@ -75,8 +79,8 @@ def _after(columns: RemovalColumns, rules: MoveRules, plan: DrainPlan) -> tuple[
         for move in step.moves:
             put(board, int(columns.shape_of[pods[move.pod]]), rows[move.target], 1)
             received.add(move.target)
-    for one in plan.emptying:
-        board.closed[rows[one.node]] = True
+    for emptying in plan.emptying:
+        board.closed[rows[emptying.node]] = True
     return board, received
 
 

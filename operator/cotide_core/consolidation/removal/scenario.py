@@ -165,7 +165,7 @@ def play_scenario(
     for pod in added:
         waiting[pod.key] = "", False
         events.append(PodUpserted(_again(pod)))
-    measured = [(one.pod.key, one.requests_per_second) for one in records]
+    measured = [(pod_record.pod.key, pod_record.requests_per_second) for pod_record in records]
     events += [ServiceSampled(key, rate) for key, rate in measured if rate is not None]
     return _decided(engine, events, now, waiting, removed)
 
@@ -200,7 +200,7 @@ def _decided(
     for key, (_, already) in waiting.items():
         if key not in bound and key not in waits:
             waits[key] = Waiting(key, "the policy did not come to it, or holds it back", "WaitingForTurn", already)
-    left = tuple(one for key, one in waits.items() if key not in bound)
+    left = tuple(wait for key, wait in waits.items() if key not in bound)
     evicted += _released(engine, {one.pod for one in evicted})
     return ScenarioAnswer(tuple(moves), tuple(placed), left, tuple(evicted), tuple(sorted(removed)), tuple(at_risk))
 
@@ -214,7 +214,7 @@ def _released(engine: Scheduler, evicted: set[str]) -> list[Left]:
         gang, held = standing.gang, standing.holding + standing.succeeded
         words = f"gang {gang.key}: {held} of {gang.minimum} hold a node, and after {gang.timeout_seconds:.0f} s they go"
         holders = engine.gangs.holders(gang.key)
-        found += [Left(one.pod.key, one.node or "", words) for one in holders if one.pod.key not in evicted]
+        found += [Left(holder.pod.key, holder.node or "", words) for holder in holders if holder.pod.key not in evicted]
     return found
 
 
@@ -234,7 +234,7 @@ def _scaled(records: list[PodRecord], scaled: Mapping[str, float]) -> tuple[list
     added: list[Pod] = []
     removed: set[str] = set()
     for name, factor in scaled.items():
-        members = [one.pod for one in records if name in (one.pod.workload, one.pod.job)]
+        members = [record.pod for record in records if name in (record.pod.workload, record.pod.job)]
         members = [pod for pod in members if pod.phase not in (PodPhase.SUCCEEDED, PodPhase.FAILED)]
         if not members:
             raise InputError(f"no Workload and no Job with pods is called {name!r}", field="--scale-workload")

@@ -158,5 +158,5 @@ def _tied(pod: Pod) -> bool:
         return True
     rules = pod.rules
     return rules is not None and bool(
-        rules.affinity or rules.anti_affinity or any(one.required for one in rules.spreads)
+        rules.affinity or rules.anti_affinity or any(spread.required for spread in rules.spreads)
     )

@@ -163,14 +163,14 @@ def within(plan: DrainPlan, allowed: Allowance, kinds: Mapping[str, str | None])
 
     return replace(
         plan,
-        freed=tuple(one for one in plan.freed if goes(one.node)),
-        emptying=tuple(one for one in plan.emptying if goes(one.node)),
+        freed=tuple(freed for freed in plan.freed if goes(freed.node)),
+        emptying=tuple(emptying for emptying in plan.emptying if goes(emptying.node)),
     )
 
 
 def moves_left(standings: Mapping[str, Standing], now: float, per_hour: int) -> int:
     """Return how many pods may still be moved in the hour up to now."""
-    lately = sum(now - HOUR_SECONDS < at for one in standings.values() for at in one.moved.values())
+    lately = sum(now - HOUR_SECONDS < at for standing in standings.values() for at in standing.moved.values())
     return max(0, per_hour - lately)
 
 
@@ -185,19 +185,19 @@ class Watch:
         """Return what to do now."""
         give_back = self._give_back(view)
         freed = tuple(
-            name for name, one in view.standings.items() if one.mark is Mark.EMPTYING and not one.pods
+            name for name, standing in view.standings.items() if standing.mark is Mark.EMPTYING and not standing.pods
         )  # fmt: skip
-        back = {one.node for one in give_back}
+        back = {given_back.node for given_back in give_back}
         drain, leave = ((), ()) if view.plan is None or view.wanted else self._drain(view, view.plan)
         return Acts(drain, leave, tuple(name for name in freed if name not in back), give_back)
 
     def _give_back(self, view: ClusterView) -> tuple[GivenBack, ...]:
         found = [GivenBack(name, "pods wait that would run there", demanded=True) for name in view.wanted]
-        for name, one in view.standings.items():
-            why = self._over(name, one, view)
+        for name, standing in view.standings.items():
+            why = self._over(name, standing, view)
             if why and name not in view.wanted:
-                found.append(GivenBack(name, why, late=_is_late(one, view)))
-        return (*found, *self._spares(view, {one.node for one in found}))
+                found.append(GivenBack(name, why, late=_is_late(standing, view)))
+        return (*found, *self._spares(view, {given_back.node for given_back in found}))
 
     def _spares(self, view: ClusterView, given: set[str]) -> list[GivenBack]:
         """Return freed nodes to open, the youngest first, where fewer empty ones are open than are to be spare.
@@ -206,11 +206,11 @@ class Watch:
         """
         if view.plan is None or view.wanted or not self._rules.opens_spares:
             return []
-        lacking = self._rules.spare_nodes - sum(not one.moves for one in view.plan.freed)
+        lacking = self._rules.spare_nodes - sum(not freed.moves for freed in view.plan.freed)
         ours = [
             name
-            for name, one in view.standings.items()
-            if one.mark is Mark.FREED and not one.pods and name not in given
+            for name, standing in view.standings.items()
+            if standing.mark is Mark.FREED and not standing.pods and name not in given
         ]
         ours.sort(key=lambda name: (-view.standings[name].since, name))
         return [GivenBack(name, "it stays open as a spare") for name in ours[: max(lacking, 0)]]
@@ -230,30 +230,32 @@ class Watch:
 
     def _drain(self, view: ClusterView, plan: DrainPlan) -> tuple[tuple[Freed, ...], tuple[Emptying, ...]]:
         rules, now = self._rules, view.now
-        candidates = {one.node for one in plan.freed} | {one.node for one in plan.emptying}
+        candidates = {freed.node for freed in plan.freed} | {emptying.node for emptying in plan.emptying}
         self._since = {name: self._since.get(name, now) for name in candidates}
-        demanded = max((one.given_back for one in view.standings.values() if one.demanded), default=-inf)
+        demanded = max((standing.given_back for standing in view.standings.values() if standing.demanded), default=-inf)
         if now - demanded < rules.cooldown_seconds:
             return (), ()
         ripe = {name for name, since in self._since.items() if now - since >= rules.stable_seconds}
-        ripe -= {name for name, one in view.standings.items() if now - one.given_back < rules.cooldown_seconds}
+        ripe -= {
+            name for name, standing in view.standings.items() if now - standing.given_back < rules.cooldown_seconds
+        }
         left = moves_left(view.standings, now, rules.moves_per_hour)
         lanes = max(0, rules.moves_at_once - len(view.draining) - view.beside)
         spare = rules.spare_nodes
         drain: list[Freed] = []
-        for one in plan.freed:
-            moves = len(one.moves)
+        for freed in plan.freed:
+            moves = len(freed.moves)
             if not moves and spare:
                 spare -= 1
                 continue
             # A gang that was planned may go alone, whatever its size: who made the plan has bounded that.
-            wide = one.at_once > lanes and not (one.together and lanes == rules.moves_at_once)
-            if one.node not in ripe or moves > left or wide:
+            wide = freed.at_once > lanes and not (freed.together and lanes == rules.moves_at_once)
+            if freed.node not in ripe or moves > left or wide:
                 continue
-            lanes = max(0, lanes - one.at_once)
+            lanes = max(0, lanes - freed.at_once)
             left -= moves
-            drain.append(one)
-        return tuple(drain), tuple(one for one in plan.emptying if one.node in ripe)
+            drain.append(freed)
+        return tuple(drain), tuple(emptying for emptying in plan.emptying if emptying.node in ripe)
 
 
 def _is_late(one: Standing, view: ClusterView) -> bool:

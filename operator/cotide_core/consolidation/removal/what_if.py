@@ -108,7 +108,9 @@ def why_not(columns: RemovalColumns, board: Board, shape: int) -> str:
         if count:
             counts[words] = counts.get(words, 0) + count
             left &= ~refused
-    parts = ", ".join(f"{count} {words}" for words, count in sorted(counts.items(), key=lambda one: (-one[1], one[0])))
+    parts = ", ".join(
+        f"{count} {words}" for words, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    )
     return f"0/{np.count_nonzero(alive)} nodes are available: {parts}."
 
 

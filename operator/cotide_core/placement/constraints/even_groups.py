@@ -156,12 +156,16 @@ class EvenGroups:
         self._cells = self._group_of.data
         for number, count in enumerate(np.bincount(self._group_of[fits], minlength=len(self._groups)).tolist()):
             self._count(self._groups[number], count)
-        self._moves = any(one.by_row for one in self._constraints)
+        self._moves = any(constraint.by_row for constraint in self._constraints)
         self._counters = [
-            (counter, there, [one for one in self._constraints if one.seen is there and not one.by_row])
+            (
+                counter,
+                there,
+                [constraint for constraint in self._constraints if constraint.seen is there and not constraint.by_row],
+            )
             for counter, there in seen.items()
         ]
-        for row in {row for one in self._constraints if one.by_row for row in one.seen}:
+        for row in {row for constraint in self._constraints if constraint.by_row for row in constraint.seen}:
             if self._cells[row] >= 0:
                 self._leave(row, scores.item(row))
                 self._enter(row, scores.item(row))
@@ -175,9 +179,9 @@ class EvenGroups:
             if now != known:
                 seen[row] = now
                 moved = self._moves
-                for one in by_domain:
-                    if one.counted[row]:
-                        one.sums[one.numbers[row]] += now - known
+                for constraint in by_domain:
+                    if constraint.counted[row]:
+                        constraint.sums[constraint.numbers[row]] += now - known
         number = self._cells[row]
         if number >= 0:
             if not moved and after > -np.inf:
@@ -251,16 +255,16 @@ class EvenGroups:
         """Work out what a pod counts under each constraint, by the number of domains that have a row that fits."""
         ranked, constraints = self._alive, self._constraints
         weights = [
-            weight_of(self._ranked_fits if one.by_row else len({group.key[index] for group in ranked}))
-            for index, one in enumerate(constraints)
+            weight_of(self._ranked_fits if constraint.by_row else len({group.key[index] for group in ranked}))
+            for index, constraint in enumerate(constraints)
         ]
         for group in ranked:
             group.fixed, group.parts = 0.0, []
-            for one, part, weight in zip(constraints, group.key, weights, strict=True):
-                if part >= 0 and one.by_row:
-                    group.fixed += part * weight + one.allowance
+            for constraint, part, weight in zip(constraints, group.key, weights, strict=True):
+                if part >= 0 and constraint.by_row:
+                    group.fixed += part * weight + constraint.allowance
                 elif part >= 0:
-                    group.parts.append((one.sums, part, weight, one.allowance))
+                    group.parts.append((constraint.sums, part, weight, constraint.allowance))
         self._weighed = self._ranked_fits
 
     def _look(self, group: _Group, scores: Floats) -> float:
@@ -280,8 +284,12 @@ class EvenGroups:
             return ()
         return tuple(
             [
-                one.numbers[row] if not one.by_row or one.numbers[row] < 0 else 0 if alone else one.seen.get(row, 0)
-                for one in self._constraints
+                constraint.numbers[row]
+                if not constraint.by_row or constraint.numbers[row] < 0
+                else 0
+                if alone
+                else constraint.seen.get(row, 0)
+                for constraint in self._constraints
             ]
         )
 

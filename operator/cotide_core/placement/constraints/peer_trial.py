@@ -60,7 +60,7 @@ class PeerTrial:
 
     def _leaving_keepers(self, key: str) -> Leaving:
         """Count the pods as the keepers of a topology key count them, all together."""
-        keepers = {one for one in self._peers.keepers if one.topology_key == key}
+        keepers = {keeper for keeper in self._peers.keepers if keeper.topology_key == key}
         return lambda without: sum(self._matches.keeps(keepers, pod) for pod in without)
 
     def _sums(self, key: str, rows: Mapping[int, int]) -> tuple[Integers, list[int]]:

@@ -28,7 +28,7 @@ def prefers(peers: Peers) -> bool:
     """Whether there is any wish."""
     rules = peers.rules
     return bool(rules.node_preferences or rules.pod_preferences or peers.wishers) or any(
-        not one.required for one in rules.spreads
+        not spread.required for spread in rules.spreads
     )
 
 
@@ -41,8 +41,8 @@ def preferences(shape: FitShape, snapshot: Snapshot, index: LabelIndex, fits: Bo
     total = np.zeros(snapshot.size)
     if peers.rules.node_preferences:
         liked = np.zeros(snapshot.size)
-        for one in peers.rules.node_preferences:
-            liked += one.weight * index.term(one.term, snapshot)
+        for preference in peers.rules.node_preferences:
+            liked += preference.weight * index.term(preference.term, snapshot)
         most = float(liked[fits].max())
         total += weight * liked / most if most > 0 else 0.0
     if peers.rules.pod_preferences or peers.wishers:

@@ -117,7 +117,7 @@ def counted_rows(shape: FitShape, spread: Spread, ranked: Booleans, domains: Dom
 
 def _of(peers: Peers, *, required: bool) -> list[Constraint]:
     together = zip(peers.rules.spreads, peers.spreads, peers.spreads_itself, strict=True)
-    return [one for one in together if one[0].required is required]
+    return [pair for pair in together if pair[0].required is required]
 
 
 def _labelled(constraints: Sequence[Constraint], domains: Domains) -> Booleans:

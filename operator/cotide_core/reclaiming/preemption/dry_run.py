@@ -198,7 +198,11 @@ class DryRun:
         # Across classes a budget and an owner's word are kept; within one they are what is broken last.
         if violates:
             rank = self._rule.rank
-            there = [one for one in there if one.pod.workload_class.rank == rank or one.pod.key not in violates]
+            there = [
+                pod_record
+                for pod_record in there
+                if pod_record.pod.workload_class.rank == rank or pod_record.pod.key not in violates
+            ]
         spare = [-lack for lack in lacking]
         for record in there:
             spare = [left + free for left, free in zip(spare, self.frees(record), strict=True)]
@@ -214,8 +218,8 @@ class DryRun:
                 self._put_back(row, list(group), leaving)
         if not (leaving.victims or coming):
             return None
-        broken = violates and sum(one.record.pod.key in violates for one in leaving.victims)
-        keys = tuple(one.pod.key for one in coming)
+        broken = violates and sum(victim.record.pod.key in violates for victim in leaving.victims)
+        keys = tuple(pod_record.pod.key for pod_record in coming)
         return Found(tuple(leaving.victims), keys, self._cost(row, leaving, broken or 0))
 
     def frees(self, record: PodRecord) -> Amounts:
@@ -239,8 +243,8 @@ class DryRun:
         allows = self._rule.allows
         # An online pod does not wait for an equal, which may take its time; a job does, since work is lost else.
         waits = self._rule.rank != ONLINE_RANK
-        coming = [one for one in leaving if waits or allows(*one.pod.importance)]
-        return coming, [one for one in there if allows(*one.pod.importance)]
+        coming = [record for record in leaving if waits or allows(*record.pod.importance)]
+        return coming, [record for record in there if allows(*record.pod.importance)]
 
     def _began(self, pod: Pod) -> float:
         return self._now if pod.started_seconds is None else pod.started_seconds
@@ -265,19 +269,23 @@ class DryRun:
 
     def _keep_dearest(self, group: list[PodRecord], leaving: _Leaving) -> None:
         """Put back all batch or gratis pods of one importance but few whose loss costs least."""
-        among = [Candidate(one, np.array(self.frees(one), np.float64), self._lost_with(one)) for one in group]
-        total = np.sum([one.frees for one in among], axis=0)
+        among = [
+            Candidate(record, np.array(self.frees(record), np.float64), self._lost_with(record)) for record in group
+        ]
+        total = np.sum([candidate.frees for candidate in among], axis=0)
         lacking = total - np.array(leaving.spare, np.float64) + ENOUGH_ROOM
         chosen = fewest(among, lacking) or []
-        leaving.victims += [Victim(one.record, one.lost) for one in chosen]
-        leaving.spare = (np.array(leaving.spare) - total + sum((one.frees for one in chosen), 0.0 * total)).tolist()
+        leaving.victims += [Victim(candidate.record, candidate.lost) for candidate in chosen]
+        leaving.spare = (
+            np.array(leaving.spare) - total + sum((candidate.frees for candidate in chosen), 0.0 * total)
+        ).tolist()
 
     def _lost_with(self, record: PodRecord) -> float:
         """Return the core seconds lost with a pod; a service has no work that it would do again."""
         return 0.0 if record.pod.workload_class is WorkloadClass.ONLINE else self._lost(record)
 
     def _cost(self, row: int, leaving: _Leaving, broken: int) -> Cost:
-        pods = [one.record.pod for one in leaving.victims]
+        pods = [victim.record.pod for victim in leaving.victims]
         jobs = [pod for pod in pods if pod.workload_class is not WorkloadClass.ONLINE]
         highest = max([pod.importance for pod in pods], default=(-1, 0))
         sums = [0, 0, 0]
@@ -291,7 +299,7 @@ class DryRun:
             tuple(sums),
             len(pods),
             sum(pod.deletion_cost for pod in jobs),
-            sum(one.lost for one in leaving.victims),
+            sum(victim.lost for victim in leaving.victims),
             -began,
             row,
         )

@@ -266,19 +266,19 @@ class Preemption:
         if admits is not None:
             rows = rows[admits(rows)]
         for row in rows.tolist():
-            coming = [one for one in self._state.records_on(row) if self._evictions.leaving(one)]
+            coming = [pod_record for pod_record in self._state.records_on(row) if self._evictions.leaving(pod_record)]
             gap = lacking[:, row] + ENOUGH_ROOM
             for record in coming:
                 gap = gap - np.array(trial.frees(record))
             candidates = [
-                Candidate(one, np.array(trial.frees(one), np.float64), lost(one))
-                for one in self._state.records_on(row)
-                if may_go(one, WorkloadClass.GRATIS, now) and self._evictions.open(one, now)
+                Candidate(pod_record, np.array(trial.frees(pod_record), np.float64), lost(pod_record))
+                for pod_record in self._state.records_on(row)
+                if may_go(pod_record, WorkloadClass.GRATIS, now) and self._evictions.open(pod_record, now)
             ]
             chosen = drawn(candidates, gap, self._generator)
             if chosen is not None and (chosen or coming):
-                victims = tuple(Victim(one.record, one.lost) for one in chosen)
-                return Plan(row, victims, tuple(one.pod.key for one in coming))
+                victims = tuple(Victim(candidate.record, candidate.lost) for candidate in chosen)
+                return Plan(row, victims, tuple(pod_record.pod.key for pod_record in coming))
         return None
 
 

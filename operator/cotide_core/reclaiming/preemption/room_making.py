@@ -89,8 +89,17 @@ class RoomMaking:
         changed, self._changed = self._changed, set()
         out = []
         for shape in shapes if changed else ():
-            below = [one for name in changed for one in self._nominations.on(name) if one.importance < shape.importance]
-            rows = [self._state.columns.row_of[one.node] for one in below if one.node in self._state.columns.row_of]
+            below = [
+                nomination
+                for name in changed
+                for nomination in self._nominations.on(name)
+                if nomination.importance < shape.importance
+            ]
+            rows = [
+                self._state.columns.row_of[nomination.node]
+                for nomination in below
+                if nomination.node in self._state.columns.row_of
+            ]
             if rows:
                 with self._reservations.lift(below):
                     codes = self._placer.candidates(snapshot, shape.fit).codes
@@ -183,7 +192,7 @@ class RoomMaking:
         row = self._state.columns.row_of.get(pod.nominated_node or "")
         if row is None or pod.nominated_node is None or self._preemption.rule(pod) is None:
             return
-        coming = frozenset(one.pod.key for one in self._reservations.going(row))
+        coming = frozenset(record.pod.key for record in self._reservations.going(row))
         self._nominate(entry, pod.nominated_node, coming, now, restored=True)
 
     def _place_beside_claims(
@@ -217,7 +226,7 @@ class RoomMaking:
         row = self._state.columns.row_of.get(claim.node, -1)
         if row < 0 or not self._allowed(entry)[row]:
             return None
-        with self._reservations.lift([claim, *(one for one in below if one.node == claim.node)]):
+        with self._reservations.lift([claim, *(nomination for nomination in below if nomination.node == claim.node)]):
             fits = self._placer.candidates(snapshot, entry.shape.fit).codes.item(row) == FITS
             if not fits or not self._has_slack(entry, row):
                 return None
@@ -243,7 +252,7 @@ class RoomMaking:
         if self._nominations.on(name):
             importance = self._reservations.importance(entry.pod)
             crowded = self._reservations.crowded(row, entry.pod)
-            self._end([one for one in crowded if one.importance < importance])
+            self._end([nomination for nomination in crowded if nomination.importance < importance])
 
     def _place(self, snapshot: Snapshot, entry: QueuedPod, forecaster: QosForecaster, upcoming: Upcoming) -> Placement:
         """Choose a node by what is free, less what is reserved."""
@@ -327,7 +336,7 @@ class RoomMaking:
     def _carry_out(self, entry: QueuedPod, plan: Plan) -> Room:
         pod, name = entry.pod, self._name(plan.row)
         importance = self._reservations.importance(pod)
-        self._end([one for one in self._nominations.on(name) if one.importance < importance])
+        self._end([nomination for nomination in self._nominations.on(name) if nomination.importance < importance])
         victims = frozenset(one.record.pod.key for one in plan.victims) | frozenset(plan.coming)
         claim = self._nominate(entry, name, victims, self._now)
         out = []
@@ -384,20 +393,20 @@ class RoomMaking:
             record = self._state.record(key)
             if record is None or not record.pod.terminating:  # one that goes may take its time
                 self._end(self._nominations.drop_where_stays(key))
-        for one in self._nominations.expire(now):
-            if self._still_leave(one):
-                self._nominations.add(replace(one, until_seconds=now + self._config.nomination_seconds))
+        for nomination in self._nominations.expire(now):
+            if self._still_leave(nomination):
+                self._nominations.add(replace(nomination, until_seconds=now + self._config.nomination_seconds))
             else:
-                self._end([one])
+                self._end([nomination])
         self._end(self._nominations.drop_where_gone(self._state.columns.row_of))
         awaited, changed = self._reservations.moved()
-        self._awaited |= dict.fromkeys(one.pod for one in awaited)
+        self._awaited |= dict.fromkeys(nomination.pod for nomination in awaited)
         self._changed |= changed
 
     def _still_leave(self, claim: Nomination) -> bool:
         """Whether pods that a claim counts on are on their way out."""
         records = [self._state.record(key) for key in claim.victims]
-        return any(one is not None and one.row >= 0 and one.pod.terminating for one in records)
+        return any(record is not None and record.row >= 0 and record.pod.terminating for record in records)
 
     def _forget_claim(self, key: str) -> None:
         """Forget a pod that is gone or ended."""
@@ -411,12 +420,12 @@ class RoomMaking:
 
     def _end(self, claims: Iterable[Nomination]) -> None:
         """End claims whose pods try again at once; what they kept is open to others."""
-        for one in list(claims):
-            self._nominations.drop(one.pod)
-            self._reservations.settle([one.node])
-            self._relieve(one.node)
+        for claim in list(claims):
+            self._nominations.drop(claim.pod)
+            self._reservations.settle([claim.node])
+            self._relieve(claim.node)
             self._gives_way = True
-            self._awaited[one.pod] = None
+            self._awaited[claim.pod] = None
 
     def _drop(self, key: str) -> None:
         """End a pod's own claim."""

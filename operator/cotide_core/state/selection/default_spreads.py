@@ -108,8 +108,14 @@ class DefaultSpreads:
         rules = found.interned.get((id(pod.rules), selector))
         if rules is None:
             spreads = tuple(
-                Spread(one.topology_key, one.max_skew, selector, one.required, requires_labels=one.requires_labels)
-                for one in self.constraints
+                Spread(
+                    constraint.topology_key,
+                    constraint.max_skew,
+                    selector,
+                    constraint.required,
+                    requires_labels=constraint.requires_labels,
+                )
+                for constraint in self.constraints
             )
             rules = found.interned[id(pod.rules), selector] = replace(pod.rules or _NO_RULES, spreads=spreads)
         return rules

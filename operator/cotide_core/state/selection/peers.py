@@ -117,8 +117,8 @@ class Keepers:
 
     def _latest(self, clock: int) -> tuple[int, int]:
         if self._seen != clock:
-            refusing = max([one.version for one in self.refusing], default=0)
-            wishing = max([one.version for one in self.wishing], default=0)
+            refusing = max([keeper.version for keeper in self.refusing], default=0)
+            wishing = max([keeper.version for keeper in self.wishing], default=0)
             self._seen, self._versions = clock, (refusing, wishing)
         return self._versions
 
@@ -151,7 +151,7 @@ class Peers:
 
     def __post_init__(self) -> None:
         rules = self.rules
-        required = any(one.required for one in rules.spreads)
+        required = any(spread.required for spread in rules.spreads)
         near = bool(self.keepers or rules.affinity or rules.anti_affinity)
         self.refuses = near or required or bool(self.sole_claims or self.attachments)
         wishes = bool(self.wishers or rules.pod_preferences or rules.node_preferences)
@@ -184,7 +184,7 @@ class Peers:
 
 def selectors_of(rules: PodRules) -> Iterator[Selector]:
     """Yield the selectors of rules about pods."""
-    preferred = (one.term for one in rules.pod_preferences)
+    preferred = (preference.term for preference in rules.pod_preferences)
     for term in (*rules.affinity, *rules.anti_affinity, *preferred):
         yield term.selector or ()
         yield term.namespace_selector or ()

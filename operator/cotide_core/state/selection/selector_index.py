@@ -31,12 +31,12 @@ def labels_of(labels: Mapping[str, str]) -> Labels:
 def _ways(selector: Selector) -> list[tuple[_Label, ...]] | None:
     """Return for each requirement that asks for a label the labels that satisfy it; None where one never holds."""
     ways: list[tuple[_Label, ...]] = []
-    for one in selector:
-        if one.operator == "In":
-            ways.append(tuple((one.key, value) for value in dict.fromkeys(one.values)))
-        elif one.operator == "Exists":
-            ways.append(((one.key, None),))
-        elif one.operator not in ("NotIn", "DoesNotExist"):
+    for requirement in selector:
+        if requirement.operator == "In":
+            ways.append(tuple((requirement.key, value) for value in dict.fromkeys(requirement.values)))
+        elif requirement.operator == "Exists":
+            ways.append(((requirement.key, None),))
+        elif requirement.operator not in ("NotIn", "DoesNotExist"):
             return None
     return ways
 
@@ -52,13 +52,15 @@ class SelectorTest:
     def __init__(self, selector: Selector) -> None:
         self._absent: dict[str, tuple[str, ...] | None] = {}
         """By key the values that are refused; None for all."""
-        for one in selector:
-            if one.operator == "DoesNotExist":
-                self._absent[one.key] = None
-            elif one.operator == "NotIn":
-                known = self._absent.get(one.key, ())
-                self._absent[one.key] = None if known is None else known + one.values
-        self._present = tuple(one for one in selector if one.operator not in ("NotIn", "DoesNotExist"))
+        for requirement in selector:
+            if requirement.operator == "DoesNotExist":
+                self._absent[requirement.key] = None
+            elif requirement.operator == "NotIn":
+                known = self._absent.get(requirement.key, ())
+                self._absent[requirement.key] = None if known is None else known + requirement.values
+        self._present = tuple(
+            requirement for requirement in selector if requirement.operator not in ("NotIn", "DoesNotExist")
+        )
 
     def passes(self, labels: Mapping[str, str]) -> bool:
         """Whether labels satisfy the selector."""
@@ -68,7 +70,7 @@ class SelectorTest:
                 refused = absent[key]
                 if refused is None or value in refused:
                     return False
-        return all(holds(one, labels) for one in self._present)
+        return all(holds(requirement, labels) for requirement in self._present)
 
 
 class SelectorIndex(Generic[T]):

@@ -15,7 +15,7 @@ from cotide_core.events import Requirement, Selector
 
 def selects(selector: Selector | None, labels: Mapping[str, str]) -> bool:
     """Whether labels satisfy a selector; None selects nothing, an empty one everything."""
-    return selector is not None and all(holds(one, labels) for one in selector)
+    return selector is not None and all(holds(requirement, labels) for requirement in selector)
 
 
 def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
@@ -44,7 +44,7 @@ def with_own_values(
     """
     if selector is None or not (match or mismatch):
         return selector
-    named = {one.key for one in selector}
+    named = {requirement.key for requirement in selector}
     added = [Requirement(key, "In", (labels[key],)) for key in match if key in labels and key not in named]
     added += [Requirement(key, "NotIn", (labels[key],)) for key in mismatch if key in labels and key not in named]
     return (*selector, *added)

@@ -143,12 +143,14 @@ def _reason_in(refusal: str) -> str:
 
 def _fault(conditions: Iterable[Any]) -> str:
     """Return why no pod can be made of a spec; empty where that is not so."""
-    scheduled: Mapping[str, Any] = next((one for one in conditions if one.get("type") == "Scheduled"), {})
+    scheduled: Mapping[str, Any] = next(
+        (condition for condition in conditions if condition.get("type") == "Scheduled"), {}
+    )
     return str(scheduled.get("message")) if scheduled.get("reason") == WaitReason.MISCONFIGURED.value else ""
 
 
 def _started(conditions: Iterable[Any]) -> Mapping[str, Any] | None:
-    return next((one for one in conditions if one.get("type") == STARTED), None)
+    return next((condition for condition in conditions if condition.get("type") == STARTED), None)
 
 
 def _gist(condition: Mapping[str, Any]) -> tuple[Any, Any]:

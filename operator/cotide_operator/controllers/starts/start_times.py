@@ -85,17 +85,17 @@ def follow_starts(
     times : changed in place.
     now_seconds : the operator's clock.
     """
-    times.stuck = {one: times.stuck.get(one, now_seconds) for one, pod in pods.items() if pod.cannot_start}
-    times.creating = {one: times.creating.get(one, now_seconds) for one, pod in pods.items() if pod.creating}
-    ends = {one: begun + limits.refused_seconds for one, begun in times.stuck.items()}
-    ends |= {one: begun + limits.creating_seconds for one, begun in times.creating.items()}
+    times.stuck = {key: times.stuck.get(key, now_seconds) for key, pod in pods.items() if pod.cannot_start}
+    times.creating = {key: times.creating.get(key, now_seconds) for key, pod in pods.items() if pod.creating}
+    ends = {key: begun + limits.refused_seconds for key, begun in times.stuck.items()}
+    ends |= {key: begun + limits.creating_seconds for key, begun in times.creating.items()}
     begun = (*times.stuck.items(), *times.creating.items())
     notices = {one: min(since + SLOW_SECONDS, ends[one]) for one, since in begun}
-    due = {one for one, moment in notices.items() if moment <= now_seconds}
+    due = {key for key, moment in notices.items() if moment <= now_seconds}
     return Starts(
-        late=frozenset(one for one, end in ends.items() if end <= now_seconds),
+        late=frozenset(key for key, end in ends.items() if end <= now_seconds),
         lasting=frozenset(due & times.stuck.keys()),
-        slow=frozenset(pods[one].uid for one in due & times.creating.keys()),
+        slow=frozenset(pods[key].uid for key in due & times.creating.keys()),
         next_seconds=min(
             (at for at in (*ends.values(), *notices.values()) if now_seconds < at < float("inf")), default=None
         ),

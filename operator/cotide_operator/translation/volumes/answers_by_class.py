@@ -41,8 +41,8 @@ class AnswersByClass(Generic[Demand, Part]):
 
     def forget(self, storage_classes: Iterable[str]) -> None:
         """Forget what was found for some classes."""
-        for one in storage_classes:
-            self._found.pop(one, None)
+        for text in storage_classes:
+            self._found.pop(text, None)
 
     def __len__(self) -> int:
         return sum(map(len, self._found.values()))

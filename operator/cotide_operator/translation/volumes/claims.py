@@ -80,4 +80,4 @@ def kind_of_volume(spec: ClaimSpec | VolumeSpec) -> tuple[str, str]:
 
 def entries_of_selector(selector: Any) -> int:
     """Return how many labels and values a selector names."""
-    return len(selector.match_labels) + sum(1 + len(one.values) for one in selector.match_expressions)
+    return len(selector.match_labels) + sum(1 + len(expression.values) for expression in selector.match_expressions)

@@ -92,10 +92,10 @@ class FreeVolumes:
             self._of_class.setdefault(after.storage_class, {})[name] = None
             if after.claim:
                 self._reserved.setdefault(after.claim, {})[name] = None
-        both = [one for one in (before, after) if one is not None]
-        classes = tuple(one.storage_class for one in both) if _offer(before) != _offer(after) else ()
+        both = [indexed for indexed in (before, after) if indexed is not None]
+        classes = tuple(indexed.storage_class for indexed in both) if _offer(before) != _offer(after) else ()
         self._found_for.forget(classes)
-        return Concerned(tuple(one.claim for one in both), classes)
+        return Concerned(tuple(indexed.claim for indexed in both), classes)
 
     def found(self, claim: ClaimObject, key: str, asked: int) -> tuple[VolumeChoice, ...]:
         """Return the volumes that a claim may have: one that is meant for it, else all that suffice."""

@@ -71,7 +71,7 @@ class NodeAttachments:
                     self._attached[key] = after
                     self._attachments_of.setdefault(after[0], {})[key] = None
                     self._attached_volumes.setdefault(after[1], {})[key] = None
-                return {one[0] for one in (before, after) if one is not None}
+                return {pair[0] for pair in (before, after) if pair is not None}
             case _:
                 return ()
 
@@ -81,7 +81,11 @@ class NodeAttachments:
         after: tuple[tuple[str, int], ...] = ()
         if found is not None:
             drivers = found.spec.drivers[:MAX_NODE_RESOURCES]
-            counts = {one.name: one.allocatable.count for one in drivers if one.allocatable is not None}
+            counts = {
+                node_driver.name: node_driver.allocatable.count
+                for node_driver in drivers
+                if node_driver.allocatable is not None
+            }
             limits = ((name, min(max(0, count), INT32_MOST)) for name, count in counts.items() if count is not None)
             after = tuple(sorted(limits))
         before = self._limits.pop(node, ())
@@ -110,4 +114,4 @@ class NodeAttachments:
                 storage_class = self._cache.storageclasses.get(storage_class_of(claim))
                 if storage_class is not None:
                     found.add((storage_class.provisioner, key_of(claim.metadata)))
-        return tuple(sorted(one for one in found if one[0] in self._limited))
+        return tuple(sorted(pair for pair in found if pair[0] in self._limited))

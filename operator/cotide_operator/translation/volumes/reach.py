@@ -58,14 +58,20 @@ def _zone(key: str, values: tuple[str, ...]) -> list[tuple[Requirement, ...]]:
 def topologies(storage_class: StorageClassObject) -> tuple[NodeTerm, ...]:
     """Return where volumes of a class may be made; empty for everywhere."""
     count = sum(
-        1 + len(one.values) for term in storage_class.allowed_topologies for one in term.match_label_expressions
+        1 + len(expression.values)
+        for term in storage_class.allowed_topologies
+        for expression in term.match_label_expressions
     )
     if count > MAX_REQUIREMENTS:
         raise Blocked(
             f'storageclass "{storage_class.metadata.name}" has topologies of more than {MAX_REQUIREMENTS} entries'
         )
     return tuple(
-        NodeTerm(labels=tuple(Requirement(one.key, "In", one.values) for one in term.match_label_expressions))
+        NodeTerm(
+            labels=tuple(
+                Requirement(expression.key, "In", expression.values) for expression in term.match_label_expressions
+            )
+        )
         if term.match_label_expressions
         else MATCHES_NOTHING
         for term in storage_class.allowed_topologies
@@ -82,4 +88,7 @@ def entries(required: NodeSelector | None) -> int:
     if required is None:
         return 0
     terms = required.node_selector_terms[: MAX_REQUIREMENTS + 1]
-    return sum(1 + sum(1 + len(one.values) for one in (*term.match_expressions, *term.match_fields)) for term in terms)
+    return sum(
+        1 + sum(1 + len(expression.values) for expression in (*term.match_expressions, *term.match_fields))
+        for term in terms
+    )

@@ -89,8 +89,8 @@ class VolumeReader:
         found = [self._cache.persistentvolumeclaims.get(claim) for claim, _ in names]
         sole = tuple(
             claim
-            for (claim, ephemeral), one in zip(names, found, strict=True)
-            if one is not None and not ephemeral and _FOR_ONE_POD in one.spec.access_modes
+            for (claim, ephemeral), claim_object in zip(names, found, strict=True)
+            if claim_object is not None and not ephemeral and _FOR_ONE_POD in claim_object.spec.access_modes
         )
         attachments = self._on_nodes.attachments(found)
         if pod.spec.node_name:
@@ -99,7 +99,7 @@ class VolumeReader:
             terms, opened = self._judge(pod, key, names)
         except Blocked as why:
             return VolumeFacts(attachments=attachments, sole_claims=sole, blocked=str(why))
-        return VolumeFacts(terms, tuple(one.choice for one in opened), attachments, sole)
+        return VolumeFacts(terms, tuple(waiting_claim.choice for waiting_claim in opened), attachments, sole)
 
     def claims_of(self, key: str) -> int:
         """Return how many claims a pod names, by its key, as of its last `facts`."""

@@ -60,7 +60,11 @@ class StorageCapacities:
         if after is not None:
             self._capacities[key] = after
             self._capacities_of.setdefault(after.storage_class, {})[key] = None
-        classes = tuple(one.storage_class for one in (before, after) if one is not None) if before != after else ()
+        classes = (
+            tuple(capacity.storage_class for capacity in (before, after) if capacity is not None)
+            if before != after
+            else ()
+        )
         self._rooms_for.forget(classes)
         return classes
 
@@ -91,15 +95,15 @@ def _enough(capacities: list[_Capacity], asked: int) -> tuple[NodeTerm, ...]:
     """Return the alternatives where there is room for so much; none of them, as said by no term, is all nodes."""
     values: dict[str, list[str]] = {}
     others: list[NodeTerm] = []
-    for one in capacities:
-        labels = one.where.labels
-        if one.most < asked:
+    for capacity in capacities:
+        labels = capacity.where.labels
+        if capacity.most < asked:
             continue
         if not labels:
             return ()
         if len(labels) == 1 and labels[0].operator == "In":  # as each node with a disk of its own says: one for all
             values.setdefault(labels[0].key, []).extend(labels[0].values)
         elif len(others) < MAX_REQUIREMENTS:
-            others.append(one.where)
+            others.append(capacity.where)
     merged = [NodeTerm(labels=(Requirement(key, "In", tuple(sorted(set(some)))),)) for key, some in values.items()]
     return (*merged, *others) or (MATCHES_NOTHING,)

@@ -103,7 +103,9 @@ class ClusterFollower:
         """Take over what the engine heard and decided in one cycle."""
         self._pending.extend(event for event in events if isinstance(event, _EVENTS))
         self._pending.extend(
-            PodAssumed(one.key, one.uid, one.node, now) for one in instructions if isinstance(one, Bind)
+            PodAssumed(instruction.key, instruction.uid, instruction.node, now)
+            for instruction in instructions
+            if isinstance(instruction, Bind)
         )
         self._thin_out()
 

@@ -97,7 +97,7 @@ class Verbs:
         self._decide(pod, answer, now, seen=seen)
         outcome: Outcome = "refused" if not answer.nodes else "chosen" if answer.reason else "passed"
         namespace = asked.metadata.namespace
-        words = {one.message: self._view.verdict(one, namespace).message for one in answer.verdicts}
+        words = {verdict.message: self._view.verdict(verdict, namespace).message for verdict in answer.verdicts}
         result = wire.FilterResult(list(answer.nodes), {name: words[why] for name, why in answer.refused.items()})
         return Reply(wire.encode(result), outcome if seen or not answer.nodes else "unseen")
 
@@ -124,7 +124,7 @@ class Verbs:
             return Reply(wire.encode(wire.PreemptionResult(wanted)), "left alone")
         pod, _ = await self._pod(asked, args)
         now = self.rest()
-        uids = {name: [one.uid for one in group.pods or ()] for name, group in wanted.items()}
+        uids = {name: [meta_pod.uid for meta_pod in group.pods or ()] for name, group in wanted.items()}
         left = self._follower.advisor.preempt(pod, uids, now)
         result = wire.PreemptionResult({name: wanted[name] for name in left})
         return Reply(wire.encode(result), "passed" if left or not wanted else "refused")
@@ -191,7 +191,7 @@ class Verbs:
         if node is None and answer.verdicts and answer.verdicts[0].reason is WaitReason.WAITING_FOR_TURN:
             reason = WaitReason.WAITING_FOR_TURN.value
         words = answer.reason or "kube-scheduler was refused every node that it found feasible: " + ", ".join(
-            f"{one.nodes} {one.message}" for one in answer.verdicts
+            f"{verdict.nodes} {verdict.message}" for verdict in answer.verdicts
         )
         decision = Decision(pod.key, pod.uid, now, node, reason, words, answer.verdicts, answer.forecast, attempts=1)
         self._emit(decision)

@@ -121,7 +121,9 @@ def _living(bundle: bytes, now: datetime) -> bytes:
     from cryptography.hazmat.primitives.serialization import Encoding
 
     return b"".join(
-        one.public_bytes(Encoding.PEM) for one in read_certificates(bundle) if now < one.not_valid_after_utc
+        certificate.public_bytes(Encoding.PEM)
+        for certificate in read_certificates(bundle)
+        if now < certificate.not_valid_after_utc
     )
 
 

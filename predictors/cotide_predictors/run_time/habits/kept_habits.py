@@ -63,7 +63,9 @@ def arrays_of(
     scored = scored if most_keys is None else scored[-most_keys:]
     arrays: dict[str, NDArray[Any]] = {
         "namespaces": _bytes(tuple(name for name, _ in scored), NAMESPACE_BYTES),
-        "accuracies": np.array([one for _, one in scored], np.float64).reshape(-1, len(Accuracies._fields)),
+        "accuracies": np.array([accuracies for _, accuracies in scored], np.float64).reshape(
+            -1, len(Accuracies._fields)
+        ),
     }
     if isinstance(contender.forecaster, RunTimeMixture):
         return arrays | _mixture_arrays(contender.forecaster, most_keys, most_bytes)
@@ -81,14 +83,16 @@ def kept(run_times: PodRunTimes, most_keys: int | None = None, halvings: int = 0
     most_keys : of a digest; None for all that was learned. halvings : times that a digest is made half as large.
     """
     if most_keys is None:
-        return {file_of(one.name): arrays_of(one) for one in run_times.contenders}
+        return {file_of(contender.name): arrays_of(contender) for contender in run_times.contenders}
     share, most_bytes = most_keys // len(run_times.contenders) >> halvings, DIGEST_BYTES >> halvings
-    return {file_of(one.name): arrays_of(one, max(1, share), most_bytes) for one in run_times.contenders}
+    return {
+        file_of(contender.name): arrays_of(contender, max(1, share), most_bytes) for contender in run_times.contenders
+    }
 
 
 def to_files(arrays: Mapping[str, Arrays], words: Mapping[str, object] | None = None) -> dict[str, bytes]:
     """Return arrays by file as files, with words in the manifest; may run in another thread."""
-    return model_files.pack(KIND, words or {}, {name: write_arrays(one) for name, one in arrays.items()})
+    return model_files.pack(KIND, words or {}, {name: write_arrays(array) for name, array in arrays.items()})
 
 
 def restore(run_times: PodRunTimes, files: Mapping[str, bytes]) -> model_files.Document:
@@ -131,7 +135,10 @@ def _taking_up(contender: Contender, arrays: Arrays) -> Callable[[], None]:
 
         return take_up
     tables = _tables(contender)
-    checked = {name: one.checked(arrays[f"{name}_keys"], arrays[f"{name}_rows"]) for name, one in tables.items()}
+    checked = {
+        name: keyed_states.checked(arrays[f"{name}_keys"], arrays[f"{name}_rows"])
+        for name, keyed_states in tables.items()
+    }
 
     def take_up_tables() -> None:
         for name, table in tables.items():

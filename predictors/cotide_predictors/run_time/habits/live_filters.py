@@ -132,13 +132,13 @@ def one_job(requested_seconds: float, cores: float, hour: int) -> JobTable:
 
 def _packed(state: State, part: int) -> Floats:
     """Return the filters of a row as one row of numbers; which are known is not among them."""
-    found: Floats = np.concatenate([one[part].ravel() for one in state[:-1]])
+    found: Floats = np.concatenate([values_array[part].ravel() for values_array in state[:-1]])
     return found
 
 
 def _unpack(row: Floats, state: State, part: int) -> None:
     begin = 0
-    for one in state[:-1]:
-        size = one[part].size
-        one[part] = row[begin : begin + size].reshape(one[part].shape)
+    for values_array in state[:-1]:
+        size = values_array[part].size
+        values_array[part] = row[begin : begin + size].reshape(values_array[part].shape)
         begin += size

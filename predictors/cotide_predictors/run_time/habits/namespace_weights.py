@@ -104,7 +104,9 @@ class NamespaceWeights:
         """
         kept = list(self._learned.items())
         if most_bytes is not None:
-            sizes = [BYTES_A_NAMESPACE + BYTES_A_CASE * np.count_nonzero(one.counts) for _, one in reversed(kept)]
+            sizes = [
+                BYTES_A_NAMESPACE + BYTES_A_CASE * np.count_nonzero(learned.counts) for _, learned in reversed(kept)
+            ]
             fitting = int(np.searchsorted(np.cumsum(sizes), most_bytes, side="right"))
             kept = kept[len(kept) - fitting :]
         precision = np.float64 if most_bytes is None else np.float32
@@ -112,7 +114,7 @@ class NamespaceWeights:
         # One array of all, of which the rows are taken: a row by itself costs as much as reading a hundred at once.
         none = begun()
         weights, counts, levels, outcomes = (
-            np.array([one[part] for _, one in kept] or [none[part]])[: len(kept)] for part in range(len(none))
+            np.array([learned[part] for _, learned in kept] or [none[part]])[: len(kept)] for part in range(len(none))
         )
         met = counts > 0
         return {
@@ -165,8 +167,8 @@ def read(arrays: Arrays, keys: Iterable[bytes]) -> dict[bytes, Learned]:
     if not np.allclose(weights.sum(axis=(1, 2)), 1.0, rtol=0.0, atol=ROUNDING):
         raise ValueError("weights do not add up to 1")
     found = [begun() for _ in names]
-    for one, level, outcome in zip(found, levels, outcomes, strict=True):
-        one.level[0], one.outcomes[:] = level, outcome
+    for learned, level, outcome in zip(found, levels, outcomes, strict=True):
+        learned.level[0], learned.outcomes[:] = level, outcome
     for (row, case), count, own in zip(cases.tolist(), counts.tolist(), weights, strict=True):
         found[row].weights[case], found[row].counts[case] = own, count
     return dict(zip(names, found, strict=True))

@@ -170,17 +170,17 @@ class PodRunTimes:
 
     def decided(self, instructions: Sequence[Instruction]) -> None:
         """Note by how much each bound pod is slowed down on its node."""
-        for one in instructions:
-            if isinstance(one, Bind) and one.forecast.seconds_p50 is not None:
-                known = self._followed.get(one.key)
-                if known is not None and known.uid == one.uid:
+        for instruction in instructions:
+            if isinstance(instruction, Bind) and instruction.forecast.seconds_p50 is not None:
+                known = self._followed.get(instruction.key)
+                if known is not None and known.uid == instruction.uid:
                     lone = known.model[0] if known.chosen is None else float(known.chosen.seconds)
-                    known.slowdown = max(1.0, one.forecast.seconds_p50 / lone)
+                    known.slowdown = max(1.0, instruction.forecast.seconds_p50 / lone)
 
     def begin_anew(self) -> None:
         """Tell everything again: another engine follows, which is told of all pods anew."""
-        for one in self._followed.values():
-            one.is_published = False
+        for followed in self._followed.values():
+            followed.is_published = False
 
     def take_scores(self) -> list[ScoredRun]:
         """Return how forecasts of runs came out that ended since the last call."""
@@ -199,9 +199,9 @@ class PodRunTimes:
     def retain(self, namespaces: Iterable[str]) -> None:
         """Drop what was learned in namespaces that are gone: another tenant may get such a name."""
         there = {namespace_key(name) for name in namespaces}
-        for one in self.contenders:
-            one.forecaster.retain(there)
-            one.accuracies = {key: found for key, found in one.accuracies.items() if key in there}
+        for contender in self.contenders:
+            contender.forecaster.retain(there)
+            contender.accuracies = {key: found for key, found in contender.accuracies.items() if key in there}
 
     def _follow(self, pod: Pod, fresh: dict[str, Pod], again: dict[str, Pod]) -> None:
         known = self._followed.get(pod.key)
@@ -233,7 +233,9 @@ class PodRunTimes:
             question = _Question(likeness, model[kind][0], cores_of(pod), int(pod.created_seconds // HOUR_SECONDS))
             made = answers.get(question)
             if made is None:
-                made = answers[question] = {one.name: question.asked(one.forecaster) for one in self.contenders}
+                made = answers[question] = {
+                    contender.name: question.asked(contender.forecaster) for contender in self.contenders
+                }
             namespace = namespace_key(pod.key.partition("/")[0])
             champion = self.contenders[0]
             own, accuracies = made[champion.name], champion.accuracies.get(namespace)
@@ -251,14 +253,14 @@ class PodRunTimes:
         lone = seconds / factor
         self.learned += 1
         scored = []
-        for one in self.contenders:
-            made = known.made.get(one.name)
+        for contender in self.contenders:
+            made = known.made.get(contender.name)
             if made is None:
                 continue
-            one.forecaster.learn(made, lone)
+            contender.forecaster.learn(made, lone)
             scored.append(accuracy(made.seconds, lone))
-            one.score(known.namespace, scored[-1], accuracy(model[0], lone))
-            self._scores.append(ScoredRun(one.name, seconds, made.seconds * factor, made.upper * factor))
+            contender.score(known.namespace, scored[-1], accuracy(model[0], lone))
+            self._scores.append(ScoredRun(contender.name, seconds, made.seconds * factor, made.upper * factor))
         self._scores.append(ScoredRun(FROM_MODEL, seconds, model[0] * factor, model[1] * factor))
         if len(scored) > 1:
             self._duels.append(Duel(known.namespace, known.likeness[1], *scored))

@@ -123,8 +123,8 @@ def walk_fixed_multiple(
             level_spread = state.level[source, 1]
             if not state.known[user]:
                 level_spread += LEVEL_PRIOR
-                for one in range(regressors.shape[1]):
-                    spread += COEFFICIENT_PRIOR * regressors[event, one] ** 2
+                for number in range(regressors.shape[1]):
+                    spread += COEFFICIENT_PRIOR * regressors[event, number] ** 2
             out[event, 0] = state.chances[source, 0]
             out[event, 1] = state.level[source, 0]
             out[event, 2] = level_spread + noise[0]
@@ -148,8 +148,8 @@ def _learn(user: int, row: Floats, value: float, noise: Floats, state: FmkfState
         state.chances[user] = state.chances[everybody]
         state.mean[user] = state.mean[everybody]
         state.covariance[user] = state.covariance[everybody]
-        for one in range(len(row)):
-            state.covariance[user, one, one] += COEFFICIENT_PRIOR
+        for number in range(len(row)):
+            state.covariance[user, number, number] += COEFFICIENT_PRIOR
     _learn_one(user, row, value, noise, state)
 
 

@@ -106,8 +106,8 @@ def walk_multi_layer(
                 state.mean[user] = state.mean[everybody]
                 state.covariance[user] = state.covariance[everybody]
                 state.levels[user] = state.levels[everybody]
-                for one in range(regressors.shape[1]):
-                    state.covariance[user, one, one] += CLASS_PRIOR
+                for number in range(regressors.shape[1]):
+                    state.covariance[user, number, number] += CLASS_PRIOR
                 state.levels[user, :, 1] += LEVEL_PRIOR
             _learn_one(user, regressors[job], log_seconds[job], noise, state)
             _learn_one(everybody, regressors[job], log_seconds[job], noise, state)

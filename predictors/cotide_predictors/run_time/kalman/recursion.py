@@ -44,10 +44,10 @@ def regression_forecast(mean: Floats, covariance: Floats, row: Floats) -> tuple[
     """Return Z a and Z P Z' for a (k,) row of regressors."""
     centre = 0.0
     spread = 0.0
-    for one in range(len(row)):
-        centre += row[one] * mean[one]
+    for number in range(len(row)):
+        centre += row[number] * mean[number]
         for other in range(len(row)):
-            spread += row[one] * covariance[one, other] * row[other]
+            spread += row[number] * covariance[number, other] * row[other]
     return centre, spread
 
 
@@ -66,17 +66,17 @@ def regression_step(
     gain = np.empty(size)
     away = value
     spread = observed
-    for one in range(size):
+    for number in range(size):
         total = 0.0
         for other in range(size):
-            total += covariance[one, other] * row[other]
-        gain[one] = total
-        spread += row[one] * total
-        away -= row[one] * mean[one]
-    for one in range(size):
-        mean[one] += gain[one] * away / spread
+            total += covariance[number, other] * row[other]
+        gain[number] = total
+        spread += row[number] * total
+        away -= row[number] * mean[number]
+    for number in range(size):
+        mean[number] += gain[number] * away / spread
         for other in range(size):
-            covariance[one, other] -= gain[one] * gain[other] / spread
-        covariance[one, one] += drift
+            covariance[number, other] -= gain[number] * gain[other] / spread
+        covariance[number, number] += drift
     density: float = -0.5 * (LOG_TWO_PI + np.log(spread) + away * away / spread)
     return density

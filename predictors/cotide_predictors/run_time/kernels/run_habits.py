@@ -219,17 +219,17 @@ def _mix(habits: Habits, job: int, limit: int, values: Floats, mass: Floats, exp
         for wide in range(2):
             weight = weights[wide, index]
             total += weight
-            for one in range(limit + 1):
-                expected[one] += weight * habits.gain[wide, at, one]
-                mass[one] += weight * habits.mass[wide, at, one]
-            for one in range(limit + 1, BINS):
-                mass[limit] += weight * habits.mass[wide, at, one]
+            for number in range(limit + 1):
+                expected[number] += weight * habits.gain[wide, at, number]
+                mass[number] += weight * habits.mass[wide, at, number]
+            for number in range(limit + 1, BINS):
+                mass[limit] += weight * habits.mass[wide, at, number]
     indices[BROAD] = limit
     broad: float = weights[0, BROAD] + weights[1, BROAD]
-    for one in range(limit + 1):
-        mass[one] += broad / (limit + 1)
+    for number in range(limit + 1):
+        mass[number] += broad / (limit + 1)
         for other in range(limit + 1):
-            expected[other] += broad / (limit + 1) * habits.gain[0, one, other]
+            expected[other] += broad / (limit + 1) * habits.gain[0, number, other]
     return total + broad
 
 
@@ -254,9 +254,9 @@ def predict_within(habits: Habits, job: int, request: int, most: int) -> int:
     _past_runs(habits, job, request, most, values)
     total = _mix(habits, job, limit, values, mass, expected)
     best = 0
-    for one in range(1, limit + 1):
-        if expected[one] > expected[best]:
-            best = one
+    for number in range(1, limit + 1):
+        if expected[number] > expected[best]:
+            best = number
     # Inside the best bin the answer is the mean of the runs that lie in it.
     weights = habits.weights[habits.case[job]]
     heavy = 0.0

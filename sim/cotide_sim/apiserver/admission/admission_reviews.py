@@ -140,7 +140,7 @@ def read_answer(body: bytes, call: Call) -> Reviewed:
         code=code if isinstance(code, int) else 0,
         reason=str(status.get("reason") or ""),
         message=str(status.get("message") or ""),
-        warnings=tuple(str(one) for one in warnings) if isinstance(warnings, list) else (),
+        warnings=tuple(str(warning) for warning in warnings) if isinstance(warnings, list) else (),
     )
 
 

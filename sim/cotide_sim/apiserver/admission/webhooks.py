@@ -91,7 +91,13 @@ class Webhook:
         """Return the version in which it wants to see an operation's object; None when it does not want it."""
         if what.resource.plural in _EXEMPT:
             return None
-        others = () if self.exact else tuple(one.name for one in what.resource.versions if one.name != what.version)
+        others = (
+            ()
+            if self.exact
+            else tuple(
+                served_version.name for served_version in what.resource.versions if served_version.name != what.version
+            )
+        )
         for version in (what.version, *others):
             if any(rule.covers(what, version) for rule in self.rules):
                 return version

@@ -36,7 +36,7 @@ def _healthy(pod: Json) -> bool:
     if pod["metadata"].get("deletionTimestamp"):
         return False
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+    return any(condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions)
 
 
 def _scaled(bound: Any, total: int) -> int:

@@ -94,7 +94,7 @@ class Garbage:
             self._waiting.discard(uid)
             return
         dependents = [
-            one for one in map(self._cluster.store.entry_of, self._cluster.store.dependents.get(uid, set())) if one
+            pair for pair in map(self._cluster.store.entry_of, self._cluster.store.dependents.get(uid, set())) if pair
         ]
         if ORPHAN in finalizers:
             for of, dependent in dependents:

@@ -183,4 +183,4 @@ class Reactions:
         """Give events that were read from a file their whole time again."""
         now = self.clock()
         entries = self._cluster.collection("events").entries()
-        self._written.extend((now, one.namespace, one.name, one.version) for one in entries)
+        self._written.extend((now, entry.namespace, entry.name, entry.version) for entry in entries)

@@ -42,12 +42,12 @@ def owners_after(old: Json, new: Json, schema: Json | None, writer: Writer, *, c
     if not changed and not gone:
         return managers
     kept, own = [], set(changed)
-    for one in managers:
-        held = decode_fields(one.get("fieldsV1") or {})
-        if _is(one, writer):
+    for manager in managers:
+        held = decode_fields(manager.get("fieldsV1") or {})
+        if _is(manager, writer):
             own |= held - gone
         elif left := held - gone - changed:
-            kept.append(one if left == held else {**one, "fieldsV1": encode_fields(left)})
+            kept.append(manager if left == held else {**manager, "fieldsV1": encode_fields(left)})
     return [*kept, _mark(writer, own)] if own else kept
 
 

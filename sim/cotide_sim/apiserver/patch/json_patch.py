@@ -31,11 +31,11 @@ def json_patch(target: Any, operations: Any) -> Any:
         400 when the patch is malformed; 413 when it has too many operations; 422 when a path is missing, a test fails
         or copies grow beyond `MAX_COPIED_BYTES`.
     """
-    if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
+    if not isinstance(operations, list) or not all(isinstance(operation, dict) for operation in operations):
         raise bad_request("a JSON patch must be a list of operations")
-    for one in operations:
+    for operation in operations:
         for field in ("path", "from"):
-            pointer = one.get(field, "")
+            pointer = operation.get(field, "")
             if not isinstance(pointer, str) or (pointer and not pointer.startswith("/")):
                 raise bad_request(f"invalid JSON pointer: {pointer!r}")
     if len(operations) > MAX_OPERATIONS:
@@ -43,15 +43,15 @@ def json_patch(target: Any, operations: Any) -> Any:
         raise Refusal(413, "RequestEntityTooLarge", words)
     copied = 0
     try:
-        for one in operations:
-            if one.get("op") == "copy" and "from" in one:
-                copied += len(deep_json.dumps(resolve_pointer(target, one["from"])))
+        for operation in operations:
+            if operation.get("op") == "copy" and "from" in operation:
+                copied += len(deep_json.dumps(resolve_pointer(target, operation["from"])))
                 if copied > MAX_COPIED_BYTES:
                     raise jsonpatch.JsonPatchException(
                         f"Unable to complete the copy, the accumulated size increase of copy is {copied}, "
                         f"exceeding the limit {MAX_COPIED_BYTES}"
                     )
-            target = _Patch([one]).apply(target, in_place=True)
+            target = _Patch([operation]).apply(target, in_place=True)
         return target
     # What leads into a plain value is a TypeError of the library's, and what takes the document itself away a KeyError.
     except (jsonpatch.JsonPatchException, JsonPointerException, TypeError, KeyError) as error:

@@ -69,11 +69,11 @@ def apply(
         managers = live["metadata"].get("managedFields")
         if not managers:
             managers = first_owners(live, schema, said, at, custom=resource.custom)
-        mine = [one for one in managers if _is(one, options.manager, subresource)]
-        others = [one for one in managers if not _is(one, options.manager, subresource)]
+        mine = [manager for manager in managers if _is(manager, options.manager, subresource)]
+        others = [manager for manager in managers if not _is(manager, options.manager, subresource)]
         before = {path for one in mine for path in decode_fields(one.get("fieldsV1") or {})}
         others = _without_conflicts(live, others, applied, schema, resource, options)
-        held = {path for one in others for path in decode_fields(one.get("fieldsV1") or {})}
+        held = {path for other in others for path in decode_fields(other.get("fieldsV1") or {})}
         result: Json = _merge(live, body, schema, custom=resource.custom)
         # An empty object that was applied is no claim to what is in it by now.
         within = {path[:length] for path in applied.keys() | held for length in range(1, len(path) + 1)}
@@ -100,12 +100,12 @@ def _without_conflicts(
     """Return the other managers, without the fields that this one takes by force."""
     actual = fields_of(live, schema, custom=resource.custom)
     kept, conflicts = [], []
-    for one in others:
-        held = decode_fields(one.get("fieldsV1") or {})
+    for other in others:
+        held = decode_fields(other.get("fieldsV1") or {})
         taken = {path for path in held if path in applied and actual.get(path) != applied[path]}
-        conflicts += [(str(one.get("manager")), path) for path in sorted(taken)]
+        conflicts += [(str(other.get("manager")), path) for path in sorted(taken)]
         if held - taken:
-            kept.append({**one, "fieldsV1": encode_fields(held - taken)} if taken else one)
+            kept.append({**other, "fieldsV1": encode_fields(held - taken)} if taken else other)
     if conflicts and not options.force:
         causes = [
             {"reason": "FieldManagerConflict", "message": f'conflict with "{manager}"', "field": _shown(path)}

@@ -60,7 +60,8 @@ def pod_status(pod: Json) -> str:
 
 def _pod_ready(pod: Json) -> str:
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
-    return f"{sum(bool(one.get('ready')) for one in statuses)}/{len((pod.get('spec') or {}).get('containers') or ())}"
+    ready = sum(bool(status.get("ready")) for status in statuses)
+    return f"{ready}/{len((pod.get('spec') or {}).get('containers') or ())}"
 
 
 def _pod_restarts(pod: Json) -> int:
@@ -129,7 +130,7 @@ def _condition(kind: str) -> Callable[[Json], str]:
 
 def _ports(service: Json) -> str:
     ports = (service.get("spec") or {}).get("ports") or ()
-    return ",".join(f"{one.get('port')}/{one.get('protocol', 'TCP')}" for one in ports) or "<none>"
+    return ",".join(f"{port.get('port')}/{port.get('protocol', 'TCP')}" for port in ports) or "<none>"
 
 
 def _count(field: str) -> Callable[[Json], int]:

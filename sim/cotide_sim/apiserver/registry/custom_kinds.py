@@ -52,7 +52,9 @@ def default_definition(write: Write) -> None:
                 {"type": "Established", "status": "True", "reason": "InitialNamesAccepted",
                  "message": "the initial names have been accepted", "lastTransitionTime": now},
             ],
-            "storedVersions": [one.get("name") for one in versions if isinstance(one, dict) and one.get("storage")],
+            "storedVersions": [
+                version.get("name") for version in versions if isinstance(version, dict) and version.get("storage")
+            ],
         }  # fmt: skip
 
 
@@ -76,12 +78,12 @@ def check_definition(write: Write) -> list[Cause]:
         text = f'Unsupported value: "{spec["scope"]}": supported values: "Cluster", "Namespaced"'
         causes.append(Cause("spec.scope", text, "FieldValueNotSupported"))
     versions = spec.get("versions")
-    if not isinstance(versions, list) or not versions or not all(isinstance(one, dict) for one in versions):
+    if not isinstance(versions, list) or not versions or not all(isinstance(version, dict) for version in versions):
         return [*causes, _required("spec.versions")]
-    if sum(one.get("storage") is True for one in versions) != 1:
+    if sum(version.get("storage") is True for version in versions) != 1:
         causes.append(Cause("spec.versions", "Invalid value: must have exactly one version marked as storage version"))
-    for index, one in enumerate(versions):
-        causes += _check_version(one, f"spec.versions[{index}]")
+    for index, version in enumerate(versions):
+        causes += _check_version(version, f"spec.versions[{index}]")
     return causes
 
 

@@ -142,17 +142,18 @@ def check(resource: Resource, obj: Json) -> list[Cause]:
     if "ownerReferences" in metadata:
         causes += _check_owners(metadata["ownerReferences"])
     finalizers = metadata.get("finalizers") or []
-    if not isinstance(finalizers, list) or not all(isinstance(one, str) for one in finalizers):
+    if not isinstance(finalizers, list) or not all(isinstance(finalizer, str) for finalizer in finalizers):
         causes.append(Cause("metadata.finalizers", "Invalid value: must be a list of strings"))
     else:
         needs_domain = not resource.custom and resource.key not in _FREE_FINALIZERS
         causes += [
             Cause(
                 f"metadata.finalizers[{index}]",
-                f'Invalid value: "{one}": name is neither a standard finalizer name nor is it fully qualified',
+                f'Invalid value: "{finalizer}": name is neither a standard finalizer name nor is it fully qualified',
             )
-            for index, one in enumerate(finalizers)
-            if not _LABEL_KEY.match(one) or (needs_domain and "/" not in one and one not in _STANDARD_FINALIZERS)
+            for index, finalizer in enumerate(finalizers)
+            if not _LABEL_KEY.match(finalizer)
+            or (needs_domain and "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS)
         ]
     return causes
 

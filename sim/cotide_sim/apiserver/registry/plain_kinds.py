@@ -103,7 +103,7 @@ def check_priority_class(write: Write) -> list[Cause]:
     policy = obj["preemptionPolicy"]
     if policy not in PREEMPTION_POLICIES:
         return [Cause("preemptionPolicy", f"Unsupported value: {policy!r}: supported values: "
-                      + ", ".join(f'"{one}"' for one in PREEMPTION_POLICIES), "FieldValueNotSupported")]  # fmt: skip
+                      + ", ".join(f'"{text}"' for text in PREEMPTION_POLICIES), "FieldValueNotSupported")]  # fmt: skip
     if old is not None and old.get("preemptionPolicy", PREEMPTS) != policy:
         return [Cause("preemptionPolicy", f"Invalid value: {policy!r}: field is immutable")]
     return []

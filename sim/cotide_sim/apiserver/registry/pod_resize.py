@@ -29,10 +29,10 @@ def resized_form(new: Json, old: Json) -> Json:
     spec = dict(before)
     for field in _LISTS:
         theirs, ours = after.get(field) or [], before.get(field) or []
-        if not isinstance(theirs, list) or [_name(one) for one in theirs] != [_name(one) for one in ours]:
+        if not isinstance(theirs, list) or [_name(their) for their in theirs] != [_name(our) for our in ours]:
             return {**old, "spec": {**before, field: theirs}}
         if ours:
-            spec[field] = [_with_resources(one, given) for one, given in zip(ours, theirs, strict=True)]
+            spec[field] = [_with_resources(our, given) for our, given in zip(ours, theirs, strict=True)]
     return {**old, "spec": spec}
 
 
@@ -97,8 +97,8 @@ def _order_causes(after: Json, before: Json) -> list[Cause]:
             continue
         causes += [
             _forbidden(f"spec.{field}[{index}].name", f"{field} may not be renamed or reordered on resize")
-            for index, (one, was) in enumerate(zip(theirs, ours, strict=True))
-            if _name(one) != _name(was)
+            for index, (their, was) in enumerate(zip(theirs, ours, strict=True))
+            if _name(their) != _name(was)
         ]
     return causes
 

@@ -87,8 +87,10 @@ def _give_tolerations(spec: Json) -> None:
     for condition in ("not-ready", "unreachable"):
         key = f"node.kubernetes.io/{condition}"
         covered = any(
-            isinstance(one, dict) and one.get("key") in (key, None, "") and one.get("effect") in ("NoExecute", None, "")
-            for one in tolerations
+            isinstance(toleration, dict)
+            and toleration.get("key") in (key, None, "")
+            and toleration.get("effect") in ("NoExecute", None, "")
+            for toleration in tolerations
         )
         if not covered:
             tolerations.append(

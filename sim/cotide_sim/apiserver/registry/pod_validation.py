@@ -111,7 +111,9 @@ def _container_causes(container: Any, path: str, names: set[str]) -> list[Cause]
     for index, port in enumerate(container.get("ports") or ()):
         causes += _port_causes(port, f"{path}.ports[{index}]")
     variables = container.get("env") or ()
-    causes += [_required(f"{path}.env[{index}].name") for index, one in enumerate(variables) if not one.get("name")]
+    causes += [
+        _required(f"{path}.env[{index}].name") for index, variable in enumerate(variables) if not variable.get("name")
+    ]
     return causes + _resource_causes(container.get("resources") or {}, f"{path}.resources")
 
 

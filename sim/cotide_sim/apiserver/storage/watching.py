@@ -171,7 +171,7 @@ class Watches:
 
     def all(self) -> list[tuple[str, Watcher]]:
         """Return every open watch with the key of its collection."""
-        return [(key, one) for key, groups in self._open.items() for group in groups.values() for one in group]
+        return [(key, watcher) for key, groups in self._open.items() for group in groups.values() for watcher in group]
 
     def end(self, key: str) -> None:
         """End every watch of a resource that is served no longer."""

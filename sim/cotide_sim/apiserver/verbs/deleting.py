@@ -121,11 +121,11 @@ def _is_awaited(metadata: Json, options: DeleteOptions) -> bool:
 def _finalizers_by(options: DeleteOptions, finalizers: list[str]) -> list[str]:
     """Return an object's finalizers as a deletion leaves them: of the two for its dependents, the one that is asked for
     or, where nothing is, that it has."""
-    ours = [one for one in finalizers if one in (ORPHAN, FOREGROUND)]
+    ours = [finalizer for finalizer in finalizers if finalizer in (ORPHAN, FOREGROUND)]
     kept = {"Orphan": [ORPHAN], "Foreground": [FOREGROUND], "Background": []}.get(options.propagation, ours[:1])
     if sorted(ours) == kept:
         return finalizers
-    return [one for one in finalizers if one not in ours] + kept
+    return [finalizer for finalizer in finalizers if finalizer not in ours] + kept
 
 
 def _mark(obj: Json, grace: int) -> None:

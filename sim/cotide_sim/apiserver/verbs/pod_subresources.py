@@ -100,7 +100,7 @@ def set_condition(status: Json, kind: str, at: str, **words: str) -> None:
     conditions = status.get("conditions") or []
     others = [one for one in conditions if one.get("type") != kind]
     holds = [one for one in conditions if one.get("type") == kind and one.get("status") == "True"]
-    if any(words.items() <= one.items() for one in holds):
+    if any(words.items() <= hold.items() for hold in holds):
         return
     if holds:
         at = holds[0].get("lastTransitionTime", at)

@@ -105,7 +105,7 @@ class Lists:
         if version < collection.floor:
             raise expired("The resourceVersion for the provided list is too old.")
         entries = collection.as_of(version)
-        return [one for one in entries if namespace in (None, one.namespace) and selection.matches(one)]
+        return [entry for entry in entries if namespace in (None, entry.namespace) and selection.matches(entry)]
 
     def _next(self, resource: Resource, token: str, limit: int) -> Page:
         try:

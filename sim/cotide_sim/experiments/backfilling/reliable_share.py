@@ -326,7 +326,8 @@ def _lower_on_learned(platform: str, rows: Sequence[Row]) -> dict[str, dict[str,
     learned = {row.policy: row for row in rows if row.source == "learned"}
     return {
         family: {
-            name: 1.0 - getattr(learned[platform], name) / max(min(getattr(learned[one], name) for one in these), 1e-9)
+            name: 1.0
+            - getattr(learned[platform], name) / max(min(getattr(learned[text], name) for text in these), 1e-9)
             for name in MEASURES
         }
         for family, these in FAMILIES.items()

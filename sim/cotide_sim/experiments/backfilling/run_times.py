@@ -149,7 +149,7 @@ def _check(path: Path, rebuild_days: int, kept: MutableMapping[tuple[str, str], 
         kept[key] = now
     then = kept[key]
     if then["sha256"] != now["sha256"]:
-        checksums = ", now ".join(f"sha256 {one['sha256'][:12]}..." for one in (then, now))
+        checksums = ", now ".join(f"sha256 {item['sha256'][:12]}..." for item in (then, now))
         raise InputError(
             f"is another {path.name} than the journal's ({checksums}); rename the file or choose another journal",
             file=str(path),
@@ -176,10 +176,13 @@ def tables(report: RunTimeReport) -> list[Table]:
         covered.add_row(f"p{100 * level.level:g}", f"{100 * level.as_learned:.1f}", f"{100 * level.kept:.1f}")
     headings = ("forecast", "correlation", f"estimate >= {PREDICTABLE} %", "accuracy of those", "of the others")
     estimates = Table(*headings, title="estimated accuracy")
-    for name, one in report.reliability.items():
-        share = f"{100 * one.predictable_share:.1f}"
-        means = ["-" if mean is None else f"{mean:.3f}" for mean in (one.predictable_accuracy, one.other_accuracy)]
-        estimates.add_row(name, f"{one.correlation:.3f}", share, *means)
+    for name, reliability in report.reliability.items():
+        share = f"{100 * reliability.predictable_share:.1f}"
+        means = [
+            "-" if mean is None else f"{mean:.3f}"
+            for mean in (reliability.predictable_accuracy, reliability.other_accuracy)
+        ]
+        estimates.add_row(name, f"{reliability.correlation:.3f}", share, *means)
     return [points, covered, estimates, *rule_tables(report.rules)]
 
 

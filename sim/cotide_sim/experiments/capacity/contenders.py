@@ -116,7 +116,7 @@ class Goal:
         """Return by which share the worst of the three means over outcomes is above its limit; <= 0 keeps the goal."""
         limits = {"mean": self.mean, "p95": self.p95, "p99": self.p99}
         return max(
-            float(np.mean([getattr(one, f"delay_{measure}") for one in outcomes])) / limit - 1.0
+            float(np.mean([getattr(outcome, f"delay_{measure}") for outcome in outcomes])) / limit - 1.0
             for measure, limit in limits.items()
         )
 

@@ -84,7 +84,7 @@ def _program(kinds: tuple[MachineType, ...], groups: NDArray[np.bool_], need: Fl
         columns = count + np.arange(len(pairs))
         entries.add(room[kind_of], columns[:, None], need[group_of])
         entries.add(served[group_of], columns, 1.0)
-        slope = np.array([one for _, one in lines]) / np.maximum(capacity[:, 0], 1e-9)
+        slope = np.array([value for _, value in lines]) / np.maximum(capacity[:, 0], 1e-9)
         cost[count:] = slope[kind_of] * need[group_of, 0]
     rows = room.size + len(groups)
     bottom, top = np.full(rows, -np.inf), np.zeros(rows)

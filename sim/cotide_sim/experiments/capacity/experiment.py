@@ -243,7 +243,9 @@ def _choices(runs: Sequence[_Run], settings: Settings) -> list[dict[str, float]]
         found = {}
         for name, tried in settings.items():
             outcomes = {setting: [one.outcomes[(name, setting)] for one in runs] for setting in tried}
-            cost = {key: float(np.mean([one.money_per_core_hour for one in of])) for key, of in outcomes.items()}
+            cost = {
+                key: float(np.mean([outcome.money_per_core_hour for outcome in of])) for key, of in outcomes.items()
+            }
             found[name] = chosen(cost, {key: goal.excess(of) for key, of in outcomes.items()})
         by_goal.append(found)
     return by_goal
@@ -265,7 +267,7 @@ def _trace_report(
 
 def _tuning_row(knob: str, found: Sequence[Outcome]) -> TuningRow:
     measures = ("energy_kwh", "money_per_core_hour", "delay_mean", "delay_p95", "delay_p99")
-    means = [float(np.mean([getattr(one, measure) for one in found])) for measure in measures]
+    means = [float(np.mean([getattr(outcome, measure) for outcome in found])) for measure in measures]
     return TuningRow(found[0].policy, knob, found[0].reserve, *means)
 
 
@@ -279,12 +281,12 @@ def _goal_report(
     for name, setting in settings.items():
         tuned_here = goal.excess([one.outcomes[(name, setting)] for one in tuned]) <= 0
         rows.append(_row(goal, knobs[name], of(name), of(OWN), tuned=tuned_here))
-    baseline = [one.energy_kwh for one in of(BASELINE)]
+    baseline = [outcome.energy_kwh for outcome in of(BASELINE)]
     return GoalReport(
         goal,
         tuple(rows),
         Ratio.of([one.floor_kwh for one in runs], baseline),
-        Ratio.of([one.energy_kwh for one in of(ORACLE)], baseline),
+        Ratio.of([outcome.energy_kwh for outcome in of(ORACLE)], baseline),
         {name: of(name)[0].by_type for name in SHOWN_RUNS},
     )
 
@@ -294,7 +296,7 @@ def _row(goal: Goal, knob: str, found: Sequence[Outcome], ours: Sequence[Outcome
         return Spread.of([getattr(outcome, measure) for outcome in found])
 
     def ratio(measure: str) -> Ratio:
-        return Ratio.of([getattr(one, measure) for one in ours], [getattr(one, measure) for one in found])
+        return Ratio.of([getattr(our, measure) for our in ours], [getattr(one, measure) for one in found])
 
     return PolicyRow(
         policy=found[0].policy,

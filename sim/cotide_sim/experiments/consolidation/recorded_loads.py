@@ -124,7 +124,7 @@ def _openb(data: Path, seed: int) -> RecordedLoad:
     path = data / "alibaba" / "openb_pod_list_default.csv"
     rows = _rows(path)
     names = rows[0]
-    columns = [names.index(one) for one in ("creation_time", "deletion_time", "cpu_milli", "memory_mib")]
+    columns = [names.index(text) for text in ("creation_time", "deletion_time", "cpu_milli", "memory_mib")]
     table = np.array([[float(row[at] or "nan") for at in columns] for row in rows[1:]])
     table = table[~np.isnan(table).any(axis=1) & (table[:, 2] <= LARGE_HOST[0]) & (table[:, 3] <= LARGE_HOST[1])]
     return _with_borrowed("openb", data, table, seed, 4 * DAY, LARGE_HOST, _part(seed, OPENB_STRETCHES))

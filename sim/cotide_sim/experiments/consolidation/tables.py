@@ -172,9 +172,9 @@ def run_curves(seed: int, *, sizes: Sequence[int] = SIZES, instances: int = 20) 
                 CurvePoint(
                     size,
                     int(drained),
-                    float(np.mean([nodes_used_ratio(*one) for one in found])),
-                    float(np.mean([transfer_ratio(*one) for one in found])),
-                    float(np.mean([transfer_estimate_ratio(*one) for one in found])),
+                    float(np.mean([nodes_used_ratio(*pair) for pair in found])),
+                    float(np.mean([transfer_ratio(*pair) for pair in found])),
+                    float(np.mean([transfer_estimate_ratio(*pair) for pair in found])),
                     float(np.mean([case.fewest_by_volume / size for case in cases])),
                 )
             )

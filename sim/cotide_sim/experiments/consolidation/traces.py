@@ -164,7 +164,7 @@ def lower_bound(load: RecordedLoad) -> float:
         runs = ~np.isnan(load.used[:, slot])
         wanted = (float(load.used[runs, slot].sum()), float(load.asked[runs, 1].sum()))
         if runs.any():
-            hours += max(int(np.searchsorted(largest[:, at], one)) + 1 for at, one in enumerate(wanted)) / 12
+            hours += max(int(np.searchsorted(largest[:, at], value)) + 1 for at, value in enumerate(wanted)) / 12
     return hours
 
 
@@ -206,12 +206,12 @@ def _played(
 
 def _setting(goal: float, name: str, tuned: Plays) -> float:
     tried = CONTENDERS[name].settings
-    hours = {one: float(np.mean([played.node_hours for played in tuned[(name, one)]])) for one in tried}
-    return chosen(hours, {one: _excess(goal, tuned[(name, one)]) for one in tried})
+    hours = {value: float(np.mean([played.node_hours for played in tuned[(name, value)]])) for value in tried}
+    return chosen(hours, {value: _excess(goal, tuned[(name, value)]) for value in tried})
 
 
 def _excess(goal: float, found: Sequence[Played]) -> float:
-    return float(np.mean([one.violations for one in found])) / goal - 1.0
+    return float(np.mean([played.violations for played in found])) / goal - 1.0
 
 
 def _row(load: str, goal: float, name: str, own: float, setting: float, tuned: Plays, played: Plays) -> TraceRow:
@@ -227,7 +227,7 @@ def _row(load: str, goal: float, name: str, own: float, setting: float, tuned: P
         Spread.of([one.violations for one in found]),
         float(np.mean([one.kilowatt_hours for one in found])),
         float(1 - np.sum(hours) / base),
-        Ratio.of([one.node_hours for one in ours], hours),
+        Ratio.of([our.node_hours for our in ours], hours),
     )  # fmt: skip
 
 

@@ -222,7 +222,7 @@ class _Days:
                 context = multiprocessing.get_context("spawn")
                 pool = stack.enter_context(ProcessPoolExecutor(self.workers, mp_context=context))
                 ordered = [pool.submit(play, way, seed, self.series, self.load) for way, seed in cells]
-                answers = (one.result() for one in ordered)
+                answers = (future.result() for future in ordered)
             for (way, seed), row in zip(cells, answers, strict=True):
                 found.append(row)
                 self.progress(f"{len(found)}/{len(cells)}: {way.name}, slots of {way.slot_seconds:.0f} s, seed {seed}")
@@ -261,7 +261,7 @@ def run(
     reserves, quantiles = _chosen(days)
     compared = ways(slot_sizes, reserves, quantiles)
     played = days.play(compared, seeds)
-    rows = [_mean(one) for one in played]
+    rows = [_mean(group) for group in played]
     changes = [
         _change_by_day(by_day, played[1 if way.knobs.victims == "random" else 0])
         for way, by_day in zip(compared, played, strict=True)
@@ -283,7 +283,7 @@ def _chosen(days: _Days) -> tuple[Reserves, Quantiles]:
     by_quantile = [
         Way(JUDGED, PAPER_SLOT, "forecast", DEFAULTS, online=online, batch=batch) for online, batch in QUANTILES
     ]
-    base, *others = (_mean(one) for one in days.play([before, *by_reserve, *by_quantile], TUNING_SEEDS))
+    base, *others = (_mean(group) for group in days.play([before, *by_reserve, *by_quantile], TUNING_SEEDS))
     count = len(RESERVES)
     return best_of(RESERVES, base, others[:count]), best_of(QUANTILES, base, others[count:])
 
@@ -292,7 +292,7 @@ def best_of(settings: Sequence[Setting], before: Row, after: Sequence[Row]) -> S
     """Return the setting of the least `tuning_score` under which mean, p95 and p99 of the delay don't rise."""
     rows = dict(zip(settings, after, strict=True))
     rise = {one: max(new - old for old, new in zip(_delays(before), _delays(rows[one]), strict=True)) for one in rows}
-    return chosen({one: tuning_score(before, row) for one, row in rows.items()}, rise)
+    return chosen({key: tuning_score(before, row) for key, row in rows.items()}, rise)
 
 
 def _delays(row: Row) -> tuple[float, ...]:

@@ -133,7 +133,9 @@ def run(
         for step, name in enumerate(missing):
             progress(f"seed {seed}, {name}", (index + step / len(missing)) / len(seeds))
             kept[seed, name] = _play(contenders[name], seed, nodes, plan, interference, models)
-    rows = tuple(_row(name, one.policy, [kept[seed, name] for seed in seeds]) for name, one in contenders.items())
+    rows = tuple(
+        _row(name, contender.policy, [kept[seed, name] for seed in seeds]) for name, contender in contenders.items()
+    )
     return Report(rows, tuple(seeds), tuple(missed(rows)))
 
 
@@ -162,7 +164,7 @@ def _play(
 def _row(name: str, policy: str, by_seed: Sequence[Figures]) -> Row:
     means, intervals = {}, {}
     for figure in FIGURES:
-        values = np.array([one[figure] for one in by_seed])
+        values = np.array([item[figure] for item in by_seed])
         means[figure] = float(values.mean())
         freedom = len(values) - 1
         deviation = float(values.std(ddof=1)) if freedom else math.nan

@@ -114,7 +114,9 @@ class Report:
         broken = [
             f"{check.theorem}: {check.broken} of {check.instances} above" for check in self.bounds if check.broken
         ]
-        return [f"{one.text}: {one.ours} (paper: {one.paper})" for one in self.claims if not one.held] + broken
+        return [
+            f"{claim.text}: {claim.ours} (paper: {claim.paper})" for claim in self.claims if not claim.held
+        ] + broken
 
 
 def run(settings: Settings, log: tuple[Integers, Integers] | None = None, progress: Progress | None = None) -> Report:
@@ -204,7 +206,7 @@ def _stretch(settings: Settings, workload: Synthetic) -> list[StretchRow]:
             jobs = synthetic_jobs(workload, settings.stretch_jobs, settings.seed + repeat)
             schedule = scheduled(name, jobs, settings.stretch_machines, (settings.seed, repeat))
             found.append(stretches(jobs, schedule))
-        largest = float(np.mean([one.max() for one in found]))
+        largest = float(np.mean([values_array.max() for values_array in found]))
         together = np.concatenate(found)
         rows.append(StretchRow(workload, name, float(together.mean()), largest, float(together.std())))
     return rows

@@ -134,7 +134,7 @@ def run_experiment(
         When a log is missing or broken, or a seed is one on which knobs are chosen.
     """
     seeds = reported(seeds)
-    rules = [rule for rule in RULES if rule in {*rules, PHASES, RIVAL, TASK, *(SAME_ORDER.get(one) for one in rules)}]
+    rules = [rule for rule in RULES if rule in {*rules, PHASES, RIVAL, TASK, *(SAME_ORDER.get(text) for text in rules)}]
     logs = {} if data is None else {name: read_swim(_found(data, file), name) for name, file in FILES.items()}
     drawn = _Drawn(logs, hours)
     families = ("puma", "gridmix", *logs)
@@ -149,11 +149,11 @@ def run_experiment(
         for multiple, wrong in drawn.kinds(family, multiples):
             note(f"{multiple or ''} {f'stated {wrong:.0%} wrong' if wrong else ''}")
             workloads = [drawn.workload(family, multiple, seed, wrong) for seed in seeds]
-            outcomes = [{rule: knobs[rule].play(one, rule) for rule in rules} for one in workloads]
+            outcomes = [{rule: knobs[rule].play(workload, rule) for rule in rules} for workload in workloads]
             settings.append(_setting(family, multiple, wrong, workloads, outcomes, knobs))
             if family == "puma" and not wrong:
                 for rival, ratios in over.items():
-                    ratios.append([_ratios(one[PHASES], one[rival])[0] for one in outcomes])
+                    ratios.append([_ratios(outcome[PHASES], outcome[rival])[0] for outcome in outcomes])
     inactive = {contender: len(misses_of(settings, contender)) for contender in (RIVAL, REFUSE_ALL)}
     missed = misses_of(settings, PHASES)
     missed += [f"{contender} misses no bar: the bars are too low" for contender, many in inactive.items() if not many]
@@ -209,7 +209,7 @@ def _setting(
     knobs: dict[str, RuleKnob],
 ) -> Setting:
     name, last = (f"{family} {multiple}x" if multiple else family), workloads[-1]
-    with_refused = [{**one, REFUSE_ALL: refused(work)} for one, work in zip(outcomes, workloads, strict=True)]
+    with_refused = [{**outcome, REFUSE_ALL: refused(work)} for outcome, work in zip(outcomes, workloads, strict=True)]
     return Setting(
         workload=f"{name}, stated {wrong:.0%} wrong" if wrong else name,
         family=family,
@@ -224,31 +224,31 @@ def _setting(
 
 
 def _row(rule: str, outcomes: Sequence[dict[str, Outcome]], knob: RuleKnob) -> Row:
-    own = [one[rule] for one in outcomes]
+    own = [outcome[rule] for outcome in outcomes]
 
     def over(rival: str) -> tuple[Interval, Interval, Interval]:
-        mean, p95, p99 = zip(*(_ratios(one[rule], one[rival]) for one in outcomes), strict=True)
+        mean, p95, p99 = zip(*(_ratios(outcome[rule], outcome[rival]) for outcome in outcomes), strict=True)
         return Interval.of(mean), Interval.of(p95), Interval.of(p99)
 
-    times = [late(one.job_seconds) for one in own]
-    waits = [late(one.wait_seconds) for one in own]
+    times = [late(outcome.job_seconds) for outcome in own]
+    waits = [late(outcome.wait_seconds) for outcome in own]
     return Row(
         rule=rule,
-        job_time=Interval.of([one[0] for one in times]),
-        job_p95=Interval.of([one[1] for one in times]),
-        job_p99=Interval.of([one[2] for one in times]),
+        job_time=Interval.of([values_array[0] for values_array in times]),
+        job_p95=Interval.of([values_array[1] for values_array in times]),
+        job_p99=Interval.of([values_array[2] for values_array in times]),
         over_task=over(TASK)[0],
         over_rival=over(RIVAL),
         over_same_order=over(SAME_ORDER[rule]) if rule in SAME_ORDER else None,
-        utilisation_cpu=Interval.of([float(one.utilisation[0]) for one in own]),
-        utilisation_memory=Interval.of([float(one.utilisation[1]) for one in own]),
-        slowed=Interval.of([one.slowed for one in own]),
-        wait=Interval.of([one[0] for one in waits]),
-        wait_p95=Interval.of([one[1] for one in waits]),
-        wait_p99=Interval.of([one[2] for one in waits]),
-        pause=Interval.of([float(one.paused_seconds.mean()) for one in own]),
-        longest_pause=max(one.longest_pause_seconds for one in own),
-        makespan=Interval.of([one.makespan_seconds for one in own]),
+        utilisation_cpu=Interval.of([float(outcome.utilisation[0]) for outcome in own]),
+        utilisation_memory=Interval.of([float(outcome.utilisation[1]) for outcome in own]),
+        slowed=Interval.of([outcome.slowed for outcome in own]),
+        wait=Interval.of([wait[0] for wait in waits]),
+        wait_p95=Interval.of([wait[1] for wait in waits]),
+        wait_p99=Interval.of([wait[2] for wait in waits]),
+        pause=Interval.of([float(outcome.paused_seconds.mean()) for outcome in own]),
+        longest_pause=max(outcome.longest_pause_seconds for outcome in own),
+        makespan=Interval.of([outcome.makespan_seconds for outcome in own]),
         size=knob.size,
         weight=weight_of(rule, knob),
     )

@@ -36,7 +36,7 @@ class RuleKnob(NamedTuple):
 
 
 def _sized(*weights: Weights) -> tuple[RuleKnob, ...]:
-    return tuple(RuleKnob(one, size) for size in SIZES for one in weights)
+    return tuple(RuleKnob(weight, size) for size in SIZES for weight in weights)
 
 
 _SHORTNESS: Final = _sized(*(Weights(shortness=value) for value in (2.0, 8.0, 32.0, 128.0)))
@@ -89,7 +89,9 @@ def chosen(workloads: Sequence[Workload], rules: Sequence[str], progress: Callab
 
         def score(knob: RuleKnob, rule: str = rule) -> float:
             own = [late(knob.play(workload, rule).job_seconds) for workload in workloads]
-            return float(np.mean([np.log(one / base).mean() for one, base in zip(own, yarn, strict=True)]))
+            return float(
+                np.mean([np.log(values_array / base).mean() for values_array, base in zip(own, yarn, strict=True)])
+            )
 
         found[rule] = min(KNOBS[rule], key=score)
     return found

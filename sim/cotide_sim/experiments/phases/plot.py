@@ -42,9 +42,13 @@ def draw_panels(report: Report, figure: Figure) -> None:
     """Draw job times of both families, their ratio to task level, and cpu in use, on an empty figure."""
     panels = figure.subplots(2, 2)
     for axes, family in zip(panels[0], TITLES, strict=True):
-        _times(axes, [one for one in report.settings if one.family == family and not one.misstated], TITLES[family])
-    _ratios(panels[1][0], [one for one in report.settings if one.family == "puma"])
-    _use(panels[1][1], [one for one in report.settings if one.family == "puma" and not one.misstated])
+        _times(
+            axes,
+            [setting for setting in report.settings if setting.family == family and not setting.misstated],
+            TITLES[family],
+        )
+    _ratios(panels[1][0], [setting for setting in report.settings if setting.family == "puma"])
+    _use(panels[1][1], [setting for setting in report.settings if setting.family == "puma" and not setting.misstated])
 
 
 def _times(axes: Any, settings: list[Setting], title: str) -> None:
@@ -64,12 +68,12 @@ def _times(axes: Any, settings: list[Setting], title: str) -> None:
 
 
 def _ratios(axes: Any, settings: list[Setting]) -> None:
-    for wrong, style in ((0.0, "-"), (max((one.misstated for one in settings), default=0.0), ":")):
+    for wrong, style in ((0.0, "-"), (max((setting.misstated for setting in settings), default=0.0), ":")):
         for rule in [rule for rule in RATIOS if rule in _rules_of(settings)]:
-            chosen = [one for one in settings if one.misstated == wrong]
+            chosen = [setting for setting in settings if setting.misstated == wrong]
             axes.plot(
-                [one.multiple for one in chosen],
-                [same[0].mean for one in chosen if (same := row_of(one, rule).over_same_order) is not None],
+                [setting.multiple for setting in chosen],
+                [same[0].mean for setting in chosen if (same := row_of(setting, rule).over_same_order) is not None],
                 style,
                 marker=".",
                 label=f"{rule}, needs {wrong:.0%} wrong" if wrong else rule,
@@ -81,9 +85,12 @@ def _ratios(axes: Any, settings: list[Setting]) -> None:
 
 def _use(axes: Any, settings: list[Setting]) -> None:
     for rule in _rules_of(settings):
-        rows = [row_of(one, rule) for one in settings]
+        rows = [row_of(setting, rule) for setting in settings]
         axes.plot(
-            [one.multiple for one in settings], [row.utilisation_cpu.mean for row in rows], marker=".", label=rule
+            [setting.multiple for setting in settings],
+            [row.utilisation_cpu.mean for row in rows],
+            marker=".",
+            label=rule,
         )
     axes.set(title="PUMA-like mix: cpu in use until the last end", xlabel="jobs of each benchmark", ylim=(0, 1))
     axes.legend(fontsize="x-small")

@@ -248,7 +248,9 @@ def _choice(tuned: Sequence[Played]) -> Settings:
     """Return the setting of each contender that costs least; the cost has lost requests in it."""
     found: Settings = {}
     for name, contender in CONTENDERS.items():
-        cost = {one: float(np.mean([of[(name, one)].cost for _, of in tuned])) for one in contender.settings}
+        cost = {
+            setting: float(np.mean([of[(name, setting)].cost for _, of in tuned])) for setting in contender.settings
+        }
         found[name] = (chosen(cost, dict.fromkeys(cost, 0.0)),)
     return found
 
@@ -258,10 +260,10 @@ def _week_report(factor: float, runs: Sequence[Played]) -> WeekReport:
     by_seed = [{name: outcomes[(name, setting)] for name, setting in setting_of.items()} for _, outcomes in runs]
     scene = runs[0][0]
     ours = [outcomes[OWN] for outcomes in by_seed]
-    rows = [_row(name, setting, [one[name] for one in by_seed], ours) for name, setting in setting_of.items()]
+    rows = [_row(name, setting, [item[name] for item in by_seed], ours) for name, setting in setting_of.items()]
     greedy = [outcomes[GREEDY] for outcomes in by_seed]
     moved = [mine.reconfigurations / max(its.reconfigurations, 1.0) for mine, its in zip(ours, greedy, strict=True)]
-    known = Ratio.of([outcomes[ORACLE].cost for outcomes in by_seed], [one.cost for one in greedy])
+    known = Ratio.of([outcomes[ORACLE].cost for outcomes in by_seed], [week_outcome.cost for week_outcome in greedy])
     shown = {name: by_seed[0][name].servers for name in SHOWN}
     steps = len(shown[OWN])
     return WeekReport(
@@ -286,7 +288,7 @@ def _row(name: str, setting: Setting, found: Sequence[WeekOutcome], ours: Sequen
         reconfigurations=over("reconfigurations"),
         unserved=over("unserved"),
         violations=over("violations"),
-        own_cost_over_it=Ratio.of([one.cost for one in ours], [one.cost for one in found]),
+        own_cost_over_it=Ratio.of([our.cost for our in ours], [week_outcome.cost for week_outcome in found]),
         decision_seconds=over("decision_seconds"),
     )
 

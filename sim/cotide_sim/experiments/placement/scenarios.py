@@ -207,12 +207,12 @@ def _prices(
         series = read_prices(data, tuple(centre[4] for centre in centres))
         year = 8784 + 8760 if europe else int(rng.integers(1, 4)) * 8770
         first = year + int(rng.integers(0, 8760 - hours - 24))
-        energy = np.column_stack([one.window(first, hours) for one in series])
+        energy = np.column_stack([hourly_series.window(first, hours) for hourly_series in series])
     price = RENT + energy / 1000.0 * SERVER_KILOWATTS
     if europe and data is not None:
         grams = [read_carbon(data, country) for country in ("DE", "FR")]
         start = first - (8784 + 8760)
-        table = np.column_stack([one.window(start, hours) for one in grams])
+        table = np.column_stack([gram.window(start, hours) for gram in grams])
         price = with_carbon(price, table, SERVER_KILOWATTS, CARBON_PRICE)
     return np.repeat(price, int(3600 / STEP_SECONDS), axis=0)
 

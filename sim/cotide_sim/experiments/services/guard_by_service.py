@@ -132,7 +132,7 @@ def _appear(services: list[Service], families: dict[str, Family], most: int, gen
 
 
 def _outcomes(seed: int, age: int, wave: _Wave, known: list[Measured], seen: list[Measured]) -> list[Outcome]:
-    together = concatenate_qos([QosSamples(*one) for one in (*known, *seen)])
+    together = concatenate_qos([QosSamples(*pair) for pair in (*known, *seen)])
     heuristic = HeuristicQos()
     ours: QosForecaster = heuristic
     with suppress(ModelError):  # the gate refused it: until there is more, the heuristic decides, and is judged as ours

@@ -168,14 +168,16 @@ def judge(
     heuristic: str,
 ) -> Report:
     """Return what came out, by age and by service, and which bars were missed."""
-    seeds = sorted({one.seed for one in outcomes})
-    ages = sorted({one.age for one in outcomes})
-    names = list(dict.fromkeys(one.contender for one in outcomes))
-    at = {(one.seed, one.service, one.age, one.contender): one for one in outcomes}
+    seeds = sorted({outcome.seed for outcome in outcomes})
+    ages = sorted({outcome.age for outcome in outcomes})
+    names = list(dict.fromkeys(outcome.contender for outcome in outcomes))
+    at = {(outcome.seed, outcome.service, outcome.age, outcome.contender): outcome for outcome in outcomes}
     judged = {
         service.name
         for service in services
-        if all(JUDGED <= one.broken <= one.rows - JUDGED for one in outcomes if one.service == service.name)
+        if all(
+            JUDGED <= outcome.broken <= outcome.rows - JUDGED for outcome in outcomes if outcome.service == service.name
+        )
     }
     comparisons = len(judged) * sum(age >= SETTLED for age in ages)
     rows = [
@@ -195,13 +197,16 @@ def judge(
                     age,
                     service.limit_milliseconds,
                     service.base_milliseconds,
-                    float(np.mean([one.broken / one.rows for one in mine[ours]])),
+                    float(np.mean([outcome.broken / outcome.rows for outcome in mine[ours]])),
                     service.name in judged,
                     _means(mine, "f1"),
                     _means(mine, "precision"),
                     _means(mine, "recall"),
                     _means(mine, "breaks"),
-                    {name: float(np.mean([one.refused / one.rows for one in ones])) for name, ones in mine.items()},
+                    {
+                        name: float(np.mean([outcome.refused / outcome.rows for outcome in ones]))
+                        for name, ones in mine.items()
+                    },
                     mean,
                     low,
                     high,
@@ -226,10 +231,10 @@ def interval(values: Floats, comparisons: int = 1) -> tuple[float, float, float]
 def _row(age: int, name: str, by_seed: list[list[Outcome]], judged: set[str]) -> Row:
     def median(attribute: str) -> Floats:
         """Return the median over judged services, by seed."""
-        found = [[getattr(one, attribute) for one in ones if one.service in judged] for ones in by_seed]
+        found = [[getattr(outcome, attribute) for outcome in ones if outcome.service in judged] for ones in by_seed]
         return np.array([_median(values) for values in found])
 
-    everything = [one for ones in by_seed for one in ones]
+    everything = [outcome for ones in by_seed for outcome in ones]
     f1 = median("f1")
     return Row(
         age,
@@ -239,10 +244,10 @@ def _row(age: int, name: str, by_seed: list[list[Outcome]], judged: set[str]) ->
         float(f1.mean()),
         float(f1.std()),
         float(median("f1_even").mean()),
-        float(np.mean([one.breaks for one in everything])),
-        float(np.mean([one.refused / one.rows for one in everything])),
-        float(np.nanmean([one.accepted for one in everything])),
-        float(np.mean([one.brier for one in everything])),
+        float(np.mean([outcome.breaks for outcome in everything])),
+        float(np.mean([outcome.refused / outcome.rows for outcome in everything])),
+        float(np.nanmean([outcome.accepted for outcome in everything])),
+        float(np.mean([outcome.brier for outcome in everything])),
     )
 
 
@@ -255,7 +260,7 @@ def _median(values: list[float]) -> float:
 def _means(mine: dict[str, list[Outcome]], attribute: str) -> dict[str, float]:
     means = {}
     for name, ones in mine.items():
-        known = [value for one in ones if not np.isnan(value := getattr(one, attribute))]
+        known = [value for outcome in ones if not np.isnan(value := getattr(outcome, attribute))]
         means[name] = float(np.mean(known)) if known else float("nan")
     return means
 
@@ -275,10 +280,10 @@ def _missed(
     `ACCEPTANCE_FLOOR` of what holds.
     """
     out = [
-        f"{one.service} at {one.age} samples: F1 {one.f1[ours]:.3f}, {logistic} {one.f1[logistic]:.3f}"
-        f" (difference {one.ahead_low:+.3f} to {one.ahead_high:+.3f})"
-        for one in services
-        if one.judged and one.age >= SETTLED and one.ahead_high < 0
+        f"{service.service} at {service.age} samples: F1 {service.f1[ours]:.3f}, {logistic} {service.f1[logistic]:.3f}"
+        f" (difference {service.ahead_low:+.3f} to {service.ahead_high:+.3f})"
+        for service in services
+        if service.judged and service.age >= SETTLED and service.ahead_high < 0
     ]
     by = {(row.age, row.contender): row for row in rows}
     for age in sorted({row.age for row in rows}):
@@ -288,7 +293,7 @@ def _missed(
         if age >= SETTLED and mine.f1 <= by[age, logistic].f1:
             out.append(f"median F1 at {age} samples: {mine.f1:.3f}, {logistic} {by[age, logistic].f1:.3f}")
         if age < SETTLED:
-            seeds = sorted({one.seed for one in outcomes})
+            seeds = sorted({outcome.seed for outcome in outcomes})
             pairs = [[_breaks(outcomes, seed, age, name) for name in (ours, heuristic)] for seed in seeds]
             more = float(np.mean([mine - theirs for mine, theirs in pairs]))
             if more > LEAST:
@@ -298,5 +303,11 @@ def _missed(
 
 def _breaks(outcomes: Sequence[Outcome], seed: int, age: int, contender: str) -> float:
     return float(
-        np.mean([one.breaks for one in outcomes if (one.seed, one.age, one.contender) == (seed, age, contender)])
+        np.mean(
+            [
+                outcome.breaks
+                for outcome in outcomes
+                if (outcome.seed, outcome.age, outcome.contender) == (seed, age, contender)
+            ]
+        )
     )

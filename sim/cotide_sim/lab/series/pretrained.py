@@ -111,10 +111,10 @@ def parse_weights(given: tuple[str, ...]) -> dict[str, Path]:
         At what has no such form, an unknown name, or a folder without weights.
     """
     found: dict[str, Path] = {}
-    for one in given:
-        name, equals, folder = one.partition("=")
+    for text in given:
+        name, equals, folder = text.partition("=")
         if not equals or name not in ADAPTERS:
-            raise InputError(f"{one!r} is not NAME=FOLDER with {', '.join(ADAPTERS)} as the name", field="--weights")
+            raise InputError(f"{text!r} is not NAME=FOLDER with {', '.join(ADAPTERS)} as the name", field="--weights")
         digest_of(Path(folder))
         found[name] = Path(folder).resolve()
     return found

@@ -77,17 +77,17 @@ def _place(
         best = 1 << 62
         machine = 0
         clock = clocks[clock_of[job]] if clock_of[job] >= 0 else 0
-        for one in range(first[job], beyond[job]):
-            start = max(last[one], clock)
-            held = used[one]
+        for number in range(first[job], beyond[job]):
+            start = max(last[number], clock)
+            held = used[number]
             slot = 0
-            while slot < count[one] and (ends[one, slot] <= start or held + demands[job] > capacity):
-                start = max(start, ends[one, slot])
-                held -= demands[running[one, slot]]
+            while slot < count[number] and (ends[number, slot] <= start or held + demands[job] > capacity):
+                start = max(start, ends[number, slot])
+                held -= demands[running[number, slot]]
                 slot += 1
             if start < best:
                 best = start
-                machine = one
+                machine = number
         gone = 0
         while gone < count[machine] and ends[machine, gone] <= best:
             used[machine] -= demands[running[machine, gone]]

@@ -84,7 +84,7 @@ def test_what_a_tenant_writes_makes_no_series() -> None:
     scene = Scene()
     scene.pod("a", "ErrImagePull", **{"cotide.dev/class": "made-up"})
     scene.pod("b", "MadeUp")
-    names = {str(one.labels) for family in scene.metrics.registry.collect() for one in family.samples}
+    names = {str(sample.labels) for family in scene.metrics.registry.collect() for sample in family.samples}
     assert not any("made-up" in name or "MadeUp" in name for name in names)
 
 

@@ -164,10 +164,10 @@ async def test_replicas_that_race_agree_on_what_one_of_them_wrote() -> None:
     async with cluster() as (_, client):
         clock = Clock()
         replicas = [shared(client, clock) for _ in range(4)]
-        found = await asyncio.gather(*(one.look() for one in replicas))
+        found = await asyncio.gather(*(replica.look() for replica in replicas))
         assert len(set(found)) == 1
         clock.now += 61 * DAY
-        again = await asyncio.gather(*(one.look() for one in replicas))
+        again = await asyncio.gather(*(replica.look() for replica in replicas))
         assert len(set(again)) == 1
         assert again[0].serving != found[0].serving
 

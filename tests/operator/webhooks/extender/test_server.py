@@ -220,6 +220,6 @@ async def test_a_server_that_trips_over_the_cluster_ends_nothing_and_is_tried_ag
         while not served.listening and not running.done():
             await asyncio.sleep(0.01)
     assert served.listening
-    assert len([one for one in caplog.records if "is tried again" in one.message]) == 1
+    assert len([record for record in caplog.records if "is tried again" in record.message]) == 1
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
