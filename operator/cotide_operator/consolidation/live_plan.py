@@ -1,7 +1,7 @@
-"""`plan_of`: a plan for the cluster as the operator sees it, and what it predicts.
+"""`plan_of`: a plan for the cluster as the operator sees it, and its predictions.
 
-Called by `controller`, in a thread of its own: it reads copies only. Host loads and request rates are those that the
-operator's engine was told; the picture beside them keeps the constraints of pods that run.
+`controller` calls it in a thread of its own: it reads copies only. Host loads and request rates come from the
+operator's engine. The picture next to them keeps the constraints of running pods.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from cotide_operator.consolidation.picture import picture_of
 from cotide_operator.consolidation.predictions import Refusal
 
 MAX_REFUSALS = 50
-"""Refused targets that one plan is asked about; chosen: a sample of them is enough for a score."""
+"""Refused targets that one plan returns; chosen: a sample of them is enough for a score."""
 
 
 @dataclass(frozen=True)
 class EngineView:
-    """What the engine knows and the API does not say; copied in the loop's thread.
+    """The engine's knowledge that the API does not have; copied in the loop's thread.
 
     Attributes
     ----------
-    room : by node, cpu and memory that its forecast leaves free; only where one is believed.
+    room : by node, cpu and memory that its forecast leaves free; only for trusted forecasts.
     rates : requests per second of online pods, by key.
-    forecaster : of latency limits. threshold : highest probability that is accepted.
+    forecaster : of latency limits. threshold : highest accepted probability.
     """
 
     room: Mapping[str, tuple[float, float]]
@@ -49,7 +49,7 @@ class EngineView:
 
 @dataclass(frozen=True)
 class LivePlan:
-    """A plan, and what goes with it.
+    """A plan with its supplements.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class LivePlan:
 
 
 def engine_view_of(state: ClusterState, forecaster: QosForecaster, threshold: float, now: float) -> EngineView:
-    """Copy what the engine's state knows; fast, for the loop's own thread."""
+    """Copy the engine's knowledge; fast, for the loop's own thread."""
     peaks, believed = state.host_load.online_peak(now, STALE_SECONDS)
     left = state.host_load.physical() - peaks - state.host_load.batch_load(now)
     columns = state.columns
@@ -98,8 +98,8 @@ def plan_of(
 
     Parameters
     ----------
-    cache : a copy that nobody changes. known : pods as the engine was told of them. now : on the operator's clock.
-    draining : nodes that are being drained; room is kept for what is still on them.
+    cache : a constant copy. known : pods in the engine's state. now : on the operator's clock.
+    draining : nodes that are being drained; room is kept for the pods that are still on them.
     """
     picture = picture_of(cache, now, known)
     state, rules = picture.state, settings.moves()
