@@ -270,8 +270,8 @@ class Carrier:
             raise SurpriseError(f"the node was protected since the plan was made: {now.kept}")
 
     async def _no_stranger(self, node: str, expected: Set[str]) -> None:
-        there = await self._hands.pods(node=node)
-        stranger = next((now.key for now in there if now.key not in expected), None)
+        pods = await self._hands.pods(node=node)
+        stranger = next((now.key for now in pods if now.key not in expected), None)
         if stranger is not None:
             raise SurpriseError(f"pod {stranger} came to the node since the plan was made")
 

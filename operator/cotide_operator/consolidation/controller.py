@@ -126,7 +126,7 @@ class Consolidator:
             say=_LOG.info,
         )
         self._drains: dict[str, asyncio.Task[None]] = {}
-        self._beside: dict[str, int] = {}
+        self._further: dict[str, int] = {}
         """Further pods that may be on their way at once, beyond one, by drained node."""
         self._left: set[str] = set()
         """Nodes that were given back since consolidation is turned off; the cache shows it later."""
@@ -236,8 +236,8 @@ class Consolidator:
             state = dependencies.engine().state
             named = {freed.node for freed in plan.freed} | {emptying.node for emptying in plan.emptying}
             plan = within(plan, allowed, {name: allowed.kind_of(state.node(name)) for name in named})
-        beside = sum(self._beside.values())
-        acts = self._watch.decide(ClusterView(now, plan, standings, draining, beside, wanted))
+        further = sum(self._further.values())
+        acts = self._watch.decide(ClusterView(now, plan, standings, draining, further, wanted))
         await self._act(acts, planned)
         self._follow(now)
         self._show()
@@ -257,8 +257,8 @@ class Consolidator:
         found: list[Pod] = []
         demands = 0
         while len(found) < MAX_WAITING and demands < MAX_DEMANDS and (key := self._unseen.pop()) is not None:
-            one, known = pods.get(key), self._dependencies.pods.get(key)
-            if known is None or one is None or one.spec.node_name or not self._refused(key, one):
+            item, known = pods.get(key), self._dependencies.pods.get(key)
+            if known is None or item is None or item.spec.node_name or not self._refused(key, item):
                 continue
             found.append(known)
             demands += _demands(known)
@@ -343,7 +343,7 @@ class Consolidator:
         for step in acts.drain:
             if planned is not None and step.node not in self._drains:
                 uids = {move.pod: planned.uids[move.pod] for move in step.moves}
-                self._beside[step.node] = max(0, step.at_once - 1)
+                self._further[step.node] = max(0, step.at_once - 1)
                 self._drains[step.node] = asyncio.create_task(self._drain(step, uids), name=f"drain {step.node}")
 
     async def _write(self, node: str, mark: Mark, *, cordoned: bool, **more: Any) -> bool:
@@ -372,7 +372,7 @@ class Consolidator:
             self._warn_throttled(error)
         finally:
             self._drains.pop(step.node, None)
-            self._beside.pop(step.node, None)
+            self._further.pop(step.node, None)
 
     def _freed(self, node: str, why: str) -> None:
         self._dependencies.metrics.consolidation_freed.inc()

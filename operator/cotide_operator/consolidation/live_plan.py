@@ -114,12 +114,12 @@ def plan_of(
     )
     columns = columns_of(state, picture.constraints(rules), now, Outlook(_room(engine_view, nodes), guard))
     excluded = excluded[: columns.nodes]
-    begun = np.isin(np.array(columns.names), list(draining))
-    plan = drain_plan(columns, rules, excluded, begun)
+    drained = np.isin(np.array(columns.names), list(draining))
+    plan = drain_plan(columns, rules, excluded, drained)
     refused: tuple[Refusal, ...] = ()
     if engine_view.room:
         free = columns_of(state, picture.constraints(rules), now, Outlook(None, guard))
-        refused = _refused(columns, drain_plan(free, rules, excluded, begun))
+        refused = _refused(columns, drain_plan(free, rules, excluded, drained))
     uids = {record.pod.key: record.pod.uid for record in state.records()}
     going = {record.pod.key for record in state.records() if record.pod.terminating}
     goes = frozenset(going | {key for key, facts in picture.facts.items() if facts.goes_with_node})
@@ -146,7 +146,7 @@ def _refused(columns: RemovalColumns, plan: DrainPlan) -> tuple[Refusal, ...]:
     pods = {key: pod for pod, key in enumerate(columns.keys)}
     forecast = len(columns.resources) + 2
     found = []
-    for move in (one for step in plan.freed for one in step.moves):
+    for move in (move for step in plan.freed for move in step.moves):
         row, shape = rows[move.target], columns.shape_of[pods[move.pod]]
         added = columns.takes[shape, forecast], columns.takes[shape, forecast + 1]
         if any(more > columns.free[row, forecast + at] for at, more in enumerate(added)):

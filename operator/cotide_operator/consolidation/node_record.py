@@ -94,8 +94,8 @@ def moved(record: NodeRecord | None, uid: str, at: float, hour: float = HOUR_SEC
     record = record or NodeRecord()
     if uid in record.moved:
         return None
-    lately = {key: when for key, when in record.moved.items() if when > at - hour}
-    latest = dict(list(lately.items())[-(MAX_MOVES - 1) :])
+    recent = {key: when for key, when in record.moved.items() if when > at - hour}
+    latest = dict(list(recent.items())[-(MAX_MOVES - 1) :])
     return msgspec.structs.replace(record, moved={**latest, uid: at})
 
 

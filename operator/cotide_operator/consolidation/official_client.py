@@ -169,13 +169,13 @@ class OfficialClient:
     def _take(self, cache: ObjectCache, kind: Kind, raw: msgspec.Raw, warnings: list[str]) -> None:
         """Add one object; a faulty one is left out, except pods and nodes: without its pods a node looks empty."""
         try:
-            one = _with_name(decoded(raw, TYPES[kind], kind), kind)
+            item = _with_name(decoded(raw, TYPES[kind], kind), kind)
         except OddObjectError as error:
             if kind in ("pods", "nodes"):
                 raise
             warnings.append(f"left out: {error}")
             return
-        cache.apply(kind, "ADDED", one)
+        cache.apply(kind, "ADDED", item)
 
     def _listed(self, kind: Kind, type_of_one: type[T]) -> list[T]:
         return [_with_name(decoded(raw, type_of_one, kind), kind) for raw in self._pages(kind)]
@@ -242,9 +242,9 @@ class OfficialClient:
     async def kept(self, keys: Sequence[str]) -> str:
         """Return a sentence about the first of several pods that a budget would protect if all were evicted; empty for
         none."""
-        there = (await asyncio.to_thread(self._read, ("pods", "poddisruptionbudgets")))[0]
-        pods = [pod for key in keys if (pod := there.pods.get(key)) is not None]
-        return next(iter(kept_by_budgets(pods, there).values()), "")
+        cache = (await asyncio.to_thread(self._read, ("pods", "poddisruptionbudgets")))[0]
+        pods = [pod for key in keys if (pod := cache.pods.get(key)) is not None]
+        return next(iter(kept_by_budgets(pods, cache).values()), "")
 
     async def evict(self, key: str, uid: str) -> int:
         """Request the eviction of this very pod; returns the HTTP status, 0 when there is no answer in time."""

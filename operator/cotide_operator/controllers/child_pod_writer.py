@@ -94,18 +94,18 @@ class ChildPodWriter:
         A refusal of the template (400, 403, 422) or a foreign pod of the same name is the user's to settle. Anything
         else is a fault, to be tried again.
         """
-        there: set[int] = set()
+        made: set[int] = set()
         start, size = 0, 1
         while start < len(manifests):
             batch = range(start, min(start + size, len(manifests)))
             results = await asyncio.gather(*(self._make_one(manifests[n]) for n in batch), return_exceptions=True)
-            there.update(number for number, result in zip(batch, results, strict=True) if result is None)
+            made.update(number for number, result in zip(batch, results, strict=True) if result is None)
             fault = next((result for result in results if isinstance(result, BaseException)), None)
             trouble = next((result for result in results if isinstance(result, str)), None)
             if fault is not None or trouble is not None:
-                return Made(frozenset(there), trouble, fault)
+                return Made(frozenset(made), trouble, fault)
             start, size = start + size, min(2 * size, AT_ONCE)
-        return Made(frozenset(there))
+        return Made(frozenset(made))
 
     async def _make_one(self, make: Callable[[], Manifest]) -> str | None:
         manifest = make()
@@ -132,14 +132,14 @@ class ChildPodWriter:
         """Distinguish our own pod, made by a request with a lost answer, from a foreign one."""
         name, owner = manifest["metadata"]["name"], manifest["metadata"]["ownerReferences"][0]
         try:
-            there = await self._client.get(f"{path}/{name}")
+            existing = await self._client.get(f"{path}/{name}")
         except ApiError as error:
             if error.status == 404:  # gone since: the next look makes it
                 return None
             raise
-        found = there.get("metadata") or {}
+        found = existing.get("metadata") or {}
         owners = found.get("ownerReferences") or ()
-        if any(one.get("uid") == owner["uid"] for one in owners):
+        if any(reference.get("uid") == owner["uid"] for reference in owners):
             return None
         if found.get("deletionTimestamp"):
             return f"an earlier pod {name} is still being deleted"
@@ -148,7 +148,7 @@ class ChildPodWriter:
     async def delete(self, namespace: str, pods: Iterable[ChildPod]) -> dict[str, str]:
         """Delete pods, with their own grace period; return the API server's errors by uid."""
 
-        async def one(pod: ChildPod) -> None:
+        async def delete_pod(pod: ChildPod) -> None:
             try:
                 async with self._slots.slot(namespace):
                     await self._client.delete(f"/api/v1/namespaces/{namespace}/pods/{pod.name}", uid=pod.uid)
@@ -156,7 +156,7 @@ class ChildPodWriter:
                 if error.status not in (404, 409):  # gone, or replaced by another of the same name
                     raise
 
-        return await _past_refusals(one, list(pods))
+        return await _past_refusals(delete_pod, list(pods))
 
     async def release(
         self, namespace: str, pods: Iterable[ChildPod], unfollowed: Container[str] = (), *, over: bool = False
@@ -171,7 +171,7 @@ class ChildPodWriter:
         over : whether this Job makes no more pods.
         """
 
-        async def one(pod: ChildPod) -> None:
+        async def release_pod(pod: ChildPod) -> None:
             marks: Mapping[str, object] = _RELEASED
             if pod.kueue_group and (over or pod.uid in unfollowed):
                 marks = _OVER if over else _UNFOLLOWED
@@ -183,12 +183,12 @@ class ChildPodWriter:
                 if error.status != 404:
                     raise
 
-        return await _past_refusals(one, list(pods))
+        return await _past_refusals(release_pod, list(pods))
 
     async def adopt(self, namespace: str, workload: str, pods: Iterable[PodObject]) -> None:
         """Label the pods that a Workload selects, once; an existing class label stays."""
 
-        async def one(pod: PodObject) -> None:
+        async def adopt_pod(pod: PodObject) -> None:
             labels = {}
             if CLASS_LABEL not in pod.metadata.labels:
                 labels[CLASS_LABEL] = self.class_in(namespace, WorkloadClass.ONLINE).value
@@ -204,7 +204,7 @@ class ChildPodWriter:
                 if error.status not in (404, 409):
                     raise
 
-        await _in_batches(one, list(pods))
+        await _in_batches(adopt_pod, list(pods))
 
     def class_in(self, namespace: str, wanted: WorkloadClass) -> WorkloadClass:
         """Return a class as capped by the namespace's ``cotide.dev/max-class``."""
@@ -223,7 +223,7 @@ def summary(refused: Mapping[str, str], what: str) -> str | None:
 async def _past_refusals(work: Callable[[ChildPod], Awaitable[None]], pods: Sequence[ChildPod]) -> dict[str, str]:
     """Apply a write to each pod; return the API server's errors by uid. A fault stops it and is raised."""
 
-    async def one(pod: ChildPod) -> str | None:
+    async def try_work(pod: ChildPod) -> str | None:
         try:
             await work(pod)
         except ApiError as error:
@@ -232,7 +232,7 @@ async def _past_refusals(work: Callable[[ChildPod], Awaitable[None]], pods: Sequ
             return f"pod {pod.name}: {error.message}"
         return None
 
-    answers = await _in_batches(one, pods)
+    answers = await _in_batches(try_work, pods)
     return {pod.uid: answer for pod, answer in zip(pods, answers, strict=True) if answer is not None}
 
 

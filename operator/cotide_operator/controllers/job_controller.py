@@ -159,15 +159,15 @@ class JobController:
         if known.spec is None:
             status = misconfigured(known.kept.status, known.fault, context, phase="Queued")
             await self._tracking.release_strays(key, job)
-            said = known.kept.status.get("conditions") or ()
+            before = known.kept.status.get("conditions") or ()
             again = await self.statuses.write(job, known.kept, status)
-            self._options.starts.changed("Job", key, job.metadata.uid, said, status["conditions"])
+            self._options.starts.changed("Job", key, job.metadata.uid, before, status["conditions"])
             return again
         turn = Turn()
-        there = {pod.metadata.uid: pod for pod in self._cache.pods_of_job(key)}
+        present = {pod.metadata.uid: pod for pod in self._cache.pods_of_job(key)}
         ended = dict(self._ended.get(key, {}))
         await turn.give_way()
-        pods = await self._see(known, {**ended, **there}, job.metadata.uid)
+        pods = await self._see(known, {**ended, **present}, job.metadata.uid)
         await turn.give_way()
         planned = await self._plan(job, known, known.spec, pods)
         await turn.give_way()
@@ -198,16 +198,16 @@ class JobController:
         )
         status["conditions"] = with_released(status["conditions"], known.unwritten, context)
         await turn.give_way()
-        said = known.kept.status.get("conditions") or ()
+        before = known.kept.status.get("conditions") or ()
         again = await self.statuses.write(job, known.kept, status, at_once=not accounted)
-        self._report(key, job, known.spec, plan, (said, status["conditions"]))
+        self._report(key, job, known.spec, plan, (before, status["conditions"]))
         if not accounted:
             await self._make(job, known, known.spec, plan, pods)
         await turn.give_way()
         undeleted = await self._children.delete(job.metadata.namespace, plan.delete)
         held = await self._tracking.release(
             job.metadata.namespace,
-            [pod for pod in plan.release if pod.uid in there],
+            [pod for pod in plan.release if pod.uid in present],
             plan.unfollowed,
             over=plan.progress.outcome is not None,
         )
@@ -261,9 +261,11 @@ class JobController:
         """
         now = time.monotonic()
         turn = Turn()
-        there = {(pod.index, pod.retry) for pod in pods}
+        present = {(pod.index, pod.retry) for pod in pods}
         known.made = {
-            attempt: made for attempt, made in known.made.items() if attempt not in there and now - made < MADE_SECONDS
+            attempt: made
+            for attempt, made in known.made.items()
+            if attempt not in present and now - made < MADE_SECONDS
         }
         attempts = [attempt for attempt in plan.make if attempt not in known.made]
         alive = sum(pod.alive for pod in pods)

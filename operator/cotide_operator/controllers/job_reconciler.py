@@ -216,10 +216,10 @@ def _remember_starts(
     for node in {*(pod.node or "" for pod in running), *list(memory.avoided)[:-AVOIDED_NODES], ""}:
         memory.avoided.pop(node, None)
     times = memory.starts
-    begun = list(times.stuck.values())
-    begun += [times.creating[pair] for pair in late if pair in times.creating]
+    since = list(times.stuck.values())
+    since += [times.creating[pair] for pair in late if pair in times.creating]
     if not any(pod.kueue_group for pod in waiting.values()):  # a group of Kueue waits for all its pods
-        memory.obstructed = min([*([] if memory.obstructed is None else [memory.obstructed]), *begun], default=None)
+        memory.obstructed = min([*([] if memory.obstructed is None else [memory.obstructed]), *since], default=None)
     ended = after.failures - before.failures > len(given_up) or len(after.completed) > len(before.completed)
     if running or ended:
         memory.ran = now_seconds

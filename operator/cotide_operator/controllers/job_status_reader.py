@@ -47,18 +47,18 @@ class JobStatusReader:
             return kept if ours else LastWritten(metadata.uid, dict(job.status), version=seen)
         path = f"/apis/{GROUP}/{VERSION}/namespaces/{metadata.namespace}/jobs/{metadata.name}"
         try:
-            there = await self._client.get(path)
+            body = await self._client.get(path)
         except ApiError as error:
             if error.status != 404:
                 raise
             return None
-        found = there.get("metadata") or {}
+        found = body.get("metadata") or {}
         if not found.get("uid"):
             raise ClusterError(f"the API server's answer to GET {path} names no uid")
         if found["uid"] != metadata.uid:
             return None
         version = version_of(found.get("resourceVersion"))
-        return LastWritten(metadata.uid, there.get("status") or {}, version=version)
+        return LastWritten(metadata.uid, body.get("status") or {}, version=version)
 
     async def _begin(self) -> int | None:
         async with self._turn:

@@ -256,10 +256,10 @@ class Controllers:
 
     def _shows(self, kind: Ours, key: str, version: str, *, deleted: bool) -> bool:
         """Whether the cache is as new as the version seen by a caller; versions that can't be compared count as new."""
-        there = self._cache.objects(kind).get(key)
-        if there is None or deleted:
-            return (there is None) == deleted
-        mine, wanted = version_of(there.metadata.resource_version), version_of(version)
+        item = self._cache.objects(kind).get(key)
+        if item is None or deleted:
+            return (item is None) == deleted
+        mine, wanted = version_of(item.metadata.resource_version), version_of(version)
         return mine is None or wanted is None or mine >= wanted
 
     async def _shown(self, kind: Ours, key: str, version: str, *, deleted: bool) -> None:

@@ -118,8 +118,8 @@ def job_status_steps(
         "phase": str(phase),
         "queuePosition": foremost.queue_position if foremost else None,
         # Ended pods count, too: one may have ended before the first reconciliation of its Job.
-        "attempts": max([_count(before, "attempts"), *(one.attempts for one in decisions.values())]),
-        "demotions": max([_count(before, "demotions"), *(one.demotions for one in decisions.values())]),
+        "attempts": max([_count(before, "attempts"), *(decision.attempts for decision in decisions.values())]),
+        "demotions": max([_count(before, "demotions"), *(decision.demotions for decision in decisions.values())]),
         "evictions": max(progress.evictions, _count(before, "evictions")),
         "failures": max(progress.failures, _count(before, "failures")),
         "active": len(placed),
@@ -276,8 +276,8 @@ def _differs(before: Any, after: Any) -> bool:
 def _is_urgent(key: str, before: Any, after: Any) -> bool:
     if key != "conditions":
         return key not in REFRESHED
-    old = [(one.get("type"), one.get("status"), one.get("reason")) for one in before or ()]
-    new = [(one.get("type"), one.get("status"), one.get("reason")) for one in after or ()]
+    old = [(condition.get("type"), condition.get("status"), condition.get("reason")) for condition in before or ()]
+    new = [(condition.get("type"), condition.get("status"), condition.get("reason")) for condition in after or ()]
     return old != new
 
 

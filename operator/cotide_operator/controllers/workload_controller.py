@@ -156,9 +156,9 @@ class WorkloadController:
         status["conditions"] = with_started(status["conditions"], pods, Starting(starts.slow, kept=True), context)
         if known.unwritten:
             again = min(TROUBLE_SECONDS, again or TROUBLE_SECONDS)
-        said = known.kept.status.get("conditions") or ()
+        before = known.kept.status.get("conditions") or ()
         rest = await self.statuses.write(workload, known.kept, status)
-        self._reports.changed("Workload", key, workload.metadata.uid, said, status["conditions"])
+        self._reports.changed("Workload", key, workload.metadata.uid, before, status["conditions"])
         slow = None if starts.next_seconds is None else self._wall_until(starts.next_seconds)
         return min((seconds for seconds in (again, rest, slow) if seconds is not None), default=None)
 
@@ -173,9 +173,9 @@ class WorkloadController:
         undeleted = await self._children.delete(workload.metadata.namespace, plan.delete)
         known.unwritten = summary(undeleted, "deleted")
         now = time.monotonic()
-        there = {pod.index for pod in pods}
+        present = {pod.index for pod in pods}
         known.made = {
-            index: made for index, made in known.made.items() if index not in there and now - made < MADE_SECONDS
+            index: made for index, made in known.made.items() if index not in present and now - made < MADE_SECONDS
         }
         indexes = [index for index in plan.make if index not in known.made]
         manifests = [

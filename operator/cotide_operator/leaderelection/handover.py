@@ -191,8 +191,8 @@ class Handover:
         except ClusterError:
             return None
         metadata, spec = pod.get("metadata"), pod.get("spec")
-        says = isinstance(metadata, dict) and isinstance(spec, dict) and metadata.get("uid")
-        return pod if not pod or says else None
+        readable = isinstance(metadata, dict) and isinstance(spec, dict) and metadata.get("uid")
+        return pod if not pod or readable else None
 
     def _put(self, key: str, uid: str) -> None:
         self._unseen.pop(key, None)  # to the end

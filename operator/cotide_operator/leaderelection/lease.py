@@ -219,10 +219,10 @@ class LeaderElector:
 
     async def _renew(self) -> bool:
         """Take or renew the lease; its time counts from now, however long the answer takes."""
-        begun = self._monotonic()
+        started = self._monotonic()
         held = await self._try()
         if held:
-            self._renewed = begun
+            self._renewed = started
         return held
 
     async def _try(self) -> bool:

@@ -84,15 +84,17 @@ def read(text: str, clock: Clock, now: float) -> list[NodeBackoffRestored]:
         )
         return []
     return [
-        event for one in found[:MAX_BACKOFFS] if (event := _event_of(one, clock.from_wall(one.until), now)) is not None
+        event
+        for entry in found[:MAX_BACKOFFS]
+        if (event := _event_of(entry, clock.from_wall(entry.until), now)) is not None
     ]
 
 
-def _event_of(one: _Written, until: float, now: float) -> NodeBackoffRestored | None:
+def _event_of(entry: _Written, until: float, now: float) -> NodeBackoffRestored | None:
     if not math.isfinite(until) or now - until > LONGEST_SECONDS:
         return None
-    if not all(0 <= amount <= MAX_EXACT_INT for _, amount in one.requests):
+    if not all(0 <= amount <= MAX_EXACT_INT for _, amount in entry.requests):
         return None
-    refusals = min(MAX_REFUSALS, max(1, one.refusals))
+    refusals = min(MAX_REFUSALS, max(1, entry.refusals))
     until = min(until, now + LONGEST_SECONDS)
-    return NodeBackoffRestored(one.node, one.reason, until, refusals, one.requests, one.trying)
+    return NodeBackoffRestored(entry.node, entry.reason, until, refusals, entry.requests, entry.trying)

@@ -96,7 +96,7 @@ class Wanted:
 def shown(node: NodeObject) -> Shown:
     """Read a Node."""
     status = node.status
-    condition = next((one for one in status.conditions if one.type == CONDITION), None)
+    condition = next((condition for condition in status.conditions if condition.type == CONDITION), None)
     return Shown(
         capacity=_amounts(status.capacity),
         allocatable=_amounts(status.allocatable),
@@ -171,7 +171,7 @@ def note(outlook: NodeOutlook) -> str:
 
 
 def urgency(
-    says: Shown, should: Wanted, *, in_use: Amounts, physical: Amounts, share: float, wall_seconds: float
+    current: Shown, target: Wanted, *, in_use: Amounts, physical: Amounts, share: float, wall_seconds: float
 ) -> Urgency:
     """Return whether the difference is worth a patch; see the module's table.
 
@@ -182,61 +182,65 @@ def urgency(
     share : of ``physical``; a smaller change waits.
     wall_seconds : now.
     """
-    if says.trusted and not should.trusted:
+    if current.trusted and not target.trusted:
         return Urgency.AT_ONCE
-    due = says.trusted is None or (says.trusted, says.reason) != (should.trusted, should.reason) or not says.noted
-    for capacity, amount, new, held, there in zip(
-        says.capacity, says.allocatable, should.amounts, in_use, physical, strict=True
+    due = (
+        current.trusted is None
+        or (current.trusted, current.reason) != (target.trusted, target.reason)
+        or not current.noted
+    )
+    for capacity, amount, new, held, size in zip(
+        current.capacity, current.allocatable, target.amounts, in_use, physical, strict=True
     ):
         if amount is None or capacity is None:
             due = True
         elif amount > held >= new:
             return Urgency.AT_ONCE
-        elif amount != capacity or (amount != new and abs(amount - new) >= share * there):
+        elif amount != capacity or (amount != new and abs(amount - new) >= share * size):
             due = True
     # A time ahead of ours comes from a faulty clock: its age would never reach the limit.
-    age = wall_seconds - says.wall_seconds if says.wall_seconds is not None else REFRESH_SECONDS
+    age = wall_seconds - current.wall_seconds if current.wall_seconds is not None else REFRESH_SECONDS
     return Urgency.DUE if due or not -REFRESH_SECONDS < age < REFRESH_SECONDS else Urgency.NONE
 
 
-def standing(said: Shown | Wanted) -> bool | None:
+def standing(state: Shown | Wanted) -> bool | None:
     """Return whether a node's forecast is trusted (True) or fell back (False); None for a node without a forecast.
 
     The node or the operator is new, or the next forecast is being made. Such a node has lost no trust, and regains none
     with its next forecast.
     """
-    return None if said.trusted is None or said.reason == NO_FORECAST else said.trusted
+    return None if state.trusted is None or state.reason == NO_FORECAST else state.trusted
 
 
-def publication(node: NodeObject, says: Shown, should: Wanted, wall_seconds: float) -> Json:
+def publication(node: NodeObject, current: Shown, target: Wanted, wall_seconds: float) -> Json:
     """Return the strategic merge patch of ``status`` that brings a Node to the wanted values."""
-    now, said = format_timestamp(wall_seconds), after(says, should, wall_seconds)
-    amounts = {name: str(amount) for name, amount in zip(RESOURCES, should.amounts, strict=True)}
+    now, written = format_timestamp(wall_seconds), after(current, target, wall_seconds)
+    amounts = {name: str(amount) for name, amount in zip(RESOURCES, target.amounts, strict=True)}
     condition = {
         "type": CONDITION,
-        "status": "True" if should.trusted else "False",
-        "reason": should.reason,
-        "message": should.message,
+        "status": "True" if target.trusted else "False",
+        "reason": target.reason,
+        "message": target.message,
         "lastHeartbeatTime": now,
-        "lastTransitionTime": said.changed,
+        "lastTransitionTime": written.changed,
     }
     return {
         # With the uid the server refuses the patch if the node was replaced meanwhile.
-        "metadata": {"uid": node.metadata.uid, "annotations": {ANNOTATION: should.note}},
+        "metadata": {"uid": node.metadata.uid, "annotations": {ANNOTATION: target.note}},
         "status": {"capacity": amounts, "allocatable": amounts, "conditions": [condition]},
     }
 
 
-def after(says: Shown, should: Wanted | None, wall_seconds: float) -> Shown:
-    """Return what a Node shows after the patch of this second; ``should`` is None for a withdrawal."""
-    if should is None:
+def after(current: Shown, target: Wanted | None, wall_seconds: float) -> Shown:
+    """Return what a Node shows after the patch of this second; ``target`` is None for a withdrawal."""
+    if target is None:
         return NOTHING
-    kept = says.changed if says.changed and says.trusted is should.trusted else None
+    kept = current.changed if current.changed and current.trusted is target.trusted else None
     return Shown(
-        capacity=should.amounts,
-        allocatable=should.amounts,
-        trusted=should.trusted,
-        reason=should.reason,
+        capacity=target.amounts,
+        allocatable=target.amounts,
+        trusted=target.trusted,
+        reason=target.reason,
         changed=kept or format_timestamp(wall_seconds),
         wall_seconds=wall_seconds,
         noted=True,

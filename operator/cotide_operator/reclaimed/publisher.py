@@ -81,9 +81,9 @@ class _Published:
     failures: int = 0
     retry: float = -math.inf
     seen: NodeObject | None = None
-    """The cache's node that was read, or that the last patch was made for: as long as it is in the cache, ``says``
+    """The cache's node that was read, or that the last patch was made for: as long as it is in the cache, ``current``
     holds."""
-    says: Shown = NOTHING
+    current: Shown = NOTHING
     stood: bool | None = None
     """The last `standing` that this process wrote."""
 
@@ -91,8 +91,8 @@ class _Published:
 class _Decided(NamedTuple):
     how: Urgency
     node: NodeObject
-    says: Shown
-    should: Wanted | None
+    current: Shown
+    target: Wanted | None
     """None: the node should show no Cotide fields."""
 
 
@@ -249,23 +249,23 @@ class ReclaimedPublisher:
             return None
         known = self._known.setdefault(name, _Published(node.metadata.uid))
         if known.seen is not node:
-            known.seen, known.says = node, shown(node)
-        says = known.says
-        self._offers[name] = says.allocatable
+            known.seen, known.current = node, shown(node)
+        current = known.current
+        self._offers[name] = current.allocatable
         outlook = self._outlooks.get(name) if self._publish else None
-        if outlook is None and (self._publish or not says.anything):
-            return _Decided(Urgency.NONE, node, says, None)
+        if outlook is None and (self._publish or not current.anything):
+            return _Decided(Urgency.NONE, node, current, None)
         held = self._holdings_of(name)
         if held is None:
             return None
         if outlook is None:
             # While a pod holds reclaimed capacity its kubelet must find it there: see `wanted`. The engine of an
             # operator that has just started does not know yet which pods do.
-            return _Decided(Urgency.NONE if any(held.reclaimed) else Urgency.DUE, node, says, None)
-        should = wanted(outlook, held, over=self._is_over(outlook))
+            return _Decided(Urgency.NONE if any(held.reclaimed) else Urgency.DUE, node, current, None)
+        target = wanted(outlook, held, over=self._is_over(outlook))
         share, wall = self._settings.minimum_change_share, time.time()
-        how = urgency(says, should, in_use=held.reclaimed, physical=held.physical, share=share, wall_seconds=wall)
-        return _Decided(how, node, says, should)
+        how = urgency(current, target, in_use=held.reclaimed, physical=held.physical, share=share, wall_seconds=wall)
+        return _Decided(how, node, current, target)
 
     def _earliest(self, name: str, how: Urgency) -> float:
         """Return the monotonic second of the earliest patch of a node."""
@@ -294,9 +294,9 @@ class ReclaimedPublisher:
         decided = self._decide(name)
         if decided is None or decided.how is Urgency.NONE:
             return
-        known, node, says, should = self._known[name], decided.node, decided.says, decided.should
+        known, node, current, target = self._known[name], decided.node, decided.current, decided.target
         wall = time.time()
-        patch = withdrawal(node) if should is None else publication(node, says, should, wall)
+        patch = withdrawal(node) if target is None else publication(node, current, target, wall)
         try:
             await self._client.patch(f"/api/v1/nodes/{name}/status", patch, "strategic")
         except ClusterError as error:
@@ -306,15 +306,15 @@ class ReclaimedPublisher:
             self._warn_throttled(name, error)
             return
         known.failures, known.retry, known.patched = 0, -math.inf, time.monotonic()
-        known.seen, known.says = node, after(says, should, wall)
+        known.seen, known.current = node, after(current, target, wall)
         self._changed[name] = None  # for the metrics, and for changes of the meantime
-        self._metrics.reclaimed_patches.labels("withdrawn" if should is None else "published").inc()
-        if should is None:
+        self._metrics.reclaimed_patches.labels("withdrawn" if target is None else "published").inc()
+        if target is None:
             return
-        before, stands = known.stood if known.stood is not None else standing(says), standing(should)
+        before, stands = known.stood if known.stood is not None else standing(current), standing(target)
         known.stood = before if stands is None else stands
         if before is not None and stands is not None and before is not stands:
-            self._recorder.forecast_trust(name, node.metadata.uid, trusted=stands, message=should.message)
+            self._recorder.forecast_trust(name, node.metadata.uid, trusted=stands, message=target.message)
 
     def _warn_throttled(self, name: str, error: ClusterError) -> None:
         gone = isinstance(error, ApiError) and error.status in (404, 409)  # replaced: the watch will report it

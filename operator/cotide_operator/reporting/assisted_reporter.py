@@ -64,8 +64,8 @@ class AssistedReporter:
         elif pod.spec.node_name:
             del self._chosen[key]
             if pod.spec.node_name != decision.node:
-                words = f"kube-scheduler placed it on {pod.spec.node_name}; Cotide had chosen {decision.node}"
-                decision = msgspec.structs.replace(decision, node=pod.spec.node_name, message=words)
+                message = f"kube-scheduler placed it on {pod.spec.node_name}; Cotide had chosen {decision.node}"
+                decision = msgspec.structs.replace(decision, node=pod.spec.node_name, message=message)
             self._decisions.publish(decision)
             # Our own binding brought the annotation along; a different one may be left from an earlier refusal.
             if not _says(pod, pod.spec.node_name):

@@ -100,7 +100,7 @@ class DecisionReporter:
         self._plan_words = PlanMessages(clock.to_wall)
         self._view = TenantView(cache)
         self._gangs = GangMetrics(sinks.metrics)
-        self._said: dict[int, tuple[float, int]] = {}
+        self._logged: dict[int, tuple[float, int]] = {}
         self._counters: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
         """Attempts and their durations by result and class, kept because looking a metric up by its labels takes
         longest."""
@@ -183,7 +183,7 @@ class DecisionReporter:
         if not instructions:
             return notes
         share = cycle_seconds / len(instructions)
-        asking = {one.nominee for one in instructions if isinstance(one, Evict)}
+        asking = {evict.nominee for evict in instructions if isinstance(evict, Evict)}
         self._metrics.algorithm_duration.observe_equal(share, len(instructions))
         for instruction in instructions:
             if not isinstance(instruction, Evict) and instruction.forecast.qos_violation_probability is not None:
@@ -283,11 +283,11 @@ class DecisionReporter:
         """Log a refused binding; of many with the same answer, one line in `REFUSAL_LOG_SECONDS`."""
         answer, bind = report.answer, report.bind
         now = time.monotonic()
-        last, unsaid = self._said.get(answer.code, (float("-inf"), 0))
+        last, unlogged = self._logged.get(answer.code, (float("-inf"), 0))
         if now - last < REFUSAL_LOG_SECONDS:
-            self._said[answer.code] = (last, unsaid + 1)
+            self._logged[answer.code] = (last, unlogged + 1)
             return
-        self._said[answer.code] = (now, 0)
+        self._logged[answer.code] = (now, 0)
         _LOG.log(
             logging.WARNING if report.retry else logging.INFO,
             "binding %s to %s failed (%d %s), %s%s",
@@ -296,7 +296,7 @@ class DecisionReporter:
             answer.code,
             answer.reason,
             "it will be retried" if report.retry else "the watch will show the pod's state",
-            f"; {unsaid} more like it before" if unsaid else "",
+            f"; {unlogged} more like it before" if unlogged else "",
         )
 
     def alarmed(self, alarms: Alarms, now: float) -> None:

@@ -65,7 +65,7 @@ class _About(msgspec.Struct, frozen=True, gc=False):
     """The reporting component: for a pod its scheduler's name, as in kube-scheduler's recorders, else `COMPONENT`."""
 
 
-class _Words(msgspec.Struct, frozen=True, gc=False):
+class _News(msgspec.Struct, frozen=True, gc=False):
     """The text of an event, and the wall second of its occurrence."""
 
     about: _About
@@ -77,7 +77,7 @@ class _Words(msgspec.Struct, frozen=True, gc=False):
     """Number of failed writes."""
 
 
-_Said = tuple[str, str, str, str]
+_EventKey = tuple[str, str, str, str]
 """Identifies events that replace each other, and is their key in the dispatcher: ``event``, the uid, the reason and the
 topic."""
 
@@ -109,15 +109,15 @@ class EventRecorder:
         self._dispatcher = dispatcher
         self._metrics = metrics
         self._profile_of = profile_of
-        self._written: dict[_Said, _Written] = {}
-        self._early: dict[_Said, _Words] = {}
+        self._written: dict[_EventKey, _Written] = {}
+        self._early: dict[_EventKey, _News] = {}
         """The latest messages that wait: they came too soon after a remembered event, or could not be written."""
         self._write_one = self._write
         """Bound once: two objects fewer for each pod, which live until its event is written."""
 
     def scheduled(self, key: str, uid: str, node: str) -> None:
         """Record that a pod was bound."""
-        self._unsay(uid, FAILED)  # the pod no longer waits
+        self._drop_waiting(uid, FAILED)  # the pod no longer waits
         self._dispatcher.take_back(("event", uid, FAILED, ""))
         self._record(key, uid, "Normal", "Scheduled", f"Successfully assigned {key} to {node}")
 
@@ -166,7 +166,7 @@ class EventRecorder:
 
         ``instead_of``: the reason of the outdated event, which is dropped if it still waits.
         """
-        self._unsay(uid, instead_of)
+        self._drop_waiting(uid, instead_of)
         self._dispatcher.take_back(("event", uid, instead_of, ""))  # else it would be written after the newer event
         self._write_soon(_About("Workload", key, uid, api_version), "Normal", reason, message)
 
@@ -178,61 +178,61 @@ class EventRecorder:
         self._write_soon(_About("Pod", key, uid, component=self._profile_of(key)), kind, reason, message)
 
     def _write_soon(self, about: _About, kind: str, reason: str, message: str, topic: str = "") -> None:
-        self._say(("event", about.uid, reason, topic), _Words(about, kind, reason, _cut(message), time.time()))
+        self._submit(("event", about.uid, reason, topic), _News(about, kind, reason, _cut(message), time.time()))
 
-    def _say(self, said: _Said, words: _Words) -> None:
-        before = self._written.get(said)
-        seconds = 0.0 if before is None else _too_soon(before, words)
+    def _submit(self, event_key: _EventKey, news: _News) -> None:
+        before = self._written.get(event_key)
+        seconds = 0.0 if before is None else _too_soon(before, news)
         if before is not None and seconds > 0.0:
-            if before.message == words.message:
-                self._early.pop(said, None)
+            if before.message == news.message:
+                self._early.pop(event_key, None)
                 return
-            waits = self._early.get(said)
-            if waits is None or (_is_repeat(before, waits) and not _is_repeat(before, words)):  # this one is due sooner
-                asyncio.get_running_loop().call_later(seconds, self._say_later, said)
-            self._early[said] = words
+            waits = self._early.get(event_key)
+            if waits is None or (_is_repeat(before, waits) and not _is_repeat(before, news)):  # this one is due sooner
+                asyncio.get_running_loop().call_later(seconds, self._submit_later, event_key)
+            self._early[event_key] = news
             return
-        self._early.pop(said, None)
-        if not self._dispatcher.submit(said, self._write_one, namespace_of_key(words.about.key), said, words):
+        self._early.pop(event_key, None)
+        if not self._dispatcher.submit(event_key, self._write_one, namespace_of_key(news.about.key), event_key, news):
             self._metrics.events_dropped.inc()
 
-    def _unsay(self, uid: str, reason: str) -> None:
+    def _drop_waiting(self, uid: str, reason: str) -> None:
         """Drop a waiting message that is outdated."""
         self._early.pop(("event", uid, reason, ""), None)
 
-    def _say_later(self, said: _Said) -> None:
-        words = self._early.pop(said, None)
-        if words is not None:
-            self._say(said, words)
+    def _submit_later(self, event_key: _EventKey) -> None:
+        news = self._early.pop(event_key, None)
+        if news is not None:
+            self._submit(event_key, news)
 
-    def _say_again(self, said: _Said, words: _Words) -> bool:
+    def _retry_later(self, event_key: _EventKey, news: _News) -> bool:
         """Keep a message for a later write after a failure; False when retries are used up, or a newer one waits."""
-        if words.failures == MAX_RETRIES or said in self._early or len(self._early) >= REMEMBERED:
+        if news.failures == MAX_RETRIES or event_key in self._early or len(self._early) >= REMEMBERED:
             return False
-        seconds = REPEAT_SECONDS * 2.0**words.failures
-        self._early[said] = replace(words, failures=words.failures + 1)
-        asyncio.get_running_loop().call_later(seconds, self._say_later, said)
+        seconds = REPEAT_SECONDS * 2.0**news.failures
+        self._early[event_key] = replace(news, failures=news.failures + 1)
+        asyncio.get_running_loop().call_later(seconds, self._submit_later, event_key)
         return True
 
-    async def _write(self, said: _Said, words: _Words) -> None:
+    async def _write(self, event_key: _EventKey, news: _News) -> None:
         """Write an event with the time of its occurrence; the dispatcher may have held it back."""
-        about, message, happened = words.about, words.message, words.happened
-        body = _event(about, words.kind, words.reason, message, happened)
+        about, message, happened = news.about, news.message, news.happened
+        body = _event(about, news.kind, news.reason, message, happened)
         path = f"/api/v1/namespaces/{body['metadata']['namespace']}/events"
-        before = self._written.get(said)
+        before = self._written.get(event_key)
         try:
-            if before is not None and _is_repeat(before, words) and await self._count(path, before, message, happened):
+            if before is not None and _is_repeat(before, news) and await self._count(path, before, message, happened):
                 return
             await self._client.create(path, body)
         except ClusterError as error:  # the namespace may be in deletion: no reason to stop
-            self._written.pop(said, None)
-            if not (_may_pass(error) and self._say_again(said, words)):
+            self._written.pop(event_key, None)
+            if not (_may_pass(error) and self._retry_later(event_key, news)):
                 self._metrics.events_dropped.inc()
-            _LOG.debug("event %s of %s %s was not written: %s", words.reason, about.kind, about.key, error)
+            _LOG.debug("event %s of %s %s was not written: %s", news.reason, about.kind, about.key, error)
             return
-        if said in self._early and self._early[said].happened < happened:
-            del self._early[said]  # it waited for a retry, and is outdated
-        self._written[said] = _Written(body["metadata"]["name"], message, 1, time.monotonic())
+        if event_key in self._early and self._early[event_key].happened < happened:
+            del self._early[event_key]  # it waited for a retry, and is outdated
+        self._written[event_key] = _Written(body["metadata"]["name"], message, 1, time.monotonic())
         while len(self._written) > REMEMBERED:
             del self._written[next(iter(self._written))]
 
@@ -264,17 +264,17 @@ def _cut(message: str) -> str:
     return raw[: MESSAGE_LIMIT - 3].decode(errors="ignore") + "..."
 
 
-def _is_repeat(before: _Written, words: _Words) -> bool:
+def _is_repeat(before: _Written, news: _News) -> bool:
     """Whether an event repeats the last one; reasons why a pod waits may differ in counts, all others must be equal."""
-    if words.reason == FAILED:
-        return is_alike(before.message, words.message)
-    return before.message == words.message
+    if news.reason == FAILED:
+        return is_alike(before.message, news.message)
+    return before.message == news.message
 
 
-def _too_soon(before: _Written, words: _Words) -> float:
+def _too_soon(before: _Written, news: _News) -> float:
     """Return the seconds until a message may be written; 0 when it may be written now."""
     pause = REPEAT_SECONDS
-    if words.reason == FAILED and _is_repeat(before, words):
+    if news.reason == FAILED and _is_repeat(before, news):
         pause = min(LONGEST_REPEAT_SECONDS, REPEAT_SECONDS * 2.0 ** min(before.count - 1, 16))
     return max(0.0, before.wall_seconds + pause - time.monotonic())
 

@@ -101,8 +101,8 @@ class KueueReporter:
 
     async def _report(self, name: tuple[str, str], group: str, failures: int) -> None:
         """Record what is expected of a Workload now; ``failures``: number of failed tries."""
-        said = self._sentence(name)
-        if said is None:
+        event = self._sentence(name)
+        if event is None:
             return
         try:
             found = self._workloads.get(name) or await self._found(name, group)
@@ -118,8 +118,8 @@ class KueueReporter:
         if name in self._members:  # else it was forgotten meanwhile
             self._workloads[name] = found
         version, workload, uid = found
-        other = FINISHES if said[0] == STARTS else STARTS
-        self._recorder.kueue_workload(f"{name[0]}/{workload}", uid, *said, version, instead_of=other)
+        other = FINISHES if event[0] == STARTS else STARTS
+        self._recorder.kueue_workload(f"{name[0]}/{workload}", uid, *event, version, instead_of=other)
 
     def _sentence(self, name: tuple[str, str]) -> tuple[str, str] | None:
         """Return reason and message; None when there is no prediction."""

@@ -12,6 +12,6 @@ from typing import Final
 _COUNT: Final = re.compile(r"\d+")
 
 
-def is_alike(one: str, other: str) -> bool:
+def is_alike(message: str, other: str) -> bool:
     """Return whether two messages differ only in their numbers."""
-    return one == other or _COUNT.sub("0", one) == _COUNT.sub("0", other)
+    return message == other or _COUNT.sub("0", message) == _COUNT.sub("0", other)

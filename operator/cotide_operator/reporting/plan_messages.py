@@ -37,12 +37,12 @@ class PlanMessages:
         if plan is None or decision.reason != WaitReason.WAITING_FOR_TURN.value:
             self._last.pop(decision.key, None)
             return decision.message
-        node, start, words = self._last.get(decision.key, ("", 0.0, ""))
+        node, start, sentence = self._last.get(decision.key, ("", 0.0, ""))
         moved = abs(start - plan.start_seconds)
         if node != plan.node or moved > max(SETTLED_SECONDS, 0.1 * (plan.start_seconds - now)):
-            words = self._sentence(plan, now)
-            self._last[decision.key] = (plan.node, plan.start_seconds, words)
-        return words
+            sentence = self._sentence(plan, now)
+            self._last[decision.key] = (plan.node, plan.start_seconds, sentence)
+        return sentence
 
     def forget(self, key: str) -> None:
         """Drop a deleted pod."""

@@ -130,11 +130,11 @@ class PodAnnotator:
         if decision is None or decision.node is not None:
             return
         wall, noted = self._noted.get(key, (float("-inf"), ("", "")))
-        words = decision.reason, decision.message
-        if noted == words:
+        note = decision.reason, decision.message
+        if noted == note:
             return
         now = time.monotonic()
-        counts = _is_refusal(decision) and noted[0] == words[0] and is_alike(noted[1], words[1])
+        counts = _is_refusal(decision) and noted[0] == note[0] and is_alike(noted[1], note[1])
         due = max(wall + (COUNTS_SECONDS if counts else NOTE_SECONDS), self._rests_until(key))
         if due > now or not self._submit("note", key, self._note, urgent=self._is_first(key, decision)):
             self._later[key] = due
@@ -225,7 +225,7 @@ class PodAnnotator:
             return
         if pod.metadata.uid != decision.uid:
             return
-        said = self._noted[key] = (time.monotonic(), (decision.reason, decision.message))
+        entry = self._noted[key] = (time.monotonic(), (decision.reason, decision.message))
         metadata, conditions = self._news(pod, self._view.decision(decision))
         if not (metadata or conditions):
             return  # an earlier run wrote it
@@ -236,8 +236,8 @@ class PodAnnotator:
         if conditions:
             patch["status"] = {"conditions": conditions}
         fault = await self._patch(key, "/status" if conditions else "", patch)
-        if self._is_tried_again(key, fault) and self._noted.get(key) is said:
-            self._noted[key] = (float("-inf") if _is_conflict(fault) else said[0], ("", ""))
+        if self._is_tried_again(key, fault) and self._noted.get(key) is entry:
+            self._noted[key] = (float("-inf") if _is_conflict(fault) else entry[0], ("", ""))
             self._later[key] = self._rests_until(key)
 
     def _news(self, pod: PodObject, decision: Decision) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -55,7 +55,7 @@ def finding(minimum: int | None, placed: int, waiting: Sequence[Decision], *, re
         found = [decision for decision in waiting if decision.reason == WaitReason.WAITING_FOR_GANG]
     if not found:
         return None
-    newest = max(found, key=lambda one: one.decided_seconds)
+    newest = max(found, key=lambda decision: decision.decided_seconds)
     return Finding(False, ERROR if newest.reason == WaitReason.MISCONFIGURED else UNSCHEDULABLE, newest)
 
 

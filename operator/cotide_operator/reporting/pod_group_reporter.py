@@ -60,7 +60,7 @@ class _Written:
     until: float = float("-inf")
     """Monotonic second of the next try after a failure."""
     failures: int = 0
-    said: float = float("-inf")
+    written_monotonic: float = float("-inf")
     """Monotonic second of the last write."""
     over: str | None = None
     """Version before the last write: while the cache shows it, the cache lags behind."""
@@ -165,19 +165,19 @@ class PodGroupReporter:
         counted = self._counted(key)
         if counted is None:
             return None
-        ((_, said),) = said_by(KIND, group)
-        found = finding(said.minimum, *counted, refresh=before.get("status") == "False")
+        ((_, rule),) = said_by(KIND, group)
+        found = finding(rule.minimum, *counted, refresh=before.get("status") == "False")
         if found is None:
             return None
         if found.decision is None:
-            message = sentence(said.minimum)
+            message = sentence(rule.minimum)
         else:
             message = self._view.sentence(found.decision.message, found.decision.refused, namespace_of_key(key))
         now = format_timestamp(time.time())
         condition = replaced(before, kind, found, message[:MESSAGE_CHARACTERS], generation, now)
         if condition is None:
             return None
-        if not found.scheduled and known is not None and time.monotonic() - known.said < NOTE_SECONDS:
+        if not found.scheduled and known is not None and time.monotonic() - known.written_monotonic < NOTE_SECONDS:
             self._enqueue(key)  # later
             return None
         return group, [*others, condition]
@@ -223,7 +223,7 @@ class PodGroupReporter:
             self._refused(key, error)
         else:
             if key in self._cache.gangpodgroups:
-                self._written[key] = _Written(said=time.monotonic(), over=metadata.resource_version)
+                self._written[key] = _Written(written_monotonic=time.monotonic(), over=metadata.resource_version)
 
     def _refused(self, key: str, error: ClusterError) -> None:
         if key not in self._cache.gangpodgroups:

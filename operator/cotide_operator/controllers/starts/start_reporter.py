@@ -113,7 +113,7 @@ class StartReporter:
         if reason != CREATING:
             return len(since)
         latest = self._clock.now() - SLOW_SECONDS
-        return sum(1 for _ in takewhile(lambda begun: begun <= latest, since.values()))
+        return sum(1 for _ in takewhile(lambda since_seconds: since_seconds <= latest, since.values()))
 
     def changed(self, kind: str, key: str, uid: str, before: Iterable[Any], after: Iterable[Any]) -> None:
         """Record that a Job or Workload has an invalid spec, that its pods do not start, or that they start again."""

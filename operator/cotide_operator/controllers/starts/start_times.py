@@ -87,10 +87,10 @@ def follow_starts(
     """
     times.stuck = {key: times.stuck.get(key, now_seconds) for key, pod in pods.items() if pod.cannot_start}
     times.creating = {key: times.creating.get(key, now_seconds) for key, pod in pods.items() if pod.creating}
-    ends = {key: begun + limits.refused_seconds for key, begun in times.stuck.items()}
-    ends |= {key: begun + limits.creating_seconds for key, begun in times.creating.items()}
-    begun = (*times.stuck.items(), *times.creating.items())
-    notices = {one: min(since + SLOW_SECONDS, ends[one]) for one, since in begun}
+    ends = {key: since + limits.refused_seconds for key, since in times.stuck.items()}
+    ends |= {key: since + limits.creating_seconds for key, since in times.creating.items()}
+    obstacles = (*times.stuck.items(), *times.creating.items())
+    notices = {key: min(since + SLOW_SECONDS, ends[key]) for key, since in obstacles}
     due = {key for key, moment in notices.items() if moment <= now_seconds}
     return Starts(
         late=frozenset(key for key, end in ends.items() if end <= now_seconds),
