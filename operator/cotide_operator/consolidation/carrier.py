@@ -54,8 +54,8 @@ FREED: Final = "freed"
 STEP_SECONDS: Final = 1.0
 """Interval between two reads of the cluster (chosen)."""
 CALM_SECONDS: Final = 30.0
-"""An owner with all its pods ready for so long wants no more, although it had more (chosen: its controller makes a pod
-within seconds)."""
+"""An owner with all its pods ready for this time wants no more, although it had more (chosen: its controller makes a
+pod within seconds)."""
 ENDED: Final = ("Succeeded", "Failed")
 TOO_MANY_REQUESTS: Final = 429
 GONE: Final = (404, 409)

@@ -64,7 +64,7 @@ from cotide_operator.reporting.event_recorder import EventRecorder
 _LOG = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 1.0
-"""Wall seconds between two checks for waiting pods; chosen: a pod waits at most so long for a node of ours."""
+"""Wall seconds between two checks for waiting pods; chosen: the longest time that a pod waits for a node of ours."""
 MAX_WAITING: Final = 500
 """Waiting pods in one check; the next check takes the next ones. Chosen: 20 to 30 ms."""
 MAX_DEMANDS: Final = 2000

@@ -134,7 +134,7 @@ class ChildPodWriter:
         try:
             existing = await self._client.get(f"{path}/{name}")
         except ApiError as error:
-            if error.status == 404:  # gone since: the next look makes it
+            if error.status == 404:  # gone since: the next reconciliation makes it
                 return None
             raise
         found = existing.get("metadata") or {}

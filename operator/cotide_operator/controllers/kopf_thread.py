@@ -33,13 +33,13 @@ READY_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 10.0
 AGAIN: Final = Backoff(initial_seconds=1.0, cap_seconds=300.0)
 STEADY_SECONDS: Final = 600.0
-"""A kopf that ran for so long is started again at once when it ends. Chosen."""
+"""A kopf that ran for at least this time is started again at once when it ends. Chosen."""
 POLL_SECONDS: Final = 1.0
 PROBE_SECONDS: Final = 10.0
 """Wall seconds between two probes; kopf keeps an answer for as long."""
 ANSWER_SECONDS: Final = 5.0
 SILENT_SECONDS: Final = 60.0
-"""A kopf that runs without a good answer for so long is stuck: only a new process can replace it. Chosen."""
+"""A kopf without a good answer for this time is stuck: only a new process can replace it. Chosen."""
 
 
 class KopfThread:

@@ -45,7 +45,7 @@ _LOG = logging.getLogger(__name__)
 SHOWN_SECONDS: Final = 0.5
 """Time for the own watch to show the last bindings; chosen: mostly it has already, and a standby waits for us."""
 UNSHOWN_SECONDS: Final = 10.0
-"""Seconds after which a bound pod that the watch does not show is asked for, and between two such rounds; chosen: a
+"""Seconds before the leader asks for a bound pod that the watch does not show, and between two such rounds. Chosen: a
 watch that is so far behind has had a long gap."""
 ASKED_AT_ONCE: Final = 10
 """Such pods in a round; chosen: a single one without a node is proof enough."""

@@ -48,7 +48,7 @@ BOUND_UP_TO_ANNOTATION: Final = "cotide.dev/bound-up-to"
 
 
 class LeadershipLost(ClusterError):
-    """Another replica took the lease, or it could not be renewed in time: this process must not decide any more."""
+    """Another replica took the lease, or it could not be renewed in time: this process must stop deciding."""
 
 
 def awake_and_asleep() -> float:
