@@ -1,22 +1,32 @@
 """`Carrier`: carries a plan out, one pod after the other, and stops at the first surprise.
 
-Called by ``cotide consolidate --apply`` and by the operator's `controller`. For each node of the plan::
+``cotide consolidate --apply`` and the operator's `controller` call it. For each node of the plan::
 
     cordoned and marked "draining" -> its pods, one at a time: evicted -> gone -> its owner has as many ready as before
         -> next pod ... -> empty: marked "freed", stays cordoned
-    surprise, Ctrl-C, cancellation -> the node is uncordoned and unmarked; what moved or was freed stays so
+    surprise, Ctrl-C, cancellation -> the node is uncordoned and unmarked; moved pods and freed nodes stay so
 
-A surprise is whatever the plan did not know: a node that is gone, a pod that was replaced, a cordon by somebody else,
-ours that somebody has taken off, a pod that came to the node since, a protection that an owner wrote since, a
-disruption budget that lets nobody go within the time, a gang at its minimum for as long, a pod that is not ready again
-within it. No surprise is a pod that went by itself, which needs no move, nor an owner that was scaled down meanwhile:
-where pods come and go, a drain that stopped at those would have moved the others for nothing. Marks on nodes make a run
-resumable: a run that was killed leaves at most one node "draining", which the next run, or ``--undo``, uncordons first.
-Invariants: never more than one pod of a node is on its way, nor of an owner where several nodes are drained at once;
-nothing is evicted twice, since every eviction names the pod's uid; no gang is below its minimum by an eviction, since
-directly before each one it is counted again, and of one gang one pod at a time is on its way. Where the plan says that
-a gang leaves as a whole, all of it is evicted one right after the other, and nobody unless all of it still stands on
-this node and the disruption budgets let all of it go.
+A surprise is a change that the plan did not know:
+
+- A node is gone, or was cordoned by another program or user.
+- Our own cordon was removed.
+- A pod was replaced, or came to the node since the plan was made.
+- An owner added a protection since.
+- A disruption budget, or a gang at its minimum, permits no eviction within the time.
+- A pod is not ready again within the time.
+
+A pod that went by itself needs no move, and is no surprise; nor is an owner that was scaled down meanwhile. Where pods
+come and go, a drain that stopped at those would have moved the others in vain. Marks on nodes make a run resumable: a
+killed run leaves at most one node "draining", which the next run, or ``--undo``, uncordons first.
+
+Invariants:
+
+- At most one pod of a node is on its way, and at most one of an owner where several nodes are drained at once.
+- No pod is evicted twice, because every eviction names the pod's uid.
+- No eviction brings a gang below its minimum: the gang is counted again directly before each one, and only one of its
+  pods is on its way at a time.
+- A gang that leaves as a whole by the plan is evicted without pauses. All of it must still be on this node, and the
+  disruption budgets must permit all evictions; otherwise none of it is evicted.
 """
 
 from __future__ import annotations
@@ -42,19 +52,19 @@ MARK: Final = CONSOLIDATION_MARK
 DRAINING: Final = "draining"
 FREED: Final = "freed"
 STEP_SECONDS: Final = 1.0
-"""Between two looks at the cluster (chosen)."""
+"""Interval between two reads of the cluster (chosen)."""
 CALM_SECONDS: Final = 30.0
-"""An owner all of whose pods were ready for so long wants no more, although it had more (chosen: its controller makes a
+"""An owner with all its pods ready for this time wants no more, although it had more (chosen: its controller makes a
 pod within seconds)."""
 ENDED: Final = ("Succeeded", "Failed")
 TOO_MANY_REQUESTS: Final = 429
 GONE: Final = (404, 409)
-"""Answers to an eviction of a pod that is not there any more: 409 when another has its name."""
+"""Answers to an eviction of a missing pod: 409 when another has its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeNow:
-    """A node as it is; `kept`: why no program may take it out of service, empty where one may."""
+    """A node at this moment; `kept`: why no program may take it out of service, empty where one may."""
 
     cordoned: bool
     mark: str
@@ -62,7 +72,7 @@ class NodeNow:
 
 
 def node_now(node: NodeObject) -> NodeNow:
-    """Return what a `Carrier` looks at of a node."""
+    """Return the fields of a node that a `Carrier` reads."""
     metadata = node.metadata
     kept = node_protection(metadata.labels, metadata.annotations)
     return NodeNow(node.spec.unschedulable, metadata.annotations.get(MARK, ""), kept)
@@ -70,7 +80,8 @@ def node_now(node: NodeObject) -> NodeNow:
 
 @dataclass(frozen=True, slots=True)
 class PodNow:
-    """A pod as it is; `refused`: why no node takes it, empty if unknown; `kept`: whether its owner protects it."""
+    """A pod at this moment; `refused`: why no node takes it, empty if unknown; `kept`: whether its owner protects
+    it."""
 
     key: str
     uid: str
@@ -82,7 +93,7 @@ class PodNow:
 
 
 def pod_now(pod: PodObject, clock: Clock) -> PodNow:
-    """Return what a `Carrier` looks at of a pod."""
+    """Return the fields of a pod that a `Carrier` reads."""
     owner = controller_of(pod.metadata)
     ready = any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions)
     refused = _refusal(pod)
@@ -98,7 +109,7 @@ def pod_now(pod: PodObject, clock: Clock) -> PodNow:
 
 
 def is_unschedulable(pod: PodObject) -> bool:
-    """Whether a scheduler wrote that no node takes a pod."""
+    """Whether a scheduler marked a pod unschedulable."""
     return _refusal(pod) is not None
 
 
@@ -129,11 +140,12 @@ class ClusterHands(Protocol):
         ...
 
     async def gang(self, key: str) -> GangNow | None:
-        """Return how the gang of a pod stands; None for a pod of none."""
+        """Return the state of a pod's gang; None for a pod without one."""
         ...
 
     async def kept(self, keys: Sequence[str]) -> str:
-        """Return a sentence about one of several pods that a budget keeps, the others going; empty for none."""
+        """Return a sentence about the first of several pods that a budget would protect if all were evicted; empty for
+        none."""
         ...
 
     async def evict(self, key: str, uid: str) -> int:
@@ -142,12 +154,12 @@ class ClusterHands(Protocol):
 
 
 class SurpriseError(Exception):
-    """Something that the plan did not know; its text is one sentence."""
+    """A change that the plan did not know; its text is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What a run did: nodes freed, pods moved, and the surprise that ended it (empty: none)."""
+    """The result of a run: nodes freed, pods moved, and the surprise that ended it (empty: none)."""
 
     freed: tuple[str, ...]
     moved: tuple[str, ...]
@@ -155,14 +167,14 @@ class Carried:
 
 
 class Carrier:
-    """See the drawing above.
+    """Carries plans out; see the drawing above.
 
     Parameters
     ----------
     timeout_seconds : for each pod to go and be ready again elsewhere.
     now, sleep : the shell's clock.
-    goes : keys of pods that go with their node and are not waited for.
-    say : told of each step.
+    goes : keys of pods that end with their node; no successor is awaited.
+    say : receives a line for each step.
     """
 
     def __init__(
@@ -181,10 +193,10 @@ class Carrier:
         self._goes = goes
         self._say = say
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """Of the gangs and owners whose pods are on their way; who waits or has its turn holds it."""
+        """Locks of the gangs and owners with pods on their way; the waiting and the running tasks keep them alive."""
 
     async def undo(self) -> list[str]:
-        """Uncordon what an earlier run left "draining"; returns those nodes.
+        """Uncordon the nodes that an earlier run left "draining"; returns those nodes.
 
         Raises
         ------
@@ -205,7 +217,7 @@ class Carrier:
         return left
 
     async def carry_out(self, plan: tuple[Freed, ...], uids: Mapping[str, str]) -> Carried:
-        """Go through the plan; `uids`: of its pods, by key. A cancellation (Ctrl-C) undoes the cordon."""
+        """Carry out the plan; `uids`: of its pods, by key. A cancellation (Ctrl-C) undoes the cordon."""
         freed: list[str] = []
         moved: list[str] = []
         for step in plan:
@@ -221,14 +233,14 @@ class Carrier:
         if before is None:
             raise SurpriseError("the node is gone")
         if before.cordoned:
-            raise SurpriseError("somebody else has cordoned the node since")
+            raise SurpriseError("the node was cordoned since the plan was made")
         if before.kept:
-            raise SurpriseError(f"the node must not be disrupted since: {before.kept}")
+            raise SurpriseError(f"the node was protected since the plan was made: {before.kept}")
         expected = {move.pod for move in step.moves} | set(self._goes)
         await self._no_stranger(step.node, expected)  # before the cordon: a node that was given back rests for long
         cordoned = False
         try:
-            cordoned = True  # before the call: an answer that is lost may still have been carried out
+            cordoned = True  # before the call: it may be carried out although its answer is lost
             await self._hands.mark(step.node, DRAINING, cordoned=True)
             self._say(f"{step.node}: cordoned, {counted(len(step.moves), 'pod')} to move")
             await self._no_stranger(step.node, expected)
@@ -249,16 +261,17 @@ class Carrier:
                 self._say(f"{step.node}: uncordoned again")
 
     async def _still_ours(self, node: str) -> None:
-        """Whoever has uncordoned a node has it: nothing is moved off it, nor is it cordoned again."""
+        """Check that a node is still cordoned by us: after a foreign uncordon it is neither drained nor cordoned
+        again."""
         now = await self._hands.node(node)
         if now is not None and not now.cordoned:
-            raise SurpriseError("somebody has uncordoned the node since")
+            raise SurpriseError("the node was uncordoned during the drain")
         if now is not None and now.kept:
-            raise SurpriseError(f"the node must not be disrupted since: {now.kept}")
+            raise SurpriseError(f"the node was protected since the plan was made: {now.kept}")
 
     async def _no_stranger(self, node: str, expected: Set[str]) -> None:
-        there = await self._hands.pods(node=node)
-        stranger = next((now.key for now in there if now.key not in expected), None)
+        pods = await self._hands.pods(node=node)
+        stranger = next((now.key for now in pods if now.key not in expected), None)
         if stranger is not None:
             raise SurpriseError(f"pod {stranger} came to the node since the plan was made")
 
@@ -271,14 +284,14 @@ class Carrier:
         turn = pod.owner if gang is None else f"gang {gang.key}"
         lock = self._turns.setdefault(turn, asyncio.Lock())
         async with lock:
-            pod = await self._still_there(node, key, uid)  # it may have waited for its turn
+            pod = await self._still_there(node, key, uid)  # it may have changed while this task waited for its turn
             if pod is None:
                 return False
             await self._evict_and_wait(pod)
         return True
 
     async def _move_together(self, node: str, keys: Sequence[str], uids: Mapping[str, str]) -> list[str]:
-        """Evict a whole gang and wait until the owners have as many ready pods as before; returns who was evicted."""
+        """Evict a whole gang and wait until the owners have as many ready pods as before; returns the evicted pods."""
         pods = await self._those_there(node, keys, uids)
         if not pods:
             return []
@@ -293,7 +306,7 @@ class Carrier:
                 await self._sleep(STEP_SECONDS)
             for number, pod in enumerate(pods):
                 await self._still_ours(node)
-                await self._ask(pod, until, f", after {number} of its gang of {len(pods)} were" if number else "")
+                await self._ask(pod, until, f", after {number} of {len(pods)} pods of its gang" if number else "")
             for pod in pods:
                 await self._back(pod, ready[pod.owner], until)
         return [pod.key for pod in pods]
@@ -303,18 +316,18 @@ class Carrier:
         return [now for now in found if now is not None]
 
     async def _kept_back(self, pods: Sequence[PodNow]) -> str:
-        """Return what keeps a gang for now that is as it was planned; empty where it may leave."""
+        """Return the present obstacle to a gang that is still as planned; empty when it may leave."""
         if not pods:
             return ""
         await self._whole(pods)
         return await self._hands.kept([pod.key for pod in pods])
 
     async def _whole(self, pods: Sequence[PodNow]) -> GangNow:
-        """Return the gang that these pods are all of: no other holds a node."""
+        """Return the gang of these pods, which must be all of its pods on nodes."""
         gang = await self._hands.gang(pods[0].key)
         if gang is None or gang.holding != len(pods):
             named = f"the gang of pod {pods[0].key}" if gang is None else f"gang {gang.key}"
-            raise SurpriseError(f"{named} does not stand as a whole on the node any more")
+            raise SurpriseError(f"{named} is no longer complete on the node")
         return gang
 
     async def _still_there(self, node: str, key: str, uid: str) -> PodNow | None:
@@ -324,7 +337,7 @@ class Carrier:
         elif pod.uid != uid:
             raise SurpriseError(f"pod {key} was replaced since the plan was made")
         elif pod.kept:
-            raise SurpriseError(f"pod {key} must not be disrupted, its owner wrote since the plan was made")
+            raise SurpriseError(f"pod {key} must not be disrupted: its owner protected it since the plan was made")
         return pod
 
     async def _evict_and_wait(self, pod: PodNow) -> None:
@@ -348,41 +361,41 @@ class Carrier:
                 refused = next((now.refused for now in pods if now.owner == pod.owner and now.refused), "")
             await self._sleep(STEP_SECONDS)
         if any(sibling.uid == pod.uid for sibling in await self._siblings(pod)):
-            raise SurpriseError(f"pod {pod.key} was evicted, and is there still after {self._timeout:g} s")
+            raise SurpriseError(f"pod {pod.key} was evicted, and still exists after {self._timeout:g} s")
         why = f": {refused}" if refused else ""
         raise SurpriseError(
             f"pod {pod.key} was evicted, and its owner had no pod ready again in {self._timeout:g} s{why}"
         )
 
     async def _siblings(self, pod: PodNow) -> list[PodNow]:
-        """Return the pods among which one is looked for that goes, and one that comes for it."""
+        """Return the pods among which the evicted pod disappears and its successor appears."""
         if pod.owner:
             return await self._hands.pods(owner=pod.owner)
-        return await self._hands.pods(node=pod.node)  # nobody makes it again; without either it would be all pods
+        return await self._hands.pods(node=pod.node)  # it has no successor; without either filter it would be all pods
 
     async def _evict(self, pod: PodNow, until: float) -> None:
         while True:
             gang = await self._hands.gang(pod.key)
             if gang is None or gang.spare >= 1:
-                await self._still_ours(pod.node)  # a budget may have held it up for long
+                await self._still_ours(pod.node)  # a budget may have delayed it for long
                 if await self._lets_go(pod):
                     return
                 gang = None
             if self._now() >= until:
-                who = "a disruption budget" if gang is None else _at_its_minimum(gang)
-                raise SurpriseError(f"{who} let pod {pod.key} not go within {self._timeout:g} s")
+                obstacle = "a disruption budget" if gang is None else _at_its_minimum(gang)
+                raise SurpriseError(f"{obstacle} refused the eviction of pod {pod.key} for {self._timeout:g} s")
             await self._sleep(STEP_SECONDS)
 
-    async def _ask(self, pod: PodNow, until: float, beside: str) -> None:
-        """Evict a pod of a gang that leaves as a whole; ``beside``: what a surprise adds."""
+    async def _ask(self, pod: PodNow, until: float, addition: str) -> None:
+        """Evict a pod of a gang that leaves as a whole; ``addition`` ends the text of a surprise."""
         while not await self._lets_go(pod):
             if self._now() >= until:
-                raise SurpriseError(f"a disruption budget let pod {pod.key} not go{beside}")
+                raise SurpriseError(f"a disruption budget refused the eviction of pod {pod.key}{addition}")
             await self._sleep(STEP_SECONDS)
             await self._still_ours(pod.node)
 
     async def _lets_go(self, pod: PodNow) -> bool:
-        """Ask for an eviction; False where a disruption budget says no."""
+        """Request an eviction; False when a disruption budget refuses it."""
         status = await self._hands.evict(pod.key, pod.uid)
         if 200 <= status < 300 or status in GONE:
             return True
@@ -392,7 +405,7 @@ class Carrier:
 
 
 def _at_its_minimum(gang: GangNow) -> str:
-    return f"gang {gang.key} ({gang.holding + gang.succeeded} of at least {gang.minimum} pods are there)"
+    return f"gang {gang.key} at its minimum ({gang.holding + gang.succeeded} of {gang.minimum} pods)"
 
 
 def _ready(pods: list[PodNow], owner: str) -> int:

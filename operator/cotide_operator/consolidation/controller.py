@@ -1,19 +1,20 @@
-"""`Consolidator`: consolidation that goes on by itself, on the replica that leads.
+"""`Consolidator`: continuous consolidation on the leading replica.
 
-Started by `assembly`. Every second it looks whether pods wait, and at each interval it plans::
+`assembly` starts it. Every second it checks whether pods wait, and at each interval it plans::
 
     cache, engine --copies--> live_plan (a thread) --plan--> Watch.decide --acts--> Carrier --> API server --> cache
                                                                   ^                                             |
                                                                   `---- marks and records of the nodes <--------'
 
-Decisions are `removal.watching.Acts`; what is drained is carried out by the same `Carrier` as ``cotide consolidate
---apply``, a task for each node. Where pods wait that one of our nodes could take, that node is given back at once; what
-is being drained is undone where that is not enough. On a stop, drains are undone before the lease is given up; what a
-killed operator left draining is uncordoned at the next one's first look, and what one that consolidated holds where
-consolidation is turned
-off. Where capacity is planned (`provisioning.controller`), it says how many nodes of each kind may go, has freed ones
-handed over to be switched off, and asks for others back. Invariants: no node without a record of ours is uncordoned,
-nor one that was handed over; nothing is drained while pods wait in vain; a refused write ends a drain and nothing else.
+Decisions are `removal.watching.Acts`. Drains run in the same `Carrier` as ``cotide consolidate --apply``, with a task
+for each node. When pods wait that one of our nodes could take, that node is given back at once. Where that is not
+enough, running drains are undone. A stop undoes drains before the lease is given up. The next operator's first pass
+uncordons nodes that a killed operator left draining. Where consolidation is turned off, the operator also uncordons the
+nodes of an earlier consolidating operator.
+
+Where capacity is planned (`provisioning.controller`), that controller sets how many nodes of each kind may go, takes
+over freed ones to switch them off, and asks for others back. Invariants: a node without our record, or a node that was
+handed over, is never uncordoned. No drain starts while pods wait in vain. A refused write ends only its own drain.
 """
 
 from __future__ import annotations
@@ -63,29 +64,29 @@ from cotide_operator.reporting.event_recorder import EventRecorder
 _LOG = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 1.0
-"""Wall seconds between two looks whether pods wait; chosen: so long a pod waits for a node of ours at most."""
+"""Wall seconds between two checks for waiting pods; chosen: the longest time that a pod waits for a node of ours."""
 MAX_WAITING: Final = 500
-"""Waiting pods that are looked at in one look; of more, the next ones in the next look. Chosen: 20 to 30 ms."""
+"""Waiting pods in one check; the next check takes the next ones. Chosen: 20 to 30 ms."""
 MAX_DEMANDS: Final = 2000
-"""What these demand of labels and volumes, after which no further pod is looked at. Chosen: each is asked of all nodes,
-which takes 10 us where there are 5,000."""
+"""Label and volume demands of these pods, after which the check ends. Chosen: each is asked of all nodes, which takes
+10 us where there are 5,000."""
 CLAIM_DEMANDS: Final = 20
-"""As many as which volumes count beside what they demand; chosen: so long their answer for all nodes takes."""
+"""Additional demands that a volume claim counts as; chosen by the time of its answer for all nodes."""
 CAPACITY: Final = frozenset({WaitReason.QOS_AT_RISK, WaitReason.INSUFFICIENT_SLACK, WaitReason.NO_MATCHING_NODE})
-"""Why a pod waits that another node could help."""
+"""Reasons of a waiting pod that another node could help."""
 UNDO_SECONDS: Final = 5.0
-"""Wall seconds for what is undone at a stop; chosen below what the lease is held for."""
+"""Wall seconds for the undo at a stop; chosen below the time that the lease is held."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationDependencies:
-    """What consolidation needs of the operator.
+    """The parts of the operator that consolidation uses.
 
     Attributes
     ----------
-    engine : the scheduler as it is now. pods : as it was told of them. forecaster : of latency limits, as in use.
-    note : keeps a line of what was done or came of a prediction (`consolidation.jsonl`).
-    allowed : how many nodes may go; None where nobody plans capacity, and all may.
+    engine : the present scheduler. pods : the pods in its state. forecaster : of latency limits, as in use.
+    note : keeps a line about an action or the outcome of a prediction (`consolidation.jsonl`).
+    allowed : how many nodes may go; None without planned capacity, when all may.
     """
 
     client: KubeClient
@@ -110,11 +111,11 @@ class Consolidator:
     def __init__(self, dependencies: ConsolidationDependencies, settings: ConsolidationSettings) -> None:
         self._dependencies, self._settings = dependencies, settings
         self._drain_client = DrainClient(dependencies.client, dependencies.cache, dependencies.clock, self._undone)
-        # How many nodes are spare, too, is for whoever plans capacity to say.
+        # The planner of capacity also decides how many nodes are spare.
         pace = settings.pace() if dependencies.allowed is None else replace(settings.pace(), spare_nodes=0)
         self._watch = Watch(pace)
         self._turn = asyncio.Lock()
-        """Held by whoever decides about nodes: a node must not be handed over while it is given back."""
+        """Held by every task that decides about nodes: a node must not be handed over while it is given back."""
         self._goes: set[str] = set()
         self._carrier = Carrier(
             self._drain_client,
@@ -125,18 +126,19 @@ class Consolidator:
             say=_LOG.info,
         )
         self._drains: dict[str, asyncio.Task[None]] = {}
-        self._beside: dict[str, int] = {}
-        """Pods that may be on their way at once beyond one, by node that is being drained."""
+        self._further: dict[str, int] = {}
+        """Further pods that may be on their way at once, beyond one, by drained node."""
         self._left: set[str] = set()
         """Nodes that were given back since consolidation is turned off; the cache shows it later."""
         self._wanted = WantedNodes()
         self._unseen: FairQueue[str] = FairQueue()
-        """Pods that were without a node when all had been looked at, and whose turn comes before any has another."""
+        """Pods that were without a node at the start of the round, and get their turn before any pod has a second
+        one."""
         self._hope = False
-        """Whether a node of the cluster could take any of those that were looked at since then, were it empty."""
+        """Whether an empty node of the cluster could take any of the pods that were checked since then."""
         self._next_plan = float("-inf")
         self._forecasters: tuple[QosForecaster, QosForecaster] | None = None
-        """The one in use, and the copy of it that plans ask."""
+        """The one in use, and its copy for plans."""
         self._warned = float("-inf")
         self.predictions = Predictions(
             self._scored, horizon_seconds=dependencies.slot_seconds, pays_after_seconds=settings.pays_after_seconds
@@ -145,7 +147,7 @@ class Consolidator:
     async def run(self) -> None:
         """Work until cancelled."""
         if not self._settings.enabled:
-            while left_behind(self._dependencies.cache):  # a write that was refused is tried again
+            while left_behind(self._dependencies.cache):  # a refused write is tried again
                 await self._leave()
                 await asyncio.sleep(POLL_SECONDS)
             return
@@ -155,12 +157,12 @@ class Consolidator:
                 await self.look()
             except ClusterError as error:
                 self._warn_throttled(error)
-            except Exception:  # noqa: BLE001 - one object that trips us must not stop scheduling
-                _LOG.exception("consolidation could not look")
+            except Exception:  # noqa: BLE001 - one faulty object must not stop scheduling
+                _LOG.exception("a pass of consolidation failed")
             await asyncio.sleep(POLL_SECONDS)
 
     async def stop(self) -> None:
-        """Undo what is being drained; nothing is begun any more."""
+        """Undo running drains; no new one starts."""
         drains = list(self._drains.values())
         for drain in drains:
             drain.cancel()
@@ -172,12 +174,12 @@ class Consolidator:
         return self._drain_client.standings()
 
     async def hand_over(self, node: str) -> bool:
-        """Mark a freed node as one that is switched off, for good; False when it is not free any more.
+        """Mark a freed node permanently as handed over for switching off; False when it is not free any more.
 
         Raises
         ------
         ClusterError
-            When the mark can't be written: then nobody may switch it off.
+            When the mark can't be written: then the node must stay on.
         """
         async with self._turn:
             standing = self._drain_client.standings().get(node)
@@ -201,7 +203,7 @@ class Consolidator:
                 self._emit(node, "Normal", "GivenBack", f"uncordoned: {why}")
 
     async def look(self) -> None:
-        """Look once: give back, and plan where it is time."""
+        """Run one pass: give nodes back, and plan when the interval is over."""
         async with self._turn:
             await self._look()
 
@@ -225,7 +227,7 @@ class Consolidator:
             self._next_plan = now + self._settings.interval_seconds
             try:
                 planned = await self._plan(now)
-            except CotideError as error:  # what is due of our nodes is done all the same
+            except CotideError as error:  # due steps for our nodes are done all the same
                 self._warn_throttled(error)
         draining = frozenset(self._drains)
         plan = None if planned is None else planned.plan
@@ -234,17 +236,17 @@ class Consolidator:
             state = dependencies.engine().state
             named = {freed.node for freed in plan.freed} | {emptying.node for emptying in plan.emptying}
             plan = within(plan, allowed, {name: allowed.kind_of(state.node(name)) for name in named})
-        beside = sum(self._beside.values())
-        acts = self._watch.decide(ClusterView(now, plan, standings, draining, beside, wanted))
+        further = sum(self._further.values())
+        acts = self._watch.decide(ClusterView(now, plan, standings, draining, further, wanted))
         await self._act(acts, planned)
         self._follow(now)
         self._show()
 
     def _waiting(self) -> list[Pod]:
-        """Return pods that no node would take, as the engine or another scheduler said; of many, the next ones.
+        """Return pods that no node would take by the engine or another scheduler; of many, the next ones.
 
-        All have had their turn before one has another, and namespaces take turns: pods that no node of ours helps must
-        not keep anybody else's from being looked at.
+        All have their turn before one has another, and namespaces take turns. So pods that no node of ours helps do not
+        delay the check of others.
         """
         pods = self._dependencies.cache.pods
         if not self._unseen:
@@ -255,8 +257,8 @@ class Consolidator:
         found: list[Pod] = []
         demands = 0
         while len(found) < MAX_WAITING and demands < MAX_DEMANDS and (key := self._unseen.pop()) is not None:
-            one, known = pods.get(key), self._dependencies.pods.get(key)
-            if known is None or one is None or one.spec.node_name or not self._refused(key, one):
+            item, known = pods.get(key), self._dependencies.pods.get(key)
+            if known is None or item is None or item.spec.node_name or not self._refused(key, item):
                 continue
             found.append(known)
             demands += _demands(known)
@@ -299,14 +301,14 @@ class Consolidator:
         return planned
 
     def _forecaster(self) -> QosForecaster:
-        """Return a copy for the plan's thread: forecasters remember what they worked out last, for the engine's too."""
+        """Return a copy for the plan's thread: a forecaster caches its last results, which the engine uses, too."""
         used = self._dependencies.forecaster()
         if self._forecasters is None or self._forecasters[0] is not used:
             self._forecasters = used, copy.deepcopy(used)
         return self._forecasters[1]
 
     def _spared(self) -> ConsolidationSettings:
-        """Return settings that leave out the kinds of which no node may go: they may take pods all the same."""
+        """Return settings that leave out the kinds of nodes that must not go: they may take pods all the same."""
         if self._dependencies.allowed is None:
             return self._settings
         allowed = self._dependencies.allowed()
@@ -341,11 +343,11 @@ class Consolidator:
         for step in acts.drain:
             if planned is not None and step.node not in self._drains:
                 uids = {move.pod: planned.uids[move.pod] for move in step.moves}
-                self._beside[step.node] = max(0, step.at_once - 1)
+                self._further[step.node] = max(0, step.at_once - 1)
                 self._drains[step.node] = asyncio.create_task(self._drain(step, uids), name=f"drain {step.node}")
 
     async def _write(self, node: str, mark: Mark, *, cordoned: bool, **more: Any) -> bool:
-        """Write to one node; where that is refused it is told, and no other node is held up: the next look goes on."""
+        """Write to one node; a refusal is logged, and other nodes and the next pass go on."""
         try:
             await self._drain_client.write(node, mark, cordoned=cordoned, **more)
         except ClusterError as error:
@@ -370,7 +372,7 @@ class Consolidator:
             self._warn_throttled(error)
         finally:
             self._drains.pop(step.node, None)
-            self._beside.pop(step.node, None)
+            self._further.pop(step.node, None)
 
     def _freed(self, node: str, why: str) -> None:
         self._dependencies.metrics.consolidation_freed.inc()
@@ -387,9 +389,9 @@ class Consolidator:
         self._dependencies.note({"now": self._dependencies.clock.now(), "node": node, "did": reason, "why": message})
 
     def _follow(self, now: float) -> None:
-        """Score what was predicted."""
+        """Score the open predictions."""
         for name, standing in self._drain_client.standings().items():
-            if standing.mark is Mark.EMPTYING:  # also of an operator before us
+            if standing.mark is Mark.EMPTYING:  # also from an earlier operator
                 self.predictions.empties(name, standing.p50_seconds, standing.p90_seconds, standing.since)
         self.predictions.follow_pods(*self._pods_of_predictions(), now)
         state = self._dependencies.engine().state
@@ -425,9 +427,9 @@ class Consolidator:
         self._dependencies.metrics.consolidation_moves_left.set(left)
 
     async def _leave(self) -> None:
-        """Give back what an operator that consolidated holds: this one does not.
+        """Give back the nodes of an earlier consolidating operator, because this one does not consolidate.
 
-        Not what was handed over to be switched off: its machine may go at any moment.
+        Nodes that were handed over for switching off stay: their machine may go at any moment.
         """
         standings = self._drain_client.standings()
         opened = set(self._drain_client.taken_out_of_our_hands())
@@ -440,17 +442,17 @@ class Consolidator:
                 self._emit(name, "Normal", "GivenBack", "uncordoned: consolidation is turned off")
 
     def _warn_throttled(self, error: CotideError) -> None:
-        """Say what went wrong, at most once a minute: an outage must not fill the log."""
+        """Log an error at most once a minute: an outage must not fill the log."""
         if time.monotonic() - self._warned >= 60.0:
             self._warned = time.monotonic()
             hint = ""
             if isinstance(error, ApiError) and error.status == 403:
                 hint = " (deploy/consolidation grants the right to patch nodes)"
-            _LOG.warning("consolidation goes on later: %s%s", error, hint)
+            _LOG.warning("consolidation continues later: %s%s", error, hint)
 
 
 def _demands(pod: Pod) -> int:
-    """Return how much of all nodes is asked for a pod."""
+    """Return the number of demands that a pod asks of all nodes."""
     terms = (*pod.node_terms, *(term for volume in pod.volume_terms for term in volume))
     volumes = sum(CLAIM_DEMANDS + len(claim.volumes) for claim in pod.open_claims) + CLAIM_DEMANDS * len(
         pod.volume_terms

@@ -1,8 +1,8 @@
-"""`DrainClient`: what a `Carrier` does and sees, through the operator's own client and cache.
+"""`DrainClient`: the actions and the view of a `Carrier`, through the operator's own client and cache.
 
-Made by `controller` for one term of leadership. Every cordon and every eviction is written into the node's record
-before, or together with, what it is about: a process that is killed at any point leaves a record that says at least
-what it did. Invariants: a node without our record is never uncordoned; writes pass the fence of the lease.
+`controller` makes it for one term of leadership. Every cordon and every eviction is written into the node's record
+before, or together with, its own request. So a process that is killed at any point leaves a record with at least all
+its actions. Invariants: a node without our record is never uncordoned; writes pass the fence of the lease.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ from cotide_operator.scheduling.disruption_budgets import kept_by_budgets
 INDEXED_TOGETHER: Final = 2000
 """Pods that are indexed in one go at the start; chosen: a few milliseconds."""
 SHORTEST_SLEEP_SECONDS: Final = 0.1
-"""Of the wall, however fast simulated time runs; chosen: the cache follows the server by tens of milliseconds."""
+"""Shortest sleep on the wall, however fast simulated time runs; chosen: the cache follows the server by tens of
+milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What was written to a node; ``version``: the node's with it, empty before the answer."""
+    """The last write to a node; ``version``: the node's with it, empty before the answer."""
 
     uid: str
     mark: str
@@ -57,7 +58,7 @@ class DrainClient:
     Parameters
     ----------
     client, cache, clock : the operator's.
-    gave_back : told of a node that was uncordoned again, and whether because pods wait.
+    gave_back : called with a node that was uncordoned again, and whether because pods wait.
     """
 
     def __init__(
@@ -66,18 +67,18 @@ class DrainClient:
         self._client, self._cache, self._clock = client, cache, clock
         self._gave_back = gave_back
         self.demanded = False
-        """Whether what a carrier undoes now, it undoes because pods wait."""
+        """Whether the present undo of a carrier happens because pods wait."""
         self._by_owner: dict[str, dict[str, None]] = {}
         self._by_node: dict[str, dict[str, None]] = {}
         self._indexed: dict[str, tuple[str, str]] = {}
         self._written: dict[str, _Written] = {}
-        """What was written to nodes and is not seen in the cache yet."""
+        """Writes to nodes that the cache does not show yet."""
         self._read: dict[str, tuple[NodeObject, Standing]] = {}
-        """What records say, as of the object of a node that the cache had then."""
+        """Decoded records, each with the node object that it was read from."""
         cache.subscribe(self._changed)
 
     async def index(self) -> None:
-        """Take in the pods that are there already."""
+        """Index the existing pods."""
         for number, key in enumerate(list(self._cache.pods)):
             self._changed("pods", key)
             if number % INDEXED_TOGETHER == 0:
@@ -112,7 +113,7 @@ class DrainClient:
         await asyncio.sleep(max(SHORTEST_SLEEP_SECONDS, clock_seconds / self._clock.speed))
 
     async def node(self, name: str) -> NodeNow | None:
-        """Return a node as the cache has it, or as it was last written."""
+        """Return a node from the cache, or with a newer write of ours."""
         found = self._cache.nodes.get(name)
         if found is None:
             return None
@@ -161,7 +162,7 @@ class DrainClient:
         demanded: bool = False,
         forecast: tuple[float, float] = (0.0, 0.0),
     ) -> None:
-        """Do the same with what else a record holds: p50 and p90 seconds of a node that empties by itself."""
+        """Do the same with the other fields of a record: p50 and p90 seconds of a node that empties by itself."""
         node = self._cache.nodes.get(name)
         if node is None:
             return
@@ -173,16 +174,17 @@ class DrainClient:
             self._gave_back(name, demanded)
 
     async def gang(self, key: str) -> GangNow | None:
-        """Return how the gang of a pod stands in the cache; None for a pod of none."""
+        """Return the state of a pod's gang in the cache; None for a pod without one."""
         return gang_now(self._cache, key)
 
     async def kept(self, keys: Sequence[str]) -> str:
-        """Return a sentence about one of several pods that a budget keeps, the others going; empty for none."""
+        """Return a sentence about the first of several pods that a budget would protect if all were evicted; empty for
+        none."""
         pods = [pod for key in keys if (pod := self._cache.pods.get(key)) is not None]
         return next(iter(kept_by_budgets(pods, self._cache).values()), "")
 
     async def evict(self, key: str, uid: str) -> int:
-        """Write the eviction into the record of the pod's node, then ask for it; return the HTTP status, 0 for none."""
+        """Write the eviction into the record of the pod's node, then request it; return the HTTP status, 0 for none."""
         pod = self._cache.pods.get(key)
         node = self._cache.nodes.get(pod.spec.node_name) if pod is not None else None
         if node is not None:
@@ -200,7 +202,7 @@ class DrainClient:
         try:
             answer = await self._client.patch(f"/api/v1/nodes/{name}", body)
         except ClusterError:
-            self._written.pop(name, None)  # refused, or nobody knows: the cache will tell
+            self._written.pop(name, None)  # refused or unknown: the cache will show it
             raise
         if self._written.get(name) is written:
             version = str((answer.get("metadata") or {}).get("resourceVersion", ""))
@@ -220,13 +222,13 @@ class DrainClient:
         return node.spec.unschedulable if ahead is None else ahead.cordoned
 
     def _ahead(self, node: NodeObject) -> _Written | None:
-        """Return what was written to a node and is not seen yet."""
+        """Return the last write to a node that the cache does not show yet."""
         written = self._written.get(node.metadata.name)
         if written is None:
             return None
         seen = node.metadata.annotations.get(RECORD) == written.record.text()
         shown, wrote = order(node.metadata.resource_version), order(written.version)
-        # After a gap in the watch it may be as somebody else made it since, and never as we wrote it.
+        # After a gap in the watch the node may have a later, foreign state, and never appear as we wrote it.
         seen |= shown is not None and wrote is not None and shown >= wrote
         if seen or written.uid != node.metadata.uid:
             del self._written[node.metadata.name]
@@ -243,9 +245,9 @@ class DrainClient:
         return found
 
     def _standing(self, node: NodeObject) -> Standing | None:
-        """Return where a node stands, its pods aside; None without a record.
+        """Return the standing of a node without a count of its pods; None without a record.
 
-        A record stays on its node for good, and all are asked about some times a second.
+        A record stays on its node permanently, and all are read some times a second.
         """
         ahead = self._ahead(node)
         if ahead is not None:
@@ -262,6 +264,6 @@ class DrainClient:
         return standing
 
     def taken_out_of_our_hands(self) -> list[str]:
-        """Return the nodes that carry our mark although somebody uncordoned them."""
+        """Return the nodes that carry our mark although another program or user uncordoned them."""
         marked = [self._cache.nodes[name] for name in left_behind(self._cache)]
         return [node.metadata.name for node in marked if not node.spec.unschedulable and self._ahead(node) is None]

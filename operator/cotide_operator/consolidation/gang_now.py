@@ -1,7 +1,7 @@
-"""`gang_now`: how the gang of a pod stands at this moment.
+"""`gang_now`: the state of a pod's gang at this moment.
 
-Called by the hands of a `carrier.Carrier` before each eviction: a plan counts what a gang can spare when it is made,
-and minutes later a member may have failed, or its node may be gone. The rules are those of the engine and of plans
+The hands of a `carrier.Carrier` call it before each eviction. A plan counts the spare pods of a gang when it is made;
+minutes later a member may have failed, or its node may be gone. The rules are those of the engine and of plans
 (`translation.gangs`, `cotide_core.consolidation.removal.gangs`). Pure.
 """
 
@@ -25,8 +25,8 @@ class GangNow:
     ----------
     key : ``namespace/name``.
     minimum : pods that must hold a node, or have succeeded.
-    holding : pods that hold a node and are not on their way out.
-    succeeded : as its Job counts, or as many as are seen.
+    holding : pods that hold a node and are not being deleted.
+    succeeded : by its Job's count or the observed pods, the larger one.
     """
 
     key: str
@@ -36,17 +36,17 @@ class GangNow:
 
     @property
     def spare(self) -> int:
-        """Return how many of its pods may go now; below 0 where it lacks some."""
+        """Return how many of its pods may go now; negative when some are missing."""
         return self.holding + self.succeeded - self.minimum
 
 
 def names_a_gang(pod: PodObject) -> bool:
-    """Whether a pod says that it belongs to a gang, readable or not."""
+    """Whether a pod names a gang, readable or not."""
     return GANG_ANNOTATION in pod.metadata.annotations or named_by(pod) is not None
 
 
 def gang_now(cache: ObjectCache, key: str) -> GangNow | None:
-    """Return how the gang of a pod stands; None for a pod of none, or that is gone."""
+    """Return the state of a pod's gang; None for a missing pod, or one without a gang."""
     pod = cache.pods.get(key)
     rule = _rule(pod, cache) if pod is not None else None
     if pod is None or rule is None:
@@ -54,7 +54,7 @@ def gang_now(cache: ObjectCache, key: str) -> GangNow | None:
     name = _name(pod)
     holding = seen = counted = 0
     for other in cache.pods.values():
-        # By name first: a namespace may have tens of thousands of pods in gangs.
+        # The name comes first: a namespace may have tens of thousands of pods in gangs.
         if other.metadata.namespace != pod.metadata.namespace or _name(other) != name:
             continue
         of_other = _rule(other, cache)

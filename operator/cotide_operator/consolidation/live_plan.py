@@ -1,7 +1,7 @@
-"""`plan_of`: a plan for the cluster as the operator sees it, and what it predicts.
+"""`plan_of`: a plan for the cluster as the operator sees it, and its predictions.
 
-Called by `controller`, in a thread of its own: it reads copies only. Host loads and request rates are those that the
-operator's engine was told; the picture beside them keeps the constraints of pods that run.
+`controller` calls it in a thread of its own: it reads copies only. Host loads and request rates come from the
+operator's engine. The picture next to them keeps the constraints of running pods.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from cotide_operator.consolidation.picture import picture_of
 from cotide_operator.consolidation.predictions import Refusal
 
 MAX_REFUSALS = 50
-"""Refused targets that one plan is asked about; chosen: a sample of them is enough for a score."""
+"""Refused targets that one plan returns; chosen: a sample of them is enough for a score."""
 
 
 @dataclass(frozen=True)
 class EngineView:
-    """What the engine knows and the API does not say; copied in the loop's thread.
+    """The engine's knowledge that the API does not have; copied in the loop's thread.
 
     Attributes
     ----------
-    room : by node, cpu and memory that its forecast leaves free; only where one is believed.
+    room : by node, cpu and memory that its forecast leaves free; only for trusted forecasts.
     rates : requests per second of online pods, by key.
-    forecaster : of latency limits. threshold : highest probability that is accepted.
+    forecaster : of latency limits. threshold : highest accepted probability.
     """
 
     room: Mapping[str, tuple[float, float]]
@@ -49,7 +49,7 @@ class EngineView:
 
 @dataclass(frozen=True)
 class LivePlan:
-    """A plan, and what goes with it.
+    """A plan with its supplements.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class LivePlan:
 
 
 def engine_view_of(state: ClusterState, forecaster: QosForecaster, threshold: float, now: float) -> EngineView:
-    """Copy what the engine's state knows; fast, for the loop's own thread."""
+    """Copy the engine's knowledge; fast, for the loop's own thread."""
     peaks, believed = state.host_load.online_peak(now, STALE_SECONDS)
     left = state.host_load.physical() - peaks - state.host_load.batch_load(now)
     columns = state.columns
@@ -98,8 +98,8 @@ def plan_of(
 
     Parameters
     ----------
-    cache : a copy that nobody changes. known : pods as the engine was told of them. now : on the operator's clock.
-    draining : nodes that are being drained; room is kept for what is still on them.
+    cache : a constant copy. known : pods in the engine's state. now : on the operator's clock.
+    draining : nodes that are being drained; room is kept for the pods that are still on them.
     """
     picture = picture_of(cache, now, known)
     state, rules = picture.state, settings.moves()
@@ -114,12 +114,12 @@ def plan_of(
     )
     columns = columns_of(state, picture.constraints(rules), now, Outlook(_room(engine_view, nodes), guard))
     excluded = excluded[: columns.nodes]
-    begun = np.isin(np.array(columns.names), list(draining))
-    plan = drain_plan(columns, rules, excluded, begun)
+    drained = np.isin(np.array(columns.names), list(draining))
+    plan = drain_plan(columns, rules, excluded, drained)
     refused: tuple[Refusal, ...] = ()
     if engine_view.room:
         free = columns_of(state, picture.constraints(rules), now, Outlook(None, guard))
-        refused = _refused(columns, drain_plan(free, rules, excluded, begun))
+        refused = _refused(columns, drain_plan(free, rules, excluded, drained))
     uids = {record.pod.key: record.pod.uid for record in state.records()}
     going = {record.pod.key for record in state.records() if record.pod.terminating}
     goes = frozenset(going | {key for key, facts in picture.facts.items() if facts.goes_with_node})
@@ -146,7 +146,7 @@ def _refused(columns: RemovalColumns, plan: DrainPlan) -> tuple[Refusal, ...]:
     pods = {key: pod for pod, key in enumerate(columns.keys)}
     forecast = len(columns.resources) + 2
     found = []
-    for move in (one for step in plan.freed for one in step.moves):
+    for move in (move for step in plan.freed for move in step.moves):
         row, shape = rows[move.target], columns.shape_of[pods[move.pod]]
         added = columns.takes[shape, forecast], columns.takes[shape, forecast + 1]
         if any(more > columns.free[row, forecast + at] for at, more in enumerate(added)):

@@ -1,7 +1,7 @@
-"""What consolidation writes on a node: a mark that a person reads, and a record that the next operator reads.
+"""The annotations of consolidation on a node: a mark for people, and a record for the next operator.
 
-Used by `drain_client`, `controller` and `watch_hands`. Nodes that carry a mark without a record belong to a person who
-ran ``cotide consolidate --apply``: the operator leaves them alone. Times are epoch seconds of the wall, as the API's.
+Used by `drain_client`, `controller` and `watch_hands`. Nodes with a mark but no record belong to a person who ran
+``cotide consolidate --apply``: the operator leaves them alone. Times are epoch seconds of the wall, as the API's.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from cotide_operator.consolidation.carrier import MARK
 RECORD: Final = "cotide.dev/consolidation-record"
 """Annotation of a node: a `NodeRecord` as JSON."""
 MAX_MOVES: Final = 1000
-"""Evictions that one record holds, the latest; chosen: a node has a few hundred pods at most."""
+"""Latest evictions that one record holds; chosen: a node has a few hundred pods at most."""
 
 
 class NodeRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """See the module. `moved`: when each pod was evicted from the node by us, by uid."""
+    """The content of the record annotation. `moved`: when we evicted each pod from the node, by uid."""
 
     since: float = 0.0
     p50_seconds: float = 0.0
@@ -38,11 +38,11 @@ class NodeRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
 
 class Recorded(NamedTuple):
-    """What is written on a node.
+    """The annotations of a node.
 
     Attributes
     ----------
-    holder : whose it is: ``operator``, ``watch`` (a terminal's ``--watch --apply``), or ``person``, without a record.
+    holder : its owner: ``operator``, ``watch`` (a terminal's ``--watch --apply``), or ``person``, without a record.
     """
 
     mark: str
@@ -52,7 +52,7 @@ class Recorded(NamedTuple):
 
 
 def record_of(node: NodeObject, name: str = RECORD) -> NodeRecord | None:
-    """Return what a node's record says; None where there is none, an empty one where it can't be read."""
+    """Return a node's record; None when it has none, an empty one when it can't be read."""
     text = node.metadata.annotations.get(name)
     if text is None:
         return None
@@ -70,7 +70,7 @@ def marked(
     demanded: bool = False,
     forecast: tuple[float, float] = (0.0, 0.0),
 ) -> NodeRecord:
-    """Return a node's record as it is from the moment ``at`` at which the node is cordoned, or given back.
+    """Return a node's record from the moment ``at`` of its cordon or return.
 
     Parameters
     ----------
@@ -90,17 +90,17 @@ def patch_of(mark: Mark, name: str, record: NodeRecord, *, cordoned: bool) -> di
 
 
 def moved(record: NodeRecord | None, uid: str, at: float, hour: float = HOUR_SECONDS) -> NodeRecord | None:
-    """Return a record with one eviction more, None where it is written already; those of an hour ago are left out."""
+    """Return a record with one more eviction, or None for a known one; evictions of an hour ago are left out."""
     record = record or NodeRecord()
     if uid in record.moved:
         return None
-    lately = {key: when for key, when in record.moved.items() if when > at - hour}
-    latest = dict(list(lately.items())[-(MAX_MOVES - 1) :])
+    recent = {key: when for key, when in record.moved.items() if when > at - hour}
+    latest = dict(list(recent.items())[-(MAX_MOVES - 1) :])
     return msgspec.structs.replace(record, moved={**latest, uid: at})
 
 
 def standing_of(mark: str, record: NodeRecord, pods: int, clock: Clock) -> Standing:
-    """Return where a node with a mark and a record stands, on the operator's clock."""
+    """Return the standing of a node with a mark and a record, on the operator's clock."""
     known = Mark(mark) if mark in set(Mark) else Mark.NONE
     return Standing(
         mark=known,
@@ -115,7 +115,7 @@ def standing_of(mark: str, record: NodeRecord, pods: int, clock: Clock) -> Stand
 
 
 def left_behind(cache: ObjectCache) -> list[str]:
-    """Return the nodes that an operator which consolidated holds cordoned."""
+    """Return the nodes that a consolidating operator still holds cordoned."""
     return [
         name
         for name, node in cache.nodes.items()

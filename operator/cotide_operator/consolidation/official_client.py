@@ -1,10 +1,10 @@
-"""The official Kubernetes client for the commands: reads a cluster once, and does what `carrier` asks of it.
+"""The official Kubernetes client for the commands: reads a cluster once, and carries out the actions of `carrier`.
 
-Called by ``cotide consolidate`` and ``cotide whatif``. The client blocks, so that each call that a `Carrier` awaits is
-made in a thread: who is cancelled waits for no answer. A plan needs `get` and `list` on pods, nodes, namespaces,
-priority classes, disruption budgets and, where they are installed, our own resources and those that say how large a
-gang is; what may not be read beside pods and nodes is left out with a warning. Carrying out needs `patch` on nodes and
-`create` on pods/eviction as well.
+``cotide consolidate`` and ``cotide whatif`` call it. The client blocks, so each call that a `Carrier` awaits runs in a
+thread: a cancelled task waits for no answer. A plan needs `get` and `list` on pods, nodes, namespaces, priority classes
+and disruption budgets. It also reads our own resources and those with the size of a gang, where they are installed. A
+kind other than pods and nodes that may not be read is left out with a warning. Carrying a plan out also needs `patch`
+on nodes and `create` on pods/eviction.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ class _ListMeta(ApiStruct, frozen=True):
 class _Items(ApiStruct, frozen=True, kw_only=True):
     metadata: _ListMeta = _ListMeta()
     items: tuple[msgspec.Raw, ...] | None
-    """Always there: an answer without is somebody else's, and not a cluster without pods."""
+    """Always present: an answer without it is not from an API server, rather than a cluster without pods."""
 
 
 T = TypeVar("T")
 
 
 def decoded(raw: bytes | msgspec.Raw, kind: type[T], what: str) -> T:
-    """Return an object that an API server sent.
+    """Decode an object from an API server.
 
     Raises
     ------
     OddObjectError
-        When a field of it is not what its kind has.
+        When a field does not fit its kind.
     ClusterError
-        When it is none: a load balancer's page with status 200, for example.
+        When it is no such object: a load balancer's page with status 200, for example.
     """
     try:
         try:
             return msgspec.json.decode(raw, type=kind)
-        except msgspec.ValidationError:  # perhaps over a null only
+        except msgspec.ValidationError:  # the reason may be only a null
             found = msgspec.json.decode(raw)
     except UNREADABLE as error:
         raise ClusterError(f"the answer about {what} is not what an API server sends: {error}") from error
@@ -72,7 +72,7 @@ def decoded(raw: bytes | msgspec.Raw, kind: type[T], what: str) -> T:
 
 
 def _with_name(found: Any, kind: Kind) -> Any:
-    """Return an object of a list, which has a name."""
+    """Return an object of a list after a check that it has a name."""
     if not found.metadata.name:
         raise ClusterError(f"the answer about {kind} is not what an API server sends: one has no name")
     return found
@@ -96,7 +96,7 @@ class OfficialClient:
 
     Parameters
     ----------
-    settings : the operator's: which pods it places, and what gives a pod its class. None: the defaults.
+    settings : the operator's: the pods that it places, and the source of a pod's class. None: the defaults.
 
     Raises
     ------
@@ -114,7 +114,7 @@ class OfficialClient:
         self._api: Any = connect(kubeconfig, context)
         self._core: Any = client.CoreV1Api(self._api)
         self._writes = threading.Lock()
-        """Held while a node is written to: what is undone comes after a cordon that nobody waits for any more."""
+        """Held during a write to a node: an undo then comes after the cordon of a cancelled task."""
         self._lists: dict[Kind, Callable[..., Any]] = {
             "nodes": self._core.list_node,
             "namespaces": self._core.list_namespace,
@@ -144,7 +144,8 @@ class OfficialClient:
         return replace(picture, warnings=(*warnings, *picture.warnings))
 
     def _read(self, kinds: Iterable[Kind]) -> tuple[ObjectCache, list[str]]:
-        """Read objects of some kinds, those behind pods after them, and what had to be left out."""
+        """Read objects of some kinds, pods before the kinds that depend on them; return them with warnings about
+        omissions."""
         cache = ObjectCache()
         cache.max_class_without_label = self._settings.tenancy.max_class_without_label
         cache.class_by_priority_class = self._settings.classes.by_priority_class
@@ -153,9 +154,9 @@ class OfficialClient:
             if kind in OPTIONAL_KINDS and kind not in {
                 named[0] for pod in cache.pods.values() if (named := named_by(pod))
             }:
-                continue  # nobody names one: most clusters serve none, and most roles may not ask
+                continue  # no pod names one: most clusters serve none, and most roles may not ask
             if kind not in self._lists:
-                continue  # claims and volumes: pods that have any stay where they are, whatever these say
+                continue  # claims and volumes: pods that have any stay on their nodes anyway
             try:
                 for raw in self._pages(kind):
                     self._take(cache, kind, raw, warnings)
@@ -166,15 +167,15 @@ class OfficialClient:
         return cache, warnings
 
     def _take(self, cache: ObjectCache, kind: Kind, raw: msgspec.Raw, warnings: list[str]) -> None:
-        """Take in one object; one that is odd is left out, but for pods and nodes: a node without them looks empty."""
+        """Add one object; a faulty one is left out, except pods and nodes: without its pods a node looks empty."""
         try:
-            one = _with_name(decoded(raw, TYPES[kind], kind), kind)
+            item = _with_name(decoded(raw, TYPES[kind], kind), kind)
         except OddObjectError as error:
             if kind in ("pods", "nodes"):
                 raise
             warnings.append(f"left out: {error}")
             return
-        cache.apply(kind, "ADDED", one)
+        cache.apply(kind, "ADDED", item)
 
     def _listed(self, kind: Kind, type_of_one: type[T]) -> list[T]:
         return [_with_name(decoded(raw, type_of_one, kind), kind) for raw in self._pages(kind)]
@@ -189,7 +190,7 @@ class OfficialClient:
             if not items.metadata.continues:
                 return found
             if items.metadata.continues == after:
-                raise ClusterError(f"the API server goes on and on with the same page of {kind}; is it one?")
+                raise ClusterError(f"the server returns the same page of {kind} again and again: is it an API server?")
             after = items.metadata.continues
 
     async def node(self, name: str) -> NodeNow | None:
@@ -210,7 +211,7 @@ class OfficialClient:
         }
 
     async def mark(self, name: str, mark: str | None, *, cordoned: bool) -> None:
-        """Cordon or uncordon a node and write our mark on it, or take it off, in one patch."""
+        """Cordon or uncordon a node and write or remove our mark, in one patch."""
         body = {"metadata": {"annotations": {MARK: mark}}, "spec": {"unschedulable": cordoned or None}}
         await asyncio.to_thread(self._patch_node, name, body)
 
@@ -225,7 +226,7 @@ class OfficialClient:
         return [now for now in found if (not node or now.node == node) and (not owner or now.owner == owner)]
 
     async def gang(self, key: str) -> GangNow | None:
-        """Return how the gang of a pod stands now; None for a pod of none. What is of no gang costs one request."""
+        """Return the present state of a pod's gang; None for a pod without one, which costs one request."""
         namespace, _, name = key.partition("/")
         try:
             answer = await asyncio.to_thread(ask, self._core.read_namespaced_pod, name, namespace)
@@ -239,13 +240,14 @@ class OfficialClient:
         return gang_now(there[0], key)
 
     async def kept(self, keys: Sequence[str]) -> str:
-        """Return a sentence about one of several pods that a budget keeps, the others going; empty for none."""
-        there = (await asyncio.to_thread(self._read, ("pods", "poddisruptionbudgets")))[0]
-        pods = [pod for key in keys if (pod := there.pods.get(key)) is not None]
-        return next(iter(kept_by_budgets(pods, there).values()), "")
+        """Return a sentence about the first of several pods that a budget would protect if all were evicted; empty for
+        none."""
+        cache = (await asyncio.to_thread(self._read, ("pods", "poddisruptionbudgets")))[0]
+        pods = [pod for key in keys if (pod := cache.pods.get(key)) is not None]
+        return next(iter(kept_by_budgets(pods, cache).values()), "")
 
     async def evict(self, key: str, uid: str) -> int:
-        """Ask for an eviction of this very pod; returns the HTTP status, 0 when there is no answer in time."""
+        """Request the eviction of this very pod; returns the HTTP status, 0 when there is no answer in time."""
         from kubernetes.client.exceptions import ApiException
 
         namespace, _, name = key.partition("/")

@@ -1,8 +1,8 @@
-"""`Picture`: a cluster at one moment, as the engine's state and what the engine does not keep of its pods.
+"""`Picture`: a cluster at one moment, as the engine's state and the facts about its pods that the engine does not keep.
 
-Made by `picture_of` from an `ObjectCache` that the command filled (`official_client`) or the operator's reflectors did,
-or by `picture_of_ledger` from a recorded ledger; read by the commands and the `controller`. Unlike the operator's own
-translation, the constraints of pods that run are kept: they hold again when such a pod moves.
+`picture_of` makes it from an `ObjectCache` that the command (`official_client`) or the operator's reflectors filled;
+`picture_of_ledger` makes it from a recorded ledger. The commands and the `controller` read it. Unlike the operator's
+own translation, it keeps the constraints of running pods: they apply again when such a pod moves.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from cotide_operator.translation.pods_and_nodes import (
 T = TypeVar("T")
 
 SPREAD: Final = 2.0
-"""p90 over p50 of a run time where only an estimate is known, as the engine's own heuristic has it."""
+"""p90 over p50 of a run time where only an estimate is known, as in the engine's own heuristic."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Picture:
 
     Attributes
     ----------
-    facts, budgets : as `Constraints` wants them.
+    facts, budgets : in the form of `Constraints`.
     owners : by pod key, the uid of the controller that would make it again.
     kept_nodes : by name, why no program may take a node out of service.
     waiting : keys of the pods that wait for a node: ours, and those that another scheduler found unschedulable.
@@ -79,11 +79,11 @@ class Picture:
     config: SchedulerConfig = field(default_factory=SchedulerConfig)
 
     def constraints(self, rules: MoveRules) -> Constraints:
-        """Return what decides whether a pod may move."""
+        """Return the constraints that decide whether a pod may move."""
         return Constraints(rules, self.facts, self.budgets)
 
     def holds_up(self) -> bool:
-        """Whether a pod waits that some node could take, were it empty: then nothing is consolidated."""
+        """Whether a pod waits that some node could take if it were empty: then nothing is consolidated."""
         waiting = [record.pod for record in self.state.records() if record.pod.key in self.waiting]
         return WantedNodes().of(self.state, waiting, ()).hope
 
@@ -94,16 +94,16 @@ def picture_of(
     known: Mapping[str, Pod] = MappingProxyType({}),
     scheduler_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,),
 ) -> Picture:
-    """Translate what was read.
+    """Translate the objects of a cache.
 
     Parameters
     ----------
     now : epoch seconds, or those of the operator's clock.
-    known : pods as the engine was told of them, by key: their times are better than those of the API, which are cut to
+    known : pods in the engine's state, by key: their times are more exact than those of the API, which are cut to
         seconds.
-    scheduler_names : of the pods that Cotide places; of those in ``known`` the engine decides.
+    scheduler_names : of the pods that Cotide places; the engine decides about those in ``known``.
 
-    What can't be translated is left out with a warning; with a pod its node, too.
+    An object that can't be translated is left out with a warning; a pod is left out with its node.
     """
     state = ClusterState()
     warnings: list[str] = []
@@ -119,7 +119,7 @@ def picture_of(
         key: _read(f"pod {key}", partial(_translated, pod, cache, scheduler_names), warnings)
         for key, pod in cache.pods.items()
     }
-    # Without a pod that is there a node might look empty, and be freed.
+    # Without one of its pods a node might look empty, and be freed.
     holds = {cache.pods[key].spec.node_name: key for key, pod in pods.items() if pod is None}
     for name, node in cache.nodes.items():
         if name in holds:
@@ -175,7 +175,7 @@ def _waits(pod: Pod) -> bool:
 
 
 def _unreadable(kind: str, found: Mapping[str, list[str]]) -> list[str]:
-    """Return one warning for each annotation that is unreadable: its first object, and how many more there are."""
+    """Return one warning for each unreadable annotation: its first object, and the number of further ones."""
     first: dict[str, str] = {}
     more: dict[str, int] = {}
     for name, sentences in found.items():
@@ -184,22 +184,22 @@ def _unreadable(kind: str, found: Mapping[str, list[str]]) -> list[str]:
             if annotation in first:
                 more[annotation] = more.get(annotation, 0) + 1
             first.setdefault(annotation, f"{kind} {name}: {sentence}")
-    beside = {annotation: f"; so on {counted(count, 'more ' + kind)}" for annotation, count in more.items()}
-    return [sentence + beside.get(annotation, "") for annotation, sentence in first.items()]
+    further = {annotation: f"; the same on {counted(count, 'more ' + kind)}" for annotation, count in more.items()}
+    return [sentence + further.get(annotation, "") for annotation, sentence in first.items()]
 
 
 def _read(what: str, translate: Callable[[], T | None], warnings: list[str]) -> T | None:
-    """Return what an object is translated to; None, and a warning, where it can't be: it spoils itself only."""
+    """Return the translation of an object; None, and a warning, when it fails: a faulty object affects only itself."""
     try:
         return translate()
-    except Exception as error:  # noqa: BLE001 - one object that trips us must not end the plan for all others
+    except Exception as error:  # noqa: BLE001 - one faulty object must not end the plan for all others
         why = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error!s:.200}"
         warnings.append(f"{what} is left out: {why}")
         return None
 
 
 def _translated(pod: PodObject, cache: ObjectCache, scheduler_names: tuple[str, ...]) -> Pod:
-    """Translate a pod as if it had to be placed, constraints and all, and put it where it is."""
+    """Translate a pod as if it had to be placed, with its constraints, and put it on its node."""
     free = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
     created = _seconds(pod.metadata.creation_timestamp)
     times = PodTimes(pod.metadata.uid, created or 0.0, _seconds(pod.status.start_time))
@@ -229,7 +229,7 @@ def goes_with_node(pod: PodObject) -> bool:
 
 
 def _remaining(pod: Pod, cache: ObjectCache, now: float) -> tuple[float, float]:
-    """Return p50 and p90 of the seconds until a pod ends: its Job's forecast, else its estimate, else never."""
+    """Return p50 and p90 of the seconds until a pod ends: its Job's forecast, else its estimate, else infinity."""
     if pod.workload_class is WorkloadClass.ONLINE:
         return float("inf"), float("inf")
     job = cache.jobs.get(pod.job) if pod.job is not None else None
@@ -257,15 +257,15 @@ def _seconds(text: str | None) -> float | None:
 
 
 def picture_of_ledger(lines: Iterable[bytes], at: float | None = None) -> Picture:
-    """Read the cluster out of a recorded ledger, as it was at a time (its own seconds), or at its end.
+    """Read the cluster from a recorded ledger at a time (its own seconds), or at its end.
 
-    What a ledger does not hold counts as allowed: owners, volumes and budgets. Estimates of run times are taken as the
-    engine's heuristic does.
+    Parts that a ledger does not hold count as no hindrance: owners, volumes and budgets. Estimates of run times are
+    used as in the engine's heuristic.
 
     Raises
     ------
     InputError
-        When nothing was recorded up to that time, or at all.
+        When the ledger has no record up to that time, or none at all.
     """
     state = ClusterState()
     ledger = Ledger(lines)
@@ -300,7 +300,7 @@ def picture_of_ledger(lines: Iterable[bytes], at: float | None = None) -> Pictur
 
 
 def _with_constraints(pod: Pod, asked: dict[str, Pod]) -> Pod:
-    """Give a placed pod back the constraints that it was recorded with while it waited."""
+    """Give a placed pod the constraints from its record while it waited."""
     before = asked.get(pod.uid)
     if pod.node is None or before is None:
         asked[pod.uid] = pod

@@ -1,15 +1,15 @@
-"""What consolidation predicted, scored when it came.
+"""Predictions of consolidation, each scored by its outcome.
 
-Fed by `controller`. Three kinds of predictions::
+`controller` feeds it. Three kinds of predictions::
 
     node_empties   a node was cordoned to empty by itself: in p50 seconds, nine times in ten in p90
-    pod_ends       a pod was not moved, since it ends before the move would pay
-    overload       a node did not take a pod that it had room for by requests, since its forecast says that it would be
-                   overloaded within the horizon
+    pod_ends       a pod was not moved, because it ends before the move would pay
+    overload       a node did not take a pod although its requests fit, because its forecast shows an overload
+                   within the horizon
 
-An outcome is ``right`` or ``wrong``; what can't be judged (the node or pod is gone, nothing was measured) is
-``unknown``. Each outcome is a line of ``consolidation.jsonl`` beside the ledger, and counts in the metrics.
-Invariant: a prediction is scored at most once. Pure; times are seconds of the operator's clock.
+An outcome is ``right`` or ``wrong``. It is ``unknown`` when the node or pod is gone, or without measurements. Each
+outcome is a line of ``consolidation.jsonl`` next to the ledger, and counts in the metrics. Invariant: a prediction is
+scored at most once. Pure; times are seconds of the operator's clock.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ POD_ENDS: Final = "pod_ends"
 OVERLOAD: Final = "overload"
 RIGHT, WRONG, UNKNOWN = "right", "wrong", "unknown"
 MAX_OPEN: Final = 2000
-"""Predictions of a kind that are remembered at once; chosen."""
+"""Open predictions of one kind; chosen."""
 LATE_FACTOR: Final = 2.0
-"""A node that is not empty by so many times its p90 is given back, and the prediction was wrong."""
+"""A node that is not empty after so many times its p90 is given back, and the prediction counts as wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A node that would have taken `pod` but for its forecast: what it has, and what the pod would have added."""
+    """A node that refused `pod` only because of its forecast: its capacity, and the load that the pod would have
+    added."""
 
     node: str
     pod: str
@@ -49,17 +50,17 @@ class _Open:
 
 
 Score = Callable[[str, str, str, Mapping[str, Any]], object]
-"""Told of kind, subject, outcome and figures."""
+"""Receives kind, subject, outcome and figures."""
 
 
 class Predictions:
-    """Predictions that wait for what comes.
+    """Predictions that wait for their outcome.
 
     Parameters
     ----------
-    score : told of each outcome.
-    horizon_seconds : of what is said about loads.
-    pays_after_seconds : a pod that ends within it was rightly left where it is.
+    score : receives each outcome.
+    horizon_seconds : of predictions about loads.
+    pays_after_seconds : a pod that ends within it was rightly not moved.
     """
 
     def __init__(self, score: Score, *, horizon_seconds: float, pays_after_seconds: float) -> None:
@@ -70,7 +71,7 @@ class Predictions:
         self._loads: dict[str, _Open] = {}
 
     def empties(self, node: str, p50: float, p90: float, now: float) -> None:
-        """Remember that a node was left to empty, now or by an operator before us."""
+        """Remember that a node was left to empty, now or by an earlier operator."""
         self._nodes.setdefault(node, _Open(now, now + LATE_FACTOR * p90, p50, p90))
 
     def emptied(self, node: str, now: float) -> None:
@@ -82,7 +83,7 @@ class Predictions:
             self._score(NODE_EMPTIES, node, outcome, {"seconds": took, "p50": prediction.p50, "p90": prediction.p90})
 
     def gave_up(self, node: str, now: float, *, late: bool) -> None:
-        """Score a node that was given back before it was empty: wrong when it was late, else nobody knows."""
+        """Score a node that was given back before it was empty: wrong when it was late, else unknown."""
         prediction = self._nodes.pop(node, None)
         if prediction is not None:
             figures = {"seconds": now - prediction.made, "p50": prediction.p50, "p90": prediction.p90}
@@ -94,7 +95,7 @@ class Predictions:
             self._pods.setdefault((pod, uid), _Open(now, now + self._pays_after, p50, p90))
 
     def follow_pods(self, running: Mapping[str, str], ended: Mapping[str, str], now: float) -> None:
-        """Score pods; `running`, `ended`: uid by key of those that run still, and of those that ended by themselves."""
+        """Score pods; `running`, `ended`: uid by key of the running pods, and of those that ended by themselves."""
         for (key, uid), prediction in list(self._pods.items()):
             if running.get(key) == uid and now < prediction.until:
                 continue
@@ -105,11 +106,11 @@ class Predictions:
             )
 
     def pods(self) -> list[str]:
-        """Return the keys of the pods about which something was predicted."""
+        """Return the keys of the pods with an open prediction."""
         return [key for key, _ in self._pods]
 
     def loads(self) -> list[str]:
-        """Return the nodes about whose load something was predicted."""
+        """Return the nodes with an open prediction about their load."""
         return list(self._loads)
 
     def refused(self, refusal: Refusal, now: float) -> None:
@@ -118,7 +119,7 @@ class Predictions:
             self._loads.setdefault(refusal.node, _Open(now, now + self._horizon, refusal=refusal))
 
     def follow_loads(self, used: Mapping[str, tuple[float, float]], now: float) -> None:
-        """Take what is used on nodes now (cpu, memory), and score the refusals whose horizon is over."""
+        """Take the present use of nodes (cpu, memory), and score the refusals with an elapsed horizon."""
         for node, prediction in list(self._loads.items()):
             seen = used.get(node)
             if seen is not None:

@@ -1,15 +1,15 @@
 """`Rounds`: consolidation round after round from a terminal, by the rules of the operator's `controller`.
 
-Called by ``cotide consolidate --watch``. Each round reads the cluster, plans it, and lets `removal.watching.Watch`
-decide; on request it then carries out what was decided, a node at a time, by the same `Carrier`::
+``cotide consolidate --watch`` calls it. In each round it reads the cluster and plans, and `removal.watching.Watch`
+decides. On request it then carries out the decisions, a node at a time, by the same `Carrier`::
 
     (interval) -> read -> WantedNodes, drain_plan -> Watch.decide -> shown
                     ^                                      |  with --apply
                     `----- marks and records of the nodes <-- Carrier -> API server
 
-A round ends early at a surprise, or when a pod waits; the next one plans anew. What the nodes' records say outlives
-the process: a kill leaves at most one node draining, which the next run uncordons first. `leave` uncordons, too, what
-only a living process may hold: nodes that are to empty by themselves.
+A round ends early at a surprise, or when a pod waits; the next one plans again. The nodes' records outlive the process:
+a kill leaves at most one node draining, which the next run uncordons first. `leave` also uncordons nodes that are to
+empty by themselves, because only a living process may hold those.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from cotide_operator.consolidation.picture import Picture
 
 
 class RoundHands(ClusterHands, Protocol):
-    """What rounds need of a cluster beside what a `Carrier` does: `watch_hands.WatchHands`."""
+    """Actions on a cluster that rounds need in addition to those of a `Carrier`: `watch_hands.WatchHands`."""
 
     def read(self) -> Picture:
         """Read the cluster."""
         ...
 
     async def records(self) -> dict[str, Recorded]:
-        """Return what is written on the nodes that carry our mark or a record."""
+        """Return the annotations of the nodes that carry our mark or a record."""
         ...
 
     async def write(
@@ -64,15 +64,15 @@ class RoundHands(ClusterHands, Protocol):
 
 @dataclass(frozen=True)
 class Round:
-    """What one look saw and decided.
+    """The observations and decisions of one round.
 
     Attributes
     ----------
     number : from 1. now : epoch seconds.
     plan : None while pods wait that a node could take. waiting : pods that no node would take.
     moves_left : pods that may still be moved within the hour.
-    uids : of all pods, by key. held : nodes that carry our mark, whoever set it.
-    taken : nodes with our mark that somebody uncordoned: they are theirs.
+    uids : of all pods, by key. held : nodes that carry our mark, whatever its author.
+    taken : nodes with our mark that another program or user uncordoned, and now owns.
     """
 
     number: int
@@ -92,9 +92,9 @@ class Rounds:
 
     Parameters
     ----------
-    plan : of a picture, as the command plans.
+    plan : makes a plan from a picture, as the command does.
     carrier : with `goes` as its set of pods that go with their node; None to change nothing.
-    goes : filled anew at each look.
+    goes : filled again in each round.
     """
 
     def __init__(
@@ -113,18 +113,18 @@ class Rounds:
         self._number = 0
 
     async def begin(self) -> None:
-        """Uncordon what a run that was killed left draining or emptying; call it once before changing anything.
+        """Uncordon nodes that a killed run left draining or emptying; call it once before any change.
 
         Raises
         ------
         ClusterError
-            When the operator holds nodes: two of us would undo each other's work.
+            When the operator holds nodes: both would undo each other's work.
         """
         for name, record in (await self._hands.records()).items():
             if record.mark and record.holder == "operator":
                 raise ClusterError(
-                    f"the operator consolidates this cluster (it holds node {name}): --watch shows what it does,"
-                    " --apply is its own"
+                    f"the operator consolidates this cluster (it holds node {name}): --watch shows its work,"
+                    " --apply is not possible"
                 )
         await self.leave()
 
@@ -168,13 +168,14 @@ class Rounds:
         )
 
     def _draining(self, standings: Mapping[str, Standing]) -> frozenset[str]:
-        """Return nodes that somebody else drains now, where we only look: theirs is no drain that a kill left."""
+        """Return nodes that another process drains now, when this run only observes: their drains are not leftovers of
+        a kill."""
         if self._carrier is not None:
             return frozenset()
         return frozenset(name for name, standing in standings.items() if standing.mark is Mark.DRAINING)
 
     async def carry_out(self, seen: Round) -> Carried:
-        """Do what a look decided; ends at the first surprise, or when a pod waits."""
+        """Carry out the decisions of a round; ends at the first surprise, or when a pod waits."""
         if self._carrier is None:
             return Carried((), (), "")
         failed: list[str] = []
@@ -194,11 +195,11 @@ class Rounds:
             if carried.surprise:
                 return Carried(freed, moved, carried.surprise)
             if any(pod.refused and not pod.node for pod in await self._hands.pods()):
-                return Carried(freed, moved, "a pod waits for a node: what was planned is put off")
+                return Carried(freed, moved, "a pod waits for a node: the plan is postponed")
         return Carried(freed, moved, "; ".join(failed))
 
     async def _write(self, failed: list[str], name: str, mark: Mark, *, cordoned: bool, **more: Any) -> bool:
-        """Write to one node; where that is refused it is noted, and no other node is held up."""
+        """Write to one node; a refusal is noted, and other nodes go on."""
         try:
             await self._hands.write(name, mark, cordoned=cordoned, **more)
         except ClusterError as error:
@@ -207,7 +208,7 @@ class Rounds:
         return True
 
     async def leave(self) -> list[str]:
-        """Uncordon our nodes that nobody drains or awaits any more; returns them.
+        """Uncordon our nodes that no process drains or awaits any more; returns them.
 
         Raises
         ------
@@ -222,7 +223,7 @@ class Rounds:
         failed: list[str] = []
         opened = [name for name in left if await self._write(failed, name, Mark.NONE, cordoned=False)]
         if failed:
-            raise ClusterError(f"left cordoned, until --watch --apply begins again: {'; '.join(failed)}")
+            raise ClusterError(f"left cordoned, until --watch --apply starts again: {'; '.join(failed)}")
         return opened
 
 

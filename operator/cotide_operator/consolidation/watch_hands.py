@@ -1,8 +1,9 @@
 """`WatchHands`: the official client with a record on each node, for ``cotide consolidate --watch``.
 
-Used by `rounds`. Every cordon and every eviction is written into the node's record before, or together with, what it is
-about, as the operator does (`drain_client`), under a name of its own: an operator that does not consolidate gives back
-what another held, and must not take these nodes for its own. Invariant: a node without this record is never uncordoned.
+Used by `rounds`. Every cordon and every eviction is written into the node's record before, or together with, its own
+request, as in the operator (`drain_client`). The record has a name of its own: an operator that does not consolidate
+gives back the nodes of earlier operators, and must not take these nodes for them. Invariant: a node without this record
+is never uncordoned.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class WatchHands(OfficialClient):
         self._draining = ""
 
     async def records(self) -> dict[str, Recorded]:
-        """Return what is written on the nodes that carry our mark or a record, the operator's among them."""
+        """Return the annotations of the nodes that carry our mark or a record, including the operator's."""
         found = {}
         for raw in await asyncio.to_thread(self._pages, "nodes"):
             node = decoded(raw, NodeObject, "nodes")
@@ -85,14 +86,14 @@ class WatchHands(OfficialClient):
         demanded: bool = False,
         forecast: tuple[float, float] = (0.0, 0.0),
     ) -> None:
-        """Do the same with what else a record holds: p50 and p90 seconds of a node that empties by itself."""
+        """Do the same with the other fields of a record: p50 and p90 seconds of a node that empties by itself."""
         now = self._clock.to_wall(self._clock.now())
         record = marked(self._known.get(name), now, cordoned=cordoned, demanded=demanded, forecast=forecast)
         self._draining = name if mark is Mark.DRAINING else ""
         await self._patch(name, record, patch_of(mark, WATCH_RECORD, record, cordoned=cordoned))
 
     async def evict(self, key: str, uid: str) -> int:
-        """Write the eviction into the record of the node that is being drained, then ask for it."""
+        """Write the eviction into the record of the node that is being drained, then request it."""
         name = self._draining
         now = self._clock.to_wall(self._clock.now())
         after = moved(self._known.get(name), uid, now, HOUR_SECONDS / self._clock.speed)

@@ -1,8 +1,8 @@
-"""The conditions ``RateUnknown`` and ``OutsideTraining`` of a Workload, from what the QoS model in use knows of it, and
-``Learning``, ``Trusted`` and ``FallenBack``, from how good its forecasts were.
+"""Conditions of a Workload from the QoS model in use and from the quality of its forecasts.
 
-Called by `workload_controller` after the rest of the status was made. Invariant: a sentence changes only with what it
-is about, never with a measured number, so that a status is not written for nothing.
+``RateUnknown`` and ``OutsideTraining`` show how far the model covers the Workload. ``Learning``, ``Trusted`` and
+``FallenBack`` show how good its forecasts were. `workload_controller` calls it after the rest of the status was made.
+Invariant: a sentence contains no measured number, so that it changes, and is written, only with its subject.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def with_applicability(
     rate["message"] = (
         "its request rate is measured"
         if measured
-        else f"nobody measures its request rate, which is no rate of 0: {_LARGER}"
+        else f"its request rate is not measured, which differs from a rate of 0: {_LARGER}"
     )
     training: Status = {"type": CONDITION_OUTSIDE, "status": "True"}
     if known.samples is None:
@@ -53,7 +53,7 @@ def with_applicability(
         training["reason"] = "Inside"
         training["message"] = f"alone it lies inside what was learned from {counted(known.samples, 'sample')} of it"
     found: Sequence[Mapping[str, Any]] = conditions
-    if not known.trust:  # of an operator that scored by service
+    if not known.trust:  # an operator that scored by service left them
         found = [condition for condition in conditions if condition.get("type") not in _TRUST]
     for condition in (rate, training, *_trust_conditions(known)):
         found = with_condition(found, condition, context)
@@ -61,12 +61,12 @@ def with_applicability(
 
 
 def decided_by(known: ServiceApplicability) -> str:
-    """Return what `kubectl get cwl` shows: whether the model decides about a service, or the heuristic."""
+    """Return the text for `kubectl get cwl`: whether the model or the heuristic decides about a service."""
     return MODEL if known.decides else HEURISTIC
 
 
 def _trust_conditions(known: ServiceApplicability) -> list[Status]:
-    """Return one condition for each way to stand; none where forecasts are not scored by service."""
+    """Return one condition for each trust state; none where forecasts are not scored by service."""
     if not known.trust:
         return []
     conditions: list[Status] = []

@@ -1,12 +1,12 @@
-"""Makes, deletes, releases and adopts child pods: the controllers' writes to pods, and nothing else.
+"""Makes, deletes, releases and adopts child pods: the controllers' only writes to pods.
 
-Called by the Job and the Workload controller with what their plans ask for. Invariant: making a pod that is there
-already and deleting one that is gone are successes, so that every plan may be carried out twice. A creation without an
-answer may yet be carried out: for a while its name is in doubt (`doubt_seconds`).
+The Job and the Workload controller call it with the steps of their plans. Invariant: making an existing pod and
+deleting a missing one are successes, so that every plan may be carried out twice. A creation without an answer may
+still be carried out: for a while its name is in doubt (`doubt_seconds`).
 
-Creations start slowly (1, 2, 4 ... at once) and stop at the first that is refused, as the Job controller of Kubernetes
-does: a quota then costs one refusal, and not as many as pods are missing. Deletions and releases go on past a refusal,
-which says something of one pod (a policy webhook's), and stop at a fault, which says something of the server.
+Creations start slowly (1, 2, 4 ... at once) and stop at the first refusal, as in the Job controller of Kubernetes. So a
+quota costs one refusal instead of one for each missing pod. Deletions and releases continue after a refusal, which
+concerns one pod (a policy webhook's). They stop at a fault, which concerns the server.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ from cotide_operator.controllers.child_pods import ChildPod, Manifest
 
 AT_ONCE: Final = 16
 """Requests in flight for one object, and for all objects of a namespace; of all namespaces fewer than twice as many.
-Chosen: an API server on 2 cores gains nothing beyond. However slowly it answers one tenant, others have their share."""
+Chosen: an API server on 2 cores gains nothing beyond. If it answers one tenant slowly, others keep their share."""
 
 REFUSALS: Final = frozenset({400, 403, 409, 422})
-"""What the API server answers when it has something against this very request."""
+"""Status codes of the API server's refusal of this one request."""
 DOUBT_SECONDS: Final = 10.0
-"""Wall seconds for which a creation without an answer may yet be carried out; chosen: a server gives up a request whose
-client is gone, and what it was writing by then is written far sooner."""
+"""Wall seconds during which a creation without an answer may still be carried out. Chosen: a server gives up the
+request of a client that is gone, and finishes a write in progress far sooner."""
 T = TypeVar("T")
 R = TypeVar("R")
 
 _RELEASED: Final = {"$deleteFromPrimitiveList/finalizers": [TRACKING_FINALIZER]}
-"""Strategic merge: whatever else is in the list stays, and doing it twice does nothing."""
+"""Strategic merge: other entries of the list stay, and a repetition has no effect."""
 _UNFOLLOWED: Final = {"$deleteFromPrimitiveList/finalizers": [TRACKING_FINALIZER, KUEUE_FINALIZER]}
-"""For a pod of a group of Kueue's that nobody follows: Kueue would keep it, and the quota of the whole group, until one
-does. It takes its own finalizer off the pods of a StatefulSet in the same place."""
+"""For a pod of a group of Kueue without a successor: Kueue would keep it, and the quota of the whole group, until it
+gets one. Kueue takes its own finalizer off the pods of a StatefulSet in the same case."""
 _OVER: Final = {**_UNFOLLOWED, "annotations": {KUEUE_RETRIABLE_ANNOTATION: "false"}}
-"""Where the Job is over: else a group of which a pod failed would never be."""
+"""When the Job is over: without it a group with a failed pod would never finish."""
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What became of creations.
+    """The outcome of creations.
 
     Attributes
     ----------
-    there : indexes of the manifests whose pods are there now.
-    trouble : what the API server has against one of them, in one sentence.
-    fault : what kept it from answering; to be raised once ``there`` is noted.
+    there : indexes of the manifests whose pods exist now.
+    trouble : the API server's error about one of them, in one sentence.
+    fault : the error that prevented an answer; to be raised once ``there`` is noted.
     """
 
     there: frozenset[int]
@@ -74,10 +74,10 @@ class ChildPodWriter:
         self._cache = cache
         self._slots = FairSemaphore(2 * AT_ONCE)
         self._doubts: dict[str, float] = {}
-        """Key of a pod whose creation got no answer, to the monotonic second of that; oldest first."""
+        """Monotonic second of each unanswered creation, by the pod's key; oldest first."""
 
     def doubt_seconds(self, key: str) -> float:
-        """Return for how long a pod of this key might yet be made by a request of ours; 0 when there is none."""
+        """Return for how long one of our requests might still make a pod of this key; 0 without such a request."""
         asked = self._doubts.get(key)
         return 0.0 if asked is None else max(0.0, asked + DOUBT_SECONDS - time.monotonic())
 
@@ -89,23 +89,23 @@ class ChildPodWriter:
         self._doubts[key] = now
 
     async def make(self, manifests: Sequence[Callable[[], Manifest]]) -> Made:
-        """Create pods, slowly at first, up to the first that is refused; each manifest is made when its turn comes.
+        """Create pods, slowly at first, up to the first refusal; each manifest is made when its turn comes.
 
-        A refusal of the template (400, 403, 422) or a foreign pod of the same name is the user's to settle; anything
+        A refusal of the template (400, 403, 422) or a foreign pod of the same name is the user's to settle. Anything
         else is a fault, to be tried again.
         """
-        there: set[int] = set()
+        made: set[int] = set()
         start, size = 0, 1
         while start < len(manifests):
             batch = range(start, min(start + size, len(manifests)))
             results = await asyncio.gather(*(self._make_one(manifests[n]) for n in batch), return_exceptions=True)
-            there.update(number for number, result in zip(batch, results, strict=True) if result is None)
+            made.update(number for number, result in zip(batch, results, strict=True) if result is None)
             fault = next((result for result in results if isinstance(result, BaseException)), None)
             trouble = next((result for result in results if isinstance(result, str)), None)
             if fault is not None or trouble is not None:
-                return Made(frozenset(there), trouble, fault)
+                return Made(frozenset(made), trouble, fault)
             start, size = start + size, min(2 * size, AT_ONCE)
-        return Made(frozenset(there))
+        return Made(frozenset(made))
 
     async def _make_one(self, make: Callable[[], Manifest]) -> str | None:
         manifest = make()
@@ -129,26 +129,26 @@ class ChildPodWriter:
         return None
 
     async def _in_the_way(self, path: str, manifest: Manifest) -> str | None:
-        """Tell our own pod, made by a try whose answer was lost, from somebody else's."""
+        """Distinguish our own pod, made by a request with a lost answer, from a foreign one."""
         name, owner = manifest["metadata"]["name"], manifest["metadata"]["ownerReferences"][0]
         try:
-            there = await self._client.get(f"{path}/{name}")
+            existing = await self._client.get(f"{path}/{name}")
         except ApiError as error:
-            if error.status == 404:  # gone since: the next look makes it
+            if error.status == 404:  # gone since: the next reconciliation makes it
                 return None
             raise
-        found = there.get("metadata") or {}
+        found = existing.get("metadata") or {}
         owners = found.get("ownerReferences") or ()
-        if any(one.get("uid") == owner["uid"] for one in owners):
+        if any(reference.get("uid") == owner["uid"] for reference in owners):
             return None
         if found.get("deletionTimestamp"):
             return f"an earlier pod {name} is still being deleted"
-        return f"a pod {name} that belongs to somebody else is in the way"
+        return f"a pod {name} of another owner is in the way"
 
     async def delete(self, namespace: str, pods: Iterable[ChildPod]) -> dict[str, str]:
-        """Delete pods, with their own grace period; return by uid what the API server has against it."""
+        """Delete pods, with their own grace period; return the API server's errors by uid."""
 
-        async def one(pod: ChildPod) -> None:
+        async def delete_pod(pod: ChildPod) -> None:
             try:
                 async with self._slots.slot(namespace):
                     await self._client.delete(f"/api/v1/namespaces/{namespace}/pods/{pod.name}", uid=pod.uid)
@@ -156,22 +156,22 @@ class ChildPodWriter:
                 if error.status not in (404, 409):  # gone, or replaced by another of the same name
                     raise
 
-        return await _past_refusals(one, list(pods))
+        return await _past_refusals(delete_pod, list(pods))
 
     async def release(
         self, namespace: str, pods: Iterable[ChildPod], unfollowed: Container[str] = (), *, over: bool = False
     ) -> dict[str, str]:
-        """Take our finalizer off pods; return by uid what the API server has against it.
+        """Take our finalizer off pods; return the API server's errors by uid.
 
-        Whoever the server refuses is tried again by a later look; a pod that is gone is a success.
+        A later reconciliation tries refused pods again; a missing pod is a success.
 
         Parameters
         ----------
-        unfollowed : uids of those that no other pod follows for now; those of a group of Kueue's are let go of for it.
-        over : whether no pod of this Job is ever made again.
+        unfollowed : uids of pods without a successor for now; those of a group of Kueue are released from it, too.
+        over : whether this Job makes no more pods.
         """
 
-        async def one(pod: ChildPod) -> None:
+        async def release_pod(pod: ChildPod) -> None:
             marks: Mapping[str, object] = _RELEASED
             if pod.kueue_group and (over or pod.uid in unfollowed):
                 marks = _OVER if over else _UNFOLLOWED
@@ -183,12 +183,12 @@ class ChildPodWriter:
                 if error.status != 404:
                     raise
 
-        return await _past_refusals(one, list(pods))
+        return await _past_refusals(release_pod, list(pods))
 
     async def adopt(self, namespace: str, workload: str, pods: Iterable[PodObject]) -> None:
-        """Label the pods that a Workload selects, once; a class that a pod carries already stays."""
+        """Label the pods that a Workload selects, once; an existing class label stays."""
 
-        async def one(pod: PodObject) -> None:
+        async def adopt_pod(pod: PodObject) -> None:
             labels = {}
             if CLASS_LABEL not in pod.metadata.labels:
                 labels[CLASS_LABEL] = self.class_in(namespace, WorkloadClass.ONLINE).value
@@ -204,7 +204,7 @@ class ChildPodWriter:
                 if error.status not in (404, 409):
                     raise
 
-        await _in_batches(one, list(pods))
+        await _in_batches(adopt_pod, list(pods))
 
     def class_in(self, namespace: str, wanted: WorkloadClass) -> WorkloadClass:
         """Return a class as capped by the namespace's ``cotide.dev/max-class``."""
@@ -214,16 +214,16 @@ class ChildPodWriter:
 
 
 def summary(refused: Mapping[str, str], what: str) -> str | None:
-    """Return in one sentence what the API server has against some writes, or None when it has nothing."""
+    """Return the API server's errors about some writes in one sentence, or None without errors."""
     if not refused:
         return None
     return f"{counted(len(refused), 'pod')} can't be {what}; the first: {next(iter(refused.values()))}"
 
 
 async def _past_refusals(work: Callable[[ChildPod], Awaitable[None]], pods: Sequence[ChildPod]) -> dict[str, str]:
-    """Do something to each pod; return by uid what the API server has against it. A fault ends it and is raised."""
+    """Apply a write to each pod; return the API server's errors by uid. A fault stops it and is raised."""
 
-    async def one(pod: ChildPod) -> str | None:
+    async def try_work(pod: ChildPod) -> str | None:
         try:
             await work(pod)
         except ApiError as error:
@@ -232,7 +232,7 @@ async def _past_refusals(work: Callable[[ChildPod], Awaitable[None]], pods: Sequ
             return f"pod {pod.name}: {error.message}"
         return None
 
-    answers = await _in_batches(one, pods)
+    answers = await _in_batches(try_work, pods)
     return {pod.uid: answer for pod, answer in zip(pods, answers, strict=True) if answer is not None}
 
 

@@ -1,8 +1,8 @@
-"""Child pods of our resources: how they are seen, and the manifests they are made from.
+"""Child pods of our resources: what is read of them, and how their manifests are made.
 
 Called by `controllers`; `job_reconciler` and `workload_reconciler` decide on the values made here. Pure. Invariant: a
-child's name follows from its owner, its index and the number of pods that its index needed before, so that making it
-twice is one pod and one answer "already exists".
+child's name follows from its owner, its index and the number of its index's earlier pods. So a repeated creation makes
+one pod and returns one answer "already exists".
 """
 
 from __future__ import annotations
@@ -53,31 +53,31 @@ REFUSED_BY_NODE: Final = frozenset(
     {"Evicted", "Preempting", "Preempted", "NodeAffinity", "NodeShutdown", "NodeLost", "Shutdown", "Terminated"}
     | {"UnexpectedAdmissionError", "TopologyAffinityError", "TaintToleration", "DeadNode", "Terminating"}
 )
-"""Reasons of a failed pod that say nothing about its work; ``OutOf...`` (OutOfcpu, OutOfpods) comes to them."""
+"""Reasons of a failed pod that do not concern its work; ``OutOf...`` (OutOfcpu, OutOfpods) belong to them, too."""
 CANNOT_START: Final = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"}
     | {"SignatureValidationFailed", "RegistryUnavailable", "CreateContainerConfigError", "CreateContainerError"}
 )
-"""Reasons for which a kubelet lets a container wait that never ran, and tries again for ever. Source: kubelet 1.35,
+"""Waiting reasons of a container that never ran and that the kubelet tries to start for ever. Source: kubelet 1.35,
 ``pkg/kubelet/images/types.go`` and ``kuberuntime_container.go``."""
 BEING_CREATED: Final = frozenset({"ContainerCreating", "PodInitializing"})
-"""Reasons of a container that waits and that the kubelet has nothing to say of, the latter where the pod has init
-containers. Source: kubelet 1.35, ``pkg/kubelet/kubelet_pods.go``."""
+"""Waiting reasons of a container without a kubelet error, the latter where the pod has init containers. Source: kubelet
+1.35, ``pkg/kubelet/kubelet_pods.go``."""
 SANDBOX_READY: Final = "PodReadyToStartContainers"
-"""A pod's condition: its volumes are mounted and its network is there. Source: KEP-3085, on by default since 1.29."""
+"""A pod's condition: its volumes are mounted and its network is ready. Source: KEP-3085, on by default since 1.29."""
 MESSAGE_CHARACTERS: Final = 300
-"""Of a kubelet's message in a status of ours; chosen."""
+"""Maximum length of a kubelet's message in a Cotide status; chosen."""
 CLOCKS_APART_SECONDS: Final = 5.0
-"""A pod that ended so long before its deletion was asked for was not ended by it; chosen: a node's clock and the API
-server's are compared, and they are closer together than that."""
+"""A deletion requested this long after a pod's end did not cause that end. Chosen: it allows for the difference between
+a node's clock and the API server's, which is smaller."""
 
 KUEUE_GROUP_COUNT_ANNOTATION: Final = "kueue.x-k8s.io/pod-group-total-count"
-"""Of Kueue's pod integration: how many pods a group has."""
+"""Number of pods in a group of Kueue's pod integration."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildPod:
-    """A child pod as far as a controller must know it. Times are epoch seconds of the wall."""
+    """The parts of a child pod that a controller needs. Times are epoch seconds of the wall."""
 
     name: str
     uid: str
@@ -90,25 +90,26 @@ class ChildPod:
     tracked: bool = False
     """Whether it carries our finalizer: it stays in the API until we take that off."""
     let_go: bool = False
-    """Whether nothing but finalizers keeps it: without ours it would be gone, whatever its phase says."""
+    """Whether only finalizers keep it: without ours it would be gone, whatever its phase."""
     disrupted: bool = False
-    """Whether its condition DisruptionTarget holds: somebody took it off its node."""
+    """Whether its condition DisruptionTarget holds: it was evicted from its node."""
     own_limit: bool = False
     """Whether its kubelet evicted it for exceeding its own storage limit: a failure like any other."""
     cannot_start: str = ""
     """Why its kubelet can't start one of its containers, in the kubelet's words."""
     creating: str = ""
-    """What its kubelet still does before it starts one of its containers, where nothing is said against that."""
+    """What its kubelet still does before it starts one of its containers; empty when the kubelet reports an
+    obstacle."""
     ready: bool = False
     gates: tuple[str, ...] = ()
-    """Names of its scheduling gates: until they are gone nobody decides about it."""
+    """Names of its scheduling gates: while it has one, no scheduler decides about it."""
     kueue_group: bool = False
-    """Whether it is of a group of Kueue's, which keeps its quota until the group is over or all of it is gone."""
+    """Whether it belongs to a group of Kueue, which keeps its quota until the whole group is over or gone."""
     template: str = ""
     started_seconds: float | None = None
     finished_seconds: float | None = None
     doomed_seconds: float | None = None
-    """When its deletion was asked for."""
+    """Time of the request for its deletion."""
 
     @property
     def done(self) -> bool:
@@ -122,7 +123,7 @@ class ChildPod:
 
     @property
     def lost_its_node(self) -> bool:
-        """Whether a failed pod failed for a reason that is not its own."""
+        """Whether a failed pod failed for an external reason."""
         if self.own_limit:
             return False
         if self.disrupted or self.reason in REFUSED_BY_NODE or self.reason.startswith("OutOf"):
@@ -137,8 +138,8 @@ class ChildPod:
 
 
 def see_child(pod: PodObject, owner_uid: str) -> ChildPod | None:
-    """Return what matters of a pod that an owner controls; None for one without an index, or of another owner, an
-    earlier one of the same name included."""
+    """Return the needed parts of an owner's pod; None for a pod without an index or of another owner, including an
+    earlier owner of the same name."""
     owner = controller_of(pod.metadata)
     return see(pod) if owner is not None and owner.uid == owner_uid and index_of(pod) >= 0 else None
 
@@ -154,7 +155,7 @@ def index_of(pod: PodObject) -> int:
 
 
 def see(pod: PodObject) -> ChildPod:
-    """Return what matters of a pod; index -1 when it carries none."""
+    """Return the needed parts of a pod; index -1 when it carries none."""
     metadata, status = pod.metadata, pod.status
     conditions = {condition.type: condition.status for condition in status.conditions}
     terminated = [
@@ -198,7 +199,7 @@ def see(pod: PodObject) -> ChildPod:
 
 
 def why_it_cannot_start(status: PodStatus) -> str:
-    """Return the kubelet's reason and message for a container that cannot start; empty where there is none."""
+    """Return the kubelet's reason and message for a container that can't start; empty when all can."""
     if status.phase != "Pending":
         return ""
     for init_container_status in (*status.init_container_statuses, *status.container_statuses):
@@ -209,18 +210,18 @@ def why_it_cannot_start(status: PodStatus) -> str:
 
 
 def what_is_created(pod: PodObject) -> str:
-    """Return what is done before the next container of a pod starts; "" where it has started, or can't be."""
+    """Return the work before the start of a pod's next container; "" when it has started, or can't start."""
     status = pod.status
     if status.phase != "Pending" or why_it_cannot_start(status) or not _next_is_being_created(pod):
         return ""
-    # A kubelet writes False before it mounts, and nothing more until a pull is over: only True says something.
+    # A kubelet writes False before it mounts, and keeps it until a pull is over: only True is a sure sign.
     prepared = any(condition.type == SANDBOX_READY and condition.status == "True" for condition in status.conditions)
     return f"containers are being created{', volumes and network are ready' if prepared else ''}"
 
 
 def _next_is_being_created(pod: PodObject) -> bool:
-    """Whether a container waits to be made that no init container before it keeps waiting."""
-    if not (pod.status.init_container_statuses or pod.status.container_statuses):  # no kubelet has seen it yet
+    """Whether a container waits for its creation, and not for an earlier init container."""
+    if not (pod.status.init_container_statuses or pod.status.container_statuses):  # no kubelet has reported yet
         return False
     sidecars = {container.name for container in pod.spec.init_containers if container.restart_policy == "Always"}
     for status in pod.status.init_container_statuses:
@@ -237,13 +238,14 @@ def _is_being_created(container: ContainerStatus) -> bool:
 def job_pod_name(job: str, index: int, retry: int) -> str:
     """Return ``<job>-<index>``, with ``-r<n>`` for the n-th further pod of the index.
 
-    A further pod gets a name of its own because the failed one stays: its log is what the user wants to read.
+    A further pod gets a new name because the failed one stays: the user wants to read its log.
     """
     return f"{job}-{index}-r{retry}" if retry else f"{job}-{index}"
 
 
 def workload_pod_name(workload: str, index: int) -> str:
-    """Return ``<workload>-<index>``, as a StatefulSet names them: one pod at most for each index, whoever restarts."""
+    """Return ``<workload>-<index>``, as a StatefulSet names them: each index has at most one pod, even after a
+    restart."""
     return f"{workload}-{index}"
 
 
@@ -266,9 +268,9 @@ def job_pod(
 ) -> Manifest:
     """Return the manifest of a Job's pod.
 
-    With ``reclaim`` its cpu and memory are asked for as reclaimed capacity: see `reclaimed_requests`; not where it has
-    phases, which `scheduling.phase_resizer` follows. With learned phases it asks for what its template says, from
-    which it is resized.
+    With ``reclaim`` it requests its cpu and memory as reclaimed capacity: see `reclaimed.pod_requests`. A pod with
+    phases does not, because `scheduling.phase_resizer` resizes it. With learned phases it first requests the amounts of
+    its template, and is resized from there.
 
     Raises
     ------
@@ -314,10 +316,11 @@ def job_pod(
 
 
 def queued_by_kueue(job: Metadata, spec: JobSpec) -> tuple[dict[str, str], dict[str, str]]:
-    """Return labels and annotations by which Kueue's pod integration admits the pods of a Job that names its queue.
+    """Return the labels and annotations for Kueue's pod integration, which admits the pods of a Job that names its
+    queue.
 
-    Pods that all run at once are one group, which is admitted as a whole. Where pods follow one another each is
-    admitted by itself: a group never has more pods than it counts.
+    Pods that all run at once are one group, which is admitted as a whole. Pods that run one after another are admitted
+    one by one: a group never has more pods than its count.
     """
     queue = job.labels.get(KUEUE_QUEUE_LABEL)
     if not queue:
@@ -329,7 +332,8 @@ def queued_by_kueue(job: Metadata, spec: JobSpec) -> tuple[dict[str, str], dict[
 
 
 def _ask_for_largest(container: Manifest, spec: JobSpec) -> None:
-    """Let a container ask for the largest need of its phases: its node has room for each, and it gives back soon."""
+    """Request the largest need of all phases for a container: its node then has room for each phase, and soon gets the
+    rest back."""
     requests = container.setdefault("resources", {}).setdefault("requests", {})
     requests[CPU] = format_amount(CPU, max(phase.millicores for phase in spec.phases))
     memory = max(phase.memory_bytes for phase in spec.phases)

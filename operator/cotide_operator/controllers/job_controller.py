@@ -1,9 +1,9 @@
-"""Looks at one Job and does what its plan says: the I/O around `job_reconciler` and `status_builder`.
+"""Reconciles one Job: the I/O around `job_reconciler` and `status_builder`.
 
-Called by `controllers` with the key of a Job to look at. Order of one look: plan, write what ended into the status,
-make and delete pods, let go of those that are counted. A Job has up to 10,000 pods: between any two steps, and within
-those that are not the pure functions' own, the loop's other work has its turn. Invariant: a pod that follows one which
-ended is made, and our finalizer taken off that one, only after the API server took the status that counts the end.
+`controllers` calls it with the key of a Job. One reconciliation plans, writes ended pods into the status, makes and
+deletes pods, and releases the counted ones, in this order. A Job has up to 10,000 pods. So the loop's other work gets
+its turn between any two steps, and within steps outside the pure functions. Invariant: the successor of an ended pod is
+made, and our finalizer taken off that pod, only after the API server accepted the status that counts the end.
 """
 
 from __future__ import annotations
@@ -50,48 +50,48 @@ _LOG = logging.getLogger(__name__)
 
 TROUBLE_SECONDS: Final = 30.0
 """Longest wall seconds before a pod that the API server refused is tried again; chosen: the user must change something,
-and the first tries come sooner, since a quota may be free again in a moment."""
+and the first tries come sooner, because a quota may be free again in a moment."""
 SOON_SECONDS: Final = 0.05
-"""Wall seconds before a look that only has to say what went wrong in the last one; chosen."""
+"""Wall seconds before a reconciliation that only reports the errors of the last one; chosen."""
 MADE_SECONDS: Final = 10.0
-"""Wall seconds for which a pod that was made need not be in the cache; chosen, a watch is far faster."""
+"""Wall seconds during which a new pod may be missing from the cache; chosen, a watch is far faster."""
 
 
 @dataclass(slots=True)
 class _JobEntry:
     kept: LastWritten
     read: bool = False
-    """Whether `kept` is at least as new as this term of ours; see `job_record`."""
+    """Whether `kept` is at least as new as this term of leadership; see `job_status_reader`."""
     memory: jobs.ReconcilerCache = field(default_factory=jobs.ReconcilerCache)
     made: dict[tuple[int, int], float] = field(default_factory=dict)
     trouble: str | None = None
-    """What the API server has against the pods that are to be made."""
+    """The API server's error about the pods to be made."""
     refusals: int = 0
-    """Of pods that were to be made, in a row."""
+    """Number of refused creations in a row."""
     retry_monotonic: float = 0.0
-    """Before this moment nothing is made, unless a pod ended since the refusal."""
+    """No pod is made before this moment, unless one ended since the refusal."""
     alive_then: int = 0
     unwritten: str | None = None
-    """What it has against deleting or releasing some."""
+    """The API server's error about deleting or releasing pods."""
     generation: int = -1
     spec: JobSpec | None = None
     fault: str = ""
     seen: dict[str, tuple[PodObject, ChildPod | None]] = field(default_factory=dict)
-    """What the last look saw, by uid."""
+    """Pods of the last reconciliation by uid."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReconcileOptions:
-    """What may be set of how Jobs and Workloads are reconciled.
+    """Options for the reconciliation of Jobs and Workloads.
 
     Attributes
     ----------
     scheduler_name : goes into every child pod.
     refresh_seconds : wall seconds between two refreshes of one object's numbers.
     reclaim : whether the pods of Jobs ask for reclaimed capacity.
-    limits : of pods of Jobs that hold a node and do not run.
-    starts : told of those pods.
-    learned : a Job to the phases that its next pods should have; none where none are learned.
+    limits : for pods of Jobs that hold a node and do not run.
+    starts : receives reports about those pods.
+    learned : the phases for the next pods of a Job; empty where none are learned.
     """
 
     scheduler_name: str = DEFAULT_SCHEDULER_NAME
@@ -128,16 +128,16 @@ class JobController:
         self.statuses = StatusWriter(client, "jobs", options.refresh_seconds)
         self._known: dict[str, _JobEntry] = {}
         self._ended: dict[str, dict[str, PodObject]] = {}
-        """By Job and by uid: pods that ended and are perhaps not counted yet. While the API server refuses the count,
-        such a pod may be deleted, and what the cache shows then says only that it is missing."""
+        """Ended pods that may not be counted yet, by Job and uid. While the API server refuses the count, such a pod
+        may be deleted, and the cache then shows only that it is missing."""
 
     def saw(self, key: str, pod: PodObject) -> None:
-        """Remember a pod of a Job that has ended, as it was when it ended, until it is counted."""
+        """Remember an ended pod of a Job in its final state until it is counted."""
         if pod.status.phase in ("Succeeded", "Failed"):
             self._ended.setdefault(key, {}).setdefault(pod.metadata.uid, pod)
 
     def forget(self, key: str) -> None:
-        """Drop what is known of a Job that is gone."""
+        """Drop the state of a deleted Job."""
         self._known.pop(key, None)
         self._ended.pop(key, None)
 
@@ -149,9 +149,9 @@ class JobController:
             self._ended.pop(key, None)
 
     async def reconcile(self, key: str) -> float | None:
-        """Take the next steps of a Job; return the wall seconds after which to look again, or None."""
+        """Take the next steps of a Job; return the wall seconds until the next reconciliation, or None."""
         job = self._cache.jobs.get(key)
-        if job is None or job.metadata.deletion_timestamp:  # its pods go with it, by their ownerReferences
+        if job is None or job.metadata.deletion_timestamp:  # its pods are deleted with it, by their ownerReferences
             self.forget(key)
             return self._later(key, await self._tracking.release_strays(key, job))
         known = self._recall(key, job)
@@ -159,25 +159,25 @@ class JobController:
         if known.spec is None:
             status = misconfigured(known.kept.status, known.fault, context, phase="Queued")
             await self._tracking.release_strays(key, job)
-            said = known.kept.status.get("conditions") or ()
+            before = known.kept.status.get("conditions") or ()
             again = await self.statuses.write(job, known.kept, status)
-            self._options.starts.changed("Job", key, job.metadata.uid, said, status["conditions"])
+            self._options.starts.changed("Job", key, job.metadata.uid, before, status["conditions"])
             return again
         turn = Turn()
-        there = {pod.metadata.uid: pod for pod in self._cache.pods_of_job(key)}
+        present = {pod.metadata.uid: pod for pod in self._cache.pods_of_job(key)}
         ended = dict(self._ended.get(key, {}))
         await turn.give_way()
-        pods = await self._see(known, {**ended, **there}, job.metadata.uid)
+        pods = await self._see(known, {**ended, **present}, job.metadata.uid)
         await turn.give_way()
         planned = await self._plan(job, known, known.spec, pods)
         await turn.give_way()
-        if planned is None:  # gone, or another by now: the cache will tell
+        if planned is None:  # gone or replaced: the cache will report it
             return LAGGING_SECONDS
         plan, accounted = planned
-        if accounted:  # whatever had ended when this look began is in the status that the server has
+        if accounted:  # the server's status has all pods that had ended before this reconciliation
             self._forget_ended(key, ended)
         if accounted and await self._make(job, known, known.spec, plan, pods):
-            # The pods' own arrival brings the next look, and with it the status: one write instead of two.
+            # The pods' own arrival brings the next reconciliation, and with it the status: one write instead of two.
             undeleted = await self._children.delete(job.metadata.namespace, plan.delete)
             if undeleted:
                 return self._noted(known, summary(undeleted, "deleted"))
@@ -198,16 +198,16 @@ class JobController:
         )
         status["conditions"] = with_released(status["conditions"], known.unwritten, context)
         await turn.give_way()
-        said = known.kept.status.get("conditions") or ()
+        before = known.kept.status.get("conditions") or ()
         again = await self.statuses.write(job, known.kept, status, at_once=not accounted)
-        self._report(key, job, known.spec, plan, (said, status["conditions"]))
+        self._report(key, job, known.spec, plan, (before, status["conditions"]))
         if not accounted:
             await self._make(job, known, known.spec, plan, pods)
         await turn.give_way()
         undeleted = await self._children.delete(job.metadata.namespace, plan.delete)
         held = await self._tracking.release(
             job.metadata.namespace,
-            [pod for pod in plan.release if pod.uid in there],
+            [pod for pod in plan.release if pod.uid in present],
             plan.unfollowed,
             over=plan.progress.outcome is not None,
         )
@@ -225,7 +225,7 @@ class JobController:
     def _report(
         self, key: str, job: CustomObject, spec: JobSpec, plan: jobs.JobPlan, conditions: tuple[Any, Any]
     ) -> None:
-        """Say what pods were not started, once the status says so, too."""
+        """Report pods that were not started, once the status shows them, too."""
         reports, uid = self._options.starts, job.metadata.uid
         reports.changed("Job", key, uid, *conditions)
         if plan.given_up:
@@ -234,13 +234,13 @@ class JobController:
                 reports.gave_up(key, uid, pod, given)
 
     def _noted(self, known: _JobEntry, unwritten: str | None) -> float:
-        """Remember what the API server refuses; return when to look again: soon, where the status is to say so."""
+        """Remember what the API server refuses; return the seconds until the status shows it, or until the next try."""
         fresh = (unwritten is None) != (known.unwritten is None)
         known.unwritten = unwritten
         return SOON_SECONDS if fresh else TROUBLE_SECONDS
 
     def _later(self, key: str, strays: Released) -> float | None:
-        """Return when to look again for a Job that is gone, and that no status could tell of a refusal."""
+        """Return the seconds until the next reconciliation of a deleted Job, which has no status to show a refusal."""
         if not strays.refused:
             return strays.again_seconds
         _LOG.warning("jobs %s is gone, but %s", key, summary(strays.refused, "released"))
@@ -255,15 +255,17 @@ class JobController:
     async def _make(
         self, job: CustomObject, known: _JobEntry, spec: JobSpec, plan: jobs.JobPlan, pods: list[ChildPod]
     ) -> bool:
-        """Make what is missing; return whether pods are under way.
+        """Make the missing pods; return whether pods are under way.
 
-        What the API server has against them is remembered as ``known.trouble``.
+        ``known.trouble`` keeps the API server's error.
         """
         now = time.monotonic()
         turn = Turn()
-        there = {(pod.index, pod.retry) for pod in pods}
+        present = {(pod.index, pod.retry) for pod in pods}
         known.made = {
-            attempt: made for attempt, made in known.made.items() if attempt not in there and now - made < MADE_SECONDS
+            attempt: made
+            for attempt, made in known.made.items()
+            if attempt not in present and now - made < MADE_SECONDS
         }
         attempts = [attempt for attempt in plan.make if attempt not in known.made]
         alive = sum(pod.alive for pod in pods)
@@ -289,7 +291,7 @@ class JobController:
 
         if attempts:
             try:
-                manifest(*attempts[0])  # what is wrong with one is wrong with all
+                manifest(*attempts[0])  # a fault in one manifest is in all of them
             except InputError as error:
                 known.trouble = f"spec.template.{error}"
                 return False
@@ -308,9 +310,9 @@ class JobController:
     async def _plan(
         self, job: CustomObject, known: _JobEntry, spec: JobSpec, pods: list[ChildPod]
     ) -> tuple[jobs.JobPlan, bool] | None:
-        """Return the plan and whether the status tells its progress already; None when the Job is gone.
+        """Return the plan and whether the status has its progress already; None when the Job is gone.
 
-        Before anything is counted or made for the first time in this term, the status is read from the API server.
+        Before the first count or creation in this term, the status is read from the API server.
         """
         memory = None if known.read else known.memory.copy()
         turn = Turn()
@@ -318,7 +320,7 @@ class JobController:
         await turn.give_way()
         plan = await self._in_steps(spec, progress, pods, known.memory)
         if memory is not None and (plan.make or plan.progress != progress):
-            known.memory = memory  # before anything may fail: what was noted of an old status never was
+            known.memory = memory  # before any failure: notes from an outdated status are dropped
             kept = await self._record.read(job, known.kept)
             if kept is None:
                 return None
@@ -331,11 +333,11 @@ class JobController:
     async def _in_steps(
         self, spec: JobSpec, progress: jobs.Progress, pods: list[ChildPod], memory: jobs.ReconcilerCache
     ) -> jobs.JobPlan:
-        """Plan a Job; between two steps others have their turn."""
+        """Plan a Job; between two steps the loop's other work gets its turn."""
         return await in_steps(jobs.plan_steps(spec, progress, pods, memory, self._clock.now(), self._options.limits))
 
     def _recall(self, key: str, job: CustomObject) -> _JobEntry:
-        """Return what is known of a Job; of one that is new to us, what its status says."""
+        """Return the state of a Job; for a new Job it comes from its status."""
         known = self._known.get(key)
         if known is None or known.kept.uid != job.metadata.uid:
             known = self._known[key] = _JobEntry(LastWritten(job.metadata.uid, dict(job.status)))
@@ -349,7 +351,8 @@ class JobController:
         return known
 
     async def _see(self, known: _JobEntry, pods: dict[str, PodObject], uid: str) -> list[ChildPod]:
-        """Return the children among the pods, by index; what has not changed since the last look is known."""
+        """Return the children among the pods, by index; a pod that has not changed since the last reconciliation is
+        reused."""
         before, known.seen = known.seen, {}
 
         def see(pod: PodObject) -> ChildPod | None:
@@ -364,8 +367,11 @@ class JobController:
         return by_index(found)
 
     async def _latest_decisions(self, job: CustomObject, pods: list[ChildPod]) -> dict[str, Decision]:
-        """Return the latest decision by pod name: the decision store's, or of a pod that is not done its own note from
-        before a restart: what those said that are done is in the status that the leader before us wrote."""
+        """Return the latest decision by pod name, from the decision store.
+
+        For a pod that is not done, the note from before a restart serves as well. Decisions about finished pods are in
+        the status that the last leader wrote.
+        """
 
         def decided(pod: ChildPod) -> Decision | None:
             key = f"{job.metadata.namespace}/{pod.name}"
@@ -377,17 +383,17 @@ class JobController:
 
 
 def trouble_seconds(refusals: int) -> float:
-    """Return the wall seconds after the n-th refusal in a row, n from 1: doubled each time up to the longest."""
+    """Return the wall seconds after the n-th refusal in a row, n from 1: doubled each time up to the maximum."""
     return float(min(TROUBLE_SECONDS, 2.0 ** min(refusals - 1, 10)))
 
 
 def noted_decision(cache: ObjectCache, key: str) -> Decision | None:
-    """Return the decision that a pod's annotation holds."""
+    """Return the decision from a pod's annotation."""
     pod = cache.pods.get(key)
     note = pod.metadata.annotations.get(DECISION_ANNOTATION) if pod is not None else None
     if pod is None or note is None:
         return None
     try:
         return decode(note, key_of(pod.metadata)).decision
-    except InputError:  # somebody else's words in our annotation: nothing was decided then
+    except InputError:  # a foreign text in our annotation: there is no decision
         return None

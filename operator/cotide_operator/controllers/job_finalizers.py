@@ -1,12 +1,13 @@
-"""Takes our finalizer off pods of Jobs: of those that are counted, and of those that nobody will ever count.
+"""Takes our finalizer off pods of Jobs: off pods that are counted, and off pods that will never be counted.
 
-Called by `job_controller`, which says when an end is in a Job's status. A pod is nobody's (a stray) when its Job is
-gone or being deleted, when it belongs to an earlier Job of the name, when its owner was taken off it, or when its index
-can't be read. Invariant: a pod whose owner the cache does not show is a stray only when the API server says so, too: a
-watch of Jobs that lags behind that of pods must not let go of a pod whose end is still to be counted.
+Called by `job_controller`, which reports when an end is in a Job's status. A pod is a stray when its Job is gone or
+being deleted, or when it belongs to an earlier Job of the name. It is also a stray without an owner reference or a
+readable index. Invariant: if the cache does not show the owner of a pod, the pod is a stray only when the API server
+confirms it. A watch of Jobs may lag behind the watch of pods, and a pod must keep its finalizer until its end is
+counted.
 
-A pod is kept a while longer where a creation under its name got no answer: carried out late, it finds the name taken.
-Were the name free, it would make the pod again, and its index would run twice.
+A pod stays a while longer where a creation under its name got no answer: if the server carries it out late, the name is
+taken. With a free name the late request would make the pod again, and its index would run twice.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ from cotide_operator.controllers.child_pod_writer import ChildPodWriter
 from cotide_operator.controllers.child_pods import ChildPod, index_of, see
 
 LAGGING_SECONDS: Final = 1.0
-"""Wall seconds before a Job that the API server has and the cache has not is looked for again; chosen."""
+"""Wall seconds before the next check of a Job that the API server has and the cache has not; chosen."""
 UNREADABLE_SECONDS: Final = 30.0
-"""The same where the cache has set it aside; chosen: kopf hears when it changes or goes."""
+"""The same for a Job in the cache's quarantine; chosen: kopf reports when it changes or is deleted."""
 RELEASED_SECONDS: Final = 10.0
-"""Wall seconds for which the cache may show a finalizer that was taken off; chosen, a watch is far faster."""
+"""Wall seconds during which the cache may still show a removed finalizer; chosen, a watch is far faster."""
 
 
 class Released(NamedTuple):
-    """What is left to do after some finalizers were taken off."""
+    """What remains to do after some finalizers were taken off."""
 
     again_seconds: float | None
-    """Wall seconds after which to do the rest, whose names are in doubt; None when there is none."""
+    """Wall seconds after which to release the pods with a doubtful name; None when there are none."""
     refused: Mapping[str, str]
-    """By uid what the API server has against it."""
+    """The API server's error by uid."""
 
 
 class JobFinalizers:
@@ -50,8 +51,8 @@ class JobFinalizers:
     ----------
     client : KubeClient
     cache : ObjectCache
-    children : ChildWriter
-        Who writes pods.
+    children : ChildPodWriter
+        Writes the pods.
     """
 
     def __init__(self, client: KubeClient, cache: ObjectCache, children: ChildPodWriter) -> None:
@@ -59,13 +60,15 @@ class JobFinalizers:
         self._cache = cache
         self._children = children
         self._released: dict[str, float] = {}
-        """Uid to the monotonic second at which its finalizer was taken off, oldest first."""
+        """Monotonic second at which the finalizer of a uid was taken off, oldest first."""
 
     async def release(
         self, namespace: str, pods: Sequence[ChildPod], unfollowed: frozenset[str] = frozenset(), *, over: bool = False
     ) -> Released:
-        """Take the finalizer off pods whose ends are in the status that the API server has; for the rest of the
-        parameters see `ChildPodWriter.release`."""
+        """Take the finalizer off pods when the status on the API server counts their ends.
+
+        For the other parameters see `ChildPodWriter.release`.
+        """
         now = time.monotonic()
         turn = Turn()
         while self._released and now - next(iter(self._released.values())) >= RELEASED_SECONDS:
@@ -89,23 +92,24 @@ class JobFinalizers:
         return Released(again, refused)
 
     async def release_strays(self, key: str, job: CustomObject | None) -> Released:
-        """Let go of the pods that are kept for a Job and are none of its own.
+        """Release the pods that carry a Job's finalizer and do not belong to it.
 
         Parameters
         ----------
         key : str
-            ``namespace/name``; without a name for pods that tell no Job at all.
+            ``namespace/name``; without a name for pods that name no Job at all.
         job : CustomObject or None
-            As the cache has it.
+            The Job in the cache.
 
         Returns
         -------
         Released
-            To look again when the API server has a Job that the cache has not, or a pod's name is in doubt.
+            With a time to check again when the API server has a Job that the cache has not, or a pod's name is in
+            doubt.
         """
         leaving = job is not None and job.metadata.deletion_timestamp is not None
         uid = job.metadata.uid if job is not None else ""
-        strays: list[tuple[PodObject, str]] = []  # with the uid of who controls it
+        strays: list[tuple[PodObject, str]] = []  # each with the uid of its controller
         foreign: list[tuple[PodObject, str]] = []
         turn = Turn()
         for pod in self._cache.pods_kept_for(key):
@@ -118,7 +122,7 @@ class JobFinalizers:
         living = await self._living(key) if foreign else ""
         strays += [(pod, owner) for pod, owner in foreign if owner != living]
         await turn.give_way()
-        # Those that name an owner go with it; one whose owner was taken off it lives on by itself.
+        # Pods that name an owner are deleted with it. A pod without an owner reference lives on by itself.
         going = frozenset(pod.metadata.uid for pod, owner in strays if owner)
         await turn.give_way()
         seen = await in_turns(see, [pod for pod, _ in strays])
@@ -134,7 +138,7 @@ class JobFinalizers:
         return Released(again, held.refused)
 
     async def _living(self, key: str) -> str:
-        """Return the uid of a Job that is there and not being deleted, as the API server has it now, or nothing."""
+        """Return the uid of a Job that exists on the API server and is not being deleted, or an empty text."""
         namespace, _, name = key.partition("/")
         try:
             body = await self._client.request("GET", f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/jobs/{name}")
@@ -142,13 +146,13 @@ class JobFinalizers:
             if error.status == 404:
                 return ""
             raise
-        metadata = read_metadata(body)  # it may be one that the cache can't hold, too deep for any reader
+        metadata = read_metadata(body)  # its nesting may be too deep for the cache and for any reader
         if not metadata.get("uid"):
             raise ClusterError(f"the API server's answer about Job {key} names no uid")
         return "" if metadata.get("deletionTimestamp") else str(metadata["uid"])
 
 
 def owner_uid(pod: PodObject) -> str:
-    """Return the uid of the Job of ours that controls a pod, or nothing."""
+    """Return the uid of the Cotide Job that controls a pod, or an empty text."""
     owner = controller_of(pod.metadata)
     return owner.uid if owner is not None and owned_key(pod.metadata, "Job") is not None else ""

@@ -1,36 +1,40 @@
-"""What a Job needs next: a pure comparison of what is wanted with what is seen.
+"""What a Job needs next: a pure comparison of the wanted with the observed state.
 
-Called by `controllers` for each Job whose pods, spec or decisions changed; I/O, clocks and statuses are elsewhere.
+`controllers` calls it for each Job with changed pods, spec or decisions. I/O, clocks and statuses are elsewhere.
 
-Life of one index (``a`` counts the pods that it needed before)::
+Life of one index (``a`` counts its earlier pods)::
 
     (nothing) --make--> alive a --Succeeded--> completed          for ever, even when the pod is deleted later
                           |  |---Failed-------> failures + 1,  a + 1 --(back-off)--> make
                           |  |-can't start----> failures + 1,  a + 1, deleted --(gone, back-off)--> make
                           |--- lost its node -> evictions + 1, a + 1 ------------> make
 
-Life of one pod, which our finalizer keeps in the API whoever deletes it::
+Life of one pod, which our finalizer keeps in the API after a deletion::
 
-    made --ends, or is deleted and let go--> counted (the status is written) --finalizer taken off--> as any other pod
+    made --ends, or is deleted and released--> counted (the status is written) --finalizer removed--> as any other pod
 
-Invariants: `Progress` never goes back; each pod that ended is counted once, because counting it moves its index on to
-the next ``a`` in the same write; a pod is made, and another let go, only after that write, so that a crash between
-repeats neither and an end that nobody watched is found. The attempt of a pod (index, ``a``) says whether it is counted:
-no list of pods "counted but still there" is needed. Source of the scheme: batch/v1 ("Job tracking with finalizers",
-KEP-2307). Like a batch/v1 Job with ``podReplacementPolicy: Failed`` and unlike its default, a pod that is being
-deleted is waited for, since it may still succeed; it counts when it ended, or when nobody stops it any more (its grace
-is over: unbound, or deleted by force).
+Invariants: `Progress` never goes back. Each pod that ended is counted once, because the same write moves its index on
+to the next ``a``. A pod is made, and another released, only after that write. So a crash in between repeats neither,
+and an end that happened while no operator ran is still found. The attempt of a pod (index, ``a``) shows whether it is
+counted, so that no list of counted pods is needed.
 
-As batch/v1 does, a pod whose containers all exited with 0 counts as complete whoever ended it (an eviction that
-let it finish wasted nothing), and one that failed with the condition DisruptionTarget, or that its kubelet refused,
-counts as an eviction and not towards ``backoffLimit`` (there: ``podFailurePolicy`` with ``Ignore``).
+Source of the scheme: batch/v1 ("Job tracking with finalizers", KEP-2307). A pod that is being deleted may still
+succeed, so its successor waits for its end. A batch/v1 Job does this with ``podReplacementPolicy: Failed``, but not by
+default. The pod counts when it has ended, or when no kubelet stops it any more: its grace period is over because it was
+unbound or deleted by force.
 
-Unlike batch/v1, a pod that its kubelet can't start (its image is missing, say) does not keep its node for ever: once it
-was seen so for `starts.start_times.START_SECONDS` on end it counts as a failure and is deleted. So does one that the
-kubelet says nothing against, and whose containers are still being created after ``CREATE_SECONDS`` (a volume that
-can't be mounted, a pull that hangs). While none of a Job's pods ran since the first of them could not be started, no
-more than `PROBES` try (a gang: as many as must start together): others are made once one runs, and those that hold a
-node beyond that are taken back, uncounted. The next pods prefer other nodes than those on which one was given up.
+As in batch/v1, a pod counts as complete when all its containers exited with 0, even after an eviction, because no work
+was lost. A pod that failed with the condition DisruptionTarget, or that its kubelet refused, counts as an eviction and
+not towards ``backoffLimit`` (in batch/v1: ``podFailurePolicy`` with ``Ignore``).
+
+Unlike in batch/v1, a pod that its kubelet can't start (for example because its image is missing) does not keep its node
+for ever. After `starts.start_times.START_SECONDS` in this state it counts as a failure and is deleted. The same holds
+for a pod without a kubelet error when its containers are still being created after ``CREATE_SECONDS``. Examples are a
+volume that can't be mounted, and a pull that hangs.
+
+While none of a Job's pods has run since the first start failure, at most `PROBES` of them try (of a gang, as many as
+must start together). Further pods are made once one runs. Pods that hold a node beyond that limit are deleted without
+being counted. The next pods prefer other nodes than those of pods that were given up.
 """
 
 from __future__ import annotations
@@ -53,14 +57,14 @@ from cotide_operator.controllers.starts.start_times import (
 )
 
 _INDEX_DIGITS: Final = 9
-"""Of an index, or of a count of retries, as they are read back; chosen: far more than `limits.MAX_INDEXES` has."""
+"""Digits of an index or of a count of retries when it is read back; chosen: far more than `limits.MAX_INDEXES` has."""
 BACKOFF_BASE_SECONDS: Final = 10.0
 """First wait after a failure. Source: the batch/v1 Job controller (10 s, doubled each time, six minutes at most)."""
 BACKOFF_MAX_SECONDS: Final = 360.0
 PROBES: Final = 2
-"""Pods of a Job that try to start while none of its pods can; chosen: as many as a burst of refusals may waste."""
+"""Pods of a Job that try to start while none of its pods can; chosen: the number that a burst of refusals may waste."""
 AVOIDED_NODES: Final = 16
-"""Nodes on which a Job's pods could not be started that its next pods avoid, the latest; chosen."""
+"""Latest nodes with a failed start of a Job's pod, which its next pods avoid; chosen."""
 
 
 class Outcome(StrEnum):
@@ -72,7 +76,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What must never be forgotten about a Job; it lives in the Job's status."""
+    """The permanent record of a Job; it lives in the Job's status."""
 
     completed: frozenset[int] = frozenset()
     retries: Mapping[int, int] = field(default_factory=dict)
@@ -88,25 +92,25 @@ class Progress:
 
 @dataclass(slots=True)
 class ReconcilerCache:
-    """What the controller remembers between two looks, and may lose in a restart."""
+    """State that the controller keeps between two reconciliations, and may lose in a restart."""
 
     met: set[tuple[int, int]] = field(default_factory=set)
-    """Pods (index, retry) that were seen alive: one that is missing later was taken away."""
+    """Pods (index, retry) that were seen alive: if one is missing later, it was deleted."""
     withdrawn: set[tuple[int, int]] = field(default_factory=set)
-    """Pods that we deleted ourselves, for a smaller parallelism."""
+    """Pods that the controller deleted itself, for a smaller parallelism."""
     not_before: dict[int, float] = field(default_factory=dict)
-    """Index to the clock second before which no further pod is made."""
+    """Clock second by index, before which no further pod is made."""
     starts: StartTimes[tuple[int, int]] = field(default_factory=StartTimes)
-    """Since when pods do not start: a restart gives them their time anew."""
+    """Since when pods do not start: after a restart their time begins again."""
     obstructed: float | None = None
     """Clock second since which pods can't be started and none ran; None while pods start."""
     ran: float = -math.inf
     """Clock second at which a pod was last seen to run, or to have run."""
     avoided: dict[str, None] = field(default_factory=dict)
-    """Nodes on which pods were given up and none ran since, the latest last."""
+    """Nodes where pods were given up and none ran since, the latest last."""
 
     def copy(self) -> ReconcilerCache:
-        """Return a copy that changes by itself."""
+        """Return an independent copy."""
         return replace(
             self,
             met=set(self.met),
@@ -126,17 +130,17 @@ class JobPlan:
     """(index, retry) of the pods to make."""
     delete: tuple[ChildPod, ...] = ()
     release: tuple[ChildPod, ...] = ()
-    """Pods whose finalizer is of no use once the progress is written."""
+    """Pods that need no finalizer once the progress is written."""
     unfollowed: frozenset[str] = frozenset()
-    """Uids of those of ``release`` that no other pod follows for now: who keeps them for one need not."""
+    """Uids of the pods of ``release`` that have no successor for now; Kueue need not keep them for one."""
     slow: frozenset[str] = frozenset()
-    """Uids of pods whose containers are being created for so long that it must be said."""
+    """Uids of pods that create their containers for so long that the status must show it."""
     given_up: tuple[ChildPod, ...] = ()
-    """Pods that this look counts as failed, since they were not started in time."""
+    """Pods that this reconciliation counts as failed, because they were not started in time."""
     held_back: int = 0
     """Pods that are made only once one runs."""
     recheck_seconds: float | None = None
-    """Clock second at which a back-off runs out, or a kubelet's time to start a pod."""
+    """Clock second at which a back-off, or a kubelet's time to start a pod, runs out."""
 
 
 def plan_steps(
@@ -147,22 +151,22 @@ def plan_steps(
     now_seconds: float,
     limits: StartLimits = DEFAULT_LIMITS,
 ) -> Generator[None, None, JobPlan]:
-    """Return the next steps of a Job, themselves planned in steps: ten thousand pods take a while.
+    """Return the next steps of a Job. The planning runs in steps, because ten thousand pods take a while.
 
     Parameters
     ----------
     spec : JobSpec
-        What is wanted.
+        The wanted state.
     progress : Progress
-        As in its status.
-    pods : sequence of SeenPod
-        Its own children, all of them.
+        The progress from its status.
+    pods : sequence of ChildPod
+        All its own children.
     memory : ReconcilerCache
-        Of this Job; changed in place.
+        The state of this Job; changed in place.
     now_seconds : float
         The operator's clock.
     limits : StartLimits
-        Of pods that hold a node and do not run.
+        Limits for pods that hold a node and do not run.
     """
     starts: Starts[tuple[int, int]] = Starts()
     given_up: tuple[ChildPod, ...] = ()
@@ -179,7 +183,7 @@ def plan_steps(
             progress = replace(progress, outcome=Outcome.SUCCEEDED)
         elif progress.failures > spec.backoff_limit:
             progress = replace(progress, outcome=Outcome.FAILED)
-    if progress.outcome is not None:  # what still runs counts no more: nothing is waited for
+    if progress.outcome is not None:  # the remaining pods no longer count: all are released at once
         released = tuple(pod for pod in pods if pod.tracked)
         return JobPlan(progress, delete=_unwanted(alive), release=released, slow=starts.slow, given_up=given_up)
     yield
@@ -203,7 +207,7 @@ def _remember_starts(
     late: frozenset[tuple[int, int]],
     now_seconds: float,
 ) -> tuple[ChildPod, ...]:
-    """Remember whether pods of a Job can be started at all, and where not; return those given up in this look."""
+    """Record whether and where pods of a Job can be started; return those given up in this reconciliation."""
     given_up = tuple(waiting[pair] for pair in sorted(late) if before.retry(pair[0]) == pair[1] < after.retry(pair[0]))
     running = [pod for pod in alive if pod.phase == "Running"]
     for pod in given_up:
@@ -212,10 +216,10 @@ def _remember_starts(
     for node in {*(pod.node or "" for pod in running), *list(memory.avoided)[:-AVOIDED_NODES], ""}:
         memory.avoided.pop(node, None)
     times = memory.starts
-    begun = list(times.stuck.values())
-    begun += [times.creating[pair] for pair in late if pair in times.creating]
-    if not any(pod.kueue_group for pod in waiting.values()):  # a group of Kueue's waits until all of it is there
-        memory.obstructed = min([*([] if memory.obstructed is None else [memory.obstructed]), *begun], default=None)
+    since = list(times.stuck.values())
+    since += [times.creating[pair] for pair in late if pair in times.creating]
+    if not any(pod.kueue_group for pod in waiting.values()):  # a group of Kueue waits for all its pods
+        memory.obstructed = min([*([] if memory.obstructed is None else [memory.obstructed]), *since], default=None)
     ended = after.failures - before.failures > len(given_up) or len(after.completed) > len(before.completed)
     if running or ended:
         memory.ran = now_seconds
@@ -232,11 +236,12 @@ def _accounted(
     now_seconds: float,
     late: frozenset[tuple[int, int]],
 ) -> Progress:
-    """Count every pod that ended since the last look, or was not started in time."""
+    """Count each pod that ended, or was not started in time, since the last reconciliation."""
     by_attempt = {(pod.index, pod.retry): pod for pod in pods}
     completed, retries = set(progress.completed), dict(progress.retries)
     failures, evictions = progress.failures, progress.evictions
-    # Most pods are alive and their indexes' current ones: nothing is to be counted, and ten thousand are told at once.
+    # Most pods are alive and current for their index, and need no counting: ten thousand of them are sorted out at
+    # once.
     going = {
         attempt
         for attempt, pod in by_attempt.items()
@@ -263,7 +268,7 @@ def _accounted(
                 memory.withdrawn.discard(attempt)
                 memory.met.discard(attempt)
                 break
-            # A missing pod was taken away if we met it, or if a later pod of its index shows that it was there.
+            # A missing pod was deleted if it was seen before, or if a later pod of its index proves that it existed.
             if pod is None and attempt not in memory.met and highest.get(index, -1) < attempt[1]:
                 break
             if pod is None or (pod.lost_its_node and not overdue):
@@ -279,7 +284,7 @@ def _accounted(
 def _counted(
     spec: JobSpec, progress: Progress, pods: Sequence[ChildPod], memory: ReconcilerCache
 ) -> tuple[ChildPod, ...]:
-    """Return the pods with our finalizer that ended and are of no account, or in the progress already."""
+    """Return the ended pods with our finalizer that do not count, or that the progress already contains."""
     return tuple(
         pod
         for pod in pods
@@ -309,7 +314,7 @@ def _filled(
     now_seconds: float,
     lasting: frozenset[tuple[int, int]],
 ) -> JobPlan:
-    """Make what is missing up to the parallelism, or take away what is too much."""
+    """Make the missing pods up to the parallelism, or delete the surplus."""
     stray: list[ChildPod] = []
     current: list[ChildPod] = []
     overdue: list[ChildPod] = []
@@ -317,7 +322,7 @@ def _filled(
         if pod.index >= spec.completions or pod.index in progress.completed:
             stray.append(pod)
         elif (pod.cannot_start or pod.creating) and pod.retry < progress.retry(pod.index):
-            overdue.append(pod)  # counted before it ended: it is deleted, and waited for
+            overdue.append(pod)  # counted before its end: it is deleted, and its successor waits
         else:
             current.append(pod)
     stray += overdue
@@ -335,7 +340,7 @@ def _filled(
     make: list[tuple[int, int]] = []
     waits: list[float] = []
     room = limit - len(current) - len(overdue)
-    # One that was withdrawn has its name until it is gone.
+    # A withdrawn pod keeps its name until it is gone.
     taken = {pod.index for pod in pods if pod.alive or pod.retry == progress.retry(pod.index)} if room > 0 else set()
     for index in range(spec.completions):
         if len(make) >= room:
@@ -352,7 +357,7 @@ def _filled(
 
 
 def _first_to_go(pods: Iterable[ChildPod]) -> list[ChildPod]:
-    """Return the pods in the order in which they are taken away: the least work is lost."""
+    """Return the pods in the order of deletion: the least work is lost first."""
     return sorted(pods, key=lambda pod: (pod.node is not None, -pod.index))
 
 
@@ -361,7 +366,7 @@ def _unwanted(pods: Iterable[ChildPod]) -> tuple[ChildPod, ...]:
 
 
 def read_progress(status: Mapping[str, Any]) -> Progress:
-    """Return the progress that a Job's status holds; what is not there counts as not begun."""
+    """Return the progress from a Job's status; missing parts count as not started."""
     phase = status.get("phase")
     return Progress(
         completed=frozenset(read_indexes(str(status.get("completedIndexes") or ""))),
@@ -384,7 +389,7 @@ def write_indexes(indexes: Iterable[int]) -> str:
 
 
 def read_indexes(text: str) -> set[int]:
-    """Read ``0-3,7`` back; parts that are no range, or beyond any Job, are passed over as if not done."""
+    """Read ``0-3,7`` back; parts that are no range, or beyond the largest index, are skipped and count as not done."""
     indexes: set[int] = set()
     for part in text[:INDEXES_CHARACTERS].split(","):
         first, dash, last = part.partition("-")

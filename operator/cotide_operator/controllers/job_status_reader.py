@@ -1,9 +1,9 @@
-"""The status of a Job as the leader before us left it, for a leader whose watch may lag behind.
+"""The status of a Job as the last leader left it, for a leader with a watch that may lag behind.
 
-Called by `job_controller` once a Job and term, before it counts or makes anything. A standby keeps a cache warm; when
-it takes over, its watch of Jobs may not have told yet what the other wrote last, while that of pods tells already that
-a counted pod is gone: its index would run again. Invariant: what is returned is at least as new as a moment of this
-term, in which nobody else writes.
+`job_controller` calls it once for each Job and term, before it counts or makes a pod. A standby keeps a warm cache.
+When it takes over, its watch of Jobs may not show the other leader's last write yet. Its watch of pods may already show
+that a counted pod is gone: without this check its index would run again. Invariant: the returned status is at least as
+new as a moment of this term, when this leader is the only writer.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from cotide_operator.controllers.status_writer import LastWritten, version_of
 
 
 class JobStatusReader:
-    """Reads what may be newer than the cache; one instance serves one term of leadership."""
+    """Reads statuses that may be newer than the cache; one instance serves one term of leadership."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
         self._since: int | None = None
-        """Version of all Jobs at a moment of this term: whoever is newer was seen in this term, which is ours alone."""
+        """Version of all Jobs at a moment of this term: a newer Job was changed in this term, by this leader."""
         self._turn = asyncio.Lock()
 
     async def read(self, job: CustomObject, kept: LastWritten) -> LastWritten | None:
-        """Return the status of a Job as it is now; None when it is gone or another has its name.
+        """Return the present status of a Job; None when it is gone or another has its name.
 
         Parameters
         ----------
         job : CustomObject
-            As the cache has it; the API server is only asked where that may be out of date and it matters: not for a
-            Job that was changed in this term, nor for one that has ended for good.
-        kept : Kept
-            As it was known so far, with what we wrote ourselves.
+            The Job in the cache. The API server is asked only where this may be outdated and it matters. A Job that was
+            changed in this term, or that has ended, needs no request.
+        kept : LastWritten
+            The known status, with our own writes.
         """
         metadata = job.metadata
         seen = version_of(metadata.resource_version)
@@ -47,18 +47,18 @@ class JobStatusReader:
             return kept if ours else LastWritten(metadata.uid, dict(job.status), version=seen)
         path = f"/apis/{GROUP}/{VERSION}/namespaces/{metadata.namespace}/jobs/{metadata.name}"
         try:
-            there = await self._client.get(path)
+            body = await self._client.get(path)
         except ApiError as error:
             if error.status != 404:
                 raise
             return None
-        found = there.get("metadata") or {}
+        found = body.get("metadata") or {}
         if not found.get("uid"):
             raise ClusterError(f"the API server's answer to GET {path} names no uid")
         if found["uid"] != metadata.uid:
             return None
         version = version_of(found.get("resourceVersion"))
-        return LastWritten(metadata.uid, there.get("status") or {}, version=version)
+        return LastWritten(metadata.uid, body.get("status") or {}, version=version)
 
     async def _begin(self) -> int | None:
         async with self._turn:

@@ -1,16 +1,16 @@
 """kopf's handlers of our two resources: they own creation, update, resumption and deletion of Jobs and Workloads.
 
-Registered by `kopf_thread`, and run in kopf's own thread and loop; the look itself runs in the operator's, where the
-client and the cache live, and the handler waits for it. What becomes of a look::
+`kopf_thread` registers them, and they run in kopf's own thread and loop. The reconciliation runs in the operator's
+loop, where the client and the cache live, and the handler waits for it. A reconciliation ends in one of three ways::
 
     done ------------------------------------------------------> handled, until the object changes
     the API server failed --TemporaryError, ever later--> again
-    the spec can't be followed, or it trips us --PermanentError--> given up until the object changes; an event says why
+    an invalid spec, or another error --PermanentError--> given up until the object changes; an event shows why
 
-Invariants: a handler has seen each change of a spec once it is done; kopf writes nothing to our objects but the time of
-a retry, into the status (no finalizer, no annotation: creating a Job costs no write, and no deletion waits for kopf).
-That is why deletion is an `on.event` and why nothing here is a timer: kopf's `on.delete`, timers and daemons put a
-finalizer on every object. What is due at a time is the work queue's, see `reconciliation`.
+Invariants: a handler has seen each change of a spec once it is done. kopf writes only the time of a retry to our
+objects, into the status. It writes no finalizer and no annotation: creating a Job costs no write, and a deletion does
+not wait for kopf. For this reason deletion is an `on.event`, and no timer is used here: kopf's `on.delete`, timers and
+daemons put a finalizer on every object. The work queue holds what is due at a time, see `reconciliation`.
 """
 
 from __future__ import annotations
@@ -35,22 +35,23 @@ _LOG = logging.getLogger(__name__)
 
 PREFIX: Final = "cotide.dev"
 HANDOVER_SECONDS: Final = 0.2
-"""What kopf's workers get to finish when it stops; chosen: a look that began goes on without them."""
+"""Time for kopf's workers to finish when it stops; chosen: a reconciliation in progress goes on without them."""
 RETRY_FIELD: Final = "lastRetryTime"
-"""Of the status: written when a handler is due again after its back-off; the watch tells kopf, which calls it."""
+"""Field of the status with the time of a handler's retry after its back-off; the watch reports it to kopf, which calls
+the handler."""
 RETRY_BASE_SECONDS: Final = 0.5
-"""Wall seconds before a look that failed is repeated; doubled each time. Chosen."""
+"""Wall seconds before a failed reconciliation is repeated; doubled each time. Chosen."""
 RETRY_MAX_SECONDS: Final = 30.0
-"""Chosen: an API server that is back is noticed within half a minute."""
+"""Chosen: a recovered API server is noticed within half a minute."""
 
 _READERS: Final[dict[Ours, Callable[[Any], object]]] = {"jobs": read_job, "workloads": read_workload}
 
 
 class Reconciliation(Protocol):
-    """Who looks at our objects: `Controllers`, in the operator's loop."""
+    """Reconciles our objects: `Controllers`, in the operator's loop."""
 
     async def reconcile(self, kind: Ours, key: str, version: str = "", *, deleted: bool = False) -> None:
-        """Look at one object and return when that is done; raises what it failed with."""
+        """Reconcile one object and return when that is done; raises the error that it failed with."""
         ...
 
     async def health(self) -> dict[str, int]:
@@ -66,31 +67,32 @@ class Bridge:
         self._loop = loop
 
     async def reconcile(self, kind: Ours, key: str, version: str, *, deleted: bool = False) -> None:
-        """Look at one object."""
+        """Reconcile one object."""
         await self._call(self._reconciliation.reconcile(kind, key, version, deleted=deleted))
 
     async def health(self) -> dict[str, int] | None:
-        """Ask the operator's loop how it is."""
+        """Ask the operator's loop for its health."""
         answer: dict[str, int] | None = await self._call(self._reconciliation.health())
         return answer
 
     async def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
         try:
             asked = asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError:  # the loop was closed: the operator ends, and kopf is about to
+        except RuntimeError:  # the loop is closed: the operator ends, and kopf ends soon
             work.close()
             return None
         return await asyncio.wrap_future(asked)
 
 
 class MemoryDiffBase(kopf.DiffBaseStorage):
-    """Remembers what kopf last handled in this process, and takes from the status what an earlier process did.
+    """Remembers what kopf last handled in this process, and reads from the status what an earlier process handled.
 
-    An object whose status speaks of its present generation is resumed, one whose status speaks of an earlier one was
-    changed while no operator ran, and one without was created. kopf's own storage takes a write or two for each object.
+    The generation in an object's status decides: with the present one it is resumed, with an earlier one it was changed
+    while no operator ran, and without one it was created. The storage of kopf itself costs one or two writes for each
+    object.
 
-    What is compared is the generation, which the API server raises with every change of a spec, beside labels and
-    annotations. kopf's own way copies the whole object for each event, which took longer than all else it does of it.
+    The comparison covers the generation, which the API server raises with every change of a spec, and labels and
+    annotations. By default kopf copies the whole object for each event, which took longer than the rest of its work.
     """
 
     def __init__(self) -> None:
@@ -98,12 +100,12 @@ class MemoryDiffBase(kopf.DiffBaseStorage):
         self._seen: dict[str, kopf.BodyEssence] = {}
 
     def build(self, *, body: kopf.Body, extra_fields: object = None) -> kopf.BodyEssence:
-        """Return what of an object matters."""
+        """Return the compared part of an object."""
         del extra_fields
         return _essence(body, body.metadata.get("generation"))
 
     def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:
-        """Return what was handled last, None for an object that nobody handled."""
+        """Return the state that was handled last, or None for an object that was never handled."""
         seen = self._seen.get(str(body.metadata.uid))
         if seen is not None:
             return seen
@@ -111,19 +113,19 @@ class MemoryDiffBase(kopf.DiffBaseStorage):
         return None if observed is None else _essence(body, observed)
 
     def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
-        """Remember what was handled; the patch stays empty."""
+        """Remember the handled state; the patch stays empty."""
         del patch
         self._seen[str(body.metadata.uid)] = essence
 
     def forget(self, uid: str) -> None:
-        """Drop an object that is gone."""
+        """Drop a deleted object."""
         self._seen.pop(uid, None)
 
 
 class MemoryProgress(kopf.ProgressStorage):
-    """Remembers which handlers are to be retried, when, and how often they were, in this process.
+    """Remembers the retries of handlers in this process: which, when, and how many so far.
 
-    A new process begins with all handlers anew, at once: a back-off need not outlive it.
+    A new process starts all handlers again at once: a back-off need not survive the process.
     """
 
     def __init__(self) -> None:
@@ -131,16 +133,16 @@ class MemoryProgress(kopf.ProgressStorage):
         self._records: dict[str, dict[str, kopf.ProgressRecord]] = {}
 
     def fetch(self, *, key: str, body: kopf.Body) -> kopf.ProgressRecord | None:
-        """Return how far a handler of an object is."""
+        """Return the progress of a handler of an object."""
         return self._records.get(str(body.metadata.uid), {}).get(key)
 
     def store(self, *, key: str, record: kopf.ProgressRecord, body: kopf.Body, patch: kopf.Patch) -> None:
-        """Remember it; the patch stays empty."""
+        """Remember the progress; the patch stays empty."""
         del patch
         self._records.setdefault(str(body.metadata.uid), {})[key] = record
 
     def purge(self, *, key: str, body: kopf.Body, patch: kopf.Patch) -> None:
-        """Forget a handler that is done."""
+        """Forget a finished handler."""
         del patch
         records = self._records.get(str(body.metadata.uid), {})
         records.pop(key, None)
@@ -148,17 +150,17 @@ class MemoryProgress(kopf.ProgressStorage):
             self.forget(str(body.metadata.uid))
 
     def touch(self, *, body: kopf.Body, patch: kopf.Patch, value: str | None) -> None:
-        """Write that a handler is due again: kopf hears of it, and calls the handler."""
+        """Write that a handler is due again: the watch reports it to kopf, which calls the handler."""
         del body
         if value is not None:
             patch.status[RETRY_FIELD] = value
 
     def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
-        """Return what matters of an object, which is all of it; nobody changes it, so that it need not be copied."""
+        """Return the compared part of an object, which is all of it. It is never changed, so that it needs no copy."""
         return essence
 
     def forget(self, uid: str) -> None:
-        """Drop an object that is gone."""
+        """Drop a deleted object."""
         self._records.pop(uid, None)
 
 
@@ -170,12 +172,12 @@ def _essence(body: kopf.Body, generation: object) -> kopf.BodyEssence:
 def build_registry(
     bridge: Bridge, credentials: Credentials, settings: kopf.OperatorSettings, used: list[kopf.AiohttpSession]
 ) -> kopf.OperatorRegistry:
-    """Return kopf's handlers, bound to who looks at our objects; ``used`` is given the session that kopf has now."""
+    """Return kopf's handlers, bound to the reconciliation; ``used`` receives kopf's present session."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
     async def login(**_: Any) -> kopf.AiohttpSession:
-        if used:  # kopf asks again when the server refused what it had: tokens are replaced from time to time
+        if used:  # kopf logs in again after a refusal: tokens are replaced from time to time
             credentials.token.forget()
         used[:] = [kopf_session(credentials)]
         return used[0]
@@ -200,11 +202,11 @@ def _register(registry: kopf.OperatorRegistry, plural: Ours, bridge: Bridge, set
             await bridge.reconcile(plural, f"{namespace}/{name}", str(body.metadata.get("resourceVersion") or ""))
         except CotideError as error:
             delay = retry_seconds(retry)
-            _LOG.warning("%s %s/%s is looked at again in %.1f s: %s", plural, namespace, name, delay, error)
+            _LOG.warning("%s %s/%s is reconciled again in %.1f s: %s", plural, namespace, name, delay, error)
             raise kopf.TemporaryError(str(error), delay=delay) from error
-        except Exception as error:  # what it was is in the quarantine, and on the object
-            raise kopf.PermanentError(f"it trips us: {type(error).__name__}") from error
-        if fault is not None:  # its status says so by now
+        except Exception as error:  # the quarantine and the object show the error
+            raise kopf.PermanentError(f"unexpected error: {type(error).__name__}") from error
+        if fault is not None:  # by now the status shows it
             raise kopf.PermanentError(fault)
 
     async def went(event: kopf.RawEvent, namespace: str | None, name: str | None, uid: str | None, **_: Any) -> None:
@@ -218,10 +220,10 @@ def _register(registry: kopf.OperatorRegistry, plural: Ours, bridge: Bridge, set
             version = str(metadata.get("resourceVersion") or "")
             try:
                 await bridge.reconcile(plural, f"{namespace}/{name}", version, deleted=gone)
-            except CotideError as error:  # its pods, which go with it, lead to further looks
-                _LOG.info("%s %s/%s goes, and was not looked at: %s", plural, namespace, name, error)
-            except Exception as error:  # noqa: BLE001 - of one object, and in the quarantine: kopf would post it as an event
-                _LOG.error("%s %s/%s goes, and the look at it failed: %r", plural, namespace, name, error)
+            except CotideError as error:  # its pods are deleted with it and lead to further reconciliations
+                _LOG.info("%s %s/%s is deleted and was not reconciled: %s", plural, namespace, name, error)
+            except Exception as error:  # noqa: BLE001 - it is in the quarantine; kopf would post an event
+                _LOG.error("%s %s/%s is deleted, and its reconciliation failed: %r", plural, namespace, name, error)
 
     kopf.on.create(**where, id=f"{plural}-created")(changed)
     kopf.on.update(**where, id=f"{plural}-updated")(changed)
@@ -230,7 +232,7 @@ def _register(registry: kopf.OperatorRegistry, plural: Ours, bridge: Bridge, set
 
 
 def retry_seconds(retry: int) -> float:
-    """Return the wall seconds before a retry, counted from 0: doubled each time up to the longest."""
+    """Return the wall seconds before a retry, counted from 0: doubled each time up to the maximum."""
     return float(min(RETRY_MAX_SECONDS, RETRY_BASE_SECONDS * 2.0 ** min(retry, 10)))
 
 
@@ -242,13 +244,13 @@ def _fault(plural: Ours, body: kopf.Body) -> str | None:
         _READERS[plural](body)
     except InputError as error:
         return str(error)
-    except Exception as error:  # noqa: BLE001 - an exception in a handler is an event of kopf's with a traceback in it
+    except Exception as error:  # noqa: BLE001 - kopf would post an event with a traceback
         return f"can't be read: {type(error).__name__}"
     return None
 
 
 def build_settings() -> kopf.OperatorSettings:
-    """Return kopf's settings: ours in name, silent on objects, listing in chunks."""
+    """Return kopf's settings: our names, no events for objects, lists in chunks."""
     settings = kopf.OperatorSettings()
     settings.persistence.finalizer = f"{PREFIX}/kopf"
     settings.persistence.progress_storage = MemoryProgress()
@@ -264,7 +266,7 @@ def build_settings() -> kopf.OperatorSettings:
 
 
 def run_kopf(bridge: Bridge, credentials: Credentials, **how: Any) -> None:
-    """Run kopf in this thread until it is told to stop; ``how`` is `kopf.operator`'s."""
+    """Run kopf in this thread until ``stop_flag`` is set; ``how`` holds the arguments of `kopf.operator`."""
     settings = build_settings()
 
     async def run() -> None:
@@ -279,7 +281,7 @@ def run_kopf(bridge: Bridge, credentials: Credentials, **how: Any) -> None:
                 **how,
             )
         finally:
-            for session in used:  # kopf closes those only of which it has made a request
+            for session in used:  # kopf closes only sessions that have made a request
                 await session.aiohttp_session.close()
 
     with contextlib.suppress(asyncio.CancelledError):
@@ -287,9 +289,9 @@ def run_kopf(bridge: Bridge, credentials: Credentials, **how: Any) -> None:
 
 
 def _left_behind(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Pass over requests of kopf's that nobody waits for any more: when it stops it leaves those of a scan behind.
+    """Ignore errors of abandoned requests of kopf: when it stops, it leaves those of a scan behind.
 
-    kopf asks for many lists at once and hears of the first that fails only (1.45: ``clients/scanning.py``).
+    kopf requests many lists at once and waits only for the first failure (1.45: ``clients/scanning.py``).
     """
     error = context.get("exception")
     if isinstance(error, aiohttp.ClientError | OSError | TimeoutError) and "future" in context:

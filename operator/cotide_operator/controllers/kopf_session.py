@@ -1,17 +1,16 @@
-"""kopf's connections to the API server: ours in every respect, and nothing comes in that is nested too deep to read.
+"""kopf's connections to the API server: our own sessions, which cut objects that are nested too deep to read.
 
-Called by `kopf_handlers` when kopf logs in, in kopf's own loop. kopf decodes with Python's json, whose recursion ends
-at a thousand levels where an API server takes ten thousand: one such object would end kopf. What is nested deeper than
-`limits.DEPTH` becomes null on its way to kopf; the reflector hands the whole object to the quarantine.
+`kopf_handlers` calls it when kopf logs in, in kopf's own loop. An API server takes ten thousand levels, but Python's
+json, which kopf uses, ends at a thousand: one such object would end kopf. Levels below `limits.DEPTH` become null on
+their way to kopf; the reflector hands the whole object to the quarantine.
 
-kopf opens a watch that ended again at once, hundreds of times a second where a server ends each at once, and sleeps for
-as long as a ``Retry-After`` asks. Here both are bounded as they are for the reflector.
+kopf reopens an ended watch at once, hundreds of times a second when a server ends each at once. It also sleeps for as
+long as a ``Retry-After`` asks. Here both are bounded as in the reflector.
 
-kopf ends the watch of a collection for good, and goes on without it, after a refusal, after a line that it cannot read,
-and after any failure in the stream but an old version. So each of these becomes an old version, after which kopf lists
-again. Where a list fails kopf hears that the connection broke, and asks again. Invariant: whatever the API server
-sends, what kopf reads is JSON of bounded depth and size, lists and watches of a collection have their pace, and no
-answer ends a watch.
+After some errors, kopf ends the watch of a collection permanently, and goes on without it. These are a refusal, a line
+that it can't read, and any stream failure except an old version. So each of these becomes an old version, after which
+kopf lists again. When a list fails, kopf receives a broken connection, and asks again. Invariants: kopf reads only JSON
+of bounded depth and size. Lists and watches of a collection keep their pace. No answer ends a watch.
 """
 
 from __future__ import annotations
@@ -48,20 +47,20 @@ _IN_A_LIST: Final = DEPTH + 2
 
 
 class _Failure(msgspec.Struct):
-    """What is read of an object in a line that reports a failure."""
+    """The decoded part of an object in a line that reports a failure."""
 
     code: int = 0
 
 
 class _Line(msgspec.Struct):
-    """What is read of a line of a watch."""
+    """The decoded part of a line of a watch."""
 
     type: str
     object: msgspec.Raw
 
 
 def _is_sound(line: bytes) -> bool:
-    """Whether kopf goes on after a line of a watch: it can be read, and reports no failure but an old version."""
+    """Whether kopf goes on after a line of a watch: it can be read, and reports no failure except an old version."""
     if not line.strip():
         return True
     try:
@@ -77,7 +76,8 @@ class WatchPace:
     def __init__(self) -> None:
         self._rng = random.Random()
         self._last: dict[tuple[str, bool], tuple[float, int]] = {}
-        """When the last one began on the loop's clock, and how many came too soon in a row; by path, and if a watch."""
+        """Start of the last request on the loop's clock, and the number of early ones in a row, by path and whether it
+        is a watch."""
 
     async def hold(self, method: str, url: URL) -> None:
         """Return when this request may be sent."""
@@ -92,7 +92,7 @@ class WatchPace:
         self._last[key] = loop.time(), early
 
     def trace(self) -> aiohttp.TraceConfig:
-        """Return what makes a session ask `hold` before each request."""
+        """Return a trace that makes a session call `hold` before each request."""
         config = aiohttp.TraceConfig()
 
         async def begin(_session: Any, _context: Any, request: aiohttp.TraceRequestStartParams) -> None:
@@ -103,7 +103,7 @@ class WatchPace:
 
 
 class _ShallowStream:
-    """A response's content whose lines are cut, and which is bounded as a whole; all else is the content's own.
+    """A response's content with cut lines and a bounded size; all else is the content's own.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class _ShallowStream:
         return getattr(self._content, name)
 
     async def read(self) -> bytes:
-        """Return all of it.
+        """Return the whole content.
 
         Raises
         ------
@@ -130,7 +130,7 @@ class _ShallowStream:
             raise ClusterError(f"the API server {error} ({self._asked})") from error
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        """Yield whole lines, up to the first that would end kopf's watch for good."""
+        """Yield whole lines, up to the first that would end kopf's watch permanently."""
         rest = b""
         async for chunk in self._content.iter_chunked(size):
             whole, newline, rest = (rest + chunk).rpartition(b"\n")
@@ -141,7 +141,7 @@ class _ShallowStream:
                 if len(sound) < len(lines):
                     yield _EXPIRED
                     return
-        if rest.strip():  # a line that was cut off
+        if rest.strip():  # an incomplete line
             yield _EXPIRED
 
 
@@ -155,7 +155,7 @@ class _Refused:
 
 
 class _ShallowResponse(aiohttp.ClientResponse):
-    """A response of which kopf reads JSON."""
+    """A response that contains JSON for kopf."""
 
     @property
     def headers(self) -> CIMultiDictProxy[str]:
@@ -182,14 +182,14 @@ class _ShallowResponse(aiohttp.ClientResponse):
         return self.method == "GET" and "limit" in self.url.query
 
     async def start(self, connection: Any) -> aiohttp.ClientResponse:
-        """Begin to read, and cut what is streamed."""
+        """Begin to read, and cut the stream."""
         await super().start(connection)
         if self.status >= HTTPStatus.BAD_REQUEST and self.status != HTTPStatus.UNAUTHORIZED:
             if "watch" in self.url.query:
                 self.close()
                 self.status, self.content = HTTPStatus.OK, _Refused()  # type: ignore[assignment]  # behaves as one
                 return self
-            # kopf itself goes on without the right to list definitions.
+            # kopf itself works without the right to list definitions.
             may_not = self.status == HTTPStatus.FORBIDDEN and not self.url.path.startswith(_OURS)
             if self._is_list and not may_not:
                 self.close()
@@ -199,7 +199,7 @@ class _ShallowResponse(aiohttp.ClientResponse):
 
 
 def _soon(headers: CIMultiDictProxy[str]) -> CIMultiDictProxy[str]:
-    """Return headers whose ``Retry-After`` kopf can read and is within our bound."""
+    """Return headers with a ``Retry-After`` that kopf can read and that is within our bound."""
     asked = retry_after(headers.get("Retry-After"))
     bounded = CIMultiDict(headers)
     # Without the header kopf reads an unbounded figure in the body.
@@ -209,7 +209,7 @@ def _soon(headers: CIMultiDictProxy[str]) -> CIMultiDictProxy[str]:
 
 
 def kopf_session(credentials: Credentials) -> kopf.AiohttpSession:
-    """Return our credentials as kopf takes them; called in the loop that will use them."""
+    """Return our credentials in kopf's form; call it in the loop that will use them."""
     tls = credentials.ssl_context()
     header = credentials.token()
     session = aiohttp.ClientSession(

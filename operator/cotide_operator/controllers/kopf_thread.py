@@ -1,8 +1,8 @@
-"""kopf in a thread of its own, started again when it ends, and asked whether it is well.
+"""kopf in a thread of its own, with restarts and health checks.
 
-Started by `assembly` on the leader; a standby runs none. In a thread because kopf cancels foreign tasks in its loop.
-Loads kopf only when it starts: it takes as long to load as all our own modules, and the first pods need not wait.
-Invariant: at most one kopf runs at a time.
+`assembly` starts it on the leader; a standby runs none. It has a thread because kopf cancels foreign tasks in its loop.
+The module kopf is loaded only at the start: loading takes as long as for all our own modules, and the first pods need
+not wait. Invariant: at most one kopf runs at a time.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ READY_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 10.0
 AGAIN: Final = Backoff(initial_seconds=1.0, cap_seconds=300.0)
 STEADY_SECONDS: Final = 600.0
-"""Kopf that ran for so long is started again at once when it ends. Chosen."""
+"""A kopf that ran for at least this time is started again at once when it ends. Chosen."""
 POLL_SECONDS: Final = 1.0
 PROBE_SECONDS: Final = 10.0
-"""Wall seconds between two questions; kopf keeps an answer for as long."""
+"""Wall seconds between two probes; kopf keeps an answer for as long."""
 ANSWER_SECONDS: Final = 5.0
 SILENT_SECONDS: Final = 60.0
-"""Kopf that runs and gave no good answer for so long is stuck: only a new process can replace it. Chosen."""
+"""A kopf without a good answer for this time is stuck: only a new process can replace it. Chosen."""
 
 
 class KopfThread:
@@ -55,7 +55,7 @@ class KopfThread:
         self._ready = threading.Event()
         self._fault: BaseException | None = None
         self.endpoint = f"http://127.0.0.1:{_free_port()}/healthz"
-        """Where kopf answers its probe."""
+        """URL of kopf's probe."""
         self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
 
     def start(self) -> None:
@@ -69,19 +69,19 @@ class KopfThread:
             run_kopf(
                 Bridge(self._reconciliation, self._loop),
                 self._credentials,
-                # Said, since what kopf does to find out needs a name of its user, and a container's uid has none.
+                # Given here, because kopf's own lookup needs the name of its user, and a container's uid has none.
                 identity=f"cotide@{socket.gethostname()}/{os.getpid()}",
                 liveness_endpoint=self.endpoint,
                 stop_flag=self._stop,
                 ready_flag=self._ready,
             )
-        except BaseException as error:  # noqa: BLE001 - the thread's last word; `fault` and the log pass it on
+        except BaseException as error:  # noqa: BLE001 - the thread ends here; `fault` and the log pass it on
             self._fault = error
             _LOG.error("kopf stopped: %s: %s", type(error).__name__, error)
 
     @property
     def ready(self) -> bool:
-        """Whether kopf has started; whether the API server lets it watch is for the preflight to find out."""
+        """Whether kopf has started; the preflight checks whether the API server permits its watches."""
         return self._ready.is_set() and self.alive
 
     @property
@@ -91,11 +91,11 @@ class KopfThread:
 
     @property
     def fault(self) -> BaseException | None:
-        """What stopped kopf, if not we did."""
+        """The error that stopped kopf, if it was not stopped on purpose."""
         return self._fault
 
     def wait_ready(self, seconds: float = READY_SECONDS) -> bool:
-        """Wait (in a thread that may block) until kopf has started; False when it has not in time."""
+        """Wait (in a thread that may block) until kopf has started; False after the time limit."""
         return self._ready.wait(seconds) and self.alive
 
     async def well(self) -> bool:
@@ -128,7 +128,7 @@ class KopfSupervisor:
         self.thread: KopfThread | None = None
         self.was_ready = False
         self._well_monotonic: float | None = None
-        """When the kopf that runs last gave a good answer, or was ready."""
+        """Time of the last good answer of the running kopf, or of its start."""
 
     @property
     def ready(self) -> bool:
@@ -151,7 +151,8 @@ class KopfSupervisor:
             thread = self.thread = KopfThread(reconciliation, self._credentials, asyncio.get_running_loop())
             thread.start()
             await self._watch(thread)
-            # Our objects are looked at now and then without kopf, too: until then changes of their specs are late.
+            # Our objects are also reconciled without kopf now and then: until a restart, changes of their specs are
+            # late.
             failures = 1 if time.monotonic() - started > STEADY_SECONDS else failures + 1
             self._metrics.kopf_restarts.inc()
             wait = AGAIN.wait_seconds(failures, random.Random())
@@ -159,7 +160,7 @@ class KopfSupervisor:
             await asyncio.sleep(wait)
 
     async def _watch(self, thread: KopfThread) -> None:
-        """Return when a kopf has ended; ask it now and then until then."""
+        """Return when a kopf has ended; probe it regularly until then."""
         self._well_monotonic, next_probe = None, 0.0
         while thread.alive:
             self.was_ready = self.was_ready or thread.ready
@@ -177,17 +178,17 @@ class KopfSupervisor:
 
 
 def quiet_kopf(level: int = logging.WARNING) -> None:
-    """Keep kopf's own log, a line for each object, out of ours."""
+    """Keep kopf's own log, with a line for each object, out of ours."""
     for name in ("kopf", "kopf.objects", "kopf.activities"):
         logging.getLogger(name).setLevel(level)
     logging.getLogger("kopf.objects").addFilter(_worth_a_line)
 
 
 def _worth_a_line(record: logging.LogRecord) -> bool:
-    """Drop what an event on the object, or a line of our own, says of a handler that failed.
+    """Drop lines about failed handlers, which an event on the object or a line of our own reports already.
 
-    That the API server failed while kopf wrote the time of a retry is a warning of one line: the object is looked at
-    again when it changes, or within a minute.
+    A failure of the API server while kopf writes the time of a retry becomes a warning of one line. The object is
+    reconciled again when it changes, or within a minute.
     """
     text = record.getMessage()
     if "Throttling for " in text:
@@ -197,7 +198,7 @@ def _worth_a_line(record: logging.LogRecord) -> bool:
 
 
 def _free_port() -> int:
-    """Return a port of the loopback address that nobody listens on now; should one by then, kopf is started again."""
+    """Return a port of the loopback address that is free now; if it is taken later, kopf is started again."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,23 +1,29 @@
-"""The reconciliation of Jobs and Workloads: one look at a time for each object, whoever asks for it.
+"""The reconciliation of Jobs and Workloads: each object has one reconciliation at a time.
 
 ::
 
-    kopf (created, updated, resumed, deleted) --reconcile, waits for the look--.
-    pods of Jobs and Workloads (the cache) -------------------------------------+--> work queue --> look
+    kopf (created, updated, resumed, deleted) --reconcile, waits for the end---.
+    pods of Jobs and Workloads (the cache) -------------------------------------+--> work queue --> reconciliation
     new decisions (in turns of namespaces) -------------------------------------'         ^           |
                                                                                          '-----------'
-                                                                                       when it says so
+                                                                                        when it asks for another
 
-kopf says when one of our two resources changed, and what becomes of its handler when the look fails. The cache of both
-enqueues nothing but what it shows too late for such a look, and Workloads that went; it is what a look reads, because
-it holds what the gates let in, and because kopf hears nothing of a deletion between two of its lists. Pods come from
-the cache: kopf takes 0.65 ms of cpu for each event, and there are far more pods.
+kopf reports changes of our two resources and handles the retry when a reconciliation fails. A reconciliation reads the
+cache of both resources for two reasons. The cache holds the objects that passed the gates, and kopf misses a deletion
+between two of its lists. The cache itself enqueues two things: objects that it shows too late for such a
+reconciliation, and deleted Workloads. Changes of pods come from the cache, because kopf takes 0.65 ms of cpu for each
+event, and there are far more pods.
 
-Run by the operator's assembly in its own event loop, beside the scheduling loop; one instance serves one term of
-leadership, because what it remembers is only true while nobody else acts. Invariants: nothing is looked at before the
-cache was filled; a look works on what is there, not on what happened, so that lost or doubled notifications do no
-harm; decisions alone lead to at most `REFRESHES_PER_SECOND` looks, however long the queue is; an object of many pods is
-left alone for a time after each look; a look that kopf waits for is tried again by kopf, any other by the queue.
+The operator's assembly runs it in an event loop of its own, next to the scheduling loop. One instance serves one term
+of leadership, because its memory is only valid while it is the only writer.
+
+Invariants:
+
+- Reconciliations start after the cache is filled.
+- A reconciliation works on the present state, not on events, so that lost or doubled notifications do no harm.
+- Decisions alone lead to at most `REFRESHES_PER_SECOND` reconciliations, however long the queue is.
+- An object of many pods rests for a time after each reconciliation.
+- kopf retries a reconciliation that it waits for; the queue retries any other.
 """
 
 from __future__ import annotations
@@ -43,20 +49,22 @@ from cotide_operator.usage.service_readings import NoReadings, ServiceReadings
 _LOG = logging.getLogger(__name__)
 
 REFRESHES_PER_SECOND: Final = 50.0
-"""Looks at Jobs for nothing but new decisions; chosen: 5 % of the writes an API server on 2 cores takes."""
+"""Reconciliations of Jobs that only show new decisions; chosen: 5 % of the writes an API server on 2 cores takes."""
 RESYNC_SECONDS: Final = 60.0
-"""Wall seconds after which everything is looked at again, whatever was lost; chosen."""
+"""Wall seconds between two reconciliations of everything, against lost notifications; chosen."""
 SHOWN_SECONDS: Final = 1.0
-"""Longest that a look waits for the cache to show what kopf has seen; chosen, both watch the same server."""
+"""Longest wait for the cache to show the version that kopf has seen; chosen, both watch the same server."""
 AT_ONCE_EACH: Final = 8
-"""Objects of one namespace looked at at the same time. Chosen."""
+"""Objects of one namespace that are reconciled at the same time. Chosen."""
 AT_ONCE: Final = 64
-"""Of all namespaces; chosen: a look mostly waits for the API server, and seven namespaces may have all they want."""
+"""Objects of all namespaces that are reconciled at the same time. Chosen: a reconciliation mostly waits for the API
+server, and seven namespaces can use all their slots."""
 REST_SECONDS_A_POD: Final = 1e-4
-"""Between two looks at an object, for each of its pods beyond `WITHOUT_REST`, so that the changes of a Job's many pods
-leave time to others. Chosen: 10,000 pods that fit nowhere took all of the loop without, half of it with."""
+"""Rest between two reconciliations of an object, for each of its pods beyond `WITHOUT_REST`, so that the changes of a
+Job's many pods leave time to others. Chosen: 10,000 pods that fit nowhere took all of the loop without it, and half
+with it."""
 WITHOUT_REST: Final = 100
-"""Pods of an object whose looks are too short to be spread; chosen."""
+"""Pods of an object that is reconciled quickly enough to need no rest; chosen."""
 
 Ours = Literal["jobs", "workloads"]
 WorkKey = tuple[Ours, str]
@@ -70,9 +78,9 @@ class Controllers:
     client, cache, decisions, clock :
         The operator's.
     readings : ServiceReadings, optional
-        What is measured of services.
+        Measurements of services.
     applicability : callable, optional
-        What the QoS model in use knows of a service; without it Workloads have no conditions about that.
+        How far the QoS model in use covers a service; without it Workloads have no conditions about that.
     options : ReconcileOptions
     """
 
@@ -89,7 +97,7 @@ class Controllers:
     ) -> None:
         self._cache = cache
         self._refresh_seconds = options.refresh_seconds
-        children = ChildPodWriter(client, cache)  # of both: what a namespace may have in flight is counted there
+        children = ChildPodWriter(client, cache)  # shared: it counts a namespace's requests in flight
         self.jobs = JobController(client, cache, decisions, clock, options, children)
         self.workloads = WorkloadController(
             client,
@@ -105,40 +113,40 @@ class Controllers:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._filled = asyncio.Event()
         self._unshown: dict[WorkKey, list[asyncio.Event]] = {}
-        """Of who waits for the cache of an object to change, set when it did."""
+        """Events of the tasks that wait for a change of an object in the cache."""
         self._late: dict[WorkKey, tuple[str, bool]] = {}
-        """What was seen of objects (version, and whether they went) and could not be waited for any longer."""
+        """Objects that the cache showed too late: the awaited version, and whether the object was deleted."""
         self._unrefreshed: FairQueue[WorkKey] = FairQueue()
-        """Whose status does not show the latest decisions yet."""
+        """Objects with a status that does not show the latest decisions yet."""
         self._decisions = asyncio.Event()
         self._waiting: dict[WorkKey, list[asyncio.Future[None]]] = {}
-        """Whoever waits for the outcome of the next look."""
+        """Futures of the callers that wait for the outcome of the next reconciliation."""
         self._owners: dict[str, tuple[WorkKey, ...]] = {}
-        """Who a pod belonged to when it was last seen: the cache forgets that with the pod."""
+        """Owners of each pod when it was last seen: the cache forgets them with the pod."""
         cache.subscribe(self._mirror_changed)
         decisions.subscribe(self._decided)
 
     async def reconcile(self, kind: Ours, key: str, version: str = "", *, deleted: bool = False) -> None:
-        """Look at an object of ours, and return when that is done.
+        """Reconcile one of our objects, and return when that is done.
 
         Parameters
         ----------
         kind, key :
-            Which object.
+            The object.
         version : str
-            Its version as the caller saw it: the look waits a moment for the cache to show it.
+            Its version as the caller saw it: the reconciliation waits a moment for the cache to show it.
         deleted : bool
-            Whether the caller saw it go.
+            Whether the caller saw its deletion.
 
         Raises
         ------
         Exception
-            What the look failed with; it is not tried again unless somebody asks for it.
+            The error that the reconciliation failed with; a retry is up to the caller.
         """
         if self._loop is not None:
             await self._shown(kind, key, version, deleted=deleted)
         loop = self._loop
-        if loop is None:  # not yet, or not any more, also since a moment ago: all is looked at when a term begins
+        if loop is None:  # before or after the term; a term begins with all objects
             return
         outcome = loop.create_future()
         self._waiting.setdefault((kind, key), []).append(outcome)
@@ -146,11 +154,11 @@ class Controllers:
         await outcome
 
     async def health(self) -> dict[str, int]:
-        """Return how many objects wait for a look: an answer says that the loop runs."""
+        """Return how many objects wait for a reconciliation: an answer shows that the loop runs."""
         return {"waiting": len(self.queue)}
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Control until ``stop`` is set; what is being looked at then is finished."""
+        """Reconcile until ``stop`` is set; reconciliations in progress are finished."""
         self._loop = asyncio.get_running_loop()
         try:
             async with asyncio.TaskGroup() as group:
@@ -165,21 +173,21 @@ class Controllers:
                 _give(self._waiting.pop(key))
 
     def models_changed(self) -> None:
-        """Look at all Workloads: another model may answer for them, or the heuristic."""
+        """Reconcile all Workloads: another model, or the heuristic, may now decide about them."""
         for key in self._cache.workloads:
             self._refresh_soon(("workloads", key))
 
     async def _work(self) -> None:
-        """Begin a look whenever one is due and has a slot."""
+        """Start each reconciliation that is due and has a slot."""
         await self._wait_until_filled()
         async with asyncio.TaskGroup() as group:
             while True:
                 group.create_task(self._reconcile_in_turn(await self.queue.get()))
 
     async def _reconcile_in_turn(self, following: WorkKey | None) -> None:
-        """Look at a key and, at once, at whatever is due after it: a turn of the event loop may be long."""
+        """Reconcile a key and, at once, every key that is due after it: a turn of the event loop can be long."""
         while following is not None:
-            # A look that began is finished even when we are told to stop: between its writes nothing may be lost.
+            # A reconciliation in progress is finished even when the task is cancelled, so that all its writes are made.
             reconciling = asyncio.ensure_future(self._reconcile(*following))
             try:
                 await asyncio.shield(reconciling)
@@ -191,22 +199,22 @@ class Controllers:
             following = self.queue.take()
 
     async def _refresh(self) -> None:
-        """Look at whose pods have new decisions, so many a second; namespaces take turns."""
+        """Reconcile the owners of pods with new decisions, so many a second; namespaces take turns."""
         while True:
             self._decisions.clear()
             if not self._unrefreshed:
                 await self._decisions.wait()
-            await asyncio.sleep(1.0 / REFRESHES_PER_SECOND)  # and what is decided meanwhile is shown, too
+            await asyncio.sleep(1.0 / REFRESHES_PER_SECOND)  # decisions of the meantime are shown, too
             key = self._unrefreshed.pop()
             if key is not None:
                 self.queue.add(key)
 
     async def _reconcile(self, kind: Ours, key: str) -> None:
         controller = self.jobs if kind == "jobs" else self.workloads
-        waiting = self._waiting.pop((kind, key), [])  # who asks from now on asks for another look
+        waiting = self._waiting.pop((kind, key), [])  # later callers wait for another reconciliation
         try:
             again = await controller.reconcile(key)
-        except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
+        except Exception as error:  # noqa: BLE001 - one faulty object must not stop all others
             self._failed(kind, key, error, asked=bool(waiting))
             _give(waiting, error)
         else:
@@ -216,11 +224,12 @@ class Controllers:
             _give(waiting)
 
     def _rest_of(self, kind: Ours, key: str) -> float:
-        """Return the wall seconds for which an object is left alone after a look, however that ended."""
+        """Return the wall seconds of an object's rest after a reconciliation, whatever its outcome."""
         return REST_SECONDS_A_POD * max(0, self._cache.pod_count(kind, key) - WITHOUT_REST)
 
     def _failed(self, kind: Ours, key: str, error: Exception, *, asked: bool) -> None:
-        """Give a key back after a look that failed; one that somebody waits for is his to try again."""
+        """Return a key to the queue after a failure; if a caller waits for the outcome, the retry is up to the
+        caller."""
         if not isinstance(error, CotideError):
             self._cache.quarantine_object(kind, key, "controller", error)
         rest = self._rest_of(kind, key)
@@ -229,13 +238,13 @@ class Controllers:
             return
         seconds = self.queue.failed((kind, key), rest)
         if isinstance(error, CotideError):
-            _LOG.warning("%s %s is looked at again in %.1f s: %s", kind, key, seconds, error)
+            _LOG.warning("%s %s is reconciled again in %.1f s: %s", kind, key, seconds, error)
 
     async def _resync(self) -> None:
-        """Look at Workloads as often as their numbers are refreshed, at everything now and then."""
+        """Reconcile Workloads as often as their numbers are refreshed, and everything now and then."""
         await self._wait_until_filled()
         loop = asyncio.get_running_loop()
-        next_everything = loop.time() + RESYNC_SECONDS  # kopf, which lists all of them when it is up, begins
+        next_everything = loop.time() + RESYNC_SECONDS  # kopf lists all objects when it starts
         while True:
             await asyncio.sleep(self._refresh_seconds)
             for key in self._cache.workloads:
@@ -246,18 +255,18 @@ class Controllers:
                     self._refresh_soon(("jobs", key))
 
     def _shows(self, kind: Ours, key: str, version: str, *, deleted: bool) -> bool:
-        """Whether the cache is as new as what somebody saw; versions that can't be compared are taken as seen."""
-        there = self._cache.objects(kind).get(key)
-        if there is None or deleted:
-            return (there is None) == deleted
-        mine, wanted = version_of(there.metadata.resource_version), version_of(version)
+        """Whether the cache is as new as the version seen by a caller; versions that can't be compared count as new."""
+        item = self._cache.objects(kind).get(key)
+        if item is None or deleted:
+            return (item is None) == deleted
+        mine, wanted = version_of(item.metadata.resource_version), version_of(version)
         return mine is None or wanted is None or mine >= wanted
 
     async def _shown(self, kind: Ours, key: str, version: str, *, deleted: bool) -> None:
-        """Return when the cache is as new as what somebody saw, or after a moment.
+        """Return when the cache is as new as the version seen by a caller, or after a moment.
 
-        After a moment the look is at what is there, and whoever asked takes it for one at what he saw: another follows
-        when the cache shows that.
+        After a moment the reconciliation works on the cache as it is, and counts for the caller as one of the version
+        it saw. Another one follows when the cache shows that version.
         """
         changed = asyncio.Event()
         waiting = self._unshown.setdefault((kind, key), [])
@@ -276,7 +285,7 @@ class Controllers:
                 del self._unshown[kind, key]
 
     def _shown_late(self, kind: Ours, key: str) -> None:
-        """Look at an object of which the cache shows more now than when it was to be waited for."""
+        """Reconcile an object that the cache showed too late for its caller."""
         seen = self._late.get((kind, key))
         if seen is None:
             return
@@ -301,7 +310,7 @@ class Controllers:
                 self._unrefreshed.drop((kind, key))
                 if kind == "jobs":
                     self.jobs.forget(key)
-                else:  # kopf need not hear of it, and without pods nothing else leads to the look that forgets it
+                else:  # kopf may miss it, and without pods only this entry removes its state
                     self.queue.add((kind, key))
             for awaited in self._unshown.get((kind, key), ()):
                 awaited.set()
@@ -312,7 +321,7 @@ class Controllers:
         owners: list[WorkKey] = []
         if job is not None:
             owners.append(("jobs", job))
-            self.jobs.saw(job, self._cache.pods[key])  # whose Job is known is there
+            self.jobs.saw(job, self._cache.pods[key])  # the cache holds the pod of a known Job
         if workload is not None:
             owners.append(("workloads", workload))
         keeper = self._cache.keeper_of(key)
@@ -324,7 +333,7 @@ class Controllers:
             self._owners[key] = tuple(owners)
 
     def _decided(self, pod_key: str) -> None:
-        """Show a new decision in its owner's status, soon."""
+        """Show a new decision in its owner's status soon."""
         job, workload = self._cache.job_of(pod_key), self._cache.workload_of(pod_key)
         if job is not None:
             self._refresh_soon(("jobs", job))
@@ -342,9 +351,9 @@ def _namespace_of(key: WorkKey) -> str:
 
 
 def _give(waiting: list[asyncio.Future[None]], error: Exception | None = None) -> None:
-    """Tell everybody who waited for a look how it ended."""
+    """Pass the outcome of a reconciliation to all callers that wait for it."""
     for outcome in waiting:
-        if outcome.done():  # whoever waited may have been cancelled
+        if outcome.done():  # the waiting task may have been cancelled
             continue
         if error is None:
             outcome.set_result(None)

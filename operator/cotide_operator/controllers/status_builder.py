@@ -1,8 +1,8 @@
-"""Statuses of Jobs and Workloads as values: pure functions of what is seen, and how two of them differ.
+"""Statuses of Jobs and Workloads as values: pure functions of the observed state, and the difference of two statuses.
 
-Called by `controllers` after a plan was made; writes nothing. Invariants: counters (attempts, demotions, evictions,
-failures, violations) never go back; a condition keeps its transition time while its status stays; a time that moved by
-little stays as it was told, because a status that changes with every breath costs every watcher a message.
+`controllers` calls it after a plan was made; it writes nothing. Invariants: counters (attempts, demotions, evictions,
+failures, violations) never go back. A condition keeps its transition time while its status stays. A predicted time that
+moved by little stays as it was, because each status write costs every watcher a message.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from cotide_operator.usage.service_readings import QueryFault, ServiceReading
 Status = dict[str, Any]
 
 NODES_SHOWN: Final = 64
-"""Names of nodes in a status, at most; chosen."""
+"""Maximum number of node names in a status; chosen."""
 GATED: Final = "SchedulingGated"
 """kube-scheduler's reason for a pod that has gates."""
 RELEASED: Final = "PodsReleased"
 """Condition of a Job: False while the API server refuses to delete or release some of its pods."""
 SETTLED_SECONDS: Final = 2.0
-"""A predicted time that moved by no more than this, or by a tenth of what is left, stays; chosen."""
+"""A predicted time stays when it moved by at most this, or by at most a tenth of the remaining time; chosen."""
 REFRESHED: Final = frozenset(
     {"queuePosition", "predictedStart", "predictedFinish", "predictedSeconds", "attempts", "rps", "violations"}
     | {"latencyP95Milliseconds"}
@@ -44,7 +44,7 @@ REFRESHED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ReconcileContext:
-    """The moment of looking: where times are converted."""
+    """The moment of the reconciliation, with the clock that converts times."""
 
     clock: Clock
     wall_seconds: float
@@ -53,11 +53,11 @@ class ReconcileContext:
 
 @dataclass(frozen=True, slots=True)
 class Starting:
-    """What a status says of pods that hold a node and do not run.
+    """Pods for the status that hold a node and do not run.
 
     Attributes
     ----------
-    slow : uids of pods whose containers are being created for long.
+    slow : uids of pods that create their containers for long.
     held_back : pods that are made only once one runs.
     kept : whether pods that can't be started are kept, as a Workload's are.
     """
@@ -72,7 +72,7 @@ STARTING: Final = Starting()
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What must be written to turn one status into another."""
+    """The change that turns one status into another."""
 
     patch: Status
     """Changed top-level fields; None for those to remove."""
@@ -93,12 +93,12 @@ def job_status_steps(
 
     Parameters
     ----------
-    spec, progress, pods : see `jobs`.
+    spec, progress, pods : see `job_reconciler`.
     decisions : latest decision by pod name.
-    before : the status as it is now.
-    context : when and for which generation.
-    trouble : what keeps pods from being made at all, in one sentence.
-    starts : what is known of pods that hold a node and do not run.
+    before : the present status.
+    context : time and generation.
+    trouble : the error that prevents the creation of pods, in one sentence.
+    starts : pods that hold a node and do not run.
     """
     placed: list[ChildPod] = []
     waiting: list[ChildPod] = []
@@ -117,9 +117,9 @@ def job_status_steps(
     status: Status = {
         "phase": str(phase),
         "queuePosition": foremost.queue_position if foremost else None,
-        # Of pods that ended, too: one may have done so before anybody looked at its Job.
-        "attempts": max([_count(before, "attempts"), *(one.attempts for one in decisions.values())]),
-        "demotions": max([_count(before, "demotions"), *(one.demotions for one in decisions.values())]),
+        # Ended pods count, too: one may have ended before the first reconciliation of its Job.
+        "attempts": max([_count(before, "attempts"), *(decision.attempts for decision in decisions.values())]),
+        "demotions": max([_count(before, "demotions"), *(decision.demotions for decision in decisions.values())]),
         "evictions": max(progress.evictions, _count(before, "evictions")),
         "failures": max(progress.failures, _count(before, "failures")),
         "active": len(placed),
@@ -152,7 +152,7 @@ def job_status_steps(
 def misconfigured(
     before: Mapping[str, Any], sentence: str, context: ReconcileContext, *, phase: str | None = None
 ) -> Status:
-    """Return the status of a resource whose spec can't be followed: what it had, and the sentence."""
+    """Return the status of a resource with an invalid spec: the former status, with the sentence."""
     condition = {"type": "Scheduled", "status": "False", "reason": WaitReason.MISCONFIGURED.value, "message": sentence}
     conditions = with_condition(list(before.get("conditions") or ()), condition, context)
     status = {**before, "conditions": conditions, "observedGeneration": context.generation}
@@ -178,7 +178,7 @@ def workload_status(
     ----------
     wanted : pods that should be ready.
     pods : its children or the pods it adopted.
-    reading : what is measured of it, None when unknown.
+    reading : its measurements, None when unknown.
     violations : pod slots over the limit in its whole life.
     """
     alive = [pod for pod in pods if pod.alive]
@@ -209,9 +209,9 @@ def workload_status(
 def with_query_fault(
     conditions: Sequence[Mapping[str, Any]], fault: QueryFault | None, context: ReconcileContext
 ) -> list[Status]:
-    """Return the conditions of a Workload with what is wrong with its queries.
+    """Return the conditions of a Workload with the fault of its queries.
 
-    A condition ``Misconfigured`` for another reason is left alone while the queries are in order.
+    A condition ``Misconfigured`` for another reason stays while the queries have no fault.
     """
     kind = WaitReason.MISCONFIGURED.value
     if fault is not None:
@@ -239,7 +239,7 @@ def with_condition(
 
 
 def with_released(conditions: Sequence[Status], refused: str | None, context: ReconcileContext) -> list[Status]:
-    """Return the conditions with what the API server has against deleting or releasing pods, or had."""
+    """Return the conditions with the API server's error about deleting or releasing pods, or with its end."""
     if refused is None and not any(condition.get("type") == RELEASED for condition in conditions):
         return list(conditions)
     released = _condition(RELEASED, refused is None, "Refused" if refused else "Released", refused or "")
@@ -249,13 +249,13 @@ def with_released(conditions: Sequence[Status], refused: str | None, context: Re
 def with_started(
     conditions: Sequence[Status], pods: Sequence[ChildPod], starts: Starting, context: ReconcileContext
 ) -> list[Status]:
-    """Return the conditions with what keeps kubelets from starting pods, or kept them."""
+    """Return the conditions with the reason why kubelets do not start pods, or with its end."""
     started = started_condition(pods, starts.slow, conditions, held_back=starts.held_back, kept=starts.kept)
     return list(conditions) if started is None else with_condition(conditions, started, context)
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Difference | None:
-    """Return what to write, or None when nothing changed."""
+    """Return the fields to write, or None when nothing changed."""
     keys = [*after, *(key for key in before if key not in after)]
     patch = {key: after.get(key) for key in keys if _differs(before.get(key), after.get(key))}
     if not patch:
@@ -269,15 +269,15 @@ def node_names(pods: Iterable[ChildPod]) -> list[str]:
 
 
 def _differs(before: Any, after: Any) -> bool:
-    # An empty list or text and an absent field say the same; zero is written, columns show it.
+    # An empty list or text and an absent field mean the same; zero is written, because columns show it.
     return (before if before not in ("", []) else None) != (after if after not in ("", []) else None)
 
 
 def _is_urgent(key: str, before: Any, after: Any) -> bool:
     if key != "conditions":
         return key not in REFRESHED
-    old = [(one.get("type"), one.get("status"), one.get("reason")) for one in before or ()]
-    new = [(one.get("type"), one.get("status"), one.get("reason")) for one in after or ()]
+    old = [(condition.get("type"), condition.get("status"), condition.get("reason")) for condition in before or ()]
+    new = [(condition.get("type"), condition.get("status"), condition.get("reason")) for condition in after or ()]
     return old != new
 
 
@@ -311,7 +311,7 @@ def _job_conditions(
 
 
 def _placement(placed: int, waiting: Sequence[ChildPod], foremost: Decision | None, trouble: str | None) -> Status:
-    """Return the condition ``Scheduled``, in the reason's words of the pod that is tried next."""
+    """Return the condition ``Scheduled``, with the reason of the pod that is tried next."""
     if trouble:
         return _condition("Scheduled", False, WaitReason.MISCONFIGURED.value, trouble)
     if not waiting:
@@ -327,7 +327,7 @@ def _placement(placed: int, waiting: Sequence[ChildPod], foremost: Decision | No
 
 
 def gated_by(gates: Sequence[str]) -> str:
-    """Return who holds a pod back, by its first gate: with many there is no need to read them all."""
+    """Return the gate that holds a pod back; of many gates the first is enough."""
     more = f" and {len(gates) - 1} more" if len(gates) > 1 else ""
     return f"scheduling gate {gates[0]}{more}"
 
@@ -337,7 +337,7 @@ def _condition(kind: str, holds: bool, reason: str, message: str) -> Status:
 
 
 def _is_placed(pod: ChildPod, decision: Decision | None) -> bool:
-    """Whether a pod has a node, or is about to: its binding was decided and has not come back yet."""
+    """Whether a pod has a node, or soon has one: its binding is decided and not yet confirmed."""
     return pod.node is not None or (decision is not None and decision.node is not None)
 
 
@@ -373,11 +373,11 @@ def _finish(
     of_the_job: float | None,
     context: ReconcileContext,
 ) -> float | None:
-    """Predict when the last pod is done, on the wall: running pods to their p50, waiting ones after their start.
+    """Predict the wall second at which the last pod is done: p50 for running pods, and start plus p50 for waiting ones.
 
-    A pod without a forecast of its own takes that of its Job (same type, same size). Indexes that have no pod yet
-    follow in waves of ``parallelism``, each as long as the slowest pod's p50. None as soon as a start or a run time
-    is unknown: half a prediction would be a wrong one. Where a policy plans, a waiting pod is done at its planned
+    A pod without a forecast of its own takes that of its Job (same type, same size). Indexes without a pod follow in
+    waves of ``parallelism``, each as long as the slowest pod's p50. The result is None as soon as a start or a run time
+    is unknown, because half a prediction would be wrong. Where a policy plans, a waiting pod is done at its planned
     finish.
     """
     now, longest, end = context.clock.now(), 0.0, 0.0
@@ -399,7 +399,7 @@ def _finish(
         if start is None:
             return None
         finish = start + p50
-        if finish < now:  # it takes longer than expected: then nine times in ten it is done by
+        if finish < now:  # slower than expected: nine in ten such pods are done by their p90
             finish = start + (decision.forecast.seconds_p90 or p50)
         end = max(end, finish)
     if not longest:
@@ -410,7 +410,7 @@ def _finish(
 
 
 def _settled(before: str | None, after: float | None, context: ReconcileContext) -> str | None:
-    """Return the new time, or the old one where the two hardly differ."""
+    """Return the new time, or the old one when the difference is small."""
     if after is None or not math.isfinite(after):
         return None
     if before is not None:

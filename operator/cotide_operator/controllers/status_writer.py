@@ -1,11 +1,12 @@
-"""Writes statuses of Jobs and Workloads: only what changed, not more often than readers need.
+"""Writes statuses of Jobs and Workloads: only what changed, and not more often than readers need.
 
-Called by the two controllers with the status they want; holds the last one that the API server took. Only one operator
-acts (leader lease), so that what we wrote is the truth and a cache that lags behind can't talk us out of it. A cache
-that is ahead of us can: an earlier patch whose answer was lost, ours or a former leader's, may be carried out after a
-later one, and must then be written over once more. Invariant: a difference that matters (phase, counters, a
-condition's reason) is written at once; one that only refreshes numbers waits until the object's last write is
-`refresh_seconds` old.
+The two controllers call it with the wanted status; it holds the last status that the API server accepted. Only one
+operator acts (leader lease), so that our last write counts more than a cache that lags behind. A cache that is ahead
+counts more than our last write: an earlier patch without an answer, ours or a former leader's, may be carried out after
+a later one. Its values must then be overwritten once more.
+
+Invariant: an important difference (phase, counters, a condition's reason) is written at once. One that only refreshes
+numbers waits until the object's last write is `refresh_seconds` old.
 """
 
 from __future__ import annotations
@@ -58,18 +59,18 @@ class StatusWriter:
     async def write(
         self, item: CustomObject, kept: LastWritten, status: Status, *, at_once: bool = False
     ) -> float | None:
-        """Write what differs.
+        """Write the differences.
 
         Returns
         -------
         float or None
-            Seconds after which the rest should be written; None when everything is.
+            Seconds after which the rest should be written; None when nothing is left.
 
         Raises
         ------
         ClusterError
-            When it could not be written; the object being gone is no error. A conflict is one: whether another object
-            has the name now, or somebody wrote at the same moment, the next look will see.
+            When the write fails, but not for a missing object. A conflict is such a failure: another object has the
+            name now, or another write came at the same moment. The next reconciliation finds out.
         """
         _heed(item, kept)
         change = difference(kept.status, status)
@@ -93,7 +94,7 @@ class StatusWriter:
 
 
 def _heed(item: CustomObject, kept: LastWritten) -> None:
-    """Take over what the API server has, where that came after our last write and says something else that matters."""
+    """Take over the API server's status when it is newer than our last write and differs in an important field."""
     version = version_of(item.metadata.resource_version)
     if kept.version is None or version is None or version <= kept.version or item.metadata.uid != kept.uid:
         return
@@ -103,5 +104,6 @@ def _heed(item: CustomObject, kept: LastWritten) -> None:
 
 
 def version_of(text: str | None) -> int | None:
-    """Versions of one kind can be compared (Kubernetes 1.35 promises it, etcd has always made it so)."""
+    """Return a resource version as a number, None for another text. Versions of one kind can be compared: Kubernetes
+    1.35 promises it, and etcd has always made it so."""
     return int(text) if isinstance(text, str) and len(text) < 20 and text.isdecimal() else None

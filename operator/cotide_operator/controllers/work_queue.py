@@ -1,12 +1,13 @@
-"""The controllers' work queue: keys of objects to look at again, now or later.
+"""The controllers' work queue: keys of objects to reconcile again, now or later.
 
-Fed by the cache's and the decision store's listeners, by kopf's thread (through `controllers`) and by the controllers
-themselves; drained by a few workers. Level-triggered: a key says "look", never what happened, so that ten changes
-cost one look. Namespaces take turns, and of one namespace only so many keys are looked at at a time: a tenant whose
-ten Jobs make ten thousand pods each does not hold up another's first pod. A key whose look is long rests after it: one
-of ten thousand pods, each of which changes, would else be looked at without end.
-Invariants: a key is in one worker's hands at most; a key that is added meanwhile is looked at once more; the queue
-never holds a key twice, which bounds it by the number of objects.
+The cache's and the decision store's listeners, kopf's thread (through `controllers`) and the controllers themselves add
+keys; a few workers take them. The queue is level-triggered: a key only requests a reconciliation, so that ten changes
+cost one. Namespaces take turns, and the number of concurrent keys of one namespace is limited. So a tenant with ten
+Jobs of ten thousand pods each does not delay another's first pod. A key rests after a long reconciliation: without
+rest, an object of ten thousand changing pods would be reconciled without end.
+
+Invariants: at most one worker has a key. A key that is added meanwhile is reconciled once more. The queue never holds a
+key twice, which bounds it by the number of objects.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ from typing import Final, Generic, TypeVar
 from cotide_operator.cache.fair_queue import FairQueue
 
 RETRY_BASE_SECONDS: Final = 0.1
-"""Wall seconds before a look that failed is repeated; doubled each time. Chosen."""
+"""Wall seconds before a failed reconciliation is repeated; doubled each time. Chosen."""
 RETRY_MAX_SECONDS: Final = 30.0
-"""Chosen: an API server that is back is noticed within half a minute."""
+"""Chosen: a recovered API server is noticed within half a minute."""
 
 K = TypeVar("K", bound=Hashable)
 
 
 class WorkQueue(Generic[K]):
-    """Keys to look at, each once, with delays; lives in one event loop. Times are the loop's seconds.
+    """Keys to reconcile, each once, with delays; lives in one event loop. Times are the loop's seconds.
 
     Parameters
     ----------
     namespace_of : callable
         Namespace of a key.
     slots, slots_each : int
-        Keys that are looked at at a time: of all namespaces, and of one at most; see `FairQueue`.
+        Keys that are reconciled at a time: of all namespaces, and of a single one; see `FairQueue`.
     """
 
     def __init__(self, namespace_of: Callable[[K], str], *, slots: int, slots_each: int) -> None:
@@ -44,7 +45,7 @@ class WorkQueue(Generic[K]):
         self._working: set[K] = set()
         self._again: set[K] = set()
         self._resting: dict[K, float] = {}
-        """Before these moments a key is not looked at again."""
+        """Earliest moment of the next reconciliation by key."""
         self._delayed: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._order = itertools.count()
@@ -55,7 +56,7 @@ class WorkQueue(Generic[K]):
         return len(self._ready) + len(self._working)
 
     def add(self, key: K) -> None:
-        """Look at a key as soon as may be."""
+        """Reconcile a key as soon as possible."""
         if key in self._working:
             self._again.add(key)
         elif key not in self._ready:
@@ -68,7 +69,7 @@ class WorkQueue(Generic[K]):
             self._wake.set()
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Look at a key in some seconds, or earlier if that was asked for before."""
+        """Reconcile a key in some seconds, or earlier if an earlier time was requested before."""
         if seconds <= 0:
             self.add(key)
             return
@@ -79,18 +80,18 @@ class WorkQueue(Generic[K]):
             self._wake.set()
 
     def take(self) -> K | None:
-        """Return the next key, which is the caller's until `done`; None when nobody may be looked at now."""
+        """Return the next key, which belongs to the caller until `done`; None when no key may be reconciled now."""
         self._promote()
         return self._next()
 
     async def get(self) -> K:
-        """Return the next key, which is the caller's until `done`."""
+        """Return the next key, which belongs to the caller until `done`."""
         while True:
             wait = self._promote()
             key = self._next()
             if key is not None:
                 return key
-            self._wake.clear()  # nothing came since: what `_promote` made ready would have been returned
+            self._wake.clear()  # `_promote` found no key, and none was added since
             try:
                 async with asyncio.timeout(wait):
                     await self._wake.wait()
@@ -104,15 +105,15 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K, rest_seconds: float = 0.0) -> None:
-        """Give a key back after a look that went well; it is not looked at again before its rest is over."""
+        """Return a key after a successful reconciliation; the next one starts after its rest."""
         self._failures.pop(key, None)
         self._give_back(key, rest_seconds)
 
     def failed(self, key: K, rest_seconds: float = 0.0) -> float:
-        """Give a key back after a look that failed; return the seconds until it is tried again.
+        """Return a key after a failed reconciliation; return the seconds until the next try.
 
-        Who adds it may have it looked at sooner, but not before its rest is over: a look that fails may be as long as
-        one that goes well.
+        Another `add` brings the next try forward, but not before the rest is over: a failure may take as long as a
+        success.
         """
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         seconds = min(RETRY_MAX_SECONDS, RETRY_BASE_SECONDS * 2.0 ** min(failures - 1, 20))
@@ -129,18 +130,18 @@ class WorkQueue(Generic[K]):
         if key in self._working:
             self._working.remove(key)
             self._ready.release(self._namespace_of(key))
-            if self._ready:  # another key of the namespace may have waited for this one's room
+            if self._ready:  # another key of the namespace may wait for this slot
                 self._wake.set()
         if key in self._again:
             self._again.discard(key)
             self.add(key)
 
     def _promote(self) -> float | None:
-        """Move what is due to the ready ones; return the seconds until the next is due."""
+        """Move the due keys to the ready ones; return the seconds until the next is due."""
         now = asyncio.get_running_loop().time()
         while self._heap:
             due, _, key = self._heap[0]
-            if self._delayed.get(key) != due:  # replaced by an earlier look
+            if self._delayed.get(key) != due:  # replaced by an earlier time
                 heapq.heappop(self._heap)
                 continue
             if due > now:

@@ -1,7 +1,7 @@
-"""Looks at one Workload and does what its plan says: the I/O around `workload_reconciler` and `status_builder`.
+"""Reconciles one Workload: the I/O around `workload_reconciler` and `status_builder`.
 
-Called by `controllers` with the key of a Workload to look at. Invariant: pods of a Deployment or StatefulSet are
-labelled, never made or deleted here.
+`controllers` calls it with the key of a Workload. Invariant: pods of a Deployment or StatefulSet are labelled, never
+made or deleted here.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ from cotide_operator.usage.service_readings import ServiceReadings
 class _WorkloadEntry:
     kept: LastWritten
     violations: int
-    """In its whole life, over restarts of the operator."""
+    """Violations in its whole life, over restarts of the operator."""
     counted: int
-    """Violations that the readings showed last: they count from the operator's start, or the Workload's."""
+    """Violations of the last reading: they count from the operator's start, or the Workload's."""
     memory: workloads.ReconcilerCache = field(default_factory=workloads.ReconcilerCache)
     made: dict[int, float] = field(default_factory=dict)
     trouble: str | None = None
     unwritten: str | None = None
-    """What the API server has against deleting some of its pods."""
+    """The API server's error about deleting some of its pods."""
     generation: int = -1
     spec: WorkloadSpec | None = None
     fault: str = ""
@@ -65,14 +65,14 @@ class _WorkloadEntry:
     """By uid."""
 
     def count(self, shown: int) -> int:
-        """Return the violations of its whole life; the readings begin at zero again once they forgot a Workload."""
+        """Return the violations of its whole life; after the readings forgot a Workload, they count from zero again."""
         self.violations += shown - self.counted if shown >= self.counted else shown
         self.counted = shown
         return self.violations
 
 
 Applicability = Callable[[str, float | None, float], ServiceApplicability]
-"""What the QoS model in use knows of a Workload, by its key, its request rate by pod (None: unknown) and its limit."""
+"""How far the QoS model in use covers a Workload, by its key, its request rate by pod (None: unknown) and its limit."""
 
 
 class WorkloadController:
@@ -103,7 +103,7 @@ class WorkloadController:
         self._known: dict[str, _WorkloadEntry] = {}
 
     async def reconcile(self, key: str) -> float | None:
-        """Take the next steps of a Workload; return the wall seconds after which to look again, or None."""
+        """Take the next steps of a Workload; return the wall seconds until the next reconciliation, or None."""
         workload = self._cache.workloads.get(key)
         if workload is None or workload.metadata.deletion_timestamp:
             self._known.pop(key, None)
@@ -141,7 +141,7 @@ class WorkloadController:
         )
         if self._applicability is not None:
             rate = reading.requests_per_second if reading else None
-            ready = max(1, status["readyReplicas"])  # the reading is of all its pods, a forecast is about one
+            ready = max(1, status["readyReplicas"])  # the reading covers all its pods, a forecast one of them
             seen = self._applicability(
                 key, None if rate is None else rate / ready, known.spec.qos.latency_p95_milliseconds
             )
@@ -156,9 +156,9 @@ class WorkloadController:
         status["conditions"] = with_started(status["conditions"], pods, Starting(starts.slow, kept=True), context)
         if known.unwritten:
             again = min(TROUBLE_SECONDS, again or TROUBLE_SECONDS)
-        said = known.kept.status.get("conditions") or ()
+        before = known.kept.status.get("conditions") or ()
         rest = await self.statuses.write(workload, known.kept, status)
-        self._reports.changed("Workload", key, workload.metadata.uid, said, status["conditions"])
+        self._reports.changed("Workload", key, workload.metadata.uid, before, status["conditions"])
         slow = None if starts.next_seconds is None else self._wall_until(starts.next_seconds)
         return min((seconds for seconds in (again, rest, slow) if seconds is not None), default=None)
 
@@ -173,9 +173,9 @@ class WorkloadController:
         undeleted = await self._children.delete(workload.metadata.namespace, plan.delete)
         known.unwritten = summary(undeleted, "deleted")
         now = time.monotonic()
-        there = {pod.index for pod in pods}
+        present = {pod.index for pod in pods}
         known.made = {
-            index: made for index, made in known.made.items() if index not in there and now - made < MADE_SECONDS
+            index: made for index, made in known.made.items() if index not in present and now - made < MADE_SECONDS
         }
         indexes = [index for index in plan.make if index not in known.made]
         manifests = [
@@ -223,7 +223,7 @@ class WorkloadController:
         return by_index(await in_turns(lambda pod: see_child(pod, uid), self._cache.pods_of_workload(key)))
 
     def _recall(self, key: str, workload: CustomObject) -> _WorkloadEntry:
-        """Return what is known of a Workload; of one that is new to us, what its status says."""
+        """Return the state of a Workload; for a new Workload it comes from its status."""
         metadata = workload.metadata
         known = self._known.get(key)
         if known is None or known.kept.uid != metadata.uid:

@@ -1,10 +1,10 @@
-"""What a Workload needs next: a pure comparison of what is wanted with what is seen.
+"""What a Workload needs next: a pure comparison of the wanted with the observed state.
 
-Called by `controllers` for each Workload whose pods, spec or decisions changed. A Workload with a template runs the
-pods ``<name>-0`` to ``<name>-<replicas - 1>``, as a StatefulSet names them: a fixed name makes creation idempotent (a
-restarted operator can't run a pod twice) and keeps a service's series together in dashboards. A pod that ended is
-therefore deleted before its successor is made. A Workload with a selector only labels the pods it adopts.
-Invariant: at most one outdated pod is taken down at a time, and only while all others are ready.
+`controllers` calls it for each Workload with changed pods, spec or decisions. A Workload with a template runs the pods
+``<name>-0`` to ``<name>-<replicas - 1>``, as a StatefulSet names them. A fixed name makes creation idempotent (a
+restarted operator can't run a pod twice) and keeps a service's series together in dashboards. So an ended pod is
+deleted before its successor is made. A Workload with a selector only labels the pods it adopts. Invariant: at most one
+outdated pod is deleted at a time, and only while all others are ready.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from cotide_operator.controllers.child_pods import ChildPod, template_hash
 RETRY_BASE_SECONDS: Final = 1.0
 """Wait before the second successor of an index in a row; chosen: a refusal by one kubelet is often over at once."""
 RETRY_MAX_SECONDS: Final = 60.0
-"""Chosen: a pod that no node wants must not be made and deleted all the time."""
+"""Chosen: a pod that every node refuses must not be made and deleted all the time."""
 
 
 @dataclass(slots=True)
 class ReconcilerCache:
-    """What the controller remembers between two looks, and may lose in a restart."""
+    """State that the controller keeps between two reconciliations, and may lose in a restart."""
 
     losses: dict[int, int] = field(default_factory=dict)
-    """Index to how many of its pods ended in a row without being ready."""
+    """Number of an index's pods that ended in a row without being ready."""
     counted: set[str] = field(default_factory=set)
     """Uids of ended pods that are in ``losses`` already."""
     not_before: dict[int, float] = field(default_factory=dict)
-    """Index to the clock second before which no successor is made."""
+    """Clock second by index, before which no successor is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +51,16 @@ def replicas_of(spec: WorkloadSpec) -> int:
 def plan_workload(
     spec: WorkloadSpec, pods: Sequence[ChildPod], memory: ReconcilerCache, now_seconds: float
 ) -> WorkloadPlan:
-    """Return the next steps of a Workload that runs its own pods; nothing to do for one that adopts.
+    """Return the next steps of a Workload that runs its own pods; empty for one that adopts.
 
     Parameters
     ----------
     spec : WorkloadSpec
-        What is wanted.
-    pods : sequence of SeenPod
-        Its own children, all of them.
-    memory : Memory
-        Of this Workload; changed in place.
+        The wanted state.
+    pods : sequence of ChildPod
+        All its own children.
+    memory : ReconcilerCache
+        The state of this Workload; changed in place.
     now_seconds : float
         The operator's clock.
     """
@@ -100,7 +100,7 @@ def _count_losses(pods: Sequence[ChildPod], memory: ReconcilerCache, now_seconds
 
 
 def _outdated(spec: WorkloadSpec, pods: Sequence[ChildPod]) -> list[ChildPod]:
-    """Return at most one pod of an earlier template: one that is not ready anyway, or the last while all are ready."""
+    """Return at most one pod of an earlier template: one that is not ready, or the last while all are ready."""
     if spec.template is None:
         return []
     current = template_hash(spec.template)

@@ -1,1 +1,1 @@
-"""Which replica decides, and what it leaves for the next one."""
+"""The election of the deciding replica, and the knowledge that it leaves to the next one."""

@@ -1,24 +1,24 @@
-"""What a leader that stops tells the next one: up to which version of the pods it has bound.
+"""What a stopping leader passes to the next one: the highest version of a pod that it bound.
 
-A binding is on the API server before any watch tells of it. After a clean stop the next leader decides within a second,
-and its own watch of the pods may be behind: it would find room where the last pods went. After a kill the lease runs
-out first, which is time enough. So, of a clean stop::
+A binding is on the API server before any watch reports it. After a clean stop the next leader decides within a second,
+and its own watch of the pods may be behind. It would find room that the last pods already took. After a kill the lease
+expires first, which is time enough. So a clean stop takes these steps::
 
-    old leader: bindings answered --its watch shows them, or a look at each--> highest version of a pod that it bound
+    old leader: bindings answered --its watch shows them, or a GET of each--> highest version of a pod that it bound
                                                                                              |
                                                                          annotation on the lease (see `lease`)
                                                                                              v
     new leader: lease taken, everything listed, --its watch of the pods has come that far--> first decision
 
-It must be the version of a pod: a watch delivers that very event or a later one, while the version of anything else
-may never come up among the pods (see `cotide_kube.versions`). Where one is none, there is nothing to wait for.
+It must be the version of a pod: a watch delivers that very event or a later one. The version of another kind may never
+appear among the pods (see `cotide_kube.versions`). Without a version of a pod, the next leader does not wait.
 
-What was bound and is not shown for long is asked for, too, by whoever leads: a pod keeps its node for ever, so that one
-without, though its binding was answered, is of other data, see `cotide_kube.reflector`. A watch may have nothing to
-tell of it: where the backup is of a moment before the binding the pod is as it was shown.
+Every leader also asks for bound pods that the watch has not shown for long. A pod keeps its node permanently. So a pod
+without a node after an answered binding belongs to other data, see `cotide_kube.reflector`. A watch may not report it:
+a backup from before the binding has the pod in the state that the watch last showed.
 
-Invariant: while a binding may be carried out of which the next leader could not know, the lease is not given up: it
-runs out by itself, as after a kill.
+Invariant: the lease is not given up while a binding may be carried out that the next leader could not know. It expires
+by itself then, as after a kill.
 """
 
 from __future__ import annotations
@@ -43,26 +43,27 @@ from cotide_operator.scheduling.binder import BindReport, Report
 _LOG = logging.getLogger(__name__)
 
 SHOWN_SECONDS: Final = 0.5
-"""How long the own watch has to show the last bindings; chosen: mostly it has already, and a standby waits for us."""
+"""Time for the own watch to show the last bindings; chosen: mostly it has already, and a standby waits for us."""
 UNSHOWN_SECONDS: Final = 10.0
-"""After which a pod that was bound and is not shown so is asked for, and between two such rounds; chosen: a watch that
-is so far behind has had a long gap."""
+"""Seconds before the leader asks for a bound pod that the watch does not show, and between two such rounds. Chosen: a
+watch that is so far behind has had a long gap."""
 ASKED_AT_ONCE: Final = 10
-"""Of such pods, in a round; chosen: one that is not bound tells of all."""
+"""Such pods in a round; chosen: a single one without a node is proof enough."""
 CHECK_SECONDS: Final = 2.0
-"""How long it may take to look at the pods that it did not show. Chosen."""
+"""Time limit for asking for the pods that the watch did not show. Chosen."""
 
 
 class _Unseen(NamedTuple):
-    """A pod that was bound and that the cache does not show so yet."""
+    """A bound pod that the cache does not show as bound yet."""
 
     uid: str
     since: float
-    """When it was bound or asked for last, on the loop's clock."""
+    """When it was bound or last asked for, on the loop's clock."""
 
 
 class Handover:
-    """Both ends of one replica: it inherits when it begins to lead, and hands over when it stops; `watch` is between.
+    """Both ends of one replica: it inherits when its term begins, and hands over when it stops; `watch` runs in
+    between.
 
     Parameters
     ----------
@@ -77,18 +78,18 @@ class Handover:
         """By the pod's key, in the order of their times."""
         self._bound_up_to = ""
         self._bound_order: tuple[int, str] | None = None
-        """What sorts that version."""
+        """The sort key of that version."""
         self._changed = asyncio.Event()
         cache.subscribe(self._hear)
 
     def note(self, report: Report) -> None:
-        """Note a binding that was carried out; every report of the binder comes here."""
+        """Note a successful binding; every report of the binder comes here."""
         if isinstance(report, BindReport) and report.bound:
             self._put(report.bind.key, report.bind.uid)
             self._compare(report.bind.key)
 
     async def watch(self) -> None:
-        """Ask for pods that were bound and are not shown so for long, until cancelled.
+        """Ask for bound pods that the watch has not shown for long, until cancelled.
 
         Raises
         ------
@@ -103,15 +104,16 @@ class Handover:
             for found in await asyncio.gather(*(self._ask(key, uid) for key, uid in due)):
                 if found is not None:
                     raise BackupRestored(
-                        f"the API server has pod {found} without a node, and had said that it was bound: "
+                        f"the API server has pod {found} without a node, after it had confirmed the binding: "
                         "a backup was restored"
                     )
 
     async def _ask(self, key: str, uid: str) -> str | None:
-        """Return the pod if it is not bound; else it is gone, or asked for again after others."""
+        """Return the pod if it is not bound. Else drop it when it is gone, or put it behind the others for a later
+        check."""
         pod = await self._get(key)
         now = self._unseen.get(key)
-        if pod is None or now is None or now.uid != uid:  # shown, gone or another one meanwhile
+        if pod is None or now is None or now.uid != uid:  # shown or gone, or another pod has the name
             return None
         if not pod or pod["metadata"]["uid"] != uid:
             del self._unseen[key]
@@ -122,13 +124,14 @@ class Handover:
         return None
 
     async def hand_over(self, leadership: LeaderElector | LeaseThread, unanswered: int) -> None:
-        """Give the lease up with what the next leader must have seen; call it when nothing is posted any more.
+        """Give the lease up with the version that the next leader must have seen. Call it when all binding requests are
+        over.
 
         Parameters
         ----------
-        leadership : Leadership
+        leadership : LeaderElector or LeaseThread
         unanswered : int
-            Bindings of which nobody knows whether they will be carried out.
+            Bindings with an unknown outcome.
         """
         if not leadership.leading:
             return
@@ -142,14 +145,14 @@ class Handover:
         )
 
     async def inherit(self, leadership: LeaderElector | LeaseThread | None) -> None:
-        """Return when what the last leader bound was seen; call it once everything was listed."""
+        """Return when the last leader's bindings were seen; call it once everything was listed."""
         if leadership is None or not leadership.inherited:
             return
         version, seconds = leadership.inherited, leadership.lease_seconds
         if not self._seen(version):
             _LOG.info("waiting until the watch of pods shows what the last leader bound (version %s)", version)
-            # Without end nobody would decide, were the annotation older than the server's data (a restored backup).
-            # As long as a lease lasts: after a kill nobody knows more.
+            # The wait needs an end: the annotation may be ahead of the server's data (a restored backup), and no
+            # replica would decide. It lasts as long as a lease, the same time as after a kill.
             if not await self._until(lambda: self._seen(version), seconds):
                 _LOG.warning(
                     "the watch of pods is at version %s and did not reach %s within %g s: deciding nevertheless, "
@@ -161,7 +164,7 @@ class Handover:
         leadership.inherited = ""
 
     async def _learned(self) -> bool:
-        """Wait until the watch shows each pod that was bound, and look at those that it does not show."""
+        """Wait until the watch shows each bound pod, and ask for those that it does not show."""
         if await self._until(lambda: not self._unseen, SHOWN_SECONDS):
             return True
         with contextlib.suppress(TimeoutError):
@@ -175,11 +178,11 @@ class Handover:
             return
         metadata = pod.get("metadata") or {}
         unseen = self._unseen.pop(key, None)
-        if unseen is not None and metadata.get("uid") == unseen.uid:  # else it is gone, and so is what it held
+        if unseen is not None and metadata.get("uid") == unseen.uid:  # else it is gone and holds nothing
             self._keep(str(metadata.get("resourceVersion", "")))
 
     async def _get(self, key: str) -> dict[str, Any] | None:
-        """Return a pod, an empty one where there is none; None for no answer that says anything."""
+        """Return a pod, an empty one when it does not exist, or None without a usable answer."""
         namespace, _, name = key.partition("/")
         try:
             pod = await self._client.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
@@ -188,8 +191,8 @@ class Handover:
         except ClusterError:
             return None
         metadata, spec = pod.get("metadata"), pod.get("spec")
-        says = isinstance(metadata, dict) and isinstance(spec, dict) and metadata.get("uid")
-        return pod if not pod or says else None
+        readable = isinstance(metadata, dict) and isinstance(spec, dict) and metadata.get("uid")
+        return pod if not pod or readable else None
 
     def _put(self, key: str, uid: str) -> None:
         self._unseen.pop(key, None)  # to the end
@@ -203,7 +206,7 @@ class Handover:
     def _compare(self, key: str) -> None:
         pod = self._cache.pods.get(key)
         if pod is None or pod.metadata.uid != self._unseen[key].uid:
-            del self._unseen[key]  # gone, and so is what it held
+            del self._unseen[key]  # gone: it holds nothing
         elif pod.spec.node_name:
             del self._unseen[key]
             self._keep(pod.metadata.resource_version)

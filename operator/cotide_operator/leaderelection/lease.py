@@ -1,9 +1,9 @@
-"""Who decides: one replica holds a Lease of coordination.k8s.io and renews it.
+"""The election of the deciding replica: one holds a Lease of coordination.k8s.io and renews it.
 
-A small election of our own over `cotide_kube`. The official client's (`kubernetes.aio.leaderelection`) was read and
-not taken: it never releases the lease, so that each restart would leave nobody deciding for 15 s; it has no deadline
-on the request that renews, so that a hanging server leaves two leaders; it measures by the wall clock; and it needs
-a second HTTP stack with its own credentials.
+This is a small election of our own over `cotide_kube`. The official client's (`kubernetes.aio.leaderelection`) was read
+and not used, for four reasons. It never releases the lease, so that after each restart no replica would decide for 15
+s. Its renewal request has no deadline, so that a hanging server leaves two leaders. It measures by the wall clock. And
+it needs a second HTTP stack with its own credentials.
 
 ::
 
@@ -13,14 +13,14 @@ a second HTTP stack with its own credentials.
     leader  --stopped--> released (empty holder), so that a standby takes over at once
     standby --stopped--> gives back what its last try may have taken
 
-Expiry is judged by our own monotonic time since the lease was last seen to change, never by comparing the holder's
-clock with ours; our own lease counts from before the request that renewed it. Invariant: the deadline is shorter than
-the lease, so that a leader has stopped before another starts. A leader that did not notice, because its process was
-paused, is held by `permit`, which is asked before each request that it sends.
+Expiry follows our own monotonic time since the lease was last seen to change, and never compares the holder's clock
+with ours. Our own lease counts from before the request that renewed it. Invariant: the deadline is shorter than the
+lease, so that a leader has stopped before another starts. A paused process can miss its own expiry. `permit`, which it
+must ask before each request, then stops it.
 
-A lease that is given up says in an annotation what the next leader must have seen of the pods, see `handover`; whoever
-takes it takes that off. Another annotation tells which nodes refused pods, see `node_backoffs`: whoever takes the lease
-leaves it there until it knows better itself. What others wrote on the lease stays.
+A lease that is given up names in an annotation the version of the pods that the next leader must have seen, see
+`handover`. The next holder removes it. Another annotation names nodes that refused pods, see `node_backoffs`. The next
+holder leaves it there until its own knowledge is newer. Fields of other writers stay on the lease.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ BOUND_UP_TO_ANNOTATION: Final = "cotide.dev/bound-up-to"
 
 
 class LeadershipLost(ClusterError):
-    """The lease went to another replica, or could not be renewed in time: this process must not decide any more."""
+    """Another replica took the lease, or it could not be renewed in time: this process must stop deciding."""
 
 
 def awake_and_asleep() -> float:
-    """Return seconds that only grow, and that pass while the machine sleeps, too, where the system counts those."""
+    """Return seconds that only grow; where the system counts it, they include the time while the machine sleeps."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime(clock)
 
@@ -61,9 +61,9 @@ class _Stored(NamedTuple):
     """A lease as the server has it."""
 
     lease: LeaseObject
-    """What is ours to know."""
+    """The fields that we read."""
     whole: dict[str, Any]
-    """All of it, what others wrote included."""
+    """The whole object, with the fields of other writers."""
 
 
 class LeaderElector:
@@ -78,14 +78,14 @@ class LeaderElector:
     monotonic : callable
         Time for expiry; tests pass their own.
     may_renew : callable
-        Whether who leads still lives; while it does not, the lease runs out.
+        Whether the leading part of the process still lives; while it does not, the lease runs out.
 
     Attributes
     ----------
-    inherited : what the last holder had bound up to when it gave the lease up, until it was seen here; empty when it
-        said nothing.
-    backoffs : the annotation that tells which nodes refused pods: as the last holder left it, then what whoever leads
-        here makes of it.
+    inherited : the highest version of a pod that the last holder bound before it gave the lease up, until it was seen
+        here; empty when it named none.
+    backoffs : the annotation of the nodes that refused pods: first the last holder's value, then the value of this
+        leader.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class LeaderElector:
         self._may_renew = may_renew
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{settings.namespace}/leases"
         self._ours: _Stored | None = None
-        """The lease as our last write left it, while no write of another is known."""
+        """The lease after our last write, while no foreign write is known."""
         self._seen: tuple[str, str | None] | None = None
         self._seen_at = float("-inf")
         self._trouble = ""
@@ -114,26 +114,27 @@ class LeaderElector:
         """Held over each try and renewal: a release waits for the one in flight, and none comes after it."""
         self._withdrawn = False
         self._renewed = float("-inf")
-        """When the request began that renewed the lease last."""
+        """Start of the request that last renewed the lease."""
         self.leading = False
         self.inherited = ""
         self.backoffs = ""
 
     @property
     def lease_seconds(self) -> float:
-        """How long a lease lasts that nobody renews."""
+        """How long a lease lasts without a renewal."""
         return self._settings.lease_duration_seconds
 
     def permit(self) -> None:
-        """Let a request of a leader pass.
+        """Permit a request of a leader.
 
         Raises
         ------
         LeadershipLost
-            When the lease may be another's by now.
+            When another replica may have the lease by now.
         """
         if not self.leading or self._monotonic() >= self._renewed + self._settings.renew_deadline_seconds:
-            raise LeadershipLost(f"the lease {self._settings.lease_name} may be another's by now: nothing is written")
+            name = self._settings.lease_name
+            raise LeadershipLost(f"another replica may hold the lease {name} by now: nothing is written")
 
     async def acquire(self) -> None:
         """Return when this replica leads, or has withdrawn; tries for ever."""
@@ -153,14 +154,14 @@ class LeaderElector:
         Raises
         ------
         LeadershipLost
-            When the lease is another's, or was not renewed within the deadline.
+            When another replica has the lease, or it was not renewed within the deadline.
         """
         while True:
             await self._sleep(self._settings.retry_period_seconds)
             left = self._renewed + self._settings.renew_deadline_seconds - self._monotonic()
             try:
                 async with asyncio.timeout(max(0.0, left)), self._turn:
-                    if not self.leading:  # released: there is nothing to renew any more
+                    if not self.leading:  # released: there is no lease to renew
                         continue
                     held = left > 0 and self._may_renew() and await self._renew()
             except TimeoutError:
@@ -184,17 +185,18 @@ class LeaderElector:
         Parameters
         ----------
         bound_up_to : str
-            What the next leader must have seen of the pods. Where that is empty, what was inherited and not seen here
-            is handed on: then nothing was bound here either.
+            The version of the pods that the next leader must have seen. When it is empty, the inherited version that
+            was not seen here is passed on, because this replica bound no pod either.
         """
         if not self.leading:
             return
         await self._give_back(bound_up_to, self._settings.renew_deadline_seconds)
 
     async def withdraw(self) -> None:
-        """Try no more, and give back what may be ours already, though nothing was begun with it; never raises.
+        """Stop trying, and give back a lease that may be ours already, although the term did not start; never raises.
 
-        Of a try that is under way, or whose answer was lost, nobody would know, and nobody decide until it expires.
+        A try may be under way, or its answer may be lost. No replica would know of it, and none would decide until it
+        expires.
         """
         self._withdrawn = True
         await self._give_back("", self._settings.retry_period_seconds)
@@ -212,22 +214,22 @@ class LeaderElector:
             )
 
     def let_expire(self) -> None:
-        """Renew and write nothing any more, and leave the lease to run out."""
+        """Stop all renewals and writes, and leave the lease to expire."""
         self.leading = False
 
     async def _renew(self) -> bool:
-        """Take or renew the lease; what then is ours counts from now, however long the answer takes."""
-        begun = self._monotonic()
+        """Take or renew the lease; its time counts from now, however long the answer takes."""
+        started = self._monotonic()
         held = await self._try()
         if held:
-            self._renewed = begun
+            self._renewed = started
         return held
 
     async def _try(self) -> bool:
         """Take or renew the lease; False when that is not possible now.
 
-        A leader renews in one request, on top of what it wrote last: half the time where the server is slow. Where
-        another wrote meanwhile the answer is 409, and the next try reads first (as client-go's leaderelection does).
+        A leader renews in one request, on top of its last write, which takes half the time on a slow server. After a
+        foreign write the answer is 409, and the next try reads first (as client-go's leaderelection does).
         """
         ours, self._ours = self._ours, None
         try:
@@ -237,7 +239,8 @@ class LeaderElector:
             elif stored.lease.spec.holder_identity == self.identity:
                 await self._write(stored, self.identity)
             elif self._free(stored.lease):
-                # Kept before it is taken off: the answer may be lost, and at the next look the lease is ours already.
+                # They are kept before their removal: the answer may be lost, and the next try finds the lease ours
+                # already.
                 annotations = stored.lease.metadata.annotations
                 self.inherited = annotations.get(BOUND_UP_TO_ANNOTATION, "")
                 self.backoffs = annotations.get(NODE_BACKOFFS_ANNOTATION, "")
@@ -282,7 +285,7 @@ class LeaderElector:
         self, stored: _Stored, holder: str, *, duration_seconds: int | None = None, bound_up_to: str = ""
     ) -> None:
         path = f"{self._collection}/{self._settings.lease_name}"
-        # With the version that was read: a stale one is refused with 409, so that two candidates never both win.
+        # The version that was read goes along: a stale one is refused with 409, so that two candidates never both win.
         whole = await self._client.replace(path, self._body(stored, holder, duration_seconds, bound_up_to))
         self._seen = (holder, None)
         try:
@@ -298,7 +301,7 @@ class LeaderElector:
     def _body(
         self, stored: _Stored | None, holder: str, duration_seconds: int | None = None, bound_up_to: str = ""
     ) -> dict[str, Any]:
-        """Return the lease as it shall be: of what is stored, only our own fields and our annotations change."""
+        """Return the new lease: of the stored one, only our own fields and our annotations change."""
         now = format_micro_timestamp(time.time())
         before = stored.lease.spec if stored is not None else LeaseSpec()
         whole = stored.whole if stored is not None else {}

@@ -1,18 +1,18 @@
-"""The lease in a thread of its own: whatever one piece of work costs in the deciding loop, the lease is renewed.
+"""The lease in a thread of its own: long work in the deciding loop does not delay its renewal.
 
-Made by `assembly`; looks to it and to `handover` like a `lease.LeaderElector`. The thread has its own event loop, its
-own connections and nothing else to do. A deciding loop that hangs for good must not hold the lease for ever: it gives a
-sign once a second while it runs, and after `HUNG_SECONDS` without one nothing is renewed any more.
+`assembly` makes it; for `assembly` and `handover` it looks like a `lease.LeaderElector`. The thread has its own event
+loop, its own connections and no other work. A deciding loop that hangs permanently must not hold the lease for ever. It
+gives a sign once a second while it runs, and after `HUNG_SECONDS` without one the renewals stop.
 
 ::
 
     deciding loop --sign, once a second--> this thread --renew--> API server
                   <--LeadershipLost-------'
 
-With each sign comes what the deciding loop has learned of nodes that refuse pods, which the next renewal writes.
+With each sign comes the deciding loop's knowledge of nodes that refuse pods, which the next renewal writes.
 
-Invariant: everything of the elector runs in the thread's loop but `permit`, `leading`, `inherited` and `backoffs`,
-which are single reads and writes.
+Invariant: all of the elector runs in the thread's loop, except `permit`, `leading`, `inherited` and `backoffs`, which
+are single reads and writes.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from cotide_operator.config.settings import LeaderElectionSettings
 from cotide_operator.leaderelection.lease import LeaderElector
 
 HUNG_SECONDS: Final = 60.0
-"""Chosen: a hundred times the longest block that the alerts let pass, and two probes of a kubelet."""
+"""Chosen: a hundred times the longest block that the alerts permit, and two probes of a kubelet."""
 SIGN_SECONDS: Final = 1.0
 CONNECTIONS: Final = 2
 MOST_PAUSE_SECONDS: Final = 1.0
-"""Longest pause that a server brings about by ``Retry-After``. Chosen: the default retry period, so that several tries
-fit into the deadline however long the server asks us to stay away."""
+"""Longest pause that a server can cause by ``Retry-After``. Chosen: the default retry period, so that several tries fit
+into the deadline whatever pause the server requests."""
 
 JOIN_SECONDS: Final = 5.0
 """Longest wait for the thread's end. Chosen: its loop ends within milliseconds."""
@@ -80,7 +80,7 @@ class LeaseThread:
 
     @property
     def inherited(self) -> str:
-        """What the last holder had bound up to, see `LeaderElector`."""
+        """The highest version of a pod that the last holder bound, see `LeaderElector`."""
         return self.elector.inherited
 
     @inherited.setter
@@ -89,16 +89,16 @@ class LeaseThread:
 
     @property
     def backoffs(self) -> str:
-        """What is known of nodes that refused pods, see `LeaderElector`."""
+        """The nodes that refused pods, see `LeaderElector`."""
         return self.elector.backoffs
 
     @property
     def lease_seconds(self) -> float:
-        """How long a lease lasts that nobody renews."""
+        """How long a lease lasts without a renewal."""
         return self.elector.lease_seconds
 
     def let_expire(self) -> None:
-        """Renew and write nothing any more, and leave the lease to run out."""
+        """Stop all renewals and writes, and leave the lease to expire."""
         self.elector.let_expire()
 
     async def start(self) -> None:
@@ -107,7 +107,7 @@ class LeaseThread:
         await self._there(self._client.__aenter__())
 
     async def stop(self) -> None:
-        """Close the connections and end the thread; nothing is renewed any more."""
+        """Close the connections and end the thread; renewals stop."""
         if not self._thread.is_alive():
             return
         try:
@@ -117,7 +117,7 @@ class LeaseThread:
             await asyncio.to_thread(self._thread.join, JOIN_SECONDS)
 
     def permit(self) -> None:
-        """Let a request of a leader pass, see `LeaderElector.permit`."""
+        """Permit a request of a leader, see `LeaderElector.permit`."""
         self.elector.permit()
 
     async def acquire(self) -> None:
@@ -129,8 +129,8 @@ class LeaseThread:
 
         Parameters
         ----------
-        learned : what the lease shall tell of nodes that refused pods, None for what it tells already; called in the
-            deciding loop.
+        learned : the lease's new annotation of nodes that refused pods, None for no change; called in the deciding
+            loop.
         """
         self._learned = learned
         self._sign = time.monotonic()
@@ -146,11 +146,11 @@ class LeaseThread:
         await self._there(self.elector.release(bound_up_to))
 
     async def withdraw(self) -> None:
-        """Try no more, see `LeaderElector.withdraw`."""
+        """Stop trying, see `LeaderElector.withdraw`."""
         await self._there(self.elector.withdraw())
 
     async def _end(self) -> None:
-        """In the thread: end what it is at, which whoever waited for it may have given up, then close."""
+        """In the thread: cancel its tasks, also those that their callers gave up, then close."""
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
@@ -160,8 +160,8 @@ class LeaseThread:
     def _learn(self) -> None:
         try:
             learned = self._learned()
-        except Exception:  # noqa: BLE001 - what trips us here must not cost the sign of life, and with it the lease
-            _LOG.exception("the lease does not tell which nodes refused pods")
+        except Exception:  # noqa: BLE001 - a fault here must not cost the sign of life, and with it the lease
+            _LOG.exception("the nodes that refused pods are not written on the lease")
             return
         if learned is not None:
             self.elector.backoffs = learned

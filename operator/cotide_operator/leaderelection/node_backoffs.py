@@ -1,11 +1,12 @@
-"""What a leader knows of nodes that refused pods, as an annotation on the lease that the next leader reads.
+"""A leader's knowledge of nodes that refused pods, as an annotation on the lease for the next leader.
 
-Used by `assembly`; `lease` writes it with each renewal, so that a kill costs no more than what came since the last, and
-no request is added. It is on the lease because nobody but the operator may write there: whoever may create pods could
-forge a note on a pod, and by `spec.nodeName` even a pod that a kubelet refuses, and so close nodes to others.
+Used by `assembly`. `lease` writes it with each renewal, so that a kill costs only the news since the last one, and no
+request is added. It is on the lease because only the operator may write there. A user with the right to create pods
+could forge a note on a pod. By `spec.nodeName` they could even make a pod that a kubelet refuses, and so close nodes to
+others.
 
-Times are epoch seconds of the machine. Invariant: what can't be read is as good as not written, and no node is
-closed for longer than the engine itself would close it.
+Times are epoch seconds of the machine. Invariant: an unreadable annotation counts as missing, and no node is closed for
+longer than the engine itself would close it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _LOG = logging.getLogger(__name__)
 
 NODE_BACKOFFS_ANNOTATION: Final = "cotide.dev/node-back-offs"
 MAX_REFUSALS: Final = 32
-"""Refusals in a row that are taken over; chosen: after five more the back-off is the longest already."""
+"""Refusals in a row that are taken over; chosen: after five more the back-off is at its maximum already."""
 
 
 class _Written(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -40,7 +41,7 @@ class _Written(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
 
 
 def written(backoffs: Iterable[NodeBackoffRestored], clock: Clock) -> str:
-    """Return the annotation; empty for nothing. Of too many it holds those that last longest."""
+    """Return the annotation; empty without back-offs. Of too many it holds those that last longest."""
     lasting = sorted(backoffs, key=attrgetter("until_seconds"), reverse=True)[:MAX_BACKOFFS]
     kept: list[bytes] = []
     left = BACKOFFS_BYTES - 2
@@ -64,7 +65,7 @@ def written(backoffs: Iterable[NodeBackoffRestored], clock: Clock) -> str:
 
 
 def read(text: str, clock: Clock, now: float) -> list[NodeBackoffRestored]:
-    """Return what the last leader knew, but what it would have forgotten by now.
+    """Return the last leader's knowledge, without entries that it would have forgotten by now.
 
     Parameters
     ----------
@@ -79,19 +80,21 @@ def read(text: str, clock: Clock, now: float) -> list[NodeBackoffRestored]:
         found = msgspec.json.decode(text, type=list[_Written])
     except msgspec.DecodeError as error:
         _LOG.warning(
-            "annotation %s of the lease can't be read, and counts as not written: %s", NODE_BACKOFFS_ANNOTATION, error
+            "annotation %s of the lease can't be read, and counts as missing: %s", NODE_BACKOFFS_ANNOTATION, error
         )
         return []
     return [
-        event for one in found[:MAX_BACKOFFS] if (event := _event_of(one, clock.from_wall(one.until), now)) is not None
+        event
+        for entry in found[:MAX_BACKOFFS]
+        if (event := _event_of(entry, clock.from_wall(entry.until), now)) is not None
     ]
 
 
-def _event_of(one: _Written, until: float, now: float) -> NodeBackoffRestored | None:
+def _event_of(entry: _Written, until: float, now: float) -> NodeBackoffRestored | None:
     if not math.isfinite(until) or now - until > LONGEST_SECONDS:
         return None
-    if not all(0 <= amount <= MAX_EXACT_INT for _, amount in one.requests):
+    if not all(0 <= amount <= MAX_EXACT_INT for _, amount in entry.requests):
         return None
-    refusals = min(MAX_REFUSALS, max(1, one.refusals))
+    refusals = min(MAX_REFUSALS, max(1, entry.refusals))
     until = min(until, now + LONGEST_SECONDS)
-    return NodeBackoffRestored(one.node, one.reason, until, refusals, one.requests, one.trying)
+    return NodeBackoffRestored(entry.node, entry.reason, until, refusals, entry.requests, entry.trying)

@@ -1,8 +1,8 @@
-"""What is published of each node for the coming slot, and who listens.
+"""The published outlook of each node for the coming slot, and its listeners.
 
-Written by `host_load` after each slot, and when trust or freshness changes between two slots; read by the publisher of
-reclaimed capacity. The numbers come from the formula that the engine places by (`cotide_core.state.host_load`), so that
-what is published and what is decided agree by construction; the engine itself never reads an outlook.
+`host_load` writes it after each slot, and when trust or freshness changes between two slots; the publisher of reclaimed
+capacity reads it. The numbers come from the engine's own formula for placing pods (`cotide_core.state.host_load`), so
+that publication and decisions agree by construction. The engine itself never reads an outlook.
 
 Invariant: 0 <= offered <= physical for both resources, whatever was measured or forecast.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 CALIBRATED: Final = "Calibrated"
-"""Forecasts cover what they say they cover: what is offered is theirs."""
+"""The forecasts reach their stated coverage: the offer follows them."""
 TOO_FEW_RECORDS: Final = "TooFewRecords"
 """Trusted on the pooled prior: too few slots of this node were scored to judge its forecasts."""
 COVERAGE_TOO_LOW: Final = "CoverageTooLow"
@@ -25,14 +25,14 @@ REASONS: Final = (CALIBRATED, TOO_FEW_RECORDS, COVERAGE_TOO_LOW, STALE_FEED, NO_
 
 @dataclass(frozen=True, slots=True)
 class NodeOutlook:
-    """What is published of one node for the coming slot.
+    """The published values of one node for the coming slot.
 
     Attributes
     ----------
     node : its name.
-    until_seconds : end of the slot, on the operator's clock; later the outlook says nothing.
-    online_millicores, online_memory_bytes : predicted peak of the online pods' use at the configured quantile; where
-        the node has fallen back, what those pods ask for.
+    until_seconds : end of the slot, on the operator's clock; later the outlook is invalid.
+    online_millicores, online_memory_bytes : predicted peak use of the online pods at the configured quantile; for a
+        node that has fallen back, the requests of those pods.
     offered_millicores, offered_memory_bytes : what batch and gratis pods together may use: allocatable x capacity
         share - the online peak; fallen back, allocatable - requests of online pods. Never below 0 nor above physical.
     trusted : False where the node has fallen back to requests.
@@ -40,7 +40,7 @@ class NodeOutlook:
     message : one sentence with figures.
     coverage_p99 : share of recent slots at or below the p99 forecast; None before any was scored.
     absolute_error_share, bias_share : mean absolute error and mean of forecast minus load, in shares of the node's cpu.
-    underestimate_share : share of recent slots whose load was above the point forecast.
+    underestimate_share : share of recent slots with a load above the point forecast.
     """
 
     node: str
@@ -69,7 +69,7 @@ class Outlooks:
         self._listeners: list[Listener] = []
 
     def subscribe(self, listener: Listener) -> None:
-        """Call ``listener`` with what was put from now on, one list for each `put`."""
+        """Call ``listener`` with all later outlooks, one list for each `put`."""
         self._listeners.append(listener)
 
     def get(self, node: str) -> NodeOutlook | None:
@@ -77,7 +77,7 @@ class Outlooks:
         return self._by_node.get(node)
 
     def put(self, outlooks: Iterable[NodeOutlook]) -> None:
-        """Replace the outlooks of these nodes and tell the listeners."""
+        """Replace the outlooks of these nodes and call the listeners."""
         news = list(outlooks)
         self._by_node.update({outlook.node: outlook for outlook in news})
         if news:
@@ -85,7 +85,7 @@ class Outlooks:
                 listener(news)
 
     def keep_only(self, nodes: Collection[str]) -> None:
-        """Forget nodes that are gone."""
+        """Forget deleted nodes."""
         for name in [name for name in self._by_node if name not in nodes]:
             del self._by_node[name]
 

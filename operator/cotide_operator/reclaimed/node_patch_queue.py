@@ -1,7 +1,7 @@
-"""Whose turn it is: nodes that wait to be patched, the urgent ones first, all of them at a bounded rate.
+"""The order of patches: nodes that wait to be patched, the urgent ones first, all of them at a bounded rate.
 
-Used by `publisher` only. Invariants: a node is taken by one worker at a time; however many wait, no more than
-``per_second`` are taken in a second.
+Used by `publisher` only. Invariants: one worker at a time takes a node; at most ``per_second`` nodes are taken in a
+second, however many wait.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class NodePatchQueue:
         return sum(len(waiting) for waiting in self._waiting.values())
 
     def put(self, name: str, how: Urgency) -> None:
-        """Let a node wait for its turn; one that waits already keeps its turn unless it became more or less urgent."""
+        """Enqueue a node; a waiting one keeps its turn unless its urgency changed."""
         if name not in self._waiting[how]:
             self.drop(name)
             self._waiting[how][name] = None
             self._wake.set()
 
     def drop(self, name: str) -> None:
-        """Let a node wait no longer."""
+        """Remove a node from the queue."""
         for waiting in self._waiting.values():
             waiting.pop(name, None)
 
@@ -60,7 +60,7 @@ class NodePatchQueue:
             if turn > now:
                 await asyncio.sleep(turn - now)
             for waiting in self._waiting.values():
-                if waiting:  # whoever is first by now, not whoever was before the pause
+                if waiting:  # the first one after the pause, not the one before it
                     name = next(iter(waiting))
                     del waiting[name]
                     self._taken.add(name)

@@ -1,16 +1,16 @@
-"""What a Node says of its reclaimed capacity, what it should say, and the patch between both.
+"""The reclaimed capacity that a Node shows, what it should show, and the patch between both.
 
-Called by `publisher`; pure. A node says four things: the two extended resources (in ``capacity``, where
-Kubernetes wants them patched, and in ``allocatable``, which a real kubelet copies from there), the condition
-``cotide.dev/ForecastTrusted``, and a short annotation. All go in one strategic merge patch of ``status``, which an API
-server takes annotations with, so that nothing else of a Node need be writable.
+Called by `publisher`; pure. A node shows four things. Two are the extended resources: in ``capacity``, where Kubernetes
+wants them patched, and in ``allocatable``, where a real kubelet copies them. The others are the condition
+``cotide.dev/ForecastTrusted`` and a short annotation. One strategic merge patch of ``status`` writes all of them. An
+API server takes annotations with it, so that no other part of a Node need be writable.
 
-What is worth a patch, with s the configured share of the physical amount::
+Changes that are worth a patch, with s the configured share of the physical amount::
 
     missing, or capacity and allocatable differ     due
     a change of s or more, up or down               due
     trust regained, or another reason               due
-    nothing heard for `REFRESH_SECONDS`             due
+    no patch for `REFRESH_SECONDS`                  due
     trust lost                                      at once
     room is shown where none should be left         at once    (shown > in use >= wanted)
 
@@ -38,19 +38,19 @@ ANNOTATION: Final = "cotide.dev/forecast"
 CONDITION: Final = "cotide.dev/ForecastTrusted"
 RESOURCES: Final = (RECLAIMED_CPU, RECLAIMED_MEMORY)
 REFRESH_SECONDS: Final = 900.0
-"""Wall seconds after which what a node says is written anew although it hardly changed, so that its figures are not
-those of last month; chosen: 5,000 nodes take 5.6 patches/s."""
+"""Wall seconds after which a node's values are written again although they hardly changed, so that the figures are
+recent. Chosen: 5,000 nodes take 5.6 patches/s."""
 STALE_FORECAST: Final = "StaleForecast"
 IMPOSSIBLE_FORECAST: Final = "ImpossibleForecast"
-"""Reasons of our own beside those of an outlook."""
+"""Further reasons of our own, in addition to those of an outlook."""
 MEMORY_STEP: Final = 2**20
-"""Memory is published in whole MiB, rounded down; chosen: the bytes would be noise to a reader."""
+"""Memory is published in whole MiB, rounded down; chosen: single bytes would distract a reader."""
 MESSAGE_LIMIT: Final = 512
 """Characters of a condition's message; chosen."""
 
 
 class Urgency(IntEnum):
-    """Whether a patch is worth it, and whether it may wait for the node's turn."""
+    """Whether a change is worth a patch, and whether it may wait for the node's turn."""
 
     NONE = 0
     DUE = 1
@@ -59,7 +59,7 @@ class Urgency(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a Node says now; None for what it does not say."""
+    """The values that a Node shows now; None for a missing one."""
 
     capacity: tuple[int | None, int | None] = (None, None)
     allocatable: tuple[int | None, int | None] = (None, None)
@@ -68,13 +68,13 @@ class Shown:
     changed: str | None = None
     """Timestamp of the last change of trust."""
     wall_seconds: float | None = None
-    """When it was written last."""
+    """Time of the last write."""
     noted: bool = False
-    """Whether the annotation is there."""
+    """Whether the annotation exists."""
 
     @property
     def anything(self) -> bool:
-        """Whether there is anything of ours to take away."""
+        """Whether the node has any Cotide field to remove."""
         amounts = (*self.capacity, *self.allocatable)
         return self.noted or self.trusted is not None or any(amount is not None for amount in amounts)
 
@@ -84,7 +84,7 @@ NOTHING: Final = Shown()
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a Node should say."""
+    """The values that a Node should show."""
 
     amounts: Amounts
     trusted: bool
@@ -96,7 +96,7 @@ class Wanted:
 def shown(node: NodeObject) -> Shown:
     """Read a Node."""
     status = node.status
-    condition = next((one for one in status.conditions if one.type == CONDITION), None)
+    condition = next((condition for condition in status.conditions if condition.type == CONDITION), None)
     return Shown(
         capacity=_amounts(status.capacity),
         allocatable=_amounts(status.allocatable),
@@ -109,16 +109,16 @@ def shown(node: NodeObject) -> Shown:
 
 
 def wanted(outlook: NodeOutlook, held: Holdings, *, over: bool) -> Wanted:
-    """Return what a Node should say: what is offered, but never less than its pods hold.
+    """Return the values that a Node should show: the offer, but never less than its pods hold.
 
-    A kubelet that restarts admits its pods anew, and rejects one that no longer fits: it would be killed. So the amount
-    falls with the pods that end or are evicted, behind them and not ahead. Whoever looks for room finds none meanwhile.
+    A kubelet that restarts admits its pods again, and kills one that no longer fits. So the amount falls only after
+    pods end or are evicted, not before. Meanwhile the node shows no free room.
 
     Parameters
     ----------
     outlook : the latest one.
-    held : who holds what of the node.
-    over : whether the outlook's time is over: then, as with one that says what can't be, requests count instead.
+    held : the holdings of the node's pods.
+    over : whether the outlook's time is over: requests count then, as they do for an impossible outlook.
     """
     outlook = believable(outlook, held, over=over)
     millicores, memory = publishable((outlook.offered_millicores, outlook.offered_memory_bytes), held)
@@ -129,7 +129,7 @@ def wanted(outlook: NodeOutlook, held: Holdings, *, over: bool) -> Wanted:
 
 
 def believable(outlook: NodeOutlook, held: Holdings, *, over: bool) -> NodeOutlook:
-    """Return an outlook that can be; where no forecast is trusted it offers no more than is not asked for by now."""
+    """Return a possible outlook; where no forecast is trusted, it offers at most what pods do not request by now."""
     figures = (
         outlook.online_millicores,
         outlook.online_memory_bytes,
@@ -143,7 +143,7 @@ def believable(outlook: NodeOutlook, held: Holdings, *, over: bool) -> NodeOutlo
             return outlook
         cpu, memory = min(outlook.offered_millicores, free[0]), min(outlook.offered_memory_bytes, free[1])
         return replace(outlook, offered_millicores=cpu, offered_memory_bytes=memory)
-    fault = "no forecast came for a whole slot" if possible else "the forecast held a figure that can't be"
+    fault = "no forecast came for a whole slot" if possible else "the forecast held an impossible figure"
     reason = STALE_FORECAST if possible else IMPOSSIBLE_FORECAST
     return NodeOutlook(
         node=outlook.node,
@@ -154,7 +154,7 @@ def believable(outlook: NodeOutlook, held: Holdings, *, over: bool) -> NodeOutlo
         offered_memory_bytes=free[1],
         trusted=False,
         reason=reason,
-        message=f"{fault}: what pods ask for counts instead",
+        message=f"{fault}: the pods' requests count instead",
     )
 
 
@@ -171,72 +171,76 @@ def note(outlook: NodeOutlook) -> str:
 
 
 def urgency(
-    says: Shown, should: Wanted, *, in_use: Amounts, physical: Amounts, share: float, wall_seconds: float
+    current: Shown, target: Wanted, *, in_use: Amounts, physical: Amounts, share: float, wall_seconds: float
 ) -> Urgency:
     """Return whether the difference is worth a patch; see the module's table.
 
     Parameters
     ----------
     in_use : reclaimed capacity that the node's pods ask for.
-    physical : what is allocatable of cpu and memory.
+    physical : allocatable cpu and memory.
     share : of ``physical``; a smaller change waits.
     wall_seconds : now.
     """
-    if says.trusted and not should.trusted:
+    if current.trusted and not target.trusted:
         return Urgency.AT_ONCE
-    due = says.trusted is None or (says.trusted, says.reason) != (should.trusted, should.reason) or not says.noted
-    for capacity, amount, new, held, there in zip(
-        says.capacity, says.allocatable, should.amounts, in_use, physical, strict=True
+    due = (
+        current.trusted is None
+        or (current.trusted, current.reason) != (target.trusted, target.reason)
+        or not current.noted
+    )
+    for capacity, amount, new, held, size in zip(
+        current.capacity, current.allocatable, target.amounts, in_use, physical, strict=True
     ):
         if amount is None or capacity is None:
             due = True
         elif amount > held >= new:
             return Urgency.AT_ONCE
-        elif amount != capacity or (amount != new and abs(amount - new) >= share * there):
+        elif amount != capacity or (amount != new and abs(amount - new) >= share * size):
             due = True
-    # A time that is ahead of ours was written by a clock that ran wild: it would never grow old.
-    age = wall_seconds - says.wall_seconds if says.wall_seconds is not None else REFRESH_SECONDS
+    # A time ahead of ours comes from a faulty clock: its age would never reach the limit.
+    age = wall_seconds - current.wall_seconds if current.wall_seconds is not None else REFRESH_SECONDS
     return Urgency.DUE if due or not -REFRESH_SECONDS < age < REFRESH_SECONDS else Urgency.NONE
 
 
-def standing(said: Shown | Wanted) -> bool | None:
-    """Return whether a node's forecast stands (True) or fell (False); None where there is none (yet) to do either.
+def standing(state: Shown | Wanted) -> bool | None:
+    """Return whether a node's forecast is trusted (True) or fell back (False); None for a node without a forecast.
 
-    A node without a forecast (it is new, or the operator is, or the next one is being made) has lost no trust, and with
-    its next one it regains none.
+    The node or the operator is new, or the next forecast is being made. Such a node has lost no trust, and regains none
+    with its next forecast.
     """
-    return None if said.trusted is None or said.reason == NO_FORECAST else said.trusted
+    return None if state.trusted is None or state.reason == NO_FORECAST else state.trusted
 
 
-def publication(node: NodeObject, says: Shown, should: Wanted, wall_seconds: float) -> Json:
-    """Return the strategic merge patch of ``status`` that makes a Node say what it should."""
-    now, said = format_timestamp(wall_seconds), after(says, should, wall_seconds)
-    amounts = {name: str(amount) for name, amount in zip(RESOURCES, should.amounts, strict=True)}
+def publication(node: NodeObject, current: Shown, target: Wanted, wall_seconds: float) -> Json:
+    """Return the strategic merge patch of ``status`` that brings a Node to the wanted values."""
+    now, written = format_timestamp(wall_seconds), after(current, target, wall_seconds)
+    amounts = {name: str(amount) for name, amount in zip(RESOURCES, target.amounts, strict=True)}
     condition = {
         "type": CONDITION,
-        "status": "True" if should.trusted else "False",
-        "reason": should.reason,
-        "message": should.message,
+        "status": "True" if target.trusted else "False",
+        "reason": target.reason,
+        "message": target.message,
         "lastHeartbeatTime": now,
-        "lastTransitionTime": said.changed,
+        "lastTransitionTime": written.changed,
     }
     return {
-        # Naming the uid makes the server refuse the patch if the node was replaced meanwhile.
-        "metadata": {"uid": node.metadata.uid, "annotations": {ANNOTATION: should.note}},
+        # With the uid the server refuses the patch if the node was replaced meanwhile.
+        "metadata": {"uid": node.metadata.uid, "annotations": {ANNOTATION: target.note}},
         "status": {"capacity": amounts, "allocatable": amounts, "conditions": [condition]},
     }
 
 
-def after(says: Shown, should: Wanted | None, wall_seconds: float) -> Shown:
-    """Return what a Node says once it took the patch of this second; ``should`` None for a withdrawal."""
-    if should is None:
+def after(current: Shown, target: Wanted | None, wall_seconds: float) -> Shown:
+    """Return what a Node shows after the patch of this second; ``target`` is None for a withdrawal."""
+    if target is None:
         return NOTHING
-    kept = says.changed if says.changed and says.trusted is should.trusted else None
+    kept = current.changed if current.changed and current.trusted is target.trusted else None
     return Shown(
-        capacity=should.amounts,
-        allocatable=should.amounts,
-        trusted=should.trusted,
-        reason=should.reason,
+        capacity=target.amounts,
+        allocatable=target.amounts,
+        trusted=target.trusted,
+        reason=target.reason,
         changed=kept or format_timestamp(wall_seconds),
         wall_seconds=wall_seconds,
         noted=True,
@@ -244,7 +248,7 @@ def after(says: Shown, should: Wanted | None, wall_seconds: float) -> Shown:
 
 
 def withdrawal(node: NodeObject) -> Json:
-    """Return the strategic merge patch of ``status`` that takes everything of ours away."""
+    """Return the strategic merge patch of ``status`` that removes all Cotide fields."""
     nothing = dict.fromkeys(RESOURCES)
     return {
         "metadata": {"uid": node.metadata.uid, "annotations": {ANNOTATION: None}},
@@ -263,7 +267,7 @@ def _amounts(quantities: Mapping[str, Quantity]) -> tuple[int | None, int | None
 def _amount(quantities: Mapping[str, Quantity], name: str) -> int | None:
     try:
         return resource_amount(name, quantities[name]) if name in quantities else None
-    except InputError:  # somebody else's words in our field: as good as none, and replaced
+    except InputError:  # a foreign value in our field counts as missing, and is replaced
         return None
 
 

@@ -1,12 +1,13 @@
 """A pod's requests for cpu and memory, turned into requests for reclaimed capacity.
 
-Called by `child_pods` for the pods of our Jobs and by the admission webhook for others. Pure: what comes in is left as
-it is. An extended resource is a whole number whose request equals its limit, so a container asks for
-``cotide.dev/reclaimed-cpu`` in millicores and ``cotide.dev/reclaimed-memory`` in bytes; it then names neither cpu nor
-memory, and the kernel runs it as BestEffort: online pods win any contention. A limit above the request is given up.
+`child_pods` calls it for the pods of our Jobs, and the admission webhook for others. Pure: the input is not changed. An
+extended resource is a whole number, and its request equals its limit. So a container asks for
+``cotide.dev/reclaimed-cpu`` in millicores and ``cotide.dev/reclaimed-memory`` in bytes, and names neither cpu nor
+memory. The kernel then runs it as BestEffort: online pods win any contention. A limit above the request is lost.
 
-Invariant: all of a pod or nothing. A pod asks for plain cpu and memory, or for reclaimed, never for some of each; one
-that names reclaimed capacity itself, and one with pod-level ``types`` (which take no extended resource), stays.
+Invariant: all of a pod is turned, or none. A pod asks for plain cpu and memory, or for reclaimed, never for some of
+each. A pod stays unchanged if it names reclaimed capacity itself, or has pod-level ``resources``, which take no
+extended resource.
 
 Source: https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#extended-resources
 """
@@ -24,14 +25,14 @@ Json = dict[str, Any]
 RECLAIMED: Final[Mapping[str, str]] = {CPU: RECLAIMED_CPU, MEMORY: RECLAIMED_MEMORY}
 _LISTS: Final = ("initContainers", "containers")
 _KINDS: Final = ("limits", "requests")
-"""In this order: a request that is given counts, a limit stands for one that is not (the API server's own default)."""
+"""In this order: a given request counts; a limit replaces a missing one (the API server's own default)."""
 
 MOST: Final = 2**53
-"""Cores or bytes of one container: 8 PiB; chosen far below what 64 bits hold in millicores."""
+"""Cores or bytes of one container: 8 PiB; chosen far below the limit of 64 bits in millicores."""
 
 
 def reclaimed(pod_spec: Json) -> Json:
-    """Return the pod spec with reclaimed requests; what can't or need not be changed is returned as it is.
+    """Return the pod spec with reclaimed requests; a spec without a possible or necessary change is returned as it is.
 
     Raises
     ------
@@ -51,7 +52,7 @@ def reclaimed(pod_spec: Json) -> Json:
 
 
 def reclaim_patch(pod: Json) -> list[Json]:
-    """Return the JSON patch (RFC 6902) of a whole Pod that `reclaimed` makes of its spec; empty for nothing to change.
+    """Return the JSON patch (RFC 6902) of a whole Pod that does the work of `reclaimed`; empty without a change.
 
     Raises
     ------
@@ -76,7 +77,7 @@ def names_reclaimed(pod_spec: Mapping[str, Any]) -> bool:
 
 
 def _changed(spec: Mapping[str, Any]) -> dict[tuple[str, int], Mapping[str, Any]]:
-    """Return the new resources of each container that gets others, by list and index."""
+    """Return the new resources of each changed container, by list and index."""
     if spec.get("resources") or names_reclaimed(spec):
         return {}
     changed: dict[tuple[str, int], Mapping[str, Any]] = {}
@@ -96,7 +97,7 @@ def _containers(spec: Mapping[str, Any]) -> Iterator[tuple[str, int, Mapping[str
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
-    """Return a mapping; what is none has nothing to translate, and the API server says what is wrong with it."""
+    """Return a mapping; another value counts as empty, and the API server reports its fault."""
     return value if isinstance(value, Mapping) else {}
 
 
@@ -107,7 +108,7 @@ def _translated(resources: Mapping[str, Any], field: str) -> Mapping[str, Any]:
         asked[RECLAIMED[name]] = _amount(name, resources[kind][name], f"{field}.{kind}.{name}")
     if not plain:
         return resources
-    # Zero asks for nothing, and an extended resource of zero would only be in a reader's way.
+    # Zero asks for nothing, and an extended resource of zero would only distract a reader.
     amounts = {name: str(amount) for name, amount in asked.items() if amount}
     translated = dict(resources)
     for kind in _KINDS:

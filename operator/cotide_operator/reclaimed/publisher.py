@@ -1,17 +1,17 @@
-"""Keeps what nodes say about reclaimed capacity in step with their outlooks, with few patches.
+"""Keeps the reclaimed capacity in node statuses in step with the outlooks, with few patches.
 
-Started by the assembly for one term of leadership::
+The assembly starts it for one term of leadership::
 
-    outlooks, cache (nodes, pods) --name--> changed --look, once a second--> turns --rate--> PATCH nodes/<n>/status
+    outlooks, cache (nodes, pods) --name--> changed --check, once a second--> turns --rate--> PATCH nodes/<n>/status
 
-What is worth a patch is decided in `node_status`. A node is patched at most once per ``minimumIntervalSeconds``,
-or per `AT_ONCE_SECONDS` where trust was lost or room is shown that is none; all together get ``patchesPerSecond``. What
-was refused is tried again with growing pauses, always with what is right by then. Where publishing is turned off, the
-same machinery takes everything of ours off the nodes instead.
+`node_status` decides which changes are worth a patch. A node is patched at most once per ``minimumIntervalSeconds``, or
+per `AT_ONCE_SECONDS` where trust was lost or the status shows room that does not exist. All nodes together get
+``patchesPerSecond``. A refused patch is tried again with growing pauses, always with the values of that moment. Where
+publishing is turned off, the same machinery removes all Cotide fields from the nodes.
 
-Invariants: a node without an outlook, or whose own size is not known yet, is never patched; nothing negative, nothing
-below what the node's pods hold and nothing else above the physical amount is published, whatever an outlook says; what
-a node says already is not written again, by this process or the next one.
+Invariants: a node without an outlook, or with an unknown size, is never patched. Amounts are never negative and never
+below what the node's pods hold. Otherwise they never exceed the physical amount, whatever an outlook states. Values
+that a node shows already are not written again, by this process or the next one.
 """
 
 from __future__ import annotations
@@ -55,44 +55,45 @@ from cotide_operator.reporting.event_recorder import EventRecorder
 _LOG = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 1.0
-"""Wall seconds between two looks at what changed: a burst of pods on a node is one look; chosen."""
+"""Wall seconds between two checks of changed nodes: one check handles a burst of pods on a node; chosen."""
 NODES_AT_A_TIME: Final = 200
-"""Nodes looked at before the loop gets its turn: some 10 ms; chosen."""
+"""Nodes checked before the loop gets its turn: some 10 ms; chosen."""
 WORKERS: Final = 4
 """Patches in flight; chosen: at 10 patches a second an API server may take 0.4 s for each."""
 AT_ONCE_SECONDS: Final = 5.0
-"""Wall seconds between two patches of one node that can't wait; chosen: whoever else writes there all the time makes no
-loop of us."""
+"""Wall seconds between two urgent patches of one node; chosen: another program that writes there all the time must not
+cause a loop."""
 UNKNOWN_SECONDS: Final = 5.0
-"""Wall seconds between two looks at a node that the engine does not know yet, or not in full; chosen."""
+"""Wall seconds between two checks of a node that the engine does not know yet, or not in full; chosen."""
 BACKOFF: Final = Backoff(initial_seconds=2.0, cap_seconds=300.0)
-"""Between two tries of a node that was refused, on top of the client's own tries; chosen."""
+"""Pauses between two tries after a refusal, on top of the client's own tries; chosen."""
 WARNING_SECONDS: Final = 60.0
 """Wall seconds between two lines about refused patches; chosen: an outage must not fill the log."""
 
 
 @dataclass(slots=True)
 class _Published:
-    """What is remembered of one node; lost in a restart without harm."""
+    """What is remembered of one node; losing it in a restart does no harm."""
 
     uid: str
     patched: float = -math.inf
-    """Monotonic second of the last patch that was taken."""
+    """Monotonic second of the last accepted patch."""
     failures: int = 0
     retry: float = -math.inf
     seen: NodeObject | None = None
-    """The cache's node that was read, or that the last patch was made for: while it is still that, ``says`` holds."""
-    says: Shown = NOTHING
+    """The cache's node that was read, or that the last patch was made for: as long as it is in the cache, ``current``
+    holds."""
+    current: Shown = NOTHING
     stood: bool | None = None
-    """The last `standing` that was written by this process."""
+    """The last `standing` that this process wrote."""
 
 
 class _Decided(NamedTuple):
     how: Urgency
     node: NodeObject
-    says: Shown
-    should: Wanted | None
-    """None: nothing any more."""
+    current: Shown
+    target: Wanted | None
+    """None: the node should show no Cotide fields."""
 
 
 class Publication(NamedTuple):
@@ -101,8 +102,8 @@ class Publication(NamedTuple):
     Attributes
     ----------
     settings : as configured.
-    publish : False: take away what is there.
-    slot_seconds : on the operator's clock; an outlook that ended a slot ago is none any more.
+    publish : False: remove the published fields.
+    slot_seconds : on the operator's clock; an outlook expires one slot after its end.
     seed : of the pauses between tries; None draws one.
     """
 
@@ -120,9 +121,10 @@ class ReclaimedPublisher:
     client, cache, clock, recorder, metrics :
         The operator's.
     outlooks : Outlooks
-        Subscribed to.
+        The publisher subscribes to them.
     holdings_of : callable
-        Who holds what of a node, by name; None while the engine does not know the node and all of its pods.
+        The holdings of a node's pods, by name; None while the engine does not know the node and all of its
+        pods.
     how : Publication
     """
 
@@ -152,11 +154,11 @@ class ReclaimedPublisher:
         self._known: dict[str, _Published] = {}
         self._changed: dict[str, None] = {}
         self._later: dict[str, float] = {}
-        """Nodes that must be looked at again at a monotonic second, whatever happens until then."""
+        """Nodes with the monotonic second of their next check."""
         self._over: set[str] = set()
         self._turns = NodePatchQueue(how.settings.patches_per_second)
         self._offers: dict[str, tuple[int | None, int | None]] = {}
-        """What each node says that it offers, for the metrics."""
+        """The offer in each node's status, for the metrics."""
         self._warned = -math.inf
         self._refused = 0
         cache.subscribe(self._mirrored)
@@ -224,7 +226,7 @@ class ReclaimedPublisher:
     def _mirrored(self, kind: Kind, key: str) -> None:
         if kind == "pods":
             pod = self._cache.pods.get(key)
-            if pod is not None and pod.spec.node_name:  # one that vanished ended before, as far as a node is concerned
+            if pod is not None and pod.spec.node_name:  # a deleted pod ended before: its node is checked
                 self._changed[pod.spec.node_name] = None
         elif kind == "nodes" and key:
             self._changed[key] = None
@@ -232,41 +234,41 @@ class ReclaimedPublisher:
             if node is None:
                 self._forget(key)
             elif key in self._known and self._known[key].uid != node.metadata.uid:
-                self._known[key] = _Published(node.metadata.uid)  # it registered anew: what held up the old one is gone
+                self._known[key] = _Published(node.metadata.uid)  # it registered again: old delays do not apply
 
     def _is_over(self, outlook: NodeOutlook) -> bool:
         return outlook.until_seconds + self._slot_seconds < self._clock.now()
 
     def _decide(self, name: str) -> _Decided | None:
-        """Return what a node says and should say; None while that can't be told, since the node is not known in full.
+        """Return what a node shows and should show; None while the node is not known in full.
 
-        What pods hold is looked up last: with each burst of pods all nodes come here, and most have nothing to say.
+        What pods hold is looked up last, because each burst of pods brings all nodes here, and most need no patch.
         """
         node = self._cache.nodes.get(name)
         if node is None:
             return None
         known = self._known.setdefault(name, _Published(node.metadata.uid))
         if known.seen is not node:
-            known.seen, known.says = node, shown(node)
-        says = known.says
-        self._offers[name] = says.allocatable
+            known.seen, known.current = node, shown(node)
+        current = known.current
+        self._offers[name] = current.allocatable
         outlook = self._outlooks.get(name) if self._publish else None
-        if outlook is None and (self._publish or not says.anything):
-            return _Decided(Urgency.NONE, node, says, None)
+        if outlook is None and (self._publish or not current.anything):
+            return _Decided(Urgency.NONE, node, current, None)
         held = self._holdings_of(name)
         if held is None:
             return None
         if outlook is None:
-            # While a pod holds reclaimed capacity its kubelet must find it there: see `wanted`. Who does, the engine of
-            # an operator that has just started does not know.
-            return _Decided(Urgency.NONE if any(held.reclaimed) else Urgency.DUE, node, says, None)
-        should = wanted(outlook, held, over=self._is_over(outlook))
+            # While a pod holds reclaimed capacity its kubelet must find it there: see `wanted`. The engine of an
+            # operator that has just started does not know yet which pods do.
+            return _Decided(Urgency.NONE if any(held.reclaimed) else Urgency.DUE, node, current, None)
+        target = wanted(outlook, held, over=self._is_over(outlook))
         share, wall = self._settings.minimum_change_share, time.time()
-        how = urgency(says, should, in_use=held.reclaimed, physical=held.physical, share=share, wall_seconds=wall)
-        return _Decided(how, node, says, should)
+        how = urgency(current, target, in_use=held.reclaimed, physical=held.physical, share=share, wall_seconds=wall)
+        return _Decided(how, node, current, target)
 
     def _earliest(self, name: str, how: Urgency) -> float:
-        """Return the monotonic second from which a node may be patched."""
+        """Return the monotonic second of the earliest patch of a node."""
         known = self._known[name]
         interval = self._settings.minimum_interval_seconds
         if how is Urgency.AT_ONCE:
@@ -288,13 +290,13 @@ class ReclaimedPublisher:
                 self._turns.done(name)
 
     async def _patch(self, name: str) -> None:
-        """Write what is right by now, if it is still worth it."""
+        """Write the present values, if they are still worth a patch."""
         decided = self._decide(name)
         if decided is None or decided.how is Urgency.NONE:
             return
-        known, node, says, should = self._known[name], decided.node, decided.says, decided.should
+        known, node, current, target = self._known[name], decided.node, decided.current, decided.target
         wall = time.time()
-        patch = withdrawal(node) if should is None else publication(node, says, should, wall)
+        patch = withdrawal(node) if target is None else publication(node, current, target, wall)
         try:
             await self._client.patch(f"/api/v1/nodes/{name}/status", patch, "strategic")
         except ClusterError as error:
@@ -304,18 +306,18 @@ class ReclaimedPublisher:
             self._warn_throttled(name, error)
             return
         known.failures, known.retry, known.patched = 0, -math.inf, time.monotonic()
-        known.seen, known.says = node, after(says, should, wall)
-        self._changed[name] = None  # for the metrics, and for what came meanwhile
-        self._metrics.reclaimed_patches.labels("withdrawn" if should is None else "published").inc()
-        if should is None:
+        known.seen, known.current = node, after(current, target, wall)
+        self._changed[name] = None  # for the metrics, and for changes of the meantime
+        self._metrics.reclaimed_patches.labels("withdrawn" if target is None else "published").inc()
+        if target is None:
             return
-        before, stands = known.stood if known.stood is not None else standing(says), standing(should)
+        before, stands = known.stood if known.stood is not None else standing(current), standing(target)
         known.stood = before if stands is None else stands
         if before is not None and stands is not None and before is not stands:
-            self._recorder.forecast_trust(name, node.metadata.uid, trusted=stands, message=should.message)
+            self._recorder.forecast_trust(name, node.metadata.uid, trusted=stands, message=target.message)
 
     def _warn_throttled(self, name: str, error: ClusterError) -> None:
-        gone = isinstance(error, ApiError) and error.status in (404, 409)  # replaced meanwhile: the watch will tell
+        gone = isinstance(error, ApiError) and error.status in (404, 409)  # replaced: the watch will report it
         self._metrics.reclaimed_patches.labels("gone" if gone else "refused").inc()
         if gone:
             return

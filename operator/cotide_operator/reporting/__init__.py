@@ -1,1 +1,1 @@
-"""Publishes decisions as events, annotations, statuses and metrics; decides nothing."""
+"""Publishes decisions as events, annotations, statuses and metrics; it makes no decisions."""

@@ -1,8 +1,8 @@
-"""What kube-scheduler was answered about a pod, on the decision store and on the pod.
+"""The extender's answers to kube-scheduler about a pod, in the decision store and on the pod.
 
-Told by `assembly` of each answer of the extender, on the replica that leads; follows in the cache what kube-scheduler
-made of it. A node that was answered is none that was bound: until the watch shows it, it is kept aside here. Invariant:
-the decision store says ``Scheduled`` only of a pod that the API server took.
+`assembly` passes on each answer of the extender on the leading replica. The reporter then follows in the cache whether
+kube-scheduler bound the pod. A chosen node is not a binding yet: the answer waits here until the watch shows the
+binding. Invariant: the decision store has ``Scheduled`` only for a pod with a binding that the API server accepted.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class AssistedReporter:
 
     Parameters
     ----------
-    decisions : where they are published.
-    annotate : writes what the decision store says onto a pod.
-    cache : subscribed to.
+    decisions : store that publishes them.
+    annotate : writes the decision from the store onto a pod.
+    cache : the reporter subscribes to it.
     """
 
     def __init__(self, decisions: DecisionStore, annotate: Callable[[str], None], cache: ObjectCache) -> None:
@@ -36,7 +36,7 @@ class AssistedReporter:
         cache.subscribe(self._follow)
 
     def answered(self, decision: Decision) -> None:
-        """Take an answer: a node that was chosen, or the refusal of every node."""
+        """Take an answer: a chosen node, or the refusal of every node."""
         key = decision.key
         if decision.node is not None:
             self._chosen[key] = decision
@@ -44,12 +44,12 @@ class AssistedReporter:
             return
         self._chosen.pop(key, None)
         pod = self._cache.pods.get(key)
-        if pod is None or pod.metadata.uid != decision.uid:  # gone meanwhile: nobody would tell when to forget it
+        if pod is None or pod.metadata.uid != decision.uid:  # gone already: no later event would remove it
             return
         before = self._decisions.get(key)
         same = before is not None and before.uid == decision.uid
         if before is not None and same and (before.node, before.message) == (None, decision.message):
-            return  # it was asked again, and nothing changed
+            return  # a repeated question with the same answer
         self._decisions.publish(
             msgspec.structs.replace(decision, attempts=before.attempts + 1 if before is not None and same else 1)
         )
@@ -64,10 +64,10 @@ class AssistedReporter:
         elif pod.spec.node_name:
             del self._chosen[key]
             if pod.spec.node_name != decision.node:
-                words = f"kube-scheduler put it on {pod.spec.node_name}; Cotide had answered {decision.node}"
-                decision = msgspec.structs.replace(decision, node=pod.spec.node_name, message=words)
+                message = f"kube-scheduler placed it on {pod.spec.node_name}; Cotide had chosen {decision.node}"
+                decision = msgspec.structs.replace(decision, node=pod.spec.node_name, message=message)
             self._decisions.publish(decision)
-            # A binding of ours brought it along; of an earlier refusal there may be another.
+            # Our own binding brought the annotation along; a different one may be left from an earlier refusal.
             if not _says(pod, pod.spec.node_name):
                 self._annotate(key)
 

@@ -1,8 +1,8 @@
-"""What follows from decisions: the decision store, events, notes on pods, metrics. Decides nothing itself.
+"""Everything that follows from decisions: the decision store, events, notes on pods, metrics. It makes no decisions.
 
-Called by the loop after each cycle, before the binder is asked, and by the binder for each report. Invariant: the
-decision store says ``Scheduled`` only of a pod that the API server took; a pod that is gone leaves decision store,
-notes and forecast scores.
+The loop calls it after each cycle, before the binder starts, and the binder calls it for each report. Invariant: the
+decision store has ``Scheduled`` only for a pod with a binding that the API server accepted. A deleted pod leaves the
+decision store, the notes and the forecast scores.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ REFUSAL_LOG_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Sinks:
-    """Who is told of decisions; see their modules."""
+    """Receivers of decisions; see their modules."""
 
     decisions: DecisionStore
     annotator: PodAnnotator
@@ -67,9 +67,9 @@ class DecisionReporter:
     ----------
     sinks : Sinks
     cache : ObjectCache
-        A pod of which it can't be told is quarantined there.
+        Quarantines pods when the report of their decision fails.
     pod_of : callable
-        A pod as the engine was told, by key.
+        A pod in the engine's state, by key.
     clock : Clock
     policy : str
         Name of the policy, for the metrics.
@@ -100,25 +100,26 @@ class DecisionReporter:
         self._plan_words = PlanMessages(clock.to_wall)
         self._view = TenantView(cache)
         self._gangs = GangMetrics(sinks.metrics)
-        self._said: dict[int, tuple[float, int]] = {}
+        self._logged: dict[int, tuple[float, int]] = {}
         self._counters: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
-        """Attempts and their durations by result and class: looking a metric up by its labels takes longest."""
+        """Attempts and their durations by result and class, kept because looking a metric up by its labels takes
+        longest."""
         self._sli_duration = functools.cache(sinks.metrics.sli_duration.labels)
         self._attempts_by_profile = functools.cache(sinks.metrics.attempts_by_profile.labels)
         self._profile_of = profile_of
 
     def annotate(self, key: str) -> None:
-        """Write the decision about a pod of another scheduler onto it, some time."""
+        """Write the decision about another scheduler's pod onto it at a later time."""
         self._annotator.annotate(key)
 
     def events(self, events: Sequence[Event], arrivals: Sequence[Pod]) -> None:
-        """Follow pods that changed or went."""
+        """Process changed and deleted pods."""
         if arrivals:
             self._metrics.incoming.labels("active", "PodAdd").inc(len(arrivals))
         for event in events:
             try:
                 self._follow(event)
-            except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
+            except Exception as error:  # noqa: BLE001 - one faulty object must not stop all others
                 self._failed(event.pod.key if isinstance(event, PodUpserted) else "", error)
 
     def _follow(self, event: Event) -> None:
@@ -137,13 +138,13 @@ class DecisionReporter:
             self._forecast_scores.workload_gone(event.key)
 
     def _failed(self, key: str, error: Exception) -> None:
-        """Set a pod aside of which we could not tell; everything that is told of others goes on."""
+        """Quarantine a pod after a failed report; reports about others go on."""
         self._cache.quarantine_object("pods", key, "reporting", error)
 
     def resumed(self, decisions: Iterable[Decision]) -> None:
-        """Take over what an earlier run noted on pods, unless this one decided already: forecasts outlive a restart.
+        """Take over the notes of an earlier run on pods, unless this run decided already: forecasts outlive a restart.
 
-        Of those that it bound it may not have come to write the class, which a node's agent goes by.
+        An earlier run may have bound a pod without writing its class, which the node's agent reads.
         """
         for decision in decisions:
             pod, known = self._pod_of(decision.key), self._decisions.get(decision.key)
@@ -155,7 +156,7 @@ class DecisionReporter:
                     self._annotator.label(decision.key)
 
     def _confirmed(self, pod: Pod) -> None:
-        """A pod of ours is on a node: also told when another replica, or an earlier run, bound it."""
+        """Record that a pod of ours is on a node; another replica, or an earlier run, may have bound it."""
         known = self._decisions.get(pod.key)
         if known is None or known.node is not None:
             return
@@ -177,12 +178,12 @@ class DecisionReporter:
         self._annotator.confirmed(pod.key)
 
     def decided(self, instructions: Sequence[Instruction], now: float, cycle_seconds: float) -> Mapping[str, BindNote]:
-        """Take the instructions of one cycle; return what goes with its bindings, by the uid of the pod."""
+        """Take the instructions of one cycle; return the notes for its bindings, by the uid of the pod."""
         notes: dict[str, BindNote] = {}
         if not instructions:
             return notes
         share = cycle_seconds / len(instructions)
-        asking = {one.nominee for one in instructions if isinstance(one, Evict)}
+        asking = {evict.nominee for evict in instructions if isinstance(evict, Evict)}
         self._metrics.algorithm_duration.observe_equal(share, len(instructions))
         for instruction in instructions:
             if not isinstance(instruction, Evict) and instruction.forecast.qos_violation_probability is not None:
@@ -194,7 +195,7 @@ class DecisionReporter:
                     self._waits(instruction, now, share)
                     if instruction.nominated_node and instruction.key not in asking:
                         self._nominator.write_soon(instruction.key, instruction.uid, instruction.nominated_node)
-            except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
+            except Exception as error:  # noqa: BLE001 - one faulty object must not stop all others
                 self._failed(instruction.key, error)
         return notes
 
@@ -235,7 +236,7 @@ class DecisionReporter:
         if wait.cap or wait.reason is not WaitReason.WAITING_FOR_TURN:
             message = self._view.sentence(wait.message, wait.refused, wait.key.partition("/")[0])
             self._recorder.failed(wait.key, wait.uid, message)
-        if wait.attempts == 0:  # no attempt was made: it waits for its turn, its gates or a correction
+        if wait.attempts == 0:  # without an attempt it waits for its turn, its gates or a correction
             return
         queue = "unschedulable" if wait.retry_at_seconds is None else "backoff"
         self._metrics.incoming.labels(queue, "ScheduleAttemptFailure").inc()
@@ -256,7 +257,7 @@ class DecisionReporter:
             self._metrics.bindings_refused.labels(str(report.answer.code)).inc()
             self._log_refusal(report)
             return
-        if pod is None or pod.uid != bind.uid:  # gone before the answer came: nobody would tell when to forget it
+        if pod is None or pod.uid != bind.uid:  # gone already: no later event would remove it
             return
         waited = max(0.0, now - pod.created_seconds)
         self._sli_duration(attempts_label(bind.attempts)).observe(waited)
@@ -279,27 +280,27 @@ class DecisionReporter:
         counters[1].observe(wall_seconds)
 
     def _log_refusal(self, report: BindReport) -> None:
-        """Say why a binding was not taken; of many with the same answer one line in `REFUSAL_LOG_SECONDS`."""
+        """Log a refused binding; of many with the same answer, one line in `REFUSAL_LOG_SECONDS`."""
         answer, bind = report.answer, report.bind
         now = time.monotonic()
-        last, unsaid = self._said.get(answer.code, (float("-inf"), 0))
+        last, unlogged = self._logged.get(answer.code, (float("-inf"), 0))
         if now - last < REFUSAL_LOG_SECONDS:
-            self._said[answer.code] = (last, unsaid + 1)
+            self._logged[answer.code] = (last, unlogged + 1)
             return
-        self._said[answer.code] = (now, 0)
+        self._logged[answer.code] = (now, 0)
         _LOG.log(
             logging.WARNING if report.retry else logging.INFO,
-            "binding %s to %s was not taken (%d %s), %s%s",
+            "binding %s to %s failed (%d %s), %s%s",
             bind.key,
             bind.node,
             answer.code,
             answer.reason,
-            "it will be tried again" if report.retry else "the watch will tell what became of the pod",
-            f"; {unsaid} more like it before" if unsaid else "",
+            "it will be retried" if report.retry else "the watch will show the pod's state",
+            f"; {unlogged} more like it before" if unlogged else "",
         )
 
     def alarmed(self, alarms: Alarms, now: float) -> None:
-        """Take what the overload monitor saw in one cycle."""
+        """Take one cycle's alarms of the overload monitor."""
         self._alarms.look(alarms, now)
 
     def _evicted(self, report: EvictReport) -> None:
@@ -334,7 +335,7 @@ class DecisionReporter:
     async def publish_queue(self, scheduler: Scheduler, now: float) -> None:
         """Publish queue sizes, positions and predicted starts; called about once a second.
 
-        In turns: the engine is not called before this returns, but bindings may be reported meanwhile.
+        It gives way in turns: the engine is not called before this returns, but bindings may be reported meanwhile.
         """
         turn = Turn()
         for queue, size in scheduler.pending().items():

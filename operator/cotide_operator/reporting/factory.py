@@ -1,6 +1,6 @@
-"""Puts together who tells of decisions: notes on pods, events, alarms, metrics.
+"""Builds the reporters of decisions: notes on pods, events, alarms, metrics.
 
-Called by `assembly`, once. Holds no state of its own.
+`assembly` calls it once. It holds no state of its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cotide_operator.translation.event_source import EventSource
 
 @dataclass(frozen=True, slots=True)
 class ReportingDependencies:
-    """What the parts of reporting are made of; the operator's own."""
+    """The operator's objects that the reporters use."""
 
     client: KubeClient
     dispatcher: ApiDispatcher
@@ -40,8 +40,9 @@ class ReportingDependencies:
     scheduler_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,)
 
     def profile_of(self, key: str) -> str:
-        """Return the scheduler's name under which a pod is placed or evicted: its own, or our first where it has none
-        of ours or is gone.
+        """Return the scheduler's name under which a pod is placed or evicted.
+
+        It is the pod's own name, or our first one when the pod has none of ours or is gone.
         """
         pod = self.cache.pods.get(key)
         if pod is not None and pod.spec.scheduler_name in self.scheduler_names:
@@ -51,7 +52,7 @@ class ReportingDependencies:
 
 @dataclass(frozen=True, slots=True)
 class Reporting:
-    """The parts that others ask, too."""
+    """The parts that other modules use, too."""
 
     recorder: EventRecorder
     nominator: Nominator
@@ -62,7 +63,7 @@ def make_reporting(config: SchedulerConfig, slot_seconds: float, of: ReportingDe
     """Return the reporting of one operator; ``slot_seconds`` is of its clock."""
     recorder = EventRecorder(of.client, of.dispatcher, of.metrics, of.profile_of)
     nominator = Nominator(of.client, of.dispatcher, of.cache, of.decisions)
-    KueueReporter(of.client, of.dispatcher, recorder, of.cache, of.decisions, of.clock)  # the decision store tells it
+    KueueReporter(of.client, of.dispatcher, recorder, of.cache, of.decisions, of.clock)  # subscribes itself
 
     def class_of(key: str) -> str | None:
         pod = of.event_source.pods.get(key)

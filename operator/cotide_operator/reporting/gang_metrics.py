@@ -1,7 +1,8 @@
-"""Gangs as metrics: who waits and for what, the oldest, those that hold nodes for nothing, and time-outs.
+"""Gangs as metrics: the number of waiting gangs by need, the oldest, those that hold nodes without running, and
+time-outs.
 
-Called by `decision_reporter` about once a second. Decides nothing. Invariant: a time-out counts once, also where a new
-engine begins to count at zero.
+`decision_reporter` calls it about once a second. It makes no decisions. Invariant: a time-out counts once, also when a
+new engine starts to count at zero.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from cotide_operator.observability.metrics import Metrics
 
 
 class GangMetrics:
-    """Follows the gangs of one operator's engines."""
+    """Counts the gangs of one operator's engines."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -20,7 +21,7 @@ class GangMetrics:
             metrics.gang_timeouts.labels(need.value)
 
     def show(self, gangs: Gangs, now: float) -> None:
-        """Show the gangs of an engine as they stand.
+        """Show the present gangs of an engine.
 
         Parameters
         ----------
@@ -31,7 +32,7 @@ class GangMetrics:
             self._metrics.gangs_waiting.labels(need.value).set(len(since))
             self._metrics.gang_oldest_wait.labels(need.value).set(max(0.0, now - min(since, default=now)))
             released, counted = gangs.released.get(need, 0), self._counted.get(need, 0)
-            # A new engine begins at zero.
+            # A new engine starts at zero.
             self._metrics.gang_timeouts.labels(need.value).inc(released - counted if released >= counted else released)
             self._counted[need] = released
         self._metrics.gangs_partial.set(gangs.partial)

@@ -1,10 +1,10 @@
 """When pods of Kueue's queues start and end, as events of their Workloads of Kueue, where its users look.
 
-Told by the decision store of each decision; writes through the low-priority dispatcher, with the recorder. Kueue says
-whether pods may run, and by then lifts their gates; what is told here is what Cotide expects from there on. A group of
-pods is told of as a whole: by its last pod. Where nobody answers which Workload that is, it is asked again, ever later
-and only so often: of the last pod nothing else tells. Invariant: without pods of Kueue's queues nothing is asked for
-and nothing written.
+The decision store notifies it of each decision. It writes through the low-priority dispatcher, with the recorder. Kueue
+decides whether pods may run, and then lifts their gates; the events show what Cotide expects after that. A group of
+pods has one event, which is about its last pod. If the request for the Workload fails, it is repeated with growing
+pauses and a limit, because no later decision repeats the news of the last pod. Invariant: without pods of Kueue's
+queues it sends no request.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from cotide_operator.scheduling.api_dispatcher import ApiDispatcher
 _LOG = logging.getLogger(__name__)
 
 VERSIONS: Final = ("kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")
-"""In the order in which they are asked for; Kueue 0.15 serves both."""
+"""In the order of the requests; Kueue 0.15 serves both."""
 OWNER_LABEL: Final = "kueue.x-k8s.io/job-uid"
-"""On a Workload: the uid of the one pod that it is about."""
+"""On a Workload: the uid of its single pod."""
 STARTS: Final = "PredictedStart"
 FINISHES: Final = "PredictedFinish"
 REMEMBERED: Final = 10_000
-"""Workloads whose pods are remembered; chosen, about 3 MB."""
+"""Workloads with remembered pods; chosen, about 3 MB."""
 FORBIDDEN: Final = 403
 AGAIN_SECONDS: Final = 10.0
-"""Wall seconds after which it is asked again, doubled each time; chosen as those of notes on pods."""
+"""Wall seconds before the next try, doubled each time; chosen as those of notes on pods."""
 MAX_RETRIES: Final = 6
-"""Chosen: they come to ten minutes."""
+"""Chosen: together they take ten minutes."""
 
 
 class KueueReporter:
-    """Follows the decision store; see the module's docstring."""
+    """Reports decisions about pods of Kueue's queues; see the module's docstring."""
 
     def __init__(
         self,
@@ -63,11 +63,11 @@ class KueueReporter:
         self._decisions = decisions
         self._clock = clock
         self._members: dict[tuple[str, str], set[str]] = {}
-        """Pods by namespace and group, or, of a pod without one, namespace and uid."""
+        """Pods by namespace and group; a pod without a group is stored by namespace and uid."""
         self._workloads: dict[tuple[str, str], tuple[str, str, str]] = {}
-        """Version, name and uid of the Workload, the same way."""
+        """Version, name and uid of the Workload, by the same keys."""
         self._again: set[tuple[str, str]] = set()
-        """Those that are asked for again some time."""
+        """Keys with a planned retry."""
         self._refused = False
         decisions.subscribe(self._decided)
 
@@ -100,9 +100,9 @@ class KueueReporter:
             self._report_soon(name, group, failures)
 
     async def _report(self, name: tuple[str, str], group: str, failures: int) -> None:
-        """Say what is expected of a Workload by now; ``failures``: how often that came to nothing."""
-        said = self._sentence(name)
-        if said is None:
+        """Record what is expected of a Workload now; ``failures``: number of failed tries."""
+        event = self._sentence(name)
+        if event is None:
             return
         try:
             found = self._workloads.get(name) or await self._found(name, group)
@@ -114,15 +114,15 @@ class KueueReporter:
                 self._report_later(name, group, failures)
             return
         if found is None:
-            return  # Kueue has not made it yet, or it is gone: the next decision tells
+            return  # not made yet, or gone: the next decision triggers a report
         if name in self._members:  # else it was forgotten meanwhile
             self._workloads[name] = found
         version, workload, uid = found
-        other = FINISHES if said[0] == STARTS else STARTS
-        self._recorder.kueue_workload(f"{name[0]}/{workload}", uid, *said, version, instead_of=other)
+        other = FINISHES if event[0] == STARTS else STARTS
+        self._recorder.kueue_workload(f"{name[0]}/{workload}", uid, *event, version, instead_of=other)
 
     def _sentence(self, name: tuple[str, str]) -> tuple[str, str] | None:
-        """Return reason and message; None where nothing can be said."""
+        """Return reason and message; None when there is no prediction."""
         keys = self._members.get(name, set())
         decisions = [
             decision
@@ -150,7 +150,7 @@ class KueueReporter:
         return STARTS, f"{len(waiting)} of {pods} waiting for a node, {start}{', ' + end if end else ''}"
 
     def _counts(self, decision: Decision) -> bool:
-        """Whether a pod is still the one that was decided about, and may run as far as Kueue is concerned."""
+        """Whether a pod is the one of the decision, and Kueue permits it to run."""
         pod: PodObject | None = self._cache.pods.get(decision.key)
         return pod is not None and pod.metadata.uid == decision.uid and not pod.spec.scheduling_gates
 

@@ -1,8 +1,8 @@
-"""What the overload monitor sees, for people: overloaded slots counted, cordons told on the node.
+"""The findings of the overload monitor, for people: a count of overloaded slots, and cordons on the node.
 
-Called by `decision_reporter` after each decision cycle. Decides nothing. A cordon is noted on its node, so that it
-outlives a restart. Invariant: a node counts at most once a slot, whatever the number of cycles in it; each cordon has
-one event when it begins and one when it ends, also where a restart lies between.
+`decision_reporter` calls it after each decision cycle. It makes no decisions. A cordon is noted on its node, so that it
+outlives a restart. Invariant: a node counts at most once in a slot, whatever the number of its cycles. Each cordon has
+one event at its begin and one at its end, even when a restart lies in between.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ OPENED: Final = "OverloadCordonEnded"
 
 
 class OverloadReporter:
-    """Follows the alarms of one engine.
+    """Reports the alarms of one engine.
 
     Parameters
     ----------
-    config : the monitor's knobs, for the sentences.
+    config : the monitor's settings, for the sentences.
     slot_seconds : length of a slot on the operator's clock.
     nodes : the latest node objects by name.
     """
@@ -89,7 +89,7 @@ class OverloadReporter:
     def _begins(self, name: str, until: float, now: float) -> None:
         written = format_timestamp(self._clock.to_wall(until))
         if self._nodes[name].metadata.annotations.get(CORDON_ANNOTATION) == written:
-            return  # an earlier run began it, and told of it
+            return  # an earlier run began and reported it
         self._report(name, "Warning", CORDONED, self._sentence(until - now))
         self._note(name, written)
 
@@ -98,11 +98,11 @@ class OverloadReporter:
 
     def _note(self, name: str, until: str | None) -> None:
         async def write() -> None:
-            # By way of the status, which is all of a node that the operator may change; so does a kubelet.
+            # It goes into the status, the only part of a node that the operator may change; a kubelet does the same.
             body = {"metadata": {"annotations": {CORDON_ANNOTATION: until}}}
             try:
                 await self._client.patch(f"/api/v1/nodes/{name}/status", body)
-            except ClusterError as error:  # it is a memory for restarts: the cordon itself stands
+            except ClusterError as error:  # the note only serves restarts: the cordon itself holds
                 self._metrics.notes_failed.inc()
                 _LOG.debug("the cordon of node %s was not noted: %s", name, error)
 

@@ -1,8 +1,8 @@
-"""What is planned for a waiting pod, in a sentence with the wall's time.
+"""The plan for a waiting pod, in a sentence with the wall's time.
 
-Called by `decision_reporter` about once a second. Plans move by seconds all the time, and each new sentence is written
-to the API; so a sentence stays while the node stays and the start moves by little. Invariant: a sentence tells a start
-that is at most `SETTLED_SECONDS`, or a tenth of the time to go, beside the planned one.
+`decision_reporter` calls it about once a second. Plans move by seconds all the time, and each new sentence is written
+to the API. So a sentence stays while the node stays and the start moves by little. Invariant: the start in a sentence
+differs from the planned one by at most `SETTLED_SECONDS`, or a tenth of the remaining time.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ class PlanMessages:
         self._last: dict[str, tuple[str, float, str]] = {}
 
     def of(self, decision: Decision, plan: PlannedStart | None, now: float) -> str:
-        """Return what to tell of a waiting pod: its plan, or what its decision says where nothing is planned."""
+        """Return the message about a waiting pod: its plan, or without a plan the message of its decision."""
         if plan is None or decision.reason != WaitReason.WAITING_FOR_TURN.value:
             self._last.pop(decision.key, None)
             return decision.message
-        node, start, words = self._last.get(decision.key, ("", 0.0, ""))
+        node, start, sentence = self._last.get(decision.key, ("", 0.0, ""))
         moved = abs(start - plan.start_seconds)
         if node != plan.node or moved > max(SETTLED_SECONDS, 0.1 * (plan.start_seconds - now)):
-            words = self._sentence(plan, now)
-            self._last[decision.key] = (plan.node, plan.start_seconds, words)
-        return words
+            sentence = self._sentence(plan, now)
+            self._last[decision.key] = (plan.node, plan.start_seconds, sentence)
+        return sentence
 
     def forget(self, key: str) -> None:
-        """Drop a pod that is gone."""
+        """Drop a deleted pod."""
         self._last.pop(key, None)
 
     def _sentence(self, plan: PlannedStart, now: float) -> str:

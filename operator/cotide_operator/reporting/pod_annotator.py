@@ -1,15 +1,21 @@
-"""Writes on pods what was decided about them: class label, decision note, ``PodScheduled`` condition.
+"""Writes decisions onto their pods: class label, decision note, ``PodScheduled`` condition.
 
-Told by the loop which pod has something new; writes through the low-priority dispatcher what the decision store says at
-the moment of writing. Label, note and condition of a waiting pod are one patch of its status, which takes metadata
-along. The patch names the version of the pod that it was made for: after a binding the server refuses it, so that no
-bound pod is called unschedulable.
+The loop names the pods with a new decision. The annotator writes the decision store's state at the moment of writing,
+through the low-priority dispatcher. Label, note and condition of a waiting pod are one patch of its status, which takes
+metadata along. The patch names the version of the pod that it was made for. After a binding the server refuses it, so
+that no bound pod is marked unschedulable.
 
-What got no answer, or one that may be another in a moment, is written again, ever later and only so often:
-an autoscaler goes by the condition, and a node agent by the label. Invariant: a pod is patched only when something a
-reader would notice has changed and is not on it yet; at most once per `NOTE_SECONDS`, and once per `COUNTS_SECONDS`
-where only counts differ, however often the pod is looked at; the last state is always written. The class label is
-written at most once, and over another one only where that names no class or claims more than its namespace may.
+After a temporary failure a write is tried again with growing pauses and a limit: an autoscaler reads the condition, and
+a node agent the label.
+
+Invariants:
+
+- A pod is patched only when a visible change is not on it yet.
+- It is patched at most once per `NOTE_SECONDS`, and once per `COUNTS_SECONDS` where only counts differ, however many
+  decisions there are.
+- The last state is always written.
+- The class label is written at most once. It replaces another one only if that names no class, or a higher class than
+  its namespace permits.
 """
 
 from __future__ import annotations
@@ -39,25 +45,25 @@ _LOG = logging.getLogger(__name__)
 NOTE_SECONDS: Final = 10.0
 """Wall seconds between two notes on one waiting pod; chosen: a reader's patience, not an attempt's back-off."""
 COUNTS_SECONDS: Final = 60.0
-"""The same where only the counts of a refusal differ; chosen: 5,000 pods that wait then cost 83 patches a second at
-most, whatever comes and goes."""
+"""The same where only the counts of a refusal differ; chosen: 5,000 waiting pods then cost at most 83 patches a
+second."""
 CONFLICT_SECONDS: Final = 1.0
-"""Wall seconds after which a patch of a version that is no more is made again; chosen: the watch is there by then."""
+"""Wall seconds before a patch of an outdated version is made again; chosen: the watch has caught up by then."""
 LABEL_SECONDS: Final = 2.0
-"""Wall seconds after a binding until a label that the server did not take along is written by itself; chosen: the
+"""Wall seconds after a binding before a label that the server did not take along is written on its own; chosen: the
 watch shows the pod by then."""
 MAX_RETRIES: Final = 6
-"""After a write that failed, the first `NOTE_SECONDS` later and each after twice as long: they come to ten minutes.
-Chosen: an API server is back by then, and pods that can't be written for good do not fill the dispatcher for ever."""
+"""Retries of a failed write: the first after `NOTE_SECONDS`, each other after twice as long, ten minutes in all.
+Chosen: an API server is back by then, and pods that can never be written do not fill the dispatcher for ever."""
 UNSCHEDULABLE: Final = "Unschedulable"
-"""Reason of the condition of a pod that found no node, as kube-scheduler writes it (``PodReasonUnschedulable``)."""
+"""Condition reason of a pod that found no node, as kube-scheduler writes it (``PodReasonUnschedulable``)."""
 _NO_CONDITION: Final = Condition()
 SWEPT: Final = 1_000
 """Pods of one step of a sweep; chosen: some milliseconds of the loop."""
 
 
 class PodAnnotator:
-    """Keeps what pods say about themselves in step with the decision store."""
+    """Keeps labels, notes and conditions on pods in step with the decision store."""
 
     def __init__(
         self,
@@ -78,17 +84,17 @@ class PodAnnotator:
         self._view = TenantView(cache)
         self._noted: dict[str, tuple[float, tuple[str, str]]] = {}
         self._failures: dict[str, tuple[int, float]] = {}
-        """By pod: writes that failed in a row, and the monotonic second before which none is tried again."""
+        """By pod: failed writes in a row, and the monotonic second of the next try."""
         self._later: dict[str, float] = {}
-        """Pods to be noted later, with the monotonic second before which there is no point in it."""
+        """Pods to be noted later, with the earliest useful monotonic second."""
         self._unlabelled: dict[str, float] = {}
         self._unannotated: dict[str, float] = {}
-        """Pods that `annotate` was asked for, and whose annotation is to be written later."""
+        """Pods of `annotate` that get their annotation later."""
         self._label_one = self._label
         """Bound once: two objects fewer for each pod, which live until its label is written."""
 
     def labels_for(self, key: str) -> dict[str, str]:
-        """Return the class label where a pod lacks it: what a binding takes along."""
+        """Return the class label of a pod without one; the binding takes it along."""
         pod = self._cache.pods.get(key)
         if pod is None or not self._lacks_class(pod):
             return {}
@@ -96,12 +102,12 @@ class PodAnnotator:
         return {CLASS_LABEL: decided} if decided is not None else {}
 
     def bound(self, key: str, sent: Mapping[str, str] | None = None) -> None:
-        """Drop what is not written of why a pod waits; write the class on one that carries none, some time.
+        """Drop the unwritten reason why a pod waits; later write the class on a pod without one.
 
         Parameters
         ----------
         sent : mapping, optional
-            The labels that its binding brought, which some servers do not take over; None where that is not known.
+            The labels of its binding, which some servers do not take over; None when they are not known.
         """
         self.confirmed(key)
         lacked = self.labels_for(key) if sent is None else sent
@@ -109,12 +115,12 @@ class PodAnnotator:
             self._unlabelled[key] = time.monotonic() + LABEL_SECONDS
 
     def confirmed(self, key: str) -> None:
-        """Drop what is not written of why a pod waits: it is on a node."""
+        """Drop the unwritten reason why a pod waits: it is on a node."""
         self._later.pop(key, None)
         self._dispatcher.take_back(("note", key))
 
     def label(self, key: str) -> None:
-        """Write the class on a pod that carries none, some time."""
+        """Write the class on a pod without one, at a later time."""
         if self.labels_for(key):
             self._submit_label(key)
 
@@ -124,25 +130,26 @@ class PodAnnotator:
         if decision is None or decision.node is not None:
             return
         wall, noted = self._noted.get(key, (float("-inf"), ("", "")))
-        words = decision.reason, decision.message
-        if noted == words:
+        note = decision.reason, decision.message
+        if noted == note:
             return
         now = time.monotonic()
-        counts = _is_refusal(decision) and noted[0] == words[0] and is_alike(noted[1], words[1])
+        counts = _is_refusal(decision) and noted[0] == note[0] and is_alike(noted[1], note[1])
         due = max(wall + (COUNTS_SECONDS if counts else NOTE_SECONDS), self._rests_until(key))
         if due > now or not self._submit("note", key, self._note, urgent=self._is_first(key, decision)):
             self._later[key] = due
 
     def annotate(self, key: str) -> None:
-        """Write the decision about a pod of another scheduler onto it, some time; its condition is that one's."""
+        """Write the decision about another scheduler's pod onto it, at a later time; that scheduler writes its
+        condition."""
         due = self._rests_until(key)
         if due > time.monotonic() or not self._submit("note", key, self._annotate):
             self._unannotated[key] = due
 
     def sweep_steps(self) -> Generator[None, None, None]:
-        """Take up all that had to wait until now, the oldest first, in steps; called with each publication.
+        """Submit all postponed writes that are due, the oldest first, in steps; called with each publication.
 
-        All, since a long queue is published once in a minute: by a part of it at a time notes would never catch up.
+        It takes all, because a long queue is published once in a minute: notes would never catch up in parts.
         """
         kept = (self._later, self.note), (self._unannotated, self.annotate), (self._unlabelled, self.label)
         for waiting, take_up in kept:
@@ -155,7 +162,7 @@ class PodAnnotator:
                     yield
 
     def forget(self, key: str) -> None:
-        """Drop a pod that is gone."""
+        """Drop a deleted pod."""
         self._noted.pop(key, None)
         self._failures.pop(key, None)
         self._later.pop(key, None)
@@ -163,12 +170,12 @@ class PodAnnotator:
         self._unannotated.pop(key, None)
 
     def _is_first(self, key: str, decision: Decision) -> bool:
-        """Whether nothing on a pod tells an autoscaler yet that no node takes it."""
+        """Whether a pod is unschedulable and its condition does not show it to an autoscaler yet."""
         pod = self._cache.pods.get(key)
         return pod is not None and _is_refusal(decision) and not _is_unschedulable(_scheduled(pod))
 
     def _lacks_class(self, pod: PodObject) -> bool:
-        """Whether a pod's label tells readers nothing, or a class that its namespace does not allow."""
+        """Whether a pod's label names no class, or one that its namespace does not permit."""
         label = pod.metadata.labels.get(CLASS_LABEL)
         if label is None or label not in CLASSES:
             return True
@@ -184,12 +191,12 @@ class PodAnnotator:
             self._unlabelled[key] = due
 
     def _rests_until(self, key: str) -> float:
-        """Return the monotonic second before which a pod is left alone: it could not be written a moment ago."""
+        """Return the monotonic second of a pod's next write after a failure."""
         failure = self._failures.get(key)
         return float("-inf") if failure is None else failure[1]
 
     def _is_tried_again(self, key: str, fault: ClusterError | None) -> bool:
-        """Note how a write ended; return whether it failed and there is a point in another."""
+        """Note the outcome of a write; return whether it failed and a retry makes sense."""
         if fault is None:
             self._failures.pop(key, None)
             return False
@@ -207,7 +214,7 @@ class PodAnnotator:
         pod, labels = self._cache.pods.get(key), self.labels_for(key)
         if pod is None or not labels:
             return
-        # Naming the uid makes the server refuse the patch if the pod was replaced meanwhile.
+        # With the uid the server refuses the patch if the pod was replaced meanwhile.
         patch = {"metadata": {"uid": pod.metadata.uid, "labels": labels}}
         if self._is_tried_again(key, await self._patch(key, "", patch)):
             self._unlabelled[key] = self._rests_until(key)
@@ -218,23 +225,23 @@ class PodAnnotator:
             return
         if pod.metadata.uid != decision.uid:
             return
-        said = self._noted[key] = (time.monotonic(), (decision.reason, decision.message))
+        entry = self._noted[key] = (time.monotonic(), (decision.reason, decision.message))
         metadata, conditions = self._news(pod, self._view.decision(decision))
         if not (metadata or conditions):
             return  # an earlier run wrote it
-        # Naming the version makes the server refuse the patch if the pod was bound meanwhile.
+        # With the version the server refuses the patch if the pod was bound meanwhile.
         patch: dict[str, Any] = {
             "metadata": {"uid": decision.uid, "resourceVersion": pod.metadata.resource_version, **metadata}
         }
         if conditions:
             patch["status"] = {"conditions": conditions}
         fault = await self._patch(key, "/status" if conditions else "", patch)
-        if self._is_tried_again(key, fault) and self._noted.get(key) is said:
-            self._noted[key] = (float("-inf") if _is_conflict(fault) else said[0], ("", ""))
+        if self._is_tried_again(key, fault) and self._noted.get(key) is entry:
+            self._noted[key] = (float("-inf") if _is_conflict(fault) else entry[0], ("", ""))
             self._later[key] = self._rests_until(key)
 
     def _news(self, pod: PodObject, decision: Decision) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Return the metadata and the conditions that a pod has to carry and does not yet."""
+        """Return the metadata and the conditions that are missing on a pod."""
         metadata: dict[str, Any] = {}
         if not is_noted(pod.metadata.annotations.get(DECISION_ANNOTATION), decision):
             metadata["annotations"] = {DECISION_ANNOTATION: encode(decision)}
@@ -263,11 +270,11 @@ class PodAnnotator:
             self._unannotated[key] = self._rests_until(key)
 
     async def _patch(self, key: str, subresource: str, patch: dict[str, Any]) -> ClusterError | None:
-        """Patch a pod; return what kept the patch from being written, if anything did."""
+        """Patch a pod; return the error, or None on success."""
         namespace, _, name = key.partition("/")
         path = f"/api/v1/namespaces/{namespace}/pods/{name}{subresource}"
         try:
-            # A condition is one of a list, of which only a strategic patch leaves the others.
+            # Conditions are a list, and only a strategic patch keeps its other entries.
             await self._client.patch_blindly(path, patch, "strategic" if subresource else "merge")
         except ClusterError as error:
             if not (isinstance(error, ApiError) and error.status in (404, 409)):  # gone, replaced or changed
@@ -280,14 +287,14 @@ class PodAnnotator:
 def _is_refusal(decision: Decision) -> bool:
     """Whether a pod was found unschedulable.
 
-    One that waits for its turn or its gates was not. One that waits for a limit of its namespace may wait for ever, and
-    no node would change that.
+    A pod that waits for its turn or its gates was not. A pod that waits for a limit of its namespace was: it may wait
+    for ever, and no node would change that.
     """
     return bool(decision.cap) or decision.reason != WaitReason.WAITING_FOR_TURN
 
 
 def _scheduled(pod: PodObject) -> Condition:
-    """Return a pod's condition ``PodScheduled``; an empty one where there is none."""
+    """Return a pod's condition ``PodScheduled``; an empty one when it has none."""
     return next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), _NO_CONDITION)
 
 
@@ -296,10 +303,11 @@ def _is_unschedulable(condition: Condition) -> bool:
 
 
 def _is_conflict(fault: ClusterError | None) -> bool:
-    """Whether a pod changed, or was replaced, since what was patched was read."""
+    """Whether a pod changed, or was replaced, since the patched version."""
     return isinstance(fault, ApiError) and fault.status == 409
 
 
 def _may_pass(fault: ClusterError) -> bool:
-    """Whether the same write may be taken a moment later: no answer, or one about the server and not the write."""
+    """Whether the same write may succeed a moment later: there was no answer, or one about the server and not the
+    write."""
     return not isinstance(fault, ApiError) or fault.status in (401, 409, 429) or fault.status >= 500

@@ -1,9 +1,9 @@
-"""What a PodGroup of ``scheduling.k8s.io`` says of its scheduling, as a value: kube-scheduler's condition.
+"""The scheduling condition of a PodGroup of ``scheduling.k8s.io``, as a value: kube-scheduler's condition.
 
 Called by `pod_group_reporter`; pure. The type of the condition, its reasons, and when it is written are those of
-k8s.io/api and kube-scheduler 1.36.3 and 1.37.2 (``schedule_one_podgroup.go``). Invariants: what is said to be
-scheduled is never said not to be again, as pods beyond the minimum may come and go; a group is not said to be
-unschedulable before a pod of it was found to be: no node would help who waits for the others, for a turn or a gate.
+k8s.io/api and kube-scheduler 1.36.3 and 1.37.2 (``schedule_one_podgroup.go``). Invariants: a scheduled group stays
+scheduled, although pods beyond the minimum may come and go. A group becomes unschedulable only after one of its pods
+did. A pod that waits for the others, for a turn or for a gate does not count, because no node would help it.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ TYPES: Final = {
 SCHEDULED: Final = "Scheduled"
 UNSCHEDULABLE: Final = "Unschedulable"
 ERROR: Final = "SchedulerError"
-"""A pod asks for something that can't be followed: no node would change that."""
+"""A pod's request is invalid: no node would change that."""
 _NO_FINDING: Final = frozenset({WaitReason.WAITING_FOR_TURN.value, WaitReason.WAITING_FOR_GANG.value})
 
 
 class Finding(NamedTuple):
-    """What is to be said of a group."""
+    """The result for a group."""
 
     scheduled: bool
     reason: str
     decision: Decision | None = None
-    """Whose sentence says why; None where it is scheduled."""
+    """The decision with the reason; None when the group is scheduled."""
 
 
 def finding(minimum: int | None, placed: int, waiting: Sequence[Decision], *, refresh: bool) -> Finding | None:
-    """Return what is to be said of a group; None where that is nothing.
+    """Return the result for a group; None when there is none.
 
     Parameters
     ----------
-    minimum : pods that must have a node together; 0 where that can't be read, None where one is enough.
-    placed : pods of it that have a node, or have succeeded.
-    waiting : the latest decision about each pod that has none.
-    refresh : whether it is said to be unschedulable already: then why is kept up to date.
+    minimum : pods that must have a node together; 0 when that can't be read, None when one is enough.
+    placed : its pods that have a node, or have succeeded.
+    waiting : the latest decision about each pod without a node.
+    refresh : whether the group is marked unschedulable already: then the reason is kept up to date.
     """
     needed = 1 if minimum is None else minimum
     if 0 < needed <= placed:
@@ -55,17 +55,17 @@ def finding(minimum: int | None, placed: int, waiting: Sequence[Decision], *, re
         found = [decision for decision in waiting if decision.reason == WaitReason.WAITING_FOR_GANG]
     if not found:
         return None
-    newest = max(found, key=lambda one: one.decided_seconds)
+    newest = max(found, key=lambda decision: decision.decided_seconds)
     return Finding(False, ERROR if newest.reason == WaitReason.MISCONFIGURED else UNSCHEDULABLE, newest)
 
 
 def sentence(minimum: int | None) -> str:
-    """Return what is said of a group that is scheduled."""
-    return f"{counted(minimum, 'pod')} that must run together have a node" if minimum else "a pod of it has a node"
+    """Return the message for a scheduled group."""
+    return f"{counted(minimum, 'pod')} that must run together have a node" if minimum else "one of its pods has a node"
 
 
 def standing(status: Mapping[str, Any], kind: str) -> tuple[dict[str, Any], list[Any]]:
-    """Return the condition of a type as a status has it, empty where it has none, and all others."""
+    """Return a status's condition of a type, empty when it has none, and all others."""
     listed = status.get("conditions")
     conditions = listed if isinstance(listed, list) else []
     of_it = [condition for condition in conditions if isinstance(condition, dict) and condition.get("type") == kind]
@@ -75,13 +75,13 @@ def standing(status: Mapping[str, Any], kind: str) -> tuple[dict[str, Any], list
 def replaced(
     before: Mapping[str, Any], kind: str, found: Finding, message: str, generation: int, now: str
 ) -> dict[str, Any] | None:
-    """Return the condition that takes the place of another; None where that may stay.
+    """Return the condition that replaces the present one; None when that may stay.
 
     Parameters
     ----------
-    before : the one of this type that stands; empty for none.
-    generation : of the object that was looked at.
-    now : the time, as it is written.
+    before : the present one of this type; empty for none.
+    generation : of the group for which the result was computed.
+    now : the time as text.
     """
     was, status = before.get("status"), "True" if found.scheduled else "False"
     is_seen = before.get("observedGeneration", 0) == generation

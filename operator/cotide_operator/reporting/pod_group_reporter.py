@@ -1,8 +1,8 @@
-"""Writes into PodGroups of ``scheduling.k8s.io`` whether they are scheduled, as kube-scheduler does of its own.
+"""Writes the scheduling condition into PodGroups of ``scheduling.k8s.io``, as kube-scheduler does for its own groups.
 
-Told by the decision store of each decision about a pod that names one, and by the cache of each change of either; run
-by the leader, once a second over the groups that were queued since, through the low-priority dispatcher. Where no such
-API is served nothing is ever queued. A group with pods of another scheduler is left to that one.
+It receives each decision about a pod of a group from the decision store, and each change of a pod or group from the
+cache. The leader runs it once a second over the queued groups, and writes through the low-priority dispatcher. On a
+cluster without this API the queue stays empty. A group with pods of another scheduler is left to that scheduler.
 
 ::
 
@@ -10,9 +10,9 @@ API is served nothing is ever queued. A group with pods of another scheduler is 
                 ^                                                                 |
                 `------------ rests, ever longer: refused, no answer -------------'
 
-The patch names the version that was looked at, so that it takes nobody else's condition away. Invariants: a group is
-patched only when something changed, at most once per `NOTE_SECONDS` while it waits, and not again before the cache
-shows what was written; what can't be written holds up nothing else.
+The patch names the version that it was made for, so that it keeps every foreign condition. Invariants: a group is
+patched only after a change, at most once per `NOTE_SECONDS` while it waits, and again only when the cache shows the
+last write. A failed write delays only its own group.
 """
 
 from __future__ import annotations
@@ -43,41 +43,41 @@ _LOG = logging.getLogger(__name__)
 RECONCILE_SECONDS: Final = 1.0
 """Wall seconds between two rounds; chosen as those between two publications of the queue."""
 NOTE_SECONDS: Final = 10.0
-"""Wall seconds between two sentences on one group that waits, and before a write that failed is tried again, doubled
-each time; chosen as those of notes on pods."""
+"""Wall seconds between two messages on one waiting group, and before the retry of a failed write, doubled each time;
+chosen as those of notes on pods."""
 MAX_DOUBLED: Final = 6
-"""Chosen: a group that can't be written is tried each eleven minutes then, for as long as there is something to say."""
+"""Chosen: a group that can't be written is then tried every eleven minutes, as long as it has a new condition."""
 MESSAGE_CHARACTERS: Final = 32 * 1024
-"""Of a condition: ``ValidateConditions`` of k8s.io/apimachinery refuses longer ones."""
+"""Length of a condition's message: ``ValidateConditions`` of k8s.io/apimachinery refuses longer ones."""
 FORBIDDEN: Final = 403
 KIND: Final[Kind] = "gangpodgroups"
 
 
 @dataclass(slots=True)
 class _Written:
-    """How far one group was written."""
+    """The state of the writes to one group."""
 
     until: float = float("-inf")
-    """Monotonic second up to which it rests after a failure."""
+    """Monotonic second of the next try after a failure."""
     failures: int = 0
-    said: float = float("-inf")
+    written_monotonic: float = float("-inf")
     """Monotonic second of the last write."""
     over: str | None = None
-    """Version that was written over: while the cache shows that, it lags behind."""
+    """Version before the last write: while the cache shows it, the cache lags behind."""
 
 
 class PodGroupReporter:
-    """Follows the decision store and the cache; see the module's docstring.
+    """Writes conditions of groups from the decision store and the cache; see the module's docstring.
 
     Parameters
     ----------
     client, dispatcher, cache, decisions, metrics : the operator's.
     members : the pods that name a group, by its key.
-    scheduler_names : whose pods are ours.
+    scheduler_names : schedulers of our pods.
 
     Attributes
     ----------
-    queued : keys of groups that are to be reconciled, all of which are there.
+    queued : keys of existing groups that are to be reconciled.
     """
 
     def __init__(
@@ -106,20 +106,20 @@ class PodGroupReporter:
         cache.subscribe(self._changed)
 
     async def run(self) -> None:
-        """Reconcile what was queued, once a second, until cancelled."""
+        """Reconcile the queued groups once a second, until cancelled."""
         while True:
             await asyncio.sleep(RECONCILE_SECONDS)
             await in_steps(self.reconcile_steps())
 
     def reconcile_steps(self) -> Generator[None, None, None]:
-        """Reconcile each group that was queued, in steps."""
+        """Reconcile each queued group, in steps."""
         for key in list(self.queued):
             if key not in self.queued:  # gone since the last step
                 continue
             del self.queued[key]
             try:
                 self._reconcile(key)
-            except Exception as error:  # noqa: BLE001 - one object that trips us must not stop all others
+            except Exception as error:  # noqa: BLE001 - one faulty object must not stop all others
                 self._cache.quarantine_object(KIND, key, "reporting", error)
             yield
 
@@ -130,7 +130,7 @@ class PodGroupReporter:
 
     def _changed(self, kind: Kind, key: str) -> None:
         if kind == "pods":
-            self._decided(key)  # an earlier leader's binding, of which nobody else tells
+            self._decided(key)  # reports an earlier leader's binding, too
         elif kind == KIND and key in self._cache.gangpodgroups:
             self._enqueue(key)
         elif kind == KIND:
@@ -138,12 +138,12 @@ class PodGroupReporter:
             self._written.pop(key, None)
 
     def _enqueue(self, key: str) -> None:
-        """Queue a group that is there: of others a standby would keep the names for ever."""
+        """Queue an existing group: a standby would keep the names of missing groups for ever."""
         if key in self._cache.gangpodgroups:
             self.queued[key] = None
 
     def _reconcile(self, key: str) -> None:
-        """Have a group written where there is something to say, now or later."""
+        """Submit a write for a group whose condition changes, now or later."""
         known = self._written.get(key)
         rests = known is not None and time.monotonic() < known.until
         if not rests and self._condition(key) is None:
@@ -152,7 +152,7 @@ class PodGroupReporter:
             self._enqueue(key)  # later
 
     def _condition(self, key: str) -> tuple[CustomObject, list[Any]] | None:
-        """Return a group and the conditions that it should have; None where it may stay as it is for now."""
+        """Return a group and its wanted conditions; None when it may stay as it is for now."""
         group = self._cache.gangpodgroups.get(key)
         kind = TYPES.get(self._cache.served.get(KIND, "").rpartition("/")[0].rpartition("/")[2])
         known = self._written.get(key)
@@ -161,29 +161,30 @@ class PodGroupReporter:
         before, others = standing(group.status, kind)
         generation = group.metadata.generation
         if before.get("status") == "True" and before.get("observedGeneration", 0) == generation:
-            return None  # of a group that runs nothing is counted
+            return None  # the pods of a running group are not counted
         counted = self._counted(key)
         if counted is None:
             return None
-        ((_, said),) = said_by(KIND, group)
-        found = finding(said.minimum, *counted, refresh=before.get("status") == "False")
+        ((_, rule),) = said_by(KIND, group)
+        found = finding(rule.minimum, *counted, refresh=before.get("status") == "False")
         if found is None:
             return None
         if found.decision is None:
-            message = sentence(said.minimum)
+            message = sentence(rule.minimum)
         else:
             message = self._view.sentence(found.decision.message, found.decision.refused, namespace_of_key(key))
         now = format_timestamp(time.time())
         condition = replaced(before, kind, found, message[:MESSAGE_CHARACTERS], generation, now)
         if condition is None:
             return None
-        if not found.scheduled and known is not None and time.monotonic() - known.said < NOTE_SECONDS:
+        if not found.scheduled and known is not None and time.monotonic() - known.written_monotonic < NOTE_SECONDS:
             self._enqueue(key)  # later
             return None
         return group, [*others, condition]
 
     def _counted(self, key: str) -> tuple[int, list[Decision]] | None:
-        """Return how many pods of a group have a node, and what was decided about the others; None where not ours."""
+        """Return the number of a group's pods with a node, and the decisions about the others; None for a foreign
+        group."""
         placed, waiting, ours = 0, list[Decision](), False
         for name in self._members(key):
             pod = self._cache.pods.get(name)
@@ -204,7 +205,7 @@ class PodGroupReporter:
         return decision if decision is not None and decision.uid == pod.metadata.uid else None
 
     async def _write(self, key: str) -> None:
-        """Patch a group by what is known at this moment."""
+        """Patch a group with its state at this moment."""
         due = self._condition(key)
         if due is None:
             return
@@ -222,7 +223,7 @@ class PodGroupReporter:
             self._refused(key, error)
         else:
             if key in self._cache.gangpodgroups:
-                self._written[key] = _Written(said=time.monotonic(), over=metadata.resource_version)
+                self._written[key] = _Written(written_monotonic=time.monotonic(), over=metadata.resource_version)
 
     def _refused(self, key: str, error: ClusterError) -> None:
         if key not in self._cache.gangpodgroups:
@@ -231,7 +232,7 @@ class PodGroupReporter:
         known.until = time.monotonic() + NOTE_SECONDS * 2.0 ** min(known.failures, MAX_DOUBLED)
         known.failures += 1
         self._enqueue(key)
-        if isinstance(error, ApiError) and error.status in (404, 409):  # gone, or another wrote: looked at anew
+        if isinstance(error, ApiError) and error.status in (404, 409):  # gone, or changed: reconciled again
             return
         self._metrics.notes_failed.inc()
         if isinstance(error, ApiError) and error.status == FORBIDDEN and not self._warned:

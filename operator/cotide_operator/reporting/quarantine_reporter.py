@@ -1,9 +1,9 @@
-"""Publishes what is quarantined: metrics, and on the object itself an event and a condition with reason Misconfigured.
+"""Publishes quarantined objects: metrics, and on the object an event and a condition with reason Misconfigured.
 
-Subscribed to the cache's quarantine by `assembly`; only the leader writes on objects. Written through the low-priority
-dispatcher like all that explains. A condition that could not be written, as long as the server may take it later, is
-tried again, ever later and only so often: nothing else says it until the object changes. Invariant: an owner reads what
-is wrong with his object and nothing about anybody else's; what could not be written is no reason to stop.
+`assembly` subscribes it to the cache's quarantine; only the leader writes on objects. Like all explanations, it writes
+through the low-priority dispatcher. After a temporary failure a condition is written again with growing pauses and a
+limit, because no other message repeats it until the object changes. Invariant: an owner reads the fault of their own
+object and nothing about other owners. A failed write stops no other work.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _LOG = logging.getLogger(__name__)
 
 REASON: Final = WaitReason.MISCONFIGURED.value
 AGAIN_SECONDS: Final = 10.0
-"""Wall seconds after a condition that was not written, doubled each time; chosen as those of notes on pods."""
+"""Wall seconds before the retry of a failed condition, doubled each time; chosen as those of notes on pods."""
 MAX_RETRIES: Final = 6
-"""Chosen: they come to ten minutes, and what can never be written is left then."""
+"""Chosen: together they take ten minutes, after which a permanent failure is given up."""
 _OURS: Final = {"jobs": "Job", "workloads": "Workload"}
 
 
 class QuarantineReporter:
-    """Says what is quarantined.
+    """Reports quarantined objects.
 
     Parameters
     ----------
     client, dispatcher, cache, recorder, metrics : the operator's.
-    scheduler_names : whose pods are ours.
+    scheduler_names : schedulers of our pods.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class QuarantineReporter:
         cache.quarantine.subscribe(self._hear)
 
     def lead(self) -> None:
-        """Say on the objects what was quarantined so far, and from now on."""
+        """Report the quarantined objects on themselves, now and from now on."""
         self.leading = True
         for entry in list(self._cache.quarantine):
             self._report(entry)
@@ -94,7 +94,7 @@ class QuarantineReporter:
         self._write(entry, message, 0)
 
     def _write(self, entry: SetAside, message: str, failures: int) -> None:
-        """Write the condition, some time; ``failures``: how often that came to nothing."""
+        """Write the condition at a later time; ``failures``: number of failed tries."""
         if self._cache.quarantine.get(entry.kind, entry.key) is not entry:
             return  # it changed meanwhile
         key, namespace = ("aside", entry.kind, entry.key), namespace_of_key(entry.key)
@@ -126,7 +126,7 @@ class QuarantineReporter:
             body: dict[str, Any] = {"metadata": {"uid": entry.uid}, "status": {"conditions": [condition]}}
             kind: PatchKind = "strategic"
         else:
-            # Applied: the other conditions, which may be what can't be read, stay as they are.
+            # The body is applied: the other conditions stay, and one of them may be the unreadable part.
             path = f"/apis/{API_VERSION}/namespaces/{namespace}/{entry.kind}/{name}/status"
             body = {
                 "apiVersion": API_VERSION,
@@ -144,7 +144,7 @@ class QuarantineReporter:
                 self._write_again(entry, message, failures)
 
     def refresh(self, kinds: tuple[Kind, ...]) -> None:
-        """Show how many objects are quarantined now, by kind."""
+        """Show the number of quarantined objects by kind."""
         counts = dict.fromkeys(kinds, 0)
         for entry in self._cache.quarantine:
             counts[cast("Kind", entry.kind)] += 1

@@ -1,10 +1,10 @@
-"""What a reader in one namespace is told of others: a uid, and no name.
+"""Removes foreign names from texts and lists for a reader in one namespace: a uid replaces each name.
 
-Called wherever a decision leaves the operator for an object in a namespace: events, notes and conditions of pods,
-statuses of Jobs and Workloads. kube-scheduler does the same: its event says which uid a pod was preempted for, and no
-name (``Preempted by pod <uid> on node <name>``). Names stay in the log, the ledger, the metrics and ``/debug``, which
-are the administrator's. Nodes belong to no namespace and keep their names. Invariant: no sentence and no list that
-comes out of here holds the name of a pod, a Workload or a namespace other than the reader's own.
+It is called for every decision that leaves the operator for an object in a namespace. These are events, notes and
+conditions of pods, and statuses of Jobs and Workloads. The same rule holds in kube-scheduler: its event names the uid
+of the preemptor, and no name (``Preempted by pod <uid> on node <name>``). Names stay in the log, the ledger, the
+metrics and ``/debug``, which belong to the administrator. Nodes belong to no namespace and keep their names. Invariant:
+no result contains the name of a pod, a Workload or a namespace other than the reader's own.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class TenantView:
 
     Parameters
     ----------
-    cache : where uids are found.
+    cache : source of the uids.
     """
 
     def __init__(self, cache: ObjectCache) -> None:
         self._cache = cache
 
     def decision(self, decision: Decision) -> Decision:
-        """Return a decision as readers of its pod may see it; the same one where it names nobody else."""
+        """Return a decision for readers of its pod; the same object when it contains no foreign name."""
         if not (decision.refused or decision.victims):
             return decision
         namespace = decision.key.partition("/")[0]
@@ -43,11 +43,11 @@ class TenantView:
         return msgspec.structs.replace(decision, message=message, refused=refused, victims=victims)
 
     def sentence(self, message: str, refused: Iterable[NodeVerdict], namespace: str) -> str:
-        """Return a sentence about a pod of a namespace without the names of services of others.
+        """Return a sentence about a pod of a namespace without names of foreign services.
 
         Parameters
         ----------
-        refused : the verdicts that the sentence is made of.
+        refused : the verdicts in the sentence.
         """
         for node_verdict in refused:
             if node_verdict.service:
@@ -55,14 +55,14 @@ class TenantView:
         return message
 
     def verdict(self, verdict: NodeVerdict, namespace: str) -> NodeVerdict:
-        """Return a verdict as readers in a namespace may see it."""
+        """Return a verdict for readers in a namespace."""
         service = verdict.service
         if not service or service.partition("/")[0] == namespace:
             return verdict
         return replace(verdict, message=verdict.message.replace(service, self._service(service)), service="")
 
     def eviction(self, evict: Evict) -> tuple[str, str]:
-        """Return the reason and the sentence of the event about an eviction; the former as kube-scheduler has it."""
+        """Return the reason and the sentence of the event about an eviction; the former as in kube-scheduler."""
         namespace = evict.key.partition("/")[0]
         if evict.cause in (EvictCause.LATENCY, EvictCause.LATENCY_RISES, EvictCause.LATENCY_AT_RISK):
             reason, service = evict.reason, evict.service

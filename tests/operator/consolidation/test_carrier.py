@@ -50,7 +50,7 @@ async def test_a_pod_that_is_evicted_and_does_not_go_is_told_as_that() -> None:
 
     cluster.evict = accepted  # type: ignore[method-assign]  # its finalizer keeps it
     found = await carry(cluster, freed("a", "1"))
-    assert found.surprise == "a: pod d/1 was evicted, and is there still after 30 s"
+    assert found.surprise == "a: pod d/1 was evicted, and still exists after 30 s"
 
 
 async def test_a_budget_is_waited_for_and_then_is_a_surprise() -> None:
@@ -61,7 +61,7 @@ async def test_a_budget_is_waited_for_and_then_is_a_surprise() -> None:
     cluster = SmallCluster(pod_now("1", "a"))
     cluster.answers = [429] * 99
     found = await carry(cluster, freed("a", "1"))
-    assert found.surprise == "a: a disruption budget let pod d/1 not go within 30 s"
+    assert found.surprise == "a: a disruption budget refused the eviction of pod d/1 for 30 s"
     assert cluster.nodes["a"] == NodeNow(False, "")
 
 
@@ -69,7 +69,7 @@ async def test_a_node_that_somebody_uncordons_is_his_and_no_more_pods_are_moved_
     cluster = SmallCluster(pod_now("1", "a"), pod_now("2", "a"))
     cluster.on_sleep = lambda: cluster.nodes.update(a=NodeNow(False, DRAINING))
     found = await carry(cluster, freed("a", "1", "2"))
-    assert found == Carried((), ("d/1",), "a: somebody has uncordoned the node since")
+    assert found == Carried((), ("d/1",), "a: the node was uncordoned during the drain")
     assert cluster.evicted == [("d/1", "u-1")]
     assert cluster.nodes["a"] == NodeNow(False, "")
 
@@ -103,13 +103,13 @@ async def test_a_pod_that_is_not_ready_again_stops_the_run_with_the_schedulers_r
     ("change", "words"),
     [
         (lambda c: c.nodes.pop("a"), "the node is gone"),
-        (lambda c: c.nodes.update(a=NodeNow(True, "")), "somebody else has cordoned"),
+        (lambda c: c.nodes.update(a=NodeNow(True, "")), "the node was cordoned since"),
         (lambda c: c.there.append(pod_now("new", "a")), "pod d/new came to the node"),
         (lambda c: c.there.__setitem__(0, replace(c.there[0], uid="other")), "pod d/1 was replaced"),
         (lambda c: c.there.__setitem__(0, replace(c.there[0], kept=True)), "pod d/1 must not be disrupted"),
         (
             lambda c: c.nodes.update(a=NodeNow(False, "", "its owner")),
-            "the node must not be disrupted since: its owner",
+            "the node was protected since the plan was made: its owner",
         ),
         (lambda c: c.answers.append(500), "answered 500"),
     ],
@@ -144,7 +144,7 @@ async def test_a_node_that_its_owner_protects_meanwhile_is_open_again_before_the
     cluster = SmallCluster(pod_now("1", "a"), pod_now("2", "a"))
     cluster.on_sleep = lambda: cluster.nodes.update(a=NodeNow(True, DRAINING, "its owner"))
     found = await carry(cluster, freed("a", "1", "2"))
-    assert found == Carried((), ("d/1",), "a: the node must not be disrupted since: its owner")
+    assert found == Carried((), ("d/1",), "a: the node was protected since the plan was made: its owner")
     assert len(cluster.evicted) == 1
 
 
@@ -356,7 +356,7 @@ async def test_a_gang_that_lost_a_pod_since_the_plan_lets_none_go() -> None:
     cluster = of_a_gang("a", "b", minimum=1)
     cluster.there.pop()  # the plan counted two
     carried = await carry(cluster, freed("a", "1"), timeout=5.0)
-    assert carried.surprise == ("a: gang d/train (1 of at least 1 pods are there) let pod d/1 not go within 5 s")
+    assert carried.surprise == ("a: gang d/train at its minimum (1 of 1 pods) refused the eviction of pod d/1 for 5 s")
     assert (cluster.evicted, cluster.nodes["a"].cordoned) == ([], False)
 
 

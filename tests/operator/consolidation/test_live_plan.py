@@ -100,7 +100,7 @@ def test_a_protection_that_is_unreadable_keeps_pod_and_node_and_has_a_warning() 
 def test_many_unreadable_protections_have_one_warning() -> None:
     cache = annotated(two_nodes(), "pods", "d/pn0", KARPENTER, "a day")
     _, (warning,) = freed_of(annotated(cache, "pods", "d/pn1", KARPENTER, "two days"))
-    assert warning.endswith("and protects; so on 1 more pod")
+    assert warning.endswith("and protects; the same on 1 more pod")
 
 
 def test_a_pod_that_its_owner_protects_for_a_day_keeps_its_node_for_a_day() -> None:

@@ -35,7 +35,7 @@ def rounds(hands: Any) -> Rounds:
 
 async def test_at_the_end_every_node_is_opened_that_can_be_and_the_others_are_named() -> None:
     hands = Hands()
-    with pytest.raises(ClusterError, match="begins again: a: refused"):
+    with pytest.raises(ClusterError, match="starts again: a: refused"):
         await rounds(hands).leave()
     assert hands.marks == {"a": Mark.EMPTYING, "b": Mark.NONE, "c": Mark.NONE}
 

@@ -141,4 +141,4 @@ async def test_where_nothing_can_be_planned_nodes_are_given_back_all_the_same(
     scene.consolidator._dependencies.clock.wall += 3601.0  # nobody took the freed node for an hour
     await scene.consolidator.look()
     assert scene.opened == ["freed"]
-    assert "consolidation goes on later: ports: more than 4096 different host ports" in caplog.text
+    assert "consolidation continues later: ports: more than 4096 different host ports" in caplog.text

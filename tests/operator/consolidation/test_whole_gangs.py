@@ -51,14 +51,14 @@ async def test_one_that_stands_elsewhere_as_well_by_now_is_left_alone(cluster: S
     cluster.there.append(elsewhere)
     cluster.members.add(elsewhere.key)
     found = await carry(cluster, whole())
-    assert found.surprise == "a: gang d/train does not stand as a whole on the node any more"
+    assert found.surprise == "a: gang d/train is no longer complete on the node"
     assert (cluster.evicted, cluster.nodes["a"]) == ([], NodeNow(False, ""))
 
 
 async def test_one_that_is_no_gang_any_more_is_left_alone(cluster: SmallCluster) -> None:
     cluster.members.clear()
     found = await carry(cluster, whole())
-    assert found.surprise == "a: the gang of pod d/1 does not stand as a whole on the node any more"
+    assert found.surprise == "a: the gang of pod d/1 is no longer complete on the node"
     assert cluster.evicted == []
 
 
@@ -79,7 +79,7 @@ async def test_a_budget_that_refuses_half_way_is_asked_until_the_time_is_over(cl
     cluster = of_a_gang("a", "a", "a", minimum=3)
     cluster.answers = [201] + [429] * 99
     found = await carry(cluster, whole(), timeout=5.0)
-    assert found.surprise == "a: a disruption budget let pod d/2 not go, after 1 of its gang of 3 were"
+    assert found.surprise == "a: a disruption budget refused the eviction of pod d/2, after 1 of 3 pods of its gang"
     assert cluster.nodes["a"] == NodeNow(False, ""), "open again: the one that left may come back to the others"
 
 

@@ -40,7 +40,7 @@ def test_a_service_inside_what_was_learned_has_both_conditions_false(model: QosF
 def test_an_unmeasured_rate_is_said_and_is_nothing_that_training_could_mend(model: QosForecaster) -> None:
     said = conditions(applicability_of(model, DATABASE, None, 200.0))
     assert (said["RateUnknown"]["status"], said["RateUnknown"]["reason"]) == ("True", "NotMeasured")
-    assert "no rate of 0" in said["RateUnknown"]["message"]
+    assert "differs from a rate of 0" in said["RateUnknown"]["message"]
     assert said["OutsideTraining"]["status"] == "False"
 
 

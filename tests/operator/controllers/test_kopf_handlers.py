@@ -144,7 +144,7 @@ def test_a_look_at_what_goes_that_trips_us_is_said_in_the_log(caplog: pytest.Log
             assert asked.next() == ("jobs", "default/count")
             api.send("POST", JOBS, resource("Job", "next", template=TEMPLATE))
             assert asked.next() == ("jobs", "default/next")
-    assert "jobs default/count goes, and the look at it failed: RuntimeError('tripped')" in caplog.text
+    assert "jobs default/count is deleted, and its reconciliation failed: RuntimeError('tripped')" in caplog.text
 
 
 def test_a_status_change_leads_to_no_look() -> None:

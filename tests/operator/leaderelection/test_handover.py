@@ -273,7 +273,7 @@ async def test_a_pod_that_was_bound_and_is_not_is_of_a_backup(watched: None) -> 
     scene.sees("a", 7, change="ADDED")
     scene.bound("a")
     scene.api.pods["a"] = {**stored("a", 7), "spec": {}}
-    with pytest.raises(BackupRestored, match="has pod ns/a without a node, and had said that it was bound"):
+    with pytest.raises(BackupRestored, match="has pod ns/a without a node, after it had confirmed the binding"):
         await rounds(scene, 2)
 
 

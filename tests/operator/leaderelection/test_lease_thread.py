@@ -92,7 +92,7 @@ async def test_what_is_learned_reaches_the_lease_and_a_failure_of_it_costs_none(
         while len(seen) < 6:
             await asyncio.sleep(0)
         assert seen[:4] == ["as the last leader left it", "as the last leader left it", "first", "second"]
-        assert "the lease does not tell which nodes refused pods" in caplog.text
+        assert "the nodes that refused pods are not written on the lease" in caplog.text
         lease.permit()
         assert not holding.done()
         holding.cancel()

@@ -29,7 +29,7 @@ async def test_an_outlook_that_can_not_be_falls_back_to_requests_never_to_zero(
     assert await scene.after() == [FREE]
     condition = scene.nodes["n1"]["status"]["conditions"][0]
     assert (condition["status"], condition["reason"]) == ("False", "ImpossibleForecast")
-    assert condition["message"] == "the forecast held a figure that can't be: what pods ask for counts instead"
+    assert condition["message"] == "the forecast held an impossible figure: the pods' requests count instead"
 
 
 async def test_a_hundredfold_offer_is_cut_to_what_is_physically_there(scene: Scene) -> None:
@@ -48,7 +48,7 @@ async def test_an_outlook_that_is_long_over_falls_back_to_requests(scene: Scene)
     assert await scene.after() == [(7000, 4096 * MI)]
     assert await scene.after(599.0) == []  # it held for 300 s and gets another slot's grace
     assert await scene.after(2.0) == [FREE]
-    assert scene.events[-1][3] == "no forecast came for a whole slot: what pods ask for counts instead"
+    assert scene.events[-1][3] == "no forecast came for a whole slot: the pods' requests count instead"
     assert await scene.after(100.0) == []
 
 

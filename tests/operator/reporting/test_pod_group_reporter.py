@@ -190,7 +190,7 @@ async def test_a_group_that_ran_is_never_said_not_to_be_scheduled(scene: Scene) 
 async def test_of_a_basic_group_one_pod_with_a_node_is_enough(scene: Scene) -> None:
     scene.group(policy={"basic": {}})
     scene.pod("a", "n")
-    assert [one["message"] for one in await scene.written()] == ["a pod of it has a node"]
+    assert [one["message"] for one in await scene.written()] == ["one of its pods has a node"]
 
 
 async def test_a_group_whose_size_can_not_be_read_is_never_scheduled(scene: Scene) -> None:

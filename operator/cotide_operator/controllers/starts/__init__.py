@@ -1,1 +1,1 @@
-"""Pods that hold a node and do not start: for how long, what is said of them, and what follows."""
+"""Pods that hold a node and do not start: their times, their conditions and reports, and the next steps."""

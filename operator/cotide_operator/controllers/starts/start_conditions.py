@@ -1,4 +1,5 @@
-"""What a Job's or a Workload's status says of pods that hold a node and do not start, and how the next pod avoids it.
+"""The condition of a Job or Workload about pods that hold a node and do not start, and how the next pod avoids that
+node.
 
 Called by `job_controller` and `workload_controller`. Pure.
 """
@@ -13,8 +14,8 @@ from cotide_core.units import counted
 from cotide_operator.controllers.child_pods import ChildPod, Manifest
 
 STARTED: Final = "PodsStarted"
-"""Condition of a Job or a Workload: False from when a kubelet can't start one of its pods, or is slow to, until a pod
-runs."""
+"""Condition of a Job or a Workload: False from the first pod that its kubelet can't start, or starts slowly, until a
+pod runs."""
 CANNOT_START: Final = "CannotStart"
 NOT_STARTED: Final = "NotStarted"
 NAMED: Final = 3
@@ -37,10 +38,10 @@ def started_condition(
 
     Parameters
     ----------
-    slow : uids of pods whose containers are being created for long.
-    before : the conditions that are there.
+    slow : uids of pods that create their containers for long.
+    before : the present conditions.
     held_back : pods that are made only once one runs.
-    kept : whether pods that can't be started are kept, so that where none is there none waits.
+    kept : whether pods that can't be started are kept: then the obstacle is over once no pod is left.
     """
     stuck = [(pod, pod.cannot_start) for pod in pods if pod.cannot_start and pod.alive]
     creating = [(pod, pod.creating) for pod in pods if pod.creating and pod.uid in slow and pod.alive]

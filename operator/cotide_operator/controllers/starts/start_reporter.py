@@ -1,9 +1,8 @@
-"""Reports pods that hold a node and do not start, and specs of which no pod can be made: metrics, and events of their
-Job or Workload.
+"""Reports pods that hold a node and do not start, and invalid specs: metrics, and events of their Job or Workload.
 
-Made by `assembly` for one term of leadership; called by both controllers after a status was written, and by the cache
-with each pod. Pods of others that Cotide has classed are counted, too: a node whose pulls hang is the platform's
-concern, whoever made the pod. Invariant: no label of a metric is a name, nor a word that a tenant chose.
+`assembly` makes it for one term of leadership. Both controllers call it after a status was written, and the cache calls
+it with each pod. It also counts foreign pods with a class of Cotide: a node with hanging pulls concerns the platform,
+whatever the pod's owner. Invariant: a metric's label is never a name or a word from a tenant.
 """
 
 from __future__ import annotations
@@ -26,24 +25,24 @@ from cotide_operator.observability.metrics import Metrics
 from cotide_operator.reporting.event_recorder import EventRecorder
 
 CREATING: Final = "Creating"
-"""Reason of a pod whose containers are being created for `SLOW_SECONDS`, and of which its kubelet says nothing."""
+"""Reason of a pod that has waited `SLOW_SECONDS` for the creation of its containers, without a kubelet error."""
 _CLASSES: Final = frozenset(one.value for one in WorkloadClass)
 
 
 class StartReports(Protocol):
-    """What a controller says of starts."""
+    """A controller's reports about starts."""
 
     def changed(self, kind: str, key: str, uid: str, before: Iterable[Any], after: Iterable[Any]) -> None:
-        """Say that the conditions of a Job or Workload changed."""
+        """Report that the conditions of a Job or Workload changed."""
         ...
 
     def gave_up(self, key: str, uid: str, pod: ChildPod, workload_class: str) -> None:
-        """Say that a pod of a Job was not started in time, counts as a failure and is deleted."""
+        """Report that a pod of a Job was not started in time, counts as a failure and is deleted."""
         ...
 
 
 class NoReports:
-    """Says nothing."""
+    """Reports nothing."""
 
     def changed(self, kind: str, key: str, uid: str, before: Iterable[Any], after: Iterable[Any]) -> None:
         """Do nothing."""
@@ -63,14 +62,14 @@ class _Waiting(NamedTuple):
 
 
 class StartReporter:
-    """See the module."""
+    """Counts pods that do not start, and records events about them; see the module."""
 
     def __init__(self, cache: ObjectCache, recorder: EventRecorder, metrics: Metrics, clock: Clock) -> None:
         self._cache, self._recorder, self._metrics, self._clock = cache, recorder, metrics, clock
         self._waiting: dict[str, _Waiting] = {}
         self._since: dict[tuple[str, str], dict[str, float]] = {}
-        """By class and reason the pods and their times, rising: each scrape asks for every pair, and a tenant may have
-        ten thousand such pods."""
+        """Pods with their times in rising order, by class and reason. Each scrape asks for every pair, and a tenant may
+        have ten thousand such pods."""
         for workload_class in sorted(_CLASSES):
             for reason in (*sorted(REFUSALS), CREATING):
                 shown = metrics.pods_not_starting.labels(workload_class, reason)
@@ -84,7 +83,7 @@ class StartReporter:
             self._see(key)
 
     def _see(self, key: str) -> None:
-        """Take in a pod as it is now; one that runs, as most do, costs a look at its phase."""
+        """Update a pod's state; for a running pod, the usual case, this only checks the phase."""
         pod = self._cache.pods.get(key)
         found = self._obstacle(pod) if pod is not None and pod.status.phase == "Pending" else None
         before = self._waiting.get(key)
@@ -99,7 +98,8 @@ class StartReporter:
 
     @staticmethod
     def _obstacle(pod: PodObject) -> tuple[str, str] | None:
-        """Return the class of a pod that is not started and why; None for one that waits for no kubelet."""
+        """Return the class of a pod that is not started, and the reason; None for a pod that does not wait for its
+        kubelet."""
         workload_class = pod.metadata.labels.get(CLASS_LABEL, "")
         if workload_class not in _CLASSES or not pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
             return None
@@ -113,10 +113,10 @@ class StartReporter:
         if reason != CREATING:
             return len(since)
         latest = self._clock.now() - SLOW_SECONDS
-        return sum(1 for _ in takewhile(lambda begun: begun <= latest, since.values()))
+        return sum(1 for _ in takewhile(lambda since_seconds: since_seconds <= latest, since.values()))
 
     def changed(self, kind: str, key: str, uid: str, before: Iterable[Any], after: Iterable[Any]) -> None:
-        """Say of a Job or Workload that it can't be followed, that pods do not start, or that they do again."""
+        """Record that a Job or Workload has an invalid spec, that its pods do not start, or that they start again."""
         before, after = list(before), list(after)
         fault = _fault(after)
         if fault and fault != _fault(before):
@@ -129,7 +129,7 @@ class StartReporter:
         self._recorder.of_ours(kind, key, uid, level, f"Pods{reason}", str(now.get("message")))
 
     def gave_up(self, key: str, uid: str, pod: ChildPod, workload_class: str) -> None:
-        """Say that a pod of a Job was not started in time, counts as a failure and is deleted."""
+        """Record that a pod of a Job was not started in time, counts as a failure and is deleted."""
         self._metrics.starts_given_up.labels(workload_class, _reason_in(pod.cannot_start)).inc()
         why = pod.cannot_start or pod.creating
         message = f"pod {pod.name} on {pod.node} was not started in time and is deleted: {why}"
@@ -142,7 +142,7 @@ def _reason_in(refusal: str) -> str:
 
 
 def _fault(conditions: Iterable[Any]) -> str:
-    """Return why no pod can be made of a spec; empty where that is not so."""
+    """Return the fault of a spec that allows no pod; empty for a valid spec."""
     scheduled: Mapping[str, Any] = next(
         (condition for condition in conditions if condition.get("type") == "Scheduled"), {}
     )

@@ -239,7 +239,7 @@ async def test_a_foreign_pod_in_the_way_is_named_and_left_alone() -> None:
         status = await one.until_status(
             f"{JOBS}/count", lambda status: condition(status, "Scheduled").get("reason") == "Misconfigured"
         )
-        assert "a pod count-0 that belongs to somebody else is in the way" in condition(status, "Scheduled")["message"]
+        assert "a pod count-0 of another owner is in the way" in condition(status, "Scheduled")["message"]
 
 
 async def test_rules_that_a_server_lets_pass_end_as_a_condition() -> None:
