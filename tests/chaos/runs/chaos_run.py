@@ -162,9 +162,7 @@ class Run:
 
     async def _script(self) -> None:
         if self.plan.warm:
-            await self._until(
-                lambda: "" if any(replica.leading or replica.ends for replica in self.replicas) else "starting"
-            )
+            await self._until(lambda: "" if any(each.leading or each.ends for each in self.replicas) else "starting")
         loop = asyncio.get_running_loop()
         begun = loop.time()
         for step in self.plan.steps:

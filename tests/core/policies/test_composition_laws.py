@@ -390,9 +390,8 @@ def test_by_requests_a_monitor_relieves_overloaded_nodes_and_keeps_jobs_off_cord
     on(cluster, 4, GRATIS, 500, "b")
     on(cluster, 2, ONLINE, 100, "b")
     cluster.submit(3, BATCH, 200, 0.0)
-    assert [instruction.node for instruction in instructions(cluster) if isinstance(instruction, Bind)] == ["b"], (
-        "a has room, and is cordoned"
-    )
+    binds = [instruction for instruction in instructions(cluster) if isinstance(instruction, Bind)]
+    assert [bind.node for bind in binds] == ["b"], "a has room, and is cordoned"
     evicted = []
     for second in (1.0, 2.5):  # 900m of use and 500m + 200m held, on 1000m, for longer than 1 s
         cluster.now = second
