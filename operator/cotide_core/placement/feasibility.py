@@ -232,7 +232,7 @@ class Feasibility:
     def preferences(
         self, shape: FitShape, snapshot: Snapshot, fits: NDArray[np.bool_], weight: float = WEIGHT
     ) -> Floats | None:
-        """Return (N,) the preferences of a shape among the rows that fit, see `constraints.preferences`; None: nothing."""
+        """Return (N,) the preferences of a shape among the rows that fit (`constraints.preferences`); None: nothing."""
         if shape.peers is None or not prefers(shape.peers):
             return None
         return preferences(shape, snapshot, self.index, fits, weight)

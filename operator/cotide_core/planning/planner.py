@@ -303,7 +303,7 @@ class Planner:
             entry.attempts = max(1, entry.attempts)
             planned = self._planned.get(entry.pod.key)
             if entry in self._handed_back and self._gang is not None and self._gang[index] >= 0:
-                words = f"gang {entry.shape.gang}: the nodes can't hold all its pods together, even after all running pods end"
+                words = f"gang {entry.shape.gang}: the nodes can't hold all its pods, even after others end"
                 instruction = wait(entry, WaitReason.NO_MATCHING_NODE, words)
             elif planned is not None and planned.reserved:
                 words = f"gang {entry.shape.gang}: all start together, this one " if entry.shape.gang else ""

@@ -10,7 +10,7 @@ from cotide_core.state.cluster_state import PodRecord
 
 
 def is_schedulable(record: PodRecord) -> bool:
-    """Whether this scheduler must find a node for a pod: ours, pending, not being deleted, neither bound nor assumed."""
+    """Whether this scheduler must place a pod: ours, pending, not being deleted, neither bound nor assumed."""
     pod = record.pod
     return pod.ours and record.node is None and pod.phase is PodPhase.PENDING and not pod.terminating
 

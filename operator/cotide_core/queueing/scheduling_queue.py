@@ -211,7 +211,7 @@ class SchedulingQueue:
         self._stand(entry, QueueState.IN_HAND)
 
     def ahead(self, count: int) -> list[QueuedPod]:
-        """Return the next pods that `pop` would return, without taking them, so that one model call can serve them all."""
+        """Return the next pods that `pop` would return, without taking them: one model call then serves them all."""
         return [entry for _, _, entry in self._active.ahead(count)]
 
     def plan(self, entry: QueuedPod) -> None:
