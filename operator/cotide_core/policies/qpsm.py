@@ -1,12 +1,14 @@
 """QPSM: shortest predicted job first, where the latency limits are predicted to hold (Ou 2024, section 4).
 
 Batch and gratis pods go to a node without an online service while one has room; the paper needs no forecast there.
-Else the QoS model is asked about the best-ranked nodes with a service, and of those that it lets pass the least
-risky one is taken: every further job only raises a node's risk (forecasts are monotone), so spreading over low risks
-keeps room for more jobs. Online pods go to idle nodes: those without a service first (required where the Workload is
-exclusive, see `feasibility`), and among them the one with the least batch work. The paper draws among idle servers
-at random; the least loaded is no worse for anyone. Among equal risks the least pressure wins, since the predicted
-slowdown, and so the completion time, rises with it.
+Otherwise the QoS model rates the best-ranked nodes with a service, and the least risky of the admitted ones is taken.
+Every further job only raises a node's risk (forecasts are monotone), so spreading over low risks keeps room for more
+jobs.
+
+Online pods go to idle nodes: those without a service first (required if the Workload is exclusive, see `feasibility`),
+and among them the one with the least batch work. The paper draws among idle servers at random; the least loaded is
+equally good or better. Among equal risks the least pressure wins, since the predicted slowdown, and so the completion
+time, rises with it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from cotide_core.qos.qos_guard import QosGuard
 from cotide_core.queueing.ordering import PredictedShortestFirst
 
 IDLE_WEIGHT = 8.0
-"""More than all other terms together: a node without a service is always before one with (section 4.3)."""
+"""More than all other terms together: a node without a service always comes before one with a service (section 4.3)."""
 RATE_WEIGHT = 3.0
 PRESSURE_WEIGHT = 2.0
 FREE_WEIGHT = 0.5
