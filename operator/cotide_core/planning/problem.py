@@ -144,7 +144,7 @@ class PlanProblem:
             guard.leave_out(shape, snapshot, self.may[row])
 
     def lasts(self, index: int, row: int, *, beside: bool = False) -> int:
-        """Return how many microseconds a pod is planned to run on a row, with or without a start next to a reservation."""
+        """Return the planned microseconds of a pod on a row, with or without a start next to a reservation."""
         of = int(self.group[index])
         if beside:
             return stretched(int(self.length_beside[of]), float(self.stretch[self.kind[of], row]))
