@@ -15,7 +15,7 @@ from typing import Final
 CLASS_LABEL: Final = "cotide.dev/class"
 MAX_CLASS_LABEL: Final = "cotide.dev/max-class"
 UNRAISED: Final = "unraised"
-"""A cap that is no class: a label or a PriorityClass does not make a pod online that is batch or gratis by its owner,
+"""A cap that is no class. A label or a PriorityClass does not make a pod online that is batch or gratis by its owner,
 or that requests reclaimed capacity.
 """
 
@@ -59,14 +59,14 @@ def classify(
         The pod's ``cotide.dev/class`` label; a word that names no class is passed over.
     owner_class : WorkloadClass, optional
         The class of the Workload or Job (ours) that owns or selects the pod.
-    named_class : WorkloadClass, optional The class that belongs to the name of the pod's PriorityClass; None for other
-        names.
+    named_class : WorkloadClass, optional
+        The class that belongs to the name of the pod's PriorityClass; None for other names.
     owner_kind : str, optional
         Kind of the controlling owner, as ``Job.batch``.
     max_class : str, optional
         The namespace's ``cotide.dev/max-class`` label, or `UNRAISED`: caps what its pods may claim.
     reclaims : bool
-        Whether the pod asks for reclaimed capacity.
+        Whether the pod requests reclaimed capacity.
     """
     decided = WorkloadClass.ONLINE
     if label is not None and label in CLASSES:

@@ -41,7 +41,7 @@ class Candidates:
 
     Attributes
     ----------
-    codes : (N,) int16; 0 fits, else a reason (see `feasibility.Reasons`).
+    codes : (N,) int16; 0 fits, otherwise a reason (see `feasibility.Reasons`).
     tally : code to number of nodes, dead rows left out.
     unfit : the verdicts that `placement` derived from the tally, kept until it may have changed.
     """

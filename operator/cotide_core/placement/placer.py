@@ -37,7 +37,7 @@ from cotide_core.state.shapes import FitShape, Shape
 from cotide_core.state.snapshot import Snapshot
 
 WIDTH: Final = 8
-"""Candidates that the model is asked about first; each further call takes four times as many (chosen)."""
+"""Candidates of the first call to the model; each further call takes four times as many (chosen)."""
 FEW_ROWS: Final = 5 * WIDTH
 """Number of rows of one call about rows that may still pass (chosen: the size of two calls)."""
 LOOKAHEAD: Final = 32

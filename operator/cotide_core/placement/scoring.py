@@ -60,7 +60,7 @@ class Rank(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LeastAllocated:
-    """Mean share that stays free of cpu, memory and what else is requested: kube-scheduler's default.
+    """Mean share that stays free of cpu, memory and the other requested resources: kube-scheduler's default.
 
     As in kube-scheduler, containers without a request count with 100m cpu and 200Mi memory each, for waiting pods and
     for placed ones. Pods of reclaimed capacity are scored by their reclaimed requests alone. For pods with phases, cpu
@@ -113,7 +113,7 @@ def _with_shares(scored: Sequence[tuple[memoryview, memoryview, int]], row: int,
 
 @dataclass(frozen=True, slots=True)
 class WithoutService:
-    """1 where no online service runs, else 0 (Ou 2024, section 4.3: such nodes need no forecast)."""
+    """1 without an online service on the node, otherwise 0 (Ou 2024, section 4.3: such nodes need no forecast)."""
 
     cacheable: bool = True
     span: float = 1.0

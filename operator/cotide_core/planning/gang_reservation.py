@@ -4,8 +4,8 @@ Owned by `cycle.Scheduler`; read by the policy's capacity (`reclaiming.requested
 A gang that lacks only room loses it to each pod that fits into a part of it, for ever while small pods keep coming. A
 gang that has waited `SchedulerConfig.gang_reserve_seconds` therefore gets a reservation as EASY gives it to the first
 pod of its queue. It is the earliest start of all its pods, computed by the code of plans (`earliest_start`,
-`kernels.machine_gangs`) from the expected ends of running pods. Until the gang starts, its nodes accept only pods that
-are expected to end before that start, or that fit next to the gang::
+`kernels.machine_gangs`) from the expected ends of running pods. Until then, its nodes accept only pods that are
+expected to end before that start, or that fit next to the gang::
 
     waits --gang_reserve_seconds--> reserved --it starts, or may not start any more--> (free for the next)
                                      |  ^
@@ -14,12 +14,12 @@ are expected to end before that start, or that fit next to the gang::
 Start and nodes stay as they were planned, even after the start has passed. Then only pods that fit next to the gang
 pass, so that the nodes empty as their pods end. One gang at a time has a reservation: higher class and priority first,
 then the longest wait. Each gang therefore starts in bounded time if pods end. A latency guard or a slack forecast may
-refuse a gang although all its nodes are free; the gang then rests as long as it had to wait.
+refuse a gang although all its nodes are free. The gang then rests as long as it had to wait.
 
-Online pods and pods of a higher class or priority are not kept off. Some gangs get no plan: those with an online pod,
-those with rules about other pods, those of more than `MAX_GANG_KINDS` kinds of pods, and those that their namespace may
-not hold completely. Pods of other namespaces are kept off at most `OTHERS_SHARE` of the nodes' resources, so that a
-request for a whole cluster does not stop all other namespaces.
+Online pods and pods of a higher class or priority are not kept off. A gang gets no plan if it has an online pod, rules
+about other pods or more than `MAX_GANG_KINDS` kinds of pods. The same holds if its namespace may not hold all of it. A
+gang that requests more than `OTHERS_SHARE` of the nodes' resources keeps off only pods of its own namespace. A request
+for a whole cluster therefore does not stop the other namespaces.
 
 Invariant: while no gang has waited that long, nothing is computed and no pod is kept off.
 """
@@ -61,7 +61,7 @@ from cotide_core.state.shapes import Shape
 from cotide_core.state.snapshot import Snapshot
 
 UNUSED_SECONDS: Final = 30.0
-"""All nodes of a reservation may be free for this time without a start of the gang: twice the longest back-off, and
+"""The time that all nodes of a reservation may be free without a start of the gang: twice the longest back-off, and
 some time for decisions. Chosen.
 """
 

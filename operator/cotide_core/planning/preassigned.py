@@ -1,12 +1,13 @@
 """Plans on a node that is chosen once for each pod: the node with the least work (LW), or a random one (RANDOM).
 
 A method of `planning`. Naghshnejad 2019, section 3.2.2, knows all jobs at time 0. Here a pod gets its node when it is
-first planned, in the order of the plan. It keeps the node until it starts, until it can't start there at all, or until
-a pod there outlives its expected end: an overdue pod must not delay those behind it for ever.
+first planned, in the order of the plan, and normally keeps it until it starts. It gets another node if it can't start
+there at all, or if a pod there outlives its expected end. Otherwise an overdue pod would delay those behind it for
+ever.
 
-"Workload" is the unfinished work of a node, as time x its largest share of the node: the rest of running pods, and all
-of waiting ones. Invariant: with all pods there from the start on alike nodes, and run times as planned, the schedule is
-that of `offline.list_scheduling`.
+"Workload" is the unfinished work of a node, as time x its largest share of the node. It includes the rest of running
+pods, and all of waiting ones. Invariant: with all pods there from the start on alike nodes, and run times as planned,
+the schedule is that of `offline.list_scheduling`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Slack-based backfilling as a plan (Talby and Feitelson 1999): a promise is a reservation and some slack.
 
-A method of `planning`. The slack is the mean wait of the started pods, times 2 less a hundredth of the Job's priority:
-the mean wait at the default of 100, twice that at 0, none from 200 on. Invariant: a promise holds while pods stay below
-the planned run time, no online pod takes the room and no node goes; otherwise the pod gets a new promise.
+A method of `planning`. The slack is the mean wait of the started pods, times 2 less a hundredth of the Job's priority.
+The default priority of 100 gives the mean wait, 0 gives twice that, and 200 or more gives none. Invariant: a promise
+holds while pods stay below the planned run time, no online pod takes the room and no node goes. Otherwise the pod gets
+a new promise.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class Gangs:
         self._partial: dict[str, float] = {}
         """Since when."""
         self._started: set[str] = set()
-        """Gangs whose minimum was bound, until no member holds a node."""
+        """Gangs that bound their minimum, until no member holds a node."""
         self._since: dict[str, float] = {}
         """Creation time of the first member of each gang."""
         self._leaving: dict[str, dict[str, tuple[str, float]]] = {}
@@ -238,7 +238,7 @@ class Gangs:
                 self._give_turns(standing, now)
 
     def due(self, now: float) -> list[str]:
-        """Return the keys of the gangs whose time is over; a gang that stays partial returns again after a pause."""
+        """Return the keys of the overdue gangs; a gang that stays partial returns again after a pause."""
         over = [key for key in self._unstarted() if self._partial[key] + self._rules[key].timeout_seconds <= now]
         lost = {key for key in over if self._has_lost(self.standing(key))}
         self._started |= lost
@@ -325,7 +325,7 @@ class Gangs:
         self._started.discard(key)
 
     def _unstarted(self) -> list[str]:
-        """Return the partial gangs whose start time-out is running."""
+        """Return the partial gangs with a running start time-out."""
         return [key for key in self._partial if key not in self._started]
 
     def _note_start(self, standing: GangStanding) -> None:

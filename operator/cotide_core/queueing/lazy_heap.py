@@ -31,7 +31,7 @@ class LazyHeap(Generic[T]):
 
     Attributes
     ----------
-    held : what is held, stale items too; read only.
+    held : all items, including stale ones; read only.
     """
 
     __slots__ = ("_is_valid", "_most", "held")

@@ -45,7 +45,7 @@ MOST_CHECKED: Final = 64
 """Pods that are checked for one that may leave a full queue. Chosen: the latest are hardly ever all in hand or planned.
 """
 KEYS_A_STEP: Final = 1000
-"""Pods whose keys one step of an order computes. Chosen: a millisecond or two."""
+"""Number of keys that one step of an order computes. Chosen: a millisecond or two."""
 
 
 def _by_key() -> LazyHeap[Item]:
@@ -82,7 +82,7 @@ class SchedulingQueue:
         self._flushes: LazyHeap[tuple[float, int, Shape]] = LazyHeap(self._is_flush)
         self._parked: dict[Shape, _Parked] = {}
         self._hoping: dict[Shape, None] = {}
-        """Shapes to which `hope` gave a turn that has not come yet."""
+        """Shapes with a turn from `hope` that has not come yet."""
         self._limits = namespaces.limits if namespaces is not None else {}
         self._capped = CappedPods(namespaces or NamespaceUse())
         self._counted = self._capped.counted
@@ -336,7 +336,7 @@ class SchedulingQueue:
         self._hoping[shape] = None
 
     def end_hopes(self, now: float) -> None:
-        """Wake the shapes to which `hope` gave a turn that did not come."""
+        """Wake the shapes with a turn from `hope` that did not come."""
         hoping, self._hoping = self._hoping, {}
         for shape in hoping:
             self.wake(shape, now, urgent=True)
@@ -357,7 +357,7 @@ class SchedulingQueue:
         return self._backoffs[min(max(1, attempts), len(self._backoffs)) - 1]
 
     def parked_shapes(self) -> list[Shape]:
-        """Return the shapes that wait for an event, without those whose first pod is already awake."""
+        """Return the shapes that wait for an event, without those that have a woken pod already."""
         return [
             s
             for s, g in self._parked.items()

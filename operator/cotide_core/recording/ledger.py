@@ -53,7 +53,7 @@ class LedgerEntry:
 
 
 class LedgerWriter:
-    """Makes the lines of one ledger, in order. Holds nothing but the running hash."""
+    """Makes the lines of one ledger, in order. Holds only the running hash."""
 
     def __init__(self, config: SchedulerConfig) -> None:
         self._config = config

@@ -1,15 +1,15 @@
 """The use of each node by its online pods, and the credible forecast of the next slot.
 
-Written by `state.ClusterState` from `NodeUsageSampled` and `NodeForecasted`; read by the policy `hierarchical`
+Written by `state.ClusterState` from `NodeUsageSampled` and `NodeForecasted`. Read by the policy `hierarchical`
 (`slack_scheduler`) and the monitor (`overload_monitor`). Forecasts come from the driver's host-load forecaster, once a
 slot.
 
-Values that are missing, outdated, negative, infinite or beyond the machine count as absent, and the node falls back to
-allocatable - requests. Invariants: a peak is between 0 and the physical amount, and a doubtful value never makes a node
+Values that are missing, outdated, negative, infinite or beyond the machine count as absent. The node then falls back to
+allocatable - requests. Invariants: a peak is between 0 and the physical amount. A doubtful value never makes a node
 look emptier than its requests do.
 
-`slack` is the one formula for the amount that batch and gratis pods together may use: placements (`slack_scheduler`)
-and the amounts that nodes publish (`offered`) both come from it.
+`slack` is the one formula for the amount that batch and gratis pods together may use. Placements (`slack_scheduler`)
+and the amounts that nodes publish (`offered`) both use it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from cotide_core.kernels.array_types import Booleans, Floats
 from cotide_core.state.node_columns import CPU_COLUMN, MEMORY_COLUMN, NodeColumns
 
 IMPOSSIBLE: Final = 1.5
-"""A measurement above this multiple of the allocatable amount is a fault of the meter (chosen: the system's reserve is
-used too, and is not allocatable).
+"""A measurement above this multiple of the allocatable amount is a fault of the meter. Chosen: the system's reserve is
+used too, and is not allocatable.
 """
 ONLINE_RANK: Final = 2
 MAX_HORIZONS: Final = 4
@@ -34,10 +34,10 @@ MAX_HORIZONS: Final = 4
 
 
 def slack(physical: Floats, peak: Floats, believed: Booleans, capacity_share: float) -> Floats:
-    """Return (2, N) the amounts that batch and gratis pods together may use; below 0 if online pods need more than the
-    node has.
+    """Return (2, N) the amounts that batch and gratis pods together may use; below 0 if online pods need more than
+    exists.
 
-    With a credible forecast it is ``capacity_share`` x allocatable - its peak; otherwise allocatable - requests: a
+    With a credible forecast it is ``capacity_share`` x allocatable - its peak, otherwise allocatable - requests. A
     request is a promise that includes its margin.
 
     Parameters
@@ -127,12 +127,12 @@ class HostLoad:
     def online_peak(self, now: float, stale_seconds: float) -> tuple[Floats, Booleans]:
         """Return (2, N) peaks of the online pods' use, and (N,) whether a forecast supports each.
 
-        With a current forecast and fresh measurements the peak is max(forecast, latest measurement), the last-state
-        correction within the slot (Jiang et al., section IV). The requests of online pods that came since are added,
-        because the forecast does not include them. Otherwise the peak is the requests of the online pods, or the
-        measured use if that is higher.
+        With a current forecast and fresh measurements the peak is max(forecast, latest measurement). This is the
+        last-state correction within the slot (Jiang et al., section IV). The requests of online pods that came since
+        are added, because the forecast does not include them. Otherwise the peak is the requests of the online pods, or
+        the measured use if that is higher.
 
-        After measurements stop, the last known value stays a lower bound while online pods run: silence is no evidence
+        After measurements stop, the last known value stays a lower bound while online pods run. Silence is no evidence
         of a lower need. The bound ends when a node has no online pods: the measured load has left, and the silence may
         last for ever.
         """
@@ -150,8 +150,8 @@ class HostLoad:
         return self.further_peak(peak, believed, end, now), believed
 
     def further_peak(self, peak: Floats, believed: Booleans, end: float, now: float) -> Floats:
-        """Return (2, N) the highest peak up to ``end``, from the result of `online_peak`; the same array if no longer
-        horizon adds to it.
+        """Return (2, N) the highest peak up to ``end``, from the result of `online_peak`. The array is the same if no
+        longer horizon raises it.
         """
         size = self._columns.size
         until = self._ahead_until[:, :size]

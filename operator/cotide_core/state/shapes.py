@@ -76,7 +76,7 @@ class FitShape:
     before: int = 0
     """How many of the R resources come before it."""
     peers: Peers | None = None
-    """The rules between its pods and other pods; None of most, which depend on nothing but the node itself."""
+    """The rules between its pods and other pods; None of most, which depend only on the node itself."""
     images: tuple[str, ...] = ()
     """Image names of its containers, if some node has one of them."""
     counts: bool = field(init=False)

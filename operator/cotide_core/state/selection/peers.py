@@ -112,7 +112,7 @@ class Keepers:
         return max(self._latest(clock))
 
     def refusing_version(self, clock: int) -> int:
-        """Return the same of those that refuse."""
+        """Return a number that rises with every change of a keeper that refuses."""
         return self._latest(clock)[0]
 
     def _latest(self, clock: int) -> tuple[int, int]:

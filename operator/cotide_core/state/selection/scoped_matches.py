@@ -75,7 +75,7 @@ class ScopedMatches(Generic[T]):
                 self._add_to_answers(item, namespace, index, selector)
 
     def remove(self, items: Iterable[tuple[T, Iterable[str]]]) -> None:
-        """Remove items from the namespaces that they name; what is remembered is forgotten."""
+        """Remove items from the namespaces that they name, and drop the remembered answers about them."""
         for item, names in items:
             for name in names:
                 index = self._by_namespace.get(name)
